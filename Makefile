@@ -30,6 +30,7 @@ check: install ## Lint, types, import directions
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/check_style.py
 
 wheel: install ## Build the wheel in dist/
 	@$(BIN)/uv build --quiet --wheel --python $(BIN)/python --out-dir dist .

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybrid.evaluation.evaluate import search_exactly
+from hybrid.evaluation.evaluate import corpus_of, search_exactly
 from hybrid.evaluation.measures import Evaluation, evaluate
 from hybrid.evaluation.testsets import open_test_set
 from sparta.data.corpus import CorpusReader
@@ -78,5 +78,5 @@ def evaluate_dense(name: str, folder: Path, path: Path, measures: tuple[str, ...
     """Exact search over all passages of a test set."""
     with tempfile.TemporaryDirectory() as work:
         tested = open_test_set(path, Path(work))
-        run, _ = search_exactly(folder, CorpusReader(tested.corpus), tested, DEPTH)
+        run, _ = search_exactly(folder, CorpusReader(corpus_of(tested)), tested, DEPTH)
     return evaluate(name, run, tested.qrels, measures)

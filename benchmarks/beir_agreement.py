@@ -25,9 +25,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hybrid.evaluation.evaluate import corpus_of
 from hybrid.evaluation.measures import evaluate, parse_measures, without_own_passages
 from hybrid.evaluation.tables import Cell, Table
-from hybrid.evaluation.testsets import TestSet, open_test_set
+from hybrid.evaluation.testsets import QuestionSet, open_test_set
 from sparta.base.records import ScoredPassage
 from sparta.data.corpus import CorpusReader
 from sparta.data.trec import read_run, write_run
@@ -68,7 +69,7 @@ def index_with_pyserini(folder: Path, work: Path) -> Any:
     return LuceneSearcher(str(index))
 
 
-def bm25(searcher: Any, tested: TestSet) -> Iterator[tuple[str, list[ScoredPassage]]]:
+def bm25(searcher: Any, tested: QuestionSet) -> Iterator[tuple[str, list[ScoredPassage]]]:
     """One hit more than is measured for each query: its own passage may be among them."""
     for query in tested.queries:
         hits = searcher.search(query.text, max(CUTOFFS) + 1)
@@ -88,7 +89,7 @@ def measured_by_beir(qrels: dict[str, dict[str, int]], run: Path) -> dict[str, f
     return {name: value for own in measures for name, value in own.items()}
 
 
-def measured_here(tested: TestSet, run: Path) -> dict[str, float]:
+def measured_here(tested: QuestionSet, run: Path) -> dict[str, float]:
     """The same measures as `sparta eval` takes them of a folder, by BEIR's names."""
     beir = [f"{name}@{k}" for name in NAMES for k in CUTOFFS]
     ours = parse_measures([f"{NAMES[name]}@{k}" for name in NAMES for k in CUTOFFS])
@@ -96,13 +97,13 @@ def measured_here(tested: TestSet, run: Path) -> dict[str, float]:
     return {name: found.mean(measure) for name, measure in zip(beir, ours, strict=True)}
 
 
-def readings(tested: TestSet, beir: Any, searcher: Any) -> list[Cell]:
+def readings(tested: QuestionSet, beir: Any, searcher: Any) -> list[Cell]:
     """How many passages, queries and judgments BEIR and Pyserini read otherwise than we do.
 
     A passage without text is read here by its title: it has the same words.
     """
     corpus, queries, qrels = beir
-    ours = {one.passage_id: (one.title, one.text) for one in CorpusReader(tested.corpus)}
+    ours = {one.passage_id: (one.title, one.text) for one in CorpusReader(corpus_of(tested))}
     theirs = {i: (one["title"] or "", one["text"]) for i, one in corpus.items()}
     by_title = {i: ("", title) for i, (title, text) in theirs.items() if not text.strip()}
     indexed = (searcher.doc(i) for i in range(searcher.num_docs))

@@ -24,10 +24,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hybrid.evaluation.answering import half_width
-from hybrid.evaluation.evaluate import search_index
+from hybrid.evaluation.evaluate import corpus_of, search_index
 from hybrid.evaluation.measures import Evaluation, evaluate, p_values, shown_p
 from hybrid.evaluation.tables import Cell, Table
-from hybrid.evaluation.testsets import TestSet, open_test_set
+from hybrid.evaluation.testsets import QuestionSet, open_test_set
 from sparta.base.records import Query, Run, ScoredPassage
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import LANGUAGES, Language
@@ -60,7 +60,7 @@ for line in sys.stdin:
 class Candidates:
     """A test set, and the text of each of its candidates as BM25 reads it: `(id, title and text)`."""
 
-    tested: TestSet
+    tested: QuestionSet
     texts: tuple[tuple[str, str], ...]
 
     def asked(self, change: Callable[[str], str]) -> Candidates:
@@ -87,12 +87,12 @@ def paragraphs(path: Path, work: Path) -> Candidates:
                 out.write(json.dumps({"id": number, "title": one.title, "text": one.text}) + "\n")
             queries += [Query(query_id, question) for query_id, question, _ in one.questions]
             qrels.update({query_id: {number: 1} for query_id, _, _ in one.questions})
-    return _read(TestSet(path.name, corpus, tuple(queries), qrels))
+    return _read(QuestionSet(path.name, tuple(queries), qrels, corpus=corpus))
 
 
-def _read(tested: TestSet) -> Candidates:
+def _read(tested: QuestionSet) -> Candidates:
     return Candidates(
-        tested, tuple((p.passage_id, f"{p.title} {p.text}".strip()) for p in CorpusReader(tested.corpus))
+        tested, tuple((p.passage_id, f"{p.title} {p.text}".strip()) for p in CorpusReader(corpus_of(tested)))
     )
 
 

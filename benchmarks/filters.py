@@ -25,7 +25,7 @@ import numpy as np
 from kernel import CLOCKS, CODECS, MadeVectors, RealVectors
 
 from sparta.base.filters import Filter
-from sparta.index.fields import field_terms
+from sparta.index.impact_batches import field_terms
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 
 WORDS, LENGTH, QUESTION, ROUNDS = 50_000, 80, 6, 5
@@ -79,7 +79,7 @@ def build(path: Path, codec: str, vectors: Any, documents: int, fields: bool) ->
                     rows.indptr[first : last + 1] - rows.indptr[first],
                     rows.terms[part],
                     rows.impacts[part],
-                    fields=field_terms(raws) if fields else None,
+                    fields=field_terms([json.loads(raw) for raw in raws]) if fields else None,
                 )
                 seconds += time.perf_counter() - started
             position += len(rows)

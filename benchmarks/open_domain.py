@@ -34,9 +34,10 @@ from typing import Any, cast
 from dense.channel.searcher import DenseSearcher
 from dense.models.resolve import identify
 from hybrid.evaluation.compare import compare
-from hybrid.evaluation.questions import QuestionSet, questions_of
+from hybrid.evaluation.questions import questions_of
 from hybrid.evaluation.results import results_table
 from hybrid.evaluation.tables import Table
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evaluation.tune import chosen, parse_alphas, tune
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula

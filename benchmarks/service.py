@@ -286,11 +286,11 @@ def build_mixtures(path: Path, shards: Path, documents: int, top_k: int) -> None
     from sparta.index.sources import vectors_source
 
     source = vectors_source([shards])
-    real = [*source.batches(0)]
+    real = [*source.batches(0, "")]
     records = [json.loads(record) for batch in real for record in batch.records]
     texts = [text for batch in real for text in batch.texts]
 
-    def batches(_done: int) -> Iterator[ImpactBatch]:
+    def batches(_done: int, _last_id: str) -> Iterator[ImpactBatch]:
         position = 0
         for rows in RealVectors(shards, None, top_k).rows(documents):
             for first in range(0, len(rows), 1000):

@@ -19,9 +19,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from hybrid.evaluation.measures import against_best, shown_p
-from hybrid.evaluation.questions import QuestionSet, questions_of
+from hybrid.evaluation.questions import questions_of
 from hybrid.evaluation.rankings import depth_of, search_all
 from hybrid.evaluation.tables import Cell, Table
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evaluation.tune import chosen, parse_alphas, parse_candidates, tune
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._options import counted, dumps, options, typed, visible
-from cli._page import page_of
-from cli._search import bold, run_queries, shown_snippet
+from cli._arguments import Needs, arguments, filled, group, option, typed
+from cli._output import counted, dumps, visible
+from cli._search import SearchArguments, bold, run_queries, shown_snippet
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,88 +20,122 @@ if TYPE_CHECKING:
 
 _READ_BY = {"model": "hotpot", "entities": "hotpot", "path_reader": "hop-read"}
 """Options of chains, and for each a chain that ships and reads it."""
-model_options = options(
-    click.option(
-        "--model",
+
+
+@arguments
+class ChainModels:
+    """The models of a chain."""
+
+    model: str | None = option(
+        "With --chain: a model with skills, if steps need one: what dense train-skills made.",
         metavar="FOLDER|ID",
-        help="With --chain: a model with skills, if steps need one: what dense train-skills made.",
-    ),
-    click.option(
-        "--entities", metavar="FOLDER", help="With --chain: index of descriptions, for links by the model."
-    ),
-    click.option(
-        "--path-reader",
-        metavar="FOLDER",
-        help="With --chain: reader of paths, for a step read [default: the one that ships].",
-    ),
-)
-chain_options = options(
-    click.option(
-        "--chain",
+    )
+    entities: str | None = option(
+        "With --chain: index of descriptions, for links by the model.", metavar="FOLDER"
+    )
+    path_reader: str | None = option(
+        "With --chain: reader of paths, for a step read [default: the one that ships].", metavar="FOLDER"
+    )
+
+    def open(self, chain: str, index: Path | None, channel: str | None, device: str | None) -> ChainSearcher:
+        """Open a chain with these models."""
+        from hybrid.multihop.searcher import ChainSearcher
+
+        return ChainSearcher(chain, index, self.model, self.entities, channel, self.path_reader, device)
+
+    def refuse_unread(self, chains: Sequence[str]) -> None:
+        """Refuse a model, an index of entities or a reader of paths that no step of the chains reads."""
+        from hybrid.multihop.steps import LINK, READ, read_chain
+
+        named = [name for name in _READ_BY if getattr(self, name)]
+        steps = [step for chain in chains for step in read_chain(chain)] if named else []
+        read = {
+            "model": any(step.by_model for step in steps),
+            "entities": any(step.by_model and step.skill == LINK for step in steps),
+            "path_reader": any(step.skill == READ for step in steps),
+        }
+        for name in named:
+            if not read[name]:
+                option = name.replace("_", "-")
+                raise InputError(
+                    f"expected a chain with a step that reads --{option}, found none in {', '.join(chains)}",
+                    remedy=f"leave it out, or name another chain: --chain {_READ_BY[name]}",
+                )
+
+
+@arguments
+class ChainArguments:
+    """A chain, if any."""
+
+    chain: str | None = option(
+        "Find paths of passages step by step: hop, hop-read, named, tabletext, hotpot, single, or"
+        " a file of steps (docs/chains.md).",
         metavar="NAME|FILE",
-        help="Find paths of passages step by step: hop, hop-read, named, tabletext, hotpot, single, or a"
-        " file of steps (docs/chains.md).",
-    ),
-    model_options,
-)
+    )
+    models: ChainModels = group(ChainModels)
+    RULES = tuple(
+        Needs("--chain", (name,), remedy=f"--chain {chain}, or leave it out")
+        for name, chain in _READ_BY.items()
+    )
+
+    def open(
+        self, index: Path | None, channel: str | None = None, device: str | None = None
+    ) -> ChainSearcher | None:
+        """Open the chain; None if no chain is named.
+
+        :raises InputError: options that no chain reads, or not this one.
+        """
+        if self.chain is None:
+            return None
+        return open_chain(self.chain, self.models, index, channel, device)
 
 
-def open_chains(given: Mapping[str, Any]) -> list[ChainSearcher]:
+model_options = group(ChainModels)
+
+
+def open_chains(values: Mapping[str, Any]) -> list[ChainSearcher]:
     """Open the chains to be measured, side by side.
 
-    :raises InputError: one is given twice, or an index elsewhere.
+    :raises InputError: one is named twice, or an index elsewhere.
     """
     from hybrid.evaluation.results import file_word
 
-    names = [Path(name).stem for name in given["chains"]]
-    if len(set(map(file_word, names))) < len(names) or (names and given["opensearch"]):
-        found = "--opensearch" if given["opensearch"] else f"one name twice among {', '.join(names)}"
+    chains, models, remote = values["chains"], filled(ChainModels, values), values["opensearch"]
+    names = [Path(name).stem for name in chains]
+    if len(set(map(file_word, names))) < len(names) or (names and remote):
+        found = "--opensearch" if remote else f"one name twice among {', '.join(names)}"
         raise InputError(
             f"expected chains of different names over an index folder, found {found}",
             remedy="rename a file, or leave one of them out",
         )
     if names:
-        _refuse_beside_chain("k1", "b")
+        _refuse_with_chain("k1", "b")
     else:
-        refuse_without_chain()
-    _refuse_unread(given["chains"], given)
+        for rule in ChainArguments.RULES:
+            rule._replace(has=lambda _: False).check(models)
+    models.refuse_unread(chains)
     with ExitStack() as stack:
-        opened = [stack.enter_context(_opened(name, given)) for name in given["chains"]]
+        device = values.get("device")
+        opened = [stack.enter_context(models.open(name, values["index"], None, device)) for name in chains]
         stack.pop_all()  # all are open: the caller closes them
     return opened
 
 
-def optional_chain(given: Mapping[str, Any], channel: str | None = None) -> ChainSearcher | None:
-    """Open the chain that the options name, None where they name none.
-
-    :raises InputError: options of a chain without one, or of what chains do not know.
-    """
-    if given["chain"] is None:
-        refuse_without_chain()
-        return None
-    return open_chain(given, channel)
-
-
-def open_chain(given: Mapping[str, Any], channel: str | None = None) -> ChainSearcher:
-    """Open the chain that the options name.
+def open_chain(
+    chain: str, models: ChainModels, index: Path | None, channel: str | None = None, device: str | None = None
+) -> ChainSearcher:
+    """Open a chain.
 
     :raises InputError: options that no chain reads, or not this one.
     """
-    _refuse_beside_chain("k1", "b", "candidates")
-    if chain_reads(given["chain"]) and (others := typed("threads")):
+    _refuse_with_chain("k1", "b", "candidates")
+    if chain_reads(chain) and (others := typed("threads")):
         raise InputError(
             f"expected a chain that reads its paths without {others[0]}, found both",
             remedy="leave it out: a path is read by all processors",
         )
-    _refuse_unread([given["chain"]], given)
-    return _opened(given["chain"], given, channel)
-
-
-def _opened(name: str, given: Mapping[str, Any], channel: str | None = None) -> ChainSearcher:
-    from hybrid.multihop.searcher import ChainSearcher
-
-    own = given["index"], given["model"], given["entities"]
-    return ChainSearcher(name, *own, channel, given["path_reader"], given.get("device"))
+    models.refuse_unread([chain])
+    return models.open(chain, index, channel, device)
 
 
 def chain_reads(name: str) -> bool:
@@ -111,60 +145,32 @@ def chain_reads(name: str) -> bool:
     return read_chain(name)[-1].skill == READ
 
 
-def refuse_without_chain() -> None:
-    """Refuse the options of chains where there is none."""
-    for name, chain in _READ_BY.items():
-        if others := typed(name):
-            raise InputError(
-                f"expected --chain with {others[0]}, found none", remedy=f"--chain {chain}, or leave it out"
-            )
-
-
-def _refuse_beside_chain(*names: str) -> None:
+def _refuse_with_chain(*names: str) -> None:
     """Refuse options that chains do not read."""
     if others := typed(*names):
         raise InputError(f"expected --chain without {others[0]}, found both", remedy="leave one of them out")
 
 
-def _refuse_unread(chains: Sequence[str], given: Mapping[str, Any]) -> None:
-    """Refuse a model, an index of entities or a reader of paths that no step of the chains reads."""
-    from hybrid.multihop.steps import LINK, READ, read_chain
-
-    named = [name for name in _READ_BY if given[name]]
-    steps = [step for chain in chains for step in read_chain(chain)] if named else []
-    read = {
-        "model": any(step.by_model for step in steps),
-        "entities": any(step.by_model and step.skill == LINK for step in steps),
-        "path_reader": any(step.skill == READ for step in steps),
-    }
-    for name in named:
-        if not read[name]:
-            option = name.replace("_", "-")
-            raise InputError(
-                f"expected a chain with a step that reads --{option}, found none in {', '.join(chains)}",
-                remedy=f"leave it out, or name another chain: --chain {_READ_BY[name]}",
-            )
-
-
-def search_chain(chain: ChainSearcher, given: dict[str, Any]) -> None:
+def search_chain(chain: ChainSearcher, search: SearchArguments) -> None:
     """Find paths for a question and print them, or for many and write them."""
     from sparta.search.explain import word_snippets
 
     with chain as searcher:
-        if given["queries"] is not None:
-            run_queries(searcher, given)
+        if search.queries is not None:
+            run_queries(searcher, search)
             return
-        found = searcher.batch_search([given["query"]], ["0"], given["k"], **page_of(given))["0"]
-        marked = word_snippets(searcher.tools.words, given["query"])
+        page = search.page.for_retriever()
+        found = searcher.batch_search([search.query], ["0"], search.k, **page)["0"]
+        marked = word_snippets(searcher.tools.words, search.query)
         for rank, path in enumerate(found, 1):
-            if given["as_json"]:
+            if search.as_json:
                 click.echo(dumps({"rank": rank, **path.as_dict()}))
                 continue
             echo_path(f"{rank:>3}", path)
             for one in path.passages:
                 snippet = shown_snippet(one.hit, marked, as_json=False)
                 click.echo(f"     {visible(one.hit.passage_id)}: {snippet}")
-        if not found and not given["as_json"]:
+        if not found and not search.as_json:
             click.echo("no path: a step found no passage")
 
 

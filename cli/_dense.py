@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import click
 
-from cli._options import GROUP_SETTINGS, SpartaGroup
-from cli.dense_commands.convert import convert
-from cli.dense_commands.encode import encode
-from cli.dense_commands.index import index
-from cli.dense_commands.links import links
-from cli.dense_commands.mine import mine
-from cli.dense_commands.search import search
-from cli.dense_commands.train import train
-from cli.dense_commands.train_skills import train_skills
+from cli._group import SpartaGroup
+
+_COMMANDS = {
+    "encode": "cli.dense_commands.encode:encode",
+    "index": "cli.dense_commands.index:index",
+    "search": "cli.dense_commands.search:search",
+    "train": "cli.dense_commands.train:train",
+    "train-skills": "cli.dense_commands.train_skills:train_skills",
+    "links": "cli.dense_commands.links:links",
+    "mine": "cli.dense_commands.mine:mine",
+    "convert": "cli.dense_commands.convert:convert",
+}
 
 
-@click.group(cls=SpartaGroup, context_settings=GROUP_SETTINGS)
+@click.group(cls=SpartaGroup, places=_COMMANDS)
 @click.version_option(package_name="sparta-search", prog_name="dense")
 def main() -> None:
     """Dense retrieval: passages found by the vectors of a bi-encoder.
@@ -26,9 +29,6 @@ def main() -> None:
     dense search "who founded google"
     """  # noqa: D301 (click looks for the backspace)
 
-
-for command in (encode, index, search, train, train_skills, links, mine, convert):
-    main.add_command(command)
 
 if __name__ == "__main__":
     main()

@@ -10,110 +10,113 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._options import Decorator, choice, counted, index_option, number, options, typed
+from cli._arguments import arguments, filled, group, made, one_of, option, options, typed, whole
+from cli._options import index_option
+from cli._output import counted
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
-    from hybrid.evaluation.questions import QuestionSet
     from hybrid.evaluation.tables import Table
+    from hybrid.evaluation.testsets import QuestionSet
     from hybrid.retrieval.fusion import Fusion
 
 _IN_PLACE = "Channels and their weights, in place of --base and --alpha, as in bm25=1.2,impact=1,dense=1."
 
-_adding_options = options(
-    choice(
-        "--method",
-        values=["linear", "rrf"],
-        text="How scores are combined: weighted sum, or reciprocal ranks.",
-    ),
-    choice(
-        "--normalization",
-        values=["minmax", "zscore", "none"],
-        text="Normalization of the scores, by query and channel; minmax is from −0.5 to 0.5.",
-    ),
-)
-method_options = options(
-    _adding_options, number("--candidates", default=100, text="Passages from each channel.")
-)
+
+@arguments
+class MethodArguments:
+    """How scores of channels become one."""
+
+    method: str = one_of(["linear", "rrf"], "How scores are combined: weighted sum, or reciprocal ranks.")
+    normalization: str = one_of(
+        ["minmax", "zscore", "none"],
+        "Normalization of the scores, by query and channel; minmax is from −0.5 to 0.5.",
+    )
+
+    def fusion(self, weights: Mapping[str, float], candidates: int) -> Fusion:
+        """Return the fusion of these channels."""
+        from hybrid.retrieval.fusion import Fusion
+
+        if self.method == "rrf" and typed("normalization"):
+            raise InputError(
+                "expected --method linear for --normalization, found rrf, which adds ranks",
+                remedy="leave one of them out",
+            )
+        return made(Fusion, self, weights=weights, candidates=candidates)
+
+
+_method_options = group(MethodArguments)
+
+
+@arguments
+class FusionArguments(MethodArguments):
+    """How scores of channels become one, and how many."""
+
+    candidates: int = whole(100, "Passages from each channel.")
+
+
+method_options = group(FusionArguments)
 tuned_options = options(
     index_option,
-    _adding_options,
-    click.option(
-        "--alphas", metavar="FROM:TO:STEP|α,…", default="0.5:2:0.1", show_default=True, help="Weights to try."
-    ),
-    click.option(
+    _method_options,
+    option("Weights to try.", "--alphas", metavar="FROM:TO:STEP|α,…", default="0.5:2:0.1"),
+    option(
+        "Passages from each channel; of several numbers the best is chosen too.",
         "--candidates",
         metavar="N,…",
         default="100",
-        show_default=True,
-        help="Passages from each channel; of several numbers the best is chosen too.",
     ),
 )
 fusion_options = options(index_option, method_options)
-alpha_option = click.option("--alpha", type=float, default=1.0, show_default=True, help="Weight of BM25.")
-sample_option = click.option(
-    "--sample",
-    type=click.IntRange(1),
-    metavar="N",
-    help="A sample of N queries of each set, always the same.",
+alpha_option = option("Weight of BM25.", "--alpha", type=float, default=1.0)
+sample_option = option(
+    "A sample of N queries of each set, always the same.", "--sample", type=click.IntRange(1), metavar="N"
 )
-question_options = options(
-    click.option(
+
+
+@arguments
+class QuestionArguments:
+    """Questions to measure with."""
+
+    datasets: tuple[Path, ...] = option(
+        "Questions: a BEIR folder, one with questions.jsonl, DPR's TSV or JSON, SQuAD JSON, MRQA"
+        " JSONL, KILT's or other JSON lines, or the folder of EntityQuestions; several may be given"
+        " [default: beside the index's corpus].",
         "--dataset",
-        "datasets",
-        multiple=True,
-        type=click.Path(path_type=Path),
-        help="Questions: a BEIR folder, one with questions.jsonl, DPR's TSV or JSON, SQuAD JSON, MRQA JSONL,"
-        " KILT's or other JSON lines, or the folder of EntityQuestions; several may be given [default: beside"
-        " the index's corpus].",
-    ),
-    sample_option,
-    click.option(
+    )
+    sample: int | None = sample_option
+    matches: tuple[str, ...] = option(
+        "How answers are matched, in all sets or in the one of this name; regex for CuratedTREC.",
         "--match",
-        "matches",
-        multiple=True,
         metavar="[NAME=]string|regex",
-        help="How answers are matched, in all sets or in the one of this name; regex for CuratedTREC.",
-    ),
-)
+    )
 
 
-def base_option(shown: str) -> Decorator:
+question_options = group(QuestionArguments)
+
+
+def base_option(shown: str) -> Any:
     """Option of the channel that BM25 joins, with what is said of its default."""
-    return click.option(
+    return option(
+        f"The channel that BM25 is added to [default: {shown}].",
         "--base",
         type=click.Choice(["impact", "dense", "sparta"]),  # sparta: the former name of impact
         metavar="[impact|dense]",
-        help=f"The channel that BM25 is added to [default: {shown}].",
     )
 
 
-def weights_option(shown: str = _IN_PLACE) -> Decorator:
+def weights_option(shown: str = _IN_PLACE) -> Any:
     """Option of weights, which stand in place of base and α."""
-    return click.option("--weights", metavar="NAME=NUMBER,…", help=shown)
+    return option(shown, "--weights", metavar="NAME=NUMBER,…")
 
 
-def fusion_of(weights: Mapping[str, float], given: Mapping[str, Any]) -> Fusion:
-    """How to fuse these channels, as the options say."""
-    from hybrid.retrieval.fusion import Fusion
-
-    if given["method"] == "rrf" and typed("normalization"):
-        raise InputError(
-            "expected --method linear for --normalization, found rrf, which adds ranks",
-            remedy="leave one of them out",
-        )
-    return Fusion(
-        weights, method=given["method"], normalization=given["normalization"], candidates=given["candidates"]
-    )
-
-
-def weights_of(given: Mapping[str, Any]) -> dict[str, float]:
-    """Return the weights that were given, or those of base and α."""
+def channel_weights(weights: str | None, base: str | None, alpha: float) -> dict[str, float]:
+    """Return the weights as named, or those of base and α."""
     from hybrid.retrieval.channels import CHANNELS, channel
 
-    if given["weights"] is not None:
-        return given_weights(given["weights"], CHANNELS)
-    return {channel(given["base"] or "impact"): 1.0, "bm25": given["alpha"]}
+    if weights is not None:
+        return given_weights(weights, CHANNELS)
+    return {channel(base or "impact"): 1.0, "bm25": alpha}
 
 
 def given_weights(text: str, known: Sequence[str]) -> dict[str, float]:
@@ -128,25 +131,18 @@ def given_weights(text: str, known: Sequence[str]) -> dict[str, float]:
     return parse_weights(text, known)
 
 
-def folder_of(given: Mapping[str, Any]) -> Path:
-    """Return the index folder."""
-    from sparta.index.folder import default_index
-
-    return given["index"] or default_index()
-
-
-def query_sets_of(given: Mapping[str, Any], index: Path) -> list[QuestionSet]:
+def query_sets(questions: QuestionArguments, index: Path) -> list[QuestionSet]:
     """Return the sets of questions, matched and sampled as the options say."""
     from hybrid.evaluation.questions import judged, questions_beside, questions_of
 
-    found = [questions_of(path) for path in given["datasets"]] or [questions_beside(index)]
+    found = [questions_of(path) for path in questions.datasets] or [questions_beside(index)]
     if len({one.name for one in found}) < len(found):
-        found = [replace(one, name=str(path)) for one, path in zip(found, given["datasets"], strict=True)]
+        found = [replace(one, name=str(path)) for one, path in zip(found, questions.datasets, strict=True)]
     if len({one.name for one in found}) < len(found):
         raise InputError("expected different sets of questions, found one twice", remedy="name each once")
-    for match in given["matches"]:
+    for match in questions.matches:
         found = _matched(found, match)
-    sampled = [one.sample(given["sample"]) if given["sample"] else one for one in found]
+    sampled = [one.sample(questions.sample) if questions.sample else one for one in found]
     sets = [judged(one, index) for one in sampled]
     for said in itertools.chain.from_iterable(map(_unmeasured, sets)):
         click.echo(said, err=True)
@@ -163,12 +159,12 @@ def _unmeasured(one: QuestionSet) -> Iterator[str]:
             yield f"{one.name}: measures of {judgments} are over {known:,} of {len(one.queries):,} questions"
 
 
-def _matched(sets: Sequence[QuestionSet], given: str) -> list[QuestionSet]:
-    name, equals, match = given.rpartition("=")
+def _matched(sets: Sequence[QuestionSet], text: str) -> list[QuestionSet]:
+    name, equals, match = text.rpartition("=")
     names = [one.name for one in sets]
     if match not in ("string", "regex") or (equals and name not in names):
         raise InputError(
-            f"expected string, regex, or one of them for a set ({', '.join(names)}), found --match {given}",
+            f"expected string, regex, or one of them for a set ({', '.join(names)}), found --match {text}",
             remedy=f"--match regex, or --match {names[-1]}=regex",
         )
     return [replace(one, match=match) if not equals or one.name == name else one for one in sets]
@@ -176,7 +172,7 @@ def _matched(sets: Sequence[QuestionSet], given: str) -> list[QuestionSet]:
 
 def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Iterator[str]:
     """What must be said with a table: samples, and the formula of its fusions, which differ in weights."""
-    from hybrid.evaluation.questions import SAMPLE_SEED
+    from hybrid.evaluation.testsets import SAMPLE_SEED
     from hybrid.retrieval.fusion import formula
 
     for one in query_sets:
@@ -194,3 +190,25 @@ def print_table(table: Table, form: str, below: Iterable[str] = ()) -> None:
     marked = any(str(cell).endswith(("*↑", "*↓")) for row in table.rows for cell in row)
     for note in [LEGEND, *below] if marked else below:
         click.echo(f"\n{note}" if form == "markdown" else note, err=form in ("csv", "json"))
+
+
+def folder_of(values: Mapping[str, Any]) -> Path:
+    """Return the index folder."""
+    from sparta.index.folder import default_index
+
+    return values["index"] or default_index()
+
+
+def fusion_of(weights: Mapping[str, float], values: Mapping[str, Any]) -> Fusion:
+    """Return the fusion of these channels."""
+    return filled(MethodArguments, values).fusion(weights, values["candidates"])
+
+
+def weights_of(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the weights as named, or those of base and α."""
+    return channel_weights(values["weights"], values["base"], values["alpha"])
+
+
+def query_sets_of(values: Mapping[str, Any], index: Path) -> list[QuestionSet]:
+    """Return the sets of questions, matched and sampled as the options say."""
+    return query_sets(filled(QuestionArguments, values), index)

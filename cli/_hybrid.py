@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import click
 
-from cli._options import GROUP_SETTINGS, SpartaGroup
-from cli.hybrid_commands.downstream import downstream, train_labels
-from cli.hybrid_commands.eval import evaluate_channels
-from cli.hybrid_commands.leave_out import leave_out
-from cli.hybrid_commands.search import search
-from cli.hybrid_commands.sweep import sweep
-from cli.hybrid_commands.tasks import tasks
-from cli.hybrid_commands.tune import tune
+from cli._group import SpartaGroup
+
+_COMMANDS = {
+    "search": "cli.hybrid_commands.search:search",
+    "eval": "cli.hybrid_commands.eval:evaluate_channels",
+    "tasks": "cli.hybrid_commands.tasks:tasks",
+    "leave-out": "cli.hybrid_commands.leave_out:leave_out",
+    "downstream": "cli.hybrid_commands.downstream:downstream",
+    "train-labels": "cli.hybrid_commands.downstream:train_labels",
+    "tune": "cli.hybrid_commands.tune:tune",
+    "sweep": "cli.hybrid_commands.sweep:sweep",
+}
 
 
-@click.group(cls=SpartaGroup, context_settings=GROUP_SETTINGS)
+@click.group(cls=SpartaGroup, places=_COMMANDS)
 @click.version_option(package_name="sparta-search", prog_name="hybrid")
 def main() -> None:
     """Search impacts, BM25 and vectors as one ranking, measure rankings, and run the papers' experiments."""
 
-
-for command in (search, evaluate_channels, tasks, leave_out, downstream, train_labels, tune, sweep):
-    main.add_command(command)
 
 if __name__ == "__main__":
     main()

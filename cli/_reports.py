@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cli._options import counted
+from cli._output import counted
 from sparta.data.units import is_cut, unit_noun
 
 

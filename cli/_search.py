@@ -13,22 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._numbers import HIGHEST_COUNT
-from cli._options import (
-    Decorator,
-    Text,
-    bm25_of,
-    counted,
-    dumps,
-    index_option,
-    is_kept,
-    number,
-    options,
-    output_type,
-    refuse_unused_bm25,
-    visible,
-)
-from cli._page import page_of, page_options
+from cli._arguments import HIGHEST_COUNT, Text, argument, arguments, flag, group, option, output_type, whole
+from cli._options import Bm25Arguments, index_option, refuse_unused_bm25
+from cli._output import counted, dumps, is_kept, visible
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Query
@@ -39,36 +26,68 @@ if TYPE_CHECKING:
 _CHANNELS = ("impact", "bm25", "dense")
 _QUERIES_AT_ONCE = 500  # bounds the memory that results take
 
-search_options = options(
-    click.argument("query", required=False, type=Text()),
-    index_option,
-    number("-k", default=10, most=HIGHEST_COUNT, text="How many passages."),
-    click.option(
-        "--json", "as_json", is_flag=True, help="One JSON object a line for each hit; also with --queries."
-    ),
-    click.option("--queries", metavar="FILE", help="Many queries: TSV (id, text) or BEIR JSONL."),
-    click.option(
-        "--output",
-        type=output_type,
-        help="With --queries: file for the TREC run, or with --json for the hits; - is standard output.",
-    ),
-    number("--threads", default=1, text="With --queries: threads."),
-    page_options,
+filter_option = option(
+    "Only passages whose metadata is so: lang=en, 'lang in en,de', 'year>=1990', or JSON as"
+    ' {"year": {"gte": 1990, "lt": 2000}}. Several must all hold.',
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="CONDITION",
+    type=Text(),
 )
 
 
-def channel_option(what: str = "What is searched", name: str = "channel", default: str = "") -> Decorator:
+@arguments
+class PageArguments:
+    """The part of a ranking to show: filter, collapse, offset."""
+
+    filters: tuple[str, ...] = filter_option
+    collapse: str | None = option(
+        "Only the best passage of each value of this field.", metavar="FIELD", type=Text()
+    )
+    offset: int = whole(0, "Leave out so many of the best passages.", least=0, most=HIGHEST_COUNT)
+
+    def for_retriever(self) -> dict[str, Any]:
+        """The keywords of a retriever's methods."""
+        from sparta.base.filters import Filter
+
+        return {"offset": self.offset, "filter": Filter.parse(self.filters), "collapse": self.collapse}
+
+
+@arguments
+class SearchArguments:
+    """What all commands named search share."""
+
+    query: str = argument("query", required=False, type=Text())
+    index: Path | None = index_option
+    k: int = whole(10, "How many passages.", "-k", most=HIGHEST_COUNT)
+    as_json: bool = flag("One JSON object a line for each hit; also with --queries.", "--json")
+    queries: str | None = option("Many queries: TSV (id, text) or BEIR JSONL.", metavar="FILE")
+    output: Path = option(
+        "With --queries: file for the TREC run, or with --json for the hits; - is standard output.",
+        type=output_type,
+    )
+    threads: int = whole(1, "With --queries: threads.")
+    page: PageArguments = group(PageArguments)
+
+
+search_options = group(SearchArguments)
+
+
+def channel_option(what: str = "What is searched", name: str = "channel", default: str = "") -> Any:
     """Option of a channel or several, as `open_retriever` takes them; another name is refused at once.
 
     :param default: where it is not `impact`
     """
-    return click.option(
+    return option(
+        (
+            f"{what}: impact, bm25 or dense, or several that are fused, as in dense,impact or"
+            f" bm25=1.2,impact=1 [default: {default or 'impact, or bm25 in an index for BM25 alone'}]."
+        ),
         "--channel",
         name,
         metavar="NAME[=WEIGHT],…",
         callback=_known,
-        help=f"{what}: impact, bm25 or dense, or several that are fused, as in dense,impact or"
-        f" bm25=1.2,impact=1 [default: {default or 'impact, or bm25 in an index for BM25 alone'}].",
     )
 
 
@@ -79,9 +98,9 @@ def _known(_context: click.Context, _option: click.Parameter, value: str | None)
     return value
 
 
-def check_search(command: str, given: dict[str, Any], output_name: str = "run.trec") -> None:
+def check_search(command: str, search: Any, output_name: str = "run.trec") -> None:
     """Refuse options that do not go together."""
-    query, queries, output = given["query"], given["queries"], given["output"]
+    query, queries, output = search.query, search.queries, search.output
     if (query is None) == (queries is None):
         raise InputError(
             f"expected a query or --queries FILE, found {'neither' if query is None else 'both'}",
@@ -127,7 +146,7 @@ def shown_snippet(hit: Any, marked: Callable[[str], Snippet], *, as_json: bool) 
 
 def print_hits(
     retriever: Any,
-    given: dict[str, Any],
+    search: SearchArguments,
     places: Callable[[Any], str] = lambda hit: f"{hit.score:.4g}",
     shares_of: Callable[[Sequence[Any]], Sequence[Sequence[TermShare]]] | None = None,
     matched: Callable[[str], Snippet] | None = None,
@@ -139,10 +158,10 @@ def print_hits(
     """
     from sparta.search.explain import marked_snippet
 
-    query, as_json = given["query"], given["as_json"]
+    query, as_json = search.query, search.as_json
     terms = set(retriever.tokenizer.terms(query))
-    page = page_of(given)
-    hits = retriever.search(query, given["k"], **page)
+    page = search.page.for_retriever()
+    hits = retriever.search(query, search.k, **page)
     if not hits and not as_json:
         unknown = retriever.channel == "impact" and not terms
         which = " of this page" if page["offset"] else " that the filter keeps" if page["filter"] else ""
@@ -168,7 +187,9 @@ def print_hits(
             click.echo("     " + " + ".join(f"{visible(s.term)} {s.share}" for s in shares))
 
 
-def search_fused(index: Path, fusion: Any, given: dict[str, Any], opened: Any = None) -> None:
+def search_fused(
+    index: Path, fusion: Any, search: SearchArguments, bm25: Bm25Arguments, opened: Any = None
+) -> None:
     """Search several channels as one, for a query or for many; a hit shows its rank in each of them.
 
     :param opened: a searcher of another place than the index folder
@@ -179,22 +200,22 @@ def search_fused(index: Path, fusion: Any, given: dict[str, Any], opened: Any = 
         ranks = ", ".join(f"{name} {place.rank or chr(8211)}" for name, place in hit.channels.items())
         return f"{hit.score:.4g} ({ranks})"
 
-    with opened or HybridSearcher(index, fusion, bm25=bm25_of(given)) as searcher:
+    with opened or HybridSearcher(index, fusion, bm25=bm25.parameters) as searcher:
         refuse_unused_bm25(searcher.channel)
-        if given["queries"] is not None:
-            run_queries(searcher, given)
+        if search.queries is not None:
+            run_queries(searcher, search)
         else:
-            print_hits(searcher, given, places)
+            print_hits(searcher, search, places)
 
 
-def _write_hits(retriever: Any, given: dict[str, Any], queries: Sequence[Query], output: Path) -> None:
+def _write_hits(retriever: Any, search: SearchArguments, queries: Sequence[Query], output: Path) -> None:
     """Write a JSON object for each hit: the query's id, the rank, and the hit with its texts."""
-    lines, page = 0, page_of(given)
+    lines, page = 0, search.page.for_retriever()
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
         for block in itertools.batched(queries, _QUERIES_AT_ONCE):
             texts, query_ids = [q.text for q in block], [q.query_id for q in block]
             for query_id, hits in retriever.batch_search(
-                texts, query_ids, given["k"], threads=given["threads"], **page
+                texts, query_ids, search.k, threads=search.threads, **page
             ).items():
                 for rank, hit in enumerate(hits, 1 + page["offset"]):
                     line = {"query_id": query_id, "rank": rank, **hit.as_dict()}
@@ -203,22 +224,22 @@ def _write_hits(retriever: Any, given: dict[str, Any], queries: Sequence[Query],
     click.echo(f"{output}: {counted(lines, 'hit')} for {counted(len(queries), 'query')}", err=True)
 
 
-def run_queries(retriever: Any, given: dict[str, Any]) -> None:
+def run_queries(retriever: Any, search: SearchArguments) -> None:
     """Answer a file of queries with a TREC run."""
     from sparta.data.queries import read_queries
     from sparta.data.trec import write_run
 
-    queries = list(read_queries(given["queries"]))
-    output: Path = given["output"]
-    if given["as_json"]:
-        _write_hits(retriever, given, queries, output)
+    queries = list(read_queries(str(search.queries)))
+    output = search.output
+    if search.as_json:
+        _write_hits(retriever, search, queries, output)
         return
-    counts, page = {"lines": 0, "empty": 0}, page_of(given)
+    counts, page = {"lines": 0, "empty": 0}, search.page.for_retriever()
 
     def rankings() -> Iterator[tuple[str, Any]]:
         for block in itertools.batched(queries, _QUERIES_AT_ONCE):
             texts, query_ids = [q.text for q in block], [q.query_id for q in block]
-            found = retriever.run(texts, query_ids, given["k"], given["threads"], **page)
+            found = retriever.run(texts, query_ids, search.k, search.threads, **page)
             for query_id, ranking in found.items():
                 counts["lines"] += len(ranking)
                 counts["empty"] += not ranking

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import click
 
-from cli._options import GROUP_SETTINGS, SpartaGroup
-from cli.service_commands.mcp import mcp
-from cli.service_commands.push import push
-from cli.service_commands.serve import serve
-from cli.sparta_commands.answer import answer
-from cli.sparta_commands.delete import delete
-from cli.sparta_commands.doctor import doctor
-from cli.sparta_commands.encode import encode
-from cli.sparta_commands.eval import eval_command
-from cli.sparta_commands.explain import explain, terms
-from cli.sparta_commands.export import export, export_model
-from cli.sparta_commands.index import index
-from cli.sparta_commands.info import info
-from cli.sparta_commands.reader import mine_answers, mine_paths, train_paths, train_reader, tune_reader
-from cli.sparta_commands.search import search
-from cli.sparta_commands.train import train
-from cli.sparta_commands.update import update
-from cli.sparta_commands.verify import verify
+from cli._group import SpartaGroup
+
+_COMMANDS = {
+    "index": "cli.sparta_commands.index:index",
+    "update": "cli.sparta_commands.update:update",
+    "delete": "cli.sparta_commands.delete:delete",
+    "encode": "cli.sparta_commands.encode:encode",
+    "search": "cli.sparta_commands.search:search",
+    "answer": "cli.sparta_commands.answer:answer",
+    "explain": "cli.sparta_commands.explain:explain",
+    "terms": "cli.sparta_commands.explain:terms",
+    "info": "cli.sparta_commands.info:info",
+    "export": "cli.sparta_commands.export:export",
+    "push": "cli.service_commands.push:push",
+    "verify": "cli.sparta_commands.verify:verify",
+    "serve": "cli.service_commands.serve:serve",
+    "mcp": "cli.service_commands.mcp:mcp",
+    "train": "cli.sparta_commands.train:train",
+    "export-model": "cli.sparta_commands.export:export_model",
+    "eval": "cli.sparta_commands.eval:eval_command",
+    "doctor": "cli.sparta_commands.doctor:doctor",
+    "mine-answers": "cli.sparta_commands.reader:mine_answers",
+    "train-reader": "cli.sparta_commands.reader:train_reader",
+    "tune-reader": "cli.sparta_commands.reader:tune_reader",
+    "mine-paths": "cli.sparta_commands.reader:mine_paths",
+    "train-paths": "cli.sparta_commands.reader:train_paths",
+}
 
 
-@click.group(cls=SpartaGroup, context_settings=GROUP_SETTINGS)
+@click.group(cls=SpartaGroup, places=_COMMANDS)
 @click.version_option(package_name="sparta-search", prog_name="sparta")
 def main() -> None:
     """Open-domain question answering from a Lucene index that a transformer wrote.
@@ -34,13 +43,6 @@ def main() -> None:
     sparta search "who founded google"
     """  # noqa: D301 (click looks for the backspace)
 
-
-WRITING = (index, update, delete, encode)
-READING = (search, answer, explain, terms, info, export, push, verify)
-OTHERS = (serve, mcp, train, export_model, eval_command, doctor)
-READERS = (mine_answers, train_reader, tune_reader, mine_paths, train_paths)
-for command in (*WRITING, *READING, *OTHERS, *READERS):
-    main.add_command(command)
 
 if __name__ == "__main__":
     main()

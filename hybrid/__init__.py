@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from hybrid.evaluation.compare import compare
     from hybrid.evaluation.evaluate import evaluate_runs, evaluate_set
     from hybrid.evaluation.measures import Evaluation
-    from hybrid.evaluation.questions import QuestionSet, questions_of
+    from hybrid.evaluation.questions import questions_of
     from hybrid.evaluation.results import SetResults, results_table
+    from hybrid.evaluation.testsets import QuestionSet
     from hybrid.evaluation.tune import tune
     from hybrid.multihop.chain import Chain
     from hybrid.multihop.searcher import ChainPassages, ChainSearcher
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from hybrid.multihop.tools import IndexTools
     from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
     from hybrid.replications.path_mining import mine_paths
+    from hybrid.replications.path_train import PathRecipe, train_path_reader
     from hybrid.retrieval.channels import Channels
     from hybrid.retrieval.fusion import Fusion
     from hybrid.retrieval.searcher import HybridSearcher
@@ -46,7 +48,8 @@ _HOMES = {
     "IndexTools": "hybrid.multihop.tools",
     "OpenSearchSearcher": "hybrid.opensearch.searcher",
     "PathAnswerer": "hybrid.answering.path_answerer",
-    "QuestionSet": "hybrid.evaluation.questions",
+    "PathRecipe": "hybrid.replications.path_train",
+    "QuestionSet": "hybrid.evaluation.testsets",
     "SetResults": "hybrid.evaluation.results",
     "Step": "hybrid.multihop.steps",
     "compare": "hybrid.evaluation.compare",
@@ -59,6 +62,7 @@ _HOMES = {
     "questions_of": "hybrid.evaluation.questions",
     "read_chain": "hybrid.multihop.steps",
     "results_table": "hybrid.evaluation.results",
+    "train_path_reader": "hybrid.replications.path_train",
     "tune": "hybrid.evaluation.tune",
 }
 
@@ -77,6 +81,7 @@ __all__ = [
     "IndexTools",
     "OpenSearchSearcher",
     "PathAnswerer",
+    "PathRecipe",
     "QuestionSet",
     "SetResults",
     "Step",
@@ -90,6 +95,7 @@ __all__ = [
     "questions_of",
     "read_chain",
     "results_table",
+    "train_path_reader",
     "tune",
 ]
 

@@ -6,6 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 committed=../sparta/resources/sparta-lucene.jar
+lucene=$(sed -n 's/^LUCENE_VERSION = "\(.*\)"$/\1/p' ../sparta/lucene/__init__.py)
 needed=21
 
 die() { printf 'build.sh: %s\n' "$*" >&2; exit 1; }
@@ -64,7 +65,8 @@ contents() {
 # Builds in folder $1, tests unless $2 is true, and leaves the jar at $1/sparta-lucene.jar.
 build() {
   command -v mvn >/dev/null || die "Maven (mvn) was not found. Install it (Debian: apt install maven)."
-  mvn -q -B -Dstyle.color=never clean package "-Dsources.sha256=$(sources_hash)" "-DbuildDirectory=$1" "-DskipTests=$2"
+  mvn -q -B -Dstyle.color=never clean package "-Dlucene.version=$lucene" "-Dsources.sha256=$(sources_hash)" \
+    "-DbuildDirectory=$1" "-DskipTests=$2"
 }
 
 check() {
@@ -74,6 +76,8 @@ check() {
   found=$(manifest "$committed" Sources-SHA256)
   [ "$expected" = "$found" ] || die "$committed is not made from these sources:" \
     "expected Sources-SHA256 $expected, found ${found:-none}. Run java/build.sh and commit the jar."
+  [ "$(manifest "$committed" Lucene-Version)" = "$lucene" ] || die "$committed is not made for Lucene $lucene." \
+    "Run java/build.sh and commit the jar."
   scratch=$(mktemp -d)
   trap 'rm -rf "$scratch"' EXIT
   build "$scratch" false

@@ -6,12 +6,15 @@ is used. No public name is also the name of a submodule.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from sparta.base.exports import lazy_names
 
+if sys.platform == "win32":
+    raise ImportError("sparta runs on Linux and macOS; on Windows, use WSL 2 or the container image")
+
 if TYPE_CHECKING:
-    from hybrid.replications.path_train import PathRecipe, train_path_reader
     from sparta.api import Index
     from sparta.base.errors import (
         IndexStateError,
@@ -69,7 +72,7 @@ _HOMES = {
     "Query": "sparta.base.records",
     "RayCluster": "sparta.shards.ray_executor",
     "PathReader": "sparta.reader.path_reader",
-    "PathRecipe": "hybrid.replications.path_train",
+    "PathRecipe": "hybrid:PathRecipe",
     "Reader": "sparta.reader.reader",
     "ReaderLayout": "sparta.reader.config",
     "ReaderRecipe": "sparta.reader.train",
@@ -91,7 +94,7 @@ _HOMES = {
     "load_model": "sparta.models.load",
     "top_terms": "sparta.search.explain",
     "train_model": "sparta.training.train",
-    "train_path_reader": "hybrid.replications.path_train",
+    "train_path_reader": "hybrid:train_path_reader",
     "train_reader": "sparta.reader.train",
 }
 

@@ -11,10 +11,10 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
+from sparta.base.checks import queries_of, several
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
-from sparta.base.given import queries_of, several
 from sparta.base.records import Advance, Hit, Ranking
 from sparta.base.remedies import Command, remedy
 from sparta.data.corpus import Corpus
@@ -70,32 +70,40 @@ class Index(Closing):
         overwrite: bool = False,
         options: IndexOptions | None = None,
         advance: Advance | None = None,
+        progress: bool | None = False,
     ) -> Index:
         """Encode passages, write them into a new index, and open it.
 
         :param passages: a file or folder (docs/formats.md), or dictionaries, texts or `Passage`s
         :param overwrite: replace an index that is there; searchers see the old one until the new one is done
         :param advance: called with the number of passages that were encoded
+        :param progress: show a bar with the share that is done and the time that is left
         :raises InputError: a bad record.
         :raises IndexStateError: another index is there already.
         """
         mode = "overwrite" if overwrite else "create"
-        report = build_index(path, passages, mode, options, advance=advance)
+        report = build_index(path, passages, mode, options, advance=advance, progress=progress)
         index = cls(path)
         index._keep(report, stacklevel=3)
         return index
 
-    def append(self, passages: Corpus, *, options: IndexOptions | None = None) -> IndexReport:
+    def append(
+        self, passages: Corpus, *, options: IndexOptions | None = None, progress: bool | None = False
+    ) -> IndexReport:
         """Add passages whose ids are new; those of texts without ids are numbers from 0, each time."""
-        return self._grow(passages, "append", options)
+        return self._grow(passages, "append", options, progress)
 
-    def update(self, passages: Corpus, *, options: IndexOptions | None = None) -> IndexReport:
+    def update(
+        self, passages: Corpus, *, options: IndexOptions | None = None, progress: bool | None = False
+    ) -> IndexReport:
         """Replace passages by id, and add those that are new."""
-        return self._grow(passages, "update", options)
+        return self._grow(passages, "update", options, progress)
 
-    def _grow(self, passages: Corpus, mode: str, options: IndexOptions | None) -> IndexReport:
+    def _grow(
+        self, passages: Corpus, mode: str, options: IndexOptions | None, progress: bool | None
+    ) -> IndexReport:
         with self._write():
-            report = build_index(self.path, passages, mode, options)
+            report = build_index(self.path, passages, mode, options, progress=progress)
         return self._keep(report)
 
     def _keep(self, report: IndexReport, stacklevel: int = 4) -> IndexReport:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparta.base.errors import MissingPackageError, SpartaError
 from sparta.base.extras import EXTRAS
-from sparta.base.remedies import Remedy
+from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.lucene.jvm import HEAP_VARIABLE, find_runtime, jar_paths, java_options, utf8_locale
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ NEEDED_PYTHON = (3, 12)
 LITTLE_MEMORY_GB = 4
 PACKAGES = (
     "click",
-    "filelock",
     "jnius",
     "numpy",
     "orjson",
@@ -116,13 +115,13 @@ def _jars() -> Iterator[Finding]:
 def _model() -> Iterator[Finding]:
     folder = Path(str(files("sparta.resources") / "models"))
     models = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    remedy = "install sparta again, or give --model a folder or a hub id"
+    advice = remedy("install sparta again, or name a folder or a hub id with {}", Option("model"))
     if not models:
-        yield Finding("model", "bad", "no default model in this installation", remedy)
+        yield Finding("model", "bad", "no default model in this installation", advice)
     for model in models:
         missing = [name for name in MODEL_FILES if not (model / name).is_file()]
         if missing:
-            yield Finding("model", "bad", f"{model} lacks {', '.join(missing)}", remedy)
+            yield Finding("model", "bad", f"{model} lacks {', '.join(missing)}", advice)
         else:
             size = sum(file.stat().st_size for file in model.iterdir()) / 1e6
             yield Finding("model", "ok", f"{model.name} ({size:.0f} MB)")
@@ -148,7 +147,10 @@ def _memory() -> Iterator[Finding]:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     if total < LITTLE_MEMORY_GB:
         yield Finding(
-            "memory", "note", f"{total:.1f} GiB", "set SPARTA_JVM_HEAP=1g and encode with --dtype bf16"
+            "memory",
+            "note",
+            f"{total:.1f} GiB",
+            remedy("set SPARTA_JVM_HEAP=1g and encode with {}", Option("dtype", "bf16")),
         )
     else:
         yield Finding("memory", "ok", f"{total:.1f} GiB, {os.cpu_count()} cores")
@@ -181,7 +183,9 @@ def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:
     folder = IndexFolder(path)
     if not folder.exists():
         weight = "bad" if needed else "note"
-        yield Finding("index", weight, f"none at {path}", "sparta index --corpus FILE")
+        yield Finding(
+            "index", weight, f"none at {path}", remedy("{}", Command.of("sparta index", corpus="FILE"))
+        )
         return
     from sparta.index.verify import verify_index
 

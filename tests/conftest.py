@@ -299,7 +299,7 @@ def training(pairs_file, make_tiny_model, tmp_path) -> Callable[..., Any]:
     """Make a training of the tiny model on the pairs; `config` and `trainer` override what is usual."""
     from sparta.models.config import SpartaConfig
     from sparta.neural.inputs import InputLayout
-    from sparta.neural.trainer import TrainerConfig
+    from sparta.training.options import TrainerConfig
     from sparta.training.paragraphs import open_set
     from sparta.training.sparta_training import SpartaTraining, TrainConfig
 

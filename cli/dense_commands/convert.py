@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._options import folder_type
+from cli._arguments import folder_type
 
 
 @click.command()

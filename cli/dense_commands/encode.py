@@ -3,46 +3,55 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
+from cli._arguments import arguments, flag, folder_type, group, made, one_of, option, takes, whole
 from cli._options import (
-    UNITS,
-    choice,
-    chunk_options,
-    cluster_of,
-    corpus_bar,
+    ClusterArguments,
+    ShardArguments,
+    UnitArguments,
     corpus_option,
-    counted,
-    encoder_options,
-    folder_type,
+    device_option,
+    dtype_option,
     language_option,
-    number,
-    part_of,
-    ray_options,
-    shard_option,
+    quiet_option,
     skip_invalid_option,
-    unit_of,
 )
+from cli._output import corpus_bar, counted
 from cli._reports import only_beginnings, read_counts
-from sparta.data.units import unit_noun
+from sparta.data.units import UNITS, unit_noun
+
+
+@arguments
+class _Unit(UnitArguments):
+    unit: str | None = one_of(UNITS, "Unit of the index that the vectors are for.")
+
+
+@arguments
+class _Shards(ShardArguments):
+    shard_size: int = whole(2048, "Passages a shard.")
+
+
+@arguments
+class _Encoding:
+    corpus: str = corpus_option(required=True)
+    output: Path = option("Folder for the shards.", required=True, type=folder_type)
+    model: str | None = option("Dense model [default: the one that ships with sparta].", metavar="FOLDER|ID")
+    unit: _Unit = group(_Unit)
+    language: str = language_option
+    shards: _Shards = group(_Shards)
+    resume: bool = flag("Encode only what is missing.")
+    ray: ClusterArguments = group(ClusterArguments)
+    skip_invalid: bool = skip_invalid_option
+    device: str | None = device_option
+    dtype: str = dtype_option
+    quiet: bool = quiet_option
 
 
 @click.command()
-@corpus_option(required=True)
-@click.option("--output", required=True, type=folder_type, help="Folder for the shards.")
-@click.option("--model", metavar="FOLDER|ID", help="Dense model [default: the one that ships with sparta].")
-@choice("--unit", values=UNITS, text="Unit of the index that the vectors are for.")
-@chunk_options
-@language_option
-@shard_option
-@number("--shard-size", default=2048, text="Passages a shard.")
-@click.option("--resume", is_flag=True, help="Encode only what is missing.")
-@ray_options
-@skip_invalid_option
-@encoder_options
-def encode(corpus: str, output: Path, model: str | None, shard: str, **given: Any) -> None:
+@takes(_Encoding)
+def encode(encoding: _Encoding) -> None:
     """Encode a corpus into shards of vectors.
 
     Afterwards: dense index --vectors. Several machines may share a corpus (--shard), or be
@@ -52,23 +61,23 @@ def encode(corpus: str, output: Path, model: str | None, shard: str, **given: An
     from sparta.data.corpus import CorpusReader
     from sparta.models.resolve import model_for
 
+    corpus, output = encoding.corpus, encoding.output
     CorpusReader(corpus)  # a wrong path is told before torch is loaded
-    part, cluster = part_of(shard), cluster_of(given)
-    model = model_for(model, given["language"], "dense")
+    part, cluster = encoding.shards.part, encoding.ray.cluster
+    model = model_for(encoding.model, encoding.language, "dense")
     vector_width(model)
     from dense.channel.encode import VectorOptions, encode_vectors
 
-    unit = unit_of(given) or "passage"
-    chosen = {k: given[k] for k in ("language", "dtype", "shard_size")}
-    with corpus_bar(corpus, unit, quiet=given["quiet"]) as bar:
+    unit = encoding.unit.name or "passage"
+    with corpus_bar(corpus, unit, quiet=encoding.quiet) as bar:
         report, counts = encode_vectors(
             corpus,
             output,
             model,
-            VectorOptions(part=part, unit=unit, **chosen),
-            resume=given["resume"],
-            skip_invalid=given["skip_invalid"],
-            device=given["device"],
+            made(VectorOptions, encoding, part=part, unit=unit),
+            resume=encoding.resume,
+            skip_invalid=encoding.skip_invalid,
+            device=encoding.device,
             advance=bar.update,
             cluster=cluster,
         )

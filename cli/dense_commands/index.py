@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-from cli._options import encoder_options, folder_type, index_option, refuse_leftover
+from cli._arguments import folder_type
+from cli._options import encoder_options, index_option, refuse_leftover
 from cli._reports import print_channel_reports
 
 
@@ -38,7 +38,17 @@ from cli._reports import print_channel_reports
     help="Make the channel anew, also of another model; vectors of the same model are kept.",
 )
 @encoder_options
-def index(index: Path | None, vectors: tuple[Path, ...], more: tuple[Path, ...], **given: Any) -> None:
+def index(
+    index: Path | None,
+    vectors: tuple[Path, ...],
+    more: tuple[Path, ...],
+    model: str | None,
+    kind: str | None,
+    overwrite: bool,
+    device: str | None,
+    dtype: str,
+    quiet: bool,
+) -> None:
     """Give an index a dense channel, or bring it up to date.
 
     The passages are those that sparta index put into the index. An interrupted command goes on when it is
@@ -50,13 +60,16 @@ def index(index: Path | None, vectors: tuple[Path, ...], more: tuple[Path, ...],
     from dense.channel.sync import build_dense
     from sparta.index.folder import default_index
 
-    quiet = given.pop("quiet")
     with tqdm(unit="passage", disable=True if quiet else None, smoothing=0.1, file=sys.stderr) as bar:
         report = build_dense(
             index or default_index(),
             vectors=(*vectors, *more),
             expect=bar.reset,
             advance=bar.update,
-            **given,
+            model=model,
+            kind=kind,
+            overwrite=overwrite,
+            device=device,
+            dtype=dtype,
         )
     print_channel_reports([report])

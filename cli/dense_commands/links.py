@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from cli._options import output_type, quiet_option
+from cli._arguments import output_type
+from cli._options import quiet_option
 
 
 @click.command()

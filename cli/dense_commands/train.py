@@ -4,144 +4,146 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from cli._options import choice, number, options, typed
+from cli._arguments import Excludes, Needs, arguments, flag, group, made, one_of, option, takes, whole
 from cli._training import (
-    data_options,
-    end_options,
-    length_options,
-    loop_options,
+    RETRIEVER_RULES,
+    DataArguments,
+    EndArguments,
+    LengthArguments,
+    LoopArguments,
+    checkpoint_option,
+    dropout_option,
     named_sets,
-    refuse_unused,
+    rate_option,
     report,
     typed_command,
-    without_effect,
 )
-from sparta.base.errors import InputError
 
-form_options = options(
-    click.option(
-        "--routing",
-        type=click.Choice(["det", "seq", "tok"]),
-        help="Experts chosen by side (Det-R), by a router for each text (Seq-R) or token (Tok-R)"
+if TYPE_CHECKING:
+    from dense.training.train import Recipe
+
+
+@arguments
+class _Form:
+    """The form of the model."""
+
+    routing: str | None = option(
+        "Experts chosen by side (Det-R), by a router for each text (Seq-R) or token (Tok-R)"
         " [default: none, one shared encoder].",
-    ),
-    number("--experts", default=2, least=2, text="With --routing: how many."),
-    number(
-        "--period",
-        default=3,
-        text="With --routing: every N-th layer has experts; 3 leaves two shared layers between.",
-    ),
-    click.option("--two-encoders", is_flag=True, help="One encoder for questions, one for passages (DPR)."),
-    number(
-        "--codes",
-        default=0,
+        type=click.Choice(["det", "seq", "tok"]),
+    )
+    experts: int = whole(2, "With --routing: how many.", least=2)
+    period: int = whole(
+        3, "With --routing: every N-th layer has experts; 3 leaves two shared layers between."
+    )
+    two_encoders: bool = flag("One encoder for questions, one for passages (DPR).")
+    codes: int = whole(
+        0,
+        "Vectors of a passage (Poly-Encoder); 0: one, the mean of its tokens. An index takes 0 only.",
         least=0,
-        text="Vectors of a passage (Poly-Encoder); 0: one, the mean of its tokens. An index takes 0 only.",
-    ),
-    choice(
-        "--pooling",
-        values=["mean", "cls"],
-        text="A text is the mean of its tokens' states, or the state of [CLS].",
-    ),
-    click.option("--dot", is_flag=True, help="Dot product of vectors as they are, instead of cosine."),
-    click.option("--separate-title", is_flag=True, help="[SEP] between title and text, as DPR reads them."),
-)
-learning_options = options(
-    click.option(
-        "--layer-decay",
+    )
+    pooling: str = one_of(["mean", "cls"], "A text is the mean of its tokens' states, or the state of [CLS].")
+    dot: bool = flag("Dot product of vectors as they are, instead of cosine.")
+    separate_title: bool = flag("[SEP] between title and text, as DPR reads them.")
+    RULES = (Excludes(("routing",), ("two_encoders",)), Needs("--routing", ("experts", "period")))
+
+
+@arguments
+class _Lengths(LengthArguments):
+    learning_rate: float = rate_option("--learning-rate", 5e-5, "Highest learning rate.")
+
+
+@arguments
+class _Learning:
+    """How it learns."""
+
+    layer_decay: float = option(
+        "Factor of the learning rate per layer, from the top down; embeddings learn slowest.",
         type=click.FloatRange(0, 1, min_open=True),
         default=1.0,
-        show_default=True,
-        help="Factor of the learning rate per layer, from the top down; embeddings learn slowest.",
-    ),
-    click.option(
-        "--entropy",
+    )
+    entropy: float = option(
+        "With --routing seq or tok: β, the weight of the routers' entropy.",
         type=click.FloatRange(0),
         default=0.01,
-        show_default=True,
-        help="With --routing seq or tok: β, the weight of the routers' entropy.",
-    ),
-    number("--questions", default=6, text="Questions per paragraph in a batch, at most."),
-    click.option(
-        "--question-length",
+    )
+    questions: int = whole(6, "Questions per paragraph in a batch, at most.")
+    question_length: int | None = option(
+        "Wordpieces that are read of a question, in training and in search [default: 64, or as a"
+        " model that is trained further has it].",
         type=click.IntRange(3),
-        help="Wordpieces that are read of a question, in training and in search"
-        " [default: 64, or as a model that is trained further has it].",
-    ),
-    click.option(
-        "--dropout",
-        type=click.FloatRange(0, 1, max_open=True),
-        default=0.0,
-        show_default=True,
-        help="Dropout of the encoder in training; 0.1 in DPR and TASER.",
-    ),
-    click.option(
-        "--by-size",
-        is_flag=True,
-        help="Draw batches from the sets in proportion to their questions, times their weights.",
-    ),
-    click.option(
-        "--largest",
+    )
+    dropout: float = dropout_option("Dropout of the encoder in training; 0.1 in DPR and TASER.")
+    by_size: bool = flag("Draw batches from the sets in proportion to their questions, times their weights.")
+    largest: int | None = option(
+        "With --by-size: a set of more questions counts as N, so that it does not drown the others.",
         type=click.IntRange(1),
         metavar="N",
-        help="With --by-size: a set of more questions counts as N, so that it does not drown the others.",
-    ),
-    click.option(
-        "--gather",
-        is_flag=True,
-        help="Under torchrun: the processes share one batch of --batch-size paragraphs from each, in which"
-        " every question has the candidates of all (DPR).",
-    ),
-    click.option(
-        "--validate-by",
-        metavar="rr|average-rank|recall@K",
-        default="rr",
-        show_default=True,
-        help="Measure by which the best model is chosen.",
-    ),
-    number("--held-out", default=120, least=0, text="Held-out questions of each set, for validation."),
-    number(
-        "--candidates",
-        default=80,
-        least=0,
-        text="Training paragraphs of each set that are ranked with the held-out ones.",
-    ),
-    click.option(
-        "--two-stages",
-        is_flag=True,
-        help="Train, let that model find hard negatives, and train anew with them (TASER).",
-    ),
-    click.option(
-        "--p2-alone",
-        is_flag=True,
-        help="With --two-stages: the second takes the negatives that the first found alone; several sets"
-        " always do.",
-    ),
-    click.option("--checkpoint-every", type=click.IntRange(1), default=200, hidden=True),
-)
+    )
+    gather: bool = flag(
+        "Under torchrun: the processes share one batch of --batch-size paragraphs from each, in"
+        " which every question has the candidates of all (DPR)."
+    )
+    validate_by: str = option(
+        "Measure by which the best model is chosen.", metavar="rr|average-rank|recall@K", default="rr"
+    )
+    held_out: int = whole(120, "Held-out questions of each set, for validation.", least=0)
+    candidates: int = whole(
+        80, "Training paragraphs of each set that are ranked with the held-out ones.", least=0
+    )
+    two_stages: bool = flag("Train, let that model find hard negatives, and train anew with them (TASER).")
+    p2_alone: bool = flag(
+        "With --two-stages: the second takes the negatives that the first found alone; several"
+        " sets always do."
+    )
+    checkpoint_every: int = checkpoint_option
+    RULES = (
+        Needs("--two-stages", ("p2_alone",)),
+        Needs("--by-size", ("largest",)),
+        Excludes(("dev",), ("held_out", "candidates")),
+    )
+
+
+@arguments
+class _Training:
+    data: DataArguments = group(DataArguments)
+    form: _Form = group(_Form)
+    lengths: _Lengths = group(_Lengths)
+    learning: _Learning = group(_Learning)
+    loop: LoopArguments = group(LoopArguments)
+    end: EndArguments = group(EndArguments)
+    RULES = (
+        Needs("--pooling mean", ("codes",), lambda a: a.form.pooling == "mean" or not a.form.codes),
+        Needs("--routing seq or tok", ("experts",), lambda a: a.form.routing != "det" or a.form.experts <= 2),
+        Needs("--routing seq or tok", ("entropy",), lambda a: a.form.routing in ("seq", "tok")),
+        Needs(
+            "--no-context or --pooling cls",
+            ("separate_title",),
+            lambda a: not a.loop.context or a.form.pooling == "cls",
+        ),
+        Needs(
+            "--dev or --held-out", ("candidates", "validate_by"), lambda a: a.learning.held_out or a.data.dev
+        ),
+        *RETRIEVER_RULES,
+    )
+
+    def recipe(self) -> Recipe:
+        """Return the recipe of the training."""
+        from dense.training.train import Recipe
+
+        form = self.form
+        return made(
+            Recipe, self, shared=not form.two_encoders, cosine=not form.dot, routing=form.routing or ""
+        )
 
 
 @click.command()
-@data_options
-@form_options
-@length_options(learning_rate=5e-5)
-@learning_options
-@loop_options
-@end_options
-def train(
-    two_stages: bool,
-    p2_alone: bool,
-    by_size: bool,
-    largest: int | None,
-    output: Path,
-    resume: bool,
-    **given: Any,
-) -> None:
+@takes(_Training)
+def train(training: _Training) -> None:
     """Train a bi-encoder: TASER, DPR, or one shared encoder.
 
     TASER with --routing, DPR with --two-encoders, else one encoder for both sides. Files are those of
@@ -154,47 +156,15 @@ def train(
     """  # noqa: D301 (click looks for the backspace)
     from sparta.training.metrics import measure_named
 
-    measure_named(given["validate_by"])
-    if p2_alone and not two_stages:
-        raise InputError("expected --two-stages with --p2-alone, found none", remedy="leave --p2-alone out")
-    if largest and not by_size:
-        raise InputError("expected --by-size with --largest, found none", remedy="leave --largest out")
-    if given["dev"] and (unused := typed("held_out", "candidates")):
-        raise InputError(f"expected --dev or {unused[0]}, found both", remedy=f"leave {unused[0]} out")
-    chosen = _checked(given)
-    sets = named_sets(chosen)
-    if by_size:
-        sizes = [min(one.n_questions, largest or one.n_questions) for one in sets]
-        sets = [replace(one, weight=one.weight * n) for one, n in zip(sets, sizes, strict=True)]
+    data, learning = training.data, training.learning
+    measure_named(learning.validate_by)
+    sets = named_sets(data, training.lengths)
+    if learning.by_size:
+        sizes = [min(each.n_questions, learning.largest or each.n_questions) for each in sets]
+        sets = [replace(each, weight=each.weight * n) for each, n in zip(sets, sizes, strict=True)]
     from dense.training.stages import train_in_two_stages
-    from dense.training.train import Recipe, train_dense
+    from dense.training.train import train_dense
 
-    training = partial(train_in_two_stages, p2_alone=p2_alone) if two_stages else train_dense
-    report(training(sets, Recipe(**chosen), output, resume=resume, command=typed_command()))
-
-
-def _checked(given: dict[str, Any]) -> dict[str, Any]:
-    """The options as the recipe's fields; what does not go together is refused before anything is read."""
-    together = {
-        "--routing and --two-encoders": given["routing"] and given["two_encoders"],
-        "--pooling cls and --codes": given["pooling"] == "cls" and given["codes"],
-        "--routing det and more than 2 --experts": given["routing"] == "det" and given["experts"] > 2,
-    }
-    for names, found in together.items():
-        if found:
-            raise InputError(f"expected one of {names}, found both", remedy="leave one out")
-    context = given["context"] and given["pooling"] != "cls"
-    needed = [(option, "--routing") for option in typed("experts", "period") if not given["routing"]]
-    learned = given["routing"] in ("seq", "tok")
-    needed += [(option, "--routing seq or tok") for option in typed("entropy") if not learned]
-    needed += [(o, "--no-context or --pooling cls") for o in typed("separate_title") if context]
-    if not given["held_out"] and not given["dev"]:
-        needed += [(option, "--dev or --held-out") for option in typed("candidates", "validate_by")]
-    refuse_unused([*needed, *without_effect(given)])
-    recipe = {k: v for k, v in given.items() if k not in ("two_encoders", "dot", "routing")}
-    return {
-        **recipe,
-        "shared": not given["two_encoders"],
-        "cosine": not given["dot"],
-        "routing": given["routing"] or "",
-    }
+    train = partial(train_in_two_stages, p2_alone=learning.p2_alone) if learning.two_stages else train_dense
+    resume, command = training.end.resume, typed_command()
+    report(train(sets, training.recipe(), data.output, resume=resume, command=command))

@@ -4,134 +4,146 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from cli._numbers import HIGHEST_SEED, Finite
-from cli._options import Decorator, choice, folder_type, number, options, typed
-from cli._training import end_options, refuse_unused, report, typed_command
+from cli._arguments import Needs, arguments, flag, folder_type, group, made, one_of, option, takes, whole
+from cli._training import (
+    EndArguments,
+    accumulate_option,
+    checkpoint_option,
+    dropout_option,
+    files_option,
+    rate_option,
+    report,
+    seed_option,
+    typed_command,
+    validate_option,
+)
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
     from dense.training.skill_data import SkillFile
 
-_WHAT = {
-    "single": "Questions and passages: KILT's rows, pairs, DPR's JSON.",
-    "expanded": "Questions that go on from a passage: KILT's rows of several, paragraphs with links.",
-    "span": "Texts with entities: paragraphs or table rows with links, rows with [START_ENT] and [END_ENT].",
-    "link": "Entities and the pages that they mean: the same files.",
-    "rerank": "Questions, passages and negatives: KILT's rows, pairs, DPR's JSON.",
-}
+
+@arguments
+class _Skills:
+    """The files that each skill learns from."""
+
+    single: tuple[str, ...] = files_option(
+        "--single", "Questions and passages: KILT's rows, pairs, DPR's JSON."
+    )
+    expanded: tuple[str, ...] = files_option(
+        "--expanded", "Questions that go on from a passage: KILT's rows of several, paragraphs with links."
+    )
+    span: tuple[str, ...] = files_option(
+        "--span",
+        "Texts with entities: paragraphs or table rows with links, rows with [START_ENT] and [END_ENT].",
+    )
+    link: tuple[str, ...] = files_option("--link", "Entities and the pages that they mean: the same files.")
+    rerank: tuple[str, ...] = files_option(
+        "--rerank", "Questions, passages and negatives: KILT's rows, pairs, DPR's JSON."
+    )
+
+    def files(self) -> list[SkillFile]:
+        """Return the files with their weights."""
+        from dense.training.skill_data import SkillFile
+        from sparta.training.paragraphs import name_and_weight
+
+        named = [
+            (skill, name_and_weight(name, "FILE")) for skill, names in vars(self).items() for name in names
+        ]
+        if not named:
+            options = ", ".join(f"--{name}" for name in vars(self))
+            raise InputError(
+                f"expected one of {options}, found none", remedy="name a file for at least one skill"
+            )
+        return [SkillFile(skill, Path(path), weight) for skill, (path, weight) in named]
 
 
-def _skill(name: str) -> Decorator:
-    return click.option(f"--{name}", multiple=True, metavar="FILE[=WEIGHT]", help=_WHAT[name])
+@arguments
+class SkillRecipeArguments:
+    """How one encoder is trained for several skills or tasks."""
 
-
-skill_options = options(*map(_skill, _WHAT))
-
-
-recipe_options = options(
-    click.option(
-        "--encoder",
+    encoder: str = option(
+        "Pretrained encoder to begin with, or a model that dense train or this command made.",
         metavar="FOLDER|ID",
         required=True,
-        help="Pretrained encoder to begin with, or a model that dense train or this command made.",
-    ),
-    click.option(
-        "--texts",
-        multiple=True,
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Passages that the files name, by their ids or titles.",
-    ),
-    choice(
-        "--placement",
-        values=["attention", "feed-forward", "none"],
-        text="Where the experts are: attention matrices, feed-forwards, or nowhere: one encoder for all.",
-    ),
-    choice(
-        "--assignment",
-        values=["paper", "naive", "pretraining"],
-        text="Which expert reads what: the paper's six, expanded queries with single ones, or the four of"
-        " pretraining.",
-    ),
-    number("--period", default=2, text="Every N-th layer has experts."),
-    choice(
-        "--pooling", values=["cls", "mean"], text="A text is the state of [CLS], or the mean of its tokens'."
-    ),
-    click.option("--cosine", is_flag=True, help="Cosine instead of the dot product of vectors as they are."),
-    click.option(
-        "--markers",
-        is_flag=True,
-        help="Put the class of its task (by the name of its file) before a question.",
-    ),
-    click.option(
-        "--query-experts", is_flag=True, help="Give each class of tasks an expert of its own for questions."
-    ),
-    click.option("--by-size", is_flag=True, help="Draw batches in proportion to the files' examples."),
-    click.option(
-        "--largest",
+    )
+    texts: tuple[Path, ...] = option("Passages that the files name, by their ids or titles.", metavar="FILE")
+    placement: str = one_of(
+        ["attention", "feed-forward", "none"],
+        "Where the experts are: attention matrices, feed-forwards, or nowhere: one encoder for all.",
+    )
+    assignment: str = one_of(
+        ["paper", "naive", "pretraining"],
+        "Which expert reads what: the paper's six, expanded queries with single ones, or the four"
+        " of pretraining.",
+    )
+    period: int = whole(2, "Every N-th layer has experts.")
+    pooling: str = one_of(["cls", "mean"], "A text is the state of [CLS], or the mean of its tokens'.")
+    cosine: bool = flag("Cosine instead of the dot product of vectors as they are.")
+    markers: bool = flag("Put the class of its task (by the name of its file) before a question.")
+    query_experts: bool = flag("Give each class of tasks an expert of its own for questions.")
+    by_size: bool = flag("Draw batches in proportion to the files' examples.")
+    largest: int | None = option(
+        "With --by-size: a file of more examples counts as N, so that it does not drown the others.",
         type=click.IntRange(1),
         metavar="N",
-        help="With --by-size: a file of more examples counts as N, so that it does not drown the others.",
-    ),
-    number("--steps", default=1100, text="Steps of training."),
-    number(
-        "--batch-size", default=16, least=2, text="Queries of a batch; each is of one skill and one file."
-    ),
-    number("--accumulate", default=1, text="Batches whose gradients make one step."),
-    number("--negatives", default=1, text="Hard negatives of a query."),
-    number("--spans", default=30, text="Spans of a text that are no entities."),
-    number("--max-length", default=256, least=16, text="Wordpieces that the model reads at once."),
-    number("--question-length", default=64, least=3, text="Wordpieces that are read of a question."),
-    click.option(
-        "--learning-rate",
-        type=Finite(0, min_open=True),
-        default=5e-5,
-        show_default=True,
-        help="Highest learning rate; ten times that for the span layer.",
-    ),
-    click.option(
-        "--dropout",
-        type=click.FloatRange(0, 1, max_open=True),
-        default=0.0,
-        show_default=True,
-        help="Dropout of the encoder in training.",
-    ),
-    number("--held-out", default=100, least=0, text="Held-out queries of each file, for validation."),
-    number("--validate-every", default=200, text="Steps between validations."),
-    click.option("--checkpoint-every", type=click.IntRange(1), default=200, hidden=True),
-    number("--seed", default=13, least=0, most=HIGHEST_SEED, text="Seed of everything random."),
-)
-"""How one encoder is trained for several skills or tasks."""
+    )
+    steps: int = whole(1100, "Steps of training.")
+    batch_size: int = whole(16, "Queries of a batch; each is of one skill and one file.", least=2)
+    accumulate: int = accumulate_option
+    negatives: int = whole(1, "Hard negatives of a query.")
+    spans: int = whole(30, "Spans of a text that are no entities.")
+    max_length: int = whole(256, "Wordpieces that the model reads at once.", least=16)
+    question_length: int = whole(64, "Wordpieces that are read of a question.", least=3)
+    learning_rate: float = rate_option(
+        "--learning-rate", 5e-5, "Highest learning rate; ten times that for the span layer."
+    )
+    dropout: float = dropout_option("Dropout of the encoder in training.")
+    held_out: int = whole(100, "Held-out queries of each file, for validation.", least=0)
+    validate_every: int = validate_option(200)
+    checkpoint_every: int = checkpoint_option
+    seed: int = seed_option
+    RULES = (
+        Needs("--by-size", ("largest",)),
+        Needs("another --placement than none", ("period", "assignment"), lambda a: a.placement != "none"),
+    )
+
+
+recipe_options = group(SkillRecipeArguments)
+
+
+@arguments
+class _Training:
+    recipe: SkillRecipeArguments = recipe_options
+    skills: _Skills = group(_Skills)
+    output: Path = option("Folder for checkpoints and the model.", required=True, type=folder_type)
+    dev: tuple[Path, ...] = option(
+        "Validate on these tasks of KILT, over all passages of --index, instead: mean R-precision.",
+        metavar="FILE",
+    )
+    index: Path | None = option("With --dev: the index folder.", type=folder_type)
+    end: EndArguments = group(EndArguments)
+    RULES = (
+        Needs("--index", ("dev",)),
+        Needs("--dev", ("index",)),
+        Needs("--single", ("markers", "query_experts"), lambda a: a.skills.single),
+        Needs("--span", ("spans",), lambda a: a.skills.span),
+        Needs("held-out examples and not --dev", ("held_out",), lambda a: not a.dev),
+        Needs("another skill than --span", ("negatives",), lambda a: a.has_ranked_skill()),
+    )
+
+    def has_ranked_skill(self) -> bool:
+        """Whether a skill other than spans is learned."""
+        return any(names for skill, names in vars(self.skills).items() if skill != "span")
 
 
 @click.command("train-skills")
-@recipe_options
-@skill_options
-@click.option("--output", required=True, type=folder_type, help="Folder for checkpoints and the model.")
-@click.option(
-    "--dev",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Validate on these tasks of KILT, over all passages of --index, instead: mean R-precision.",
-)
-@click.option("--index", type=folder_type, help="With --dev: the index folder.")
-@end_options
-def train_skills(
-    texts: tuple[Path, ...],
-    output: Path,
-    batch_size: int,
-    by_size: bool,
-    largest: int | None,
-    dev: tuple[Path, ...],
-    index: Path | None,
-    resume: bool,
-    **given: Any,
-) -> None:
+@takes(_Training)
+def train_skills(training: _Training) -> None:
     """Train one encoder for several skills (Chain-of-Skills).
 
     Single and expanded retrieval, entity spans, entity links, reranking: those that a file is given for. A
@@ -146,44 +158,28 @@ def train_skills(
     from dense.training.skill_train import SkillRecipe
     from dense.training.skill_train import train_skills as train
 
-    needed = [(option, "--by-size") for option in typed("largest") if not by_size]
-    needed += [(option, "--index") for option in typed("dev") if not index]
-    needed += [(option, "--dev") for option in typed("index") if not dev]
-    needed += [(option, "--single") for option in typed("markers", "query_experts") if not given["single"]]
-    needed += [(option, "--span") for option in typed("spans") if not given["span"]]
-    needed += [(option, "held-out examples and not --dev") for option in typed("held_out") if dev]
-    ranked = any(given[name] for name in _WHAT if name != "span")
-    needed += [(option, "another skill than --span") for option in typed("negatives") if not ranked]
-    refuse_unused([*needed, *without_experts(given)])
-    files = _files({name: given.pop(name) for name in _WHAT})
+    recipe = training.recipe
+    files = training.skills.files()
     logging.getLogger("sparta").setLevel(logging.INFO)
-    tasks = given["markers"] or given["query_experts"]
-    sets = read_skill_sets(files, texts, batch_size, by_size=by_size, largest=largest, tasks=tasks)
+    sets = read_skill_sets(
+        files,
+        recipe.texts,
+        recipe.batch_size,
+        by_size=recipe.by_size,
+        largest=recipe.largest,
+        tasks=recipe.markers or recipe.query_experts,
+    )
     validation = None
-    if index:
+    if training.index:
         from hybrid.replications.pool import IndexValidation, TaskPool
 
-        validation = IndexValidation(TaskPool(index, dev))
-    command = typed_command()
-    report(train(sets, SkillRecipe(**given), output, resume=resume, command=command, validation=validation))
-
-
-def without_experts(given: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the typed options of experts that have no effect, with what they need."""
-    alone = given["placement"] == "none"
-    return [(o, "another --placement than none") for o in typed("period", "assignment") if alone]
-
-
-def _files(named: dict[str, tuple[str, ...]]) -> list[SkillFile]:
-    from dense.training.skill_data import SkillFile
-    from sparta.training.paragraphs import name_and_weight
-
-    files = []
-    for skill, names in named.items():
-        for name in names:
-            path, weight = name_and_weight(name, "FILE")
-            files.append(SkillFile(skill, Path(path), weight))
-    if not files:
-        wanted = ", ".join(f"--{name}" for name in named)
-        raise InputError(f"expected one of {wanted}, found none", remedy="name a file for at least one skill")
-    return files
+        validation = IndexValidation(TaskPool(training.index, training.dev))
+    result = train(
+        sets,
+        made(SkillRecipe, recipe, device=training.end.device),
+        training.output,
+        resume=training.end.resume,
+        command=typed_command(),
+        validation=validation,
+    )
+    report(result)

@@ -8,18 +8,9 @@ from typing import Any
 
 import click
 
+from cli._arguments import HIGHEST_SEED, Finite, choice, folder_type, number, options, output_type
 from cli._fusion_options import notes, print_table, sample_option
-from cli._numbers import HIGHEST_SEED, Finite
-from cli._options import (
-    choice,
-    folder_type,
-    form_option,
-    index_option,
-    number,
-    options,
-    output_type,
-    quiet_option,
-)
+from cli._options import form_option, index_option, quiet_option
 from cli._search import channel_option
 from cli._training import end_options, report
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli._answering import answering_of, answering_options
+from cli._arguments import file_type, folder_type, output_type, typed
 from cli._chains import model_options, open_chains
 from cli._fusion_options import (
     alpha_option,
@@ -26,23 +27,13 @@ from cli._fusion_options import (
     weights_option,
 )
 from cli._opensearch import REMOTE_CHANNELS, is_remote, remote_channels, server_options
-from cli._options import (
-    bm25_of,
-    bm25_options,
-    counted,
-    file_type,
-    folder_type,
-    form_option,
-    output_type,
-    quiet_option,
-    threads_option,
-    typed,
-)
+from cli._options import bm25_of, bm25_options, form_option, quiet_option, threads_option
+from cli._output import counted
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.files import check_place
 
 if TYPE_CHECKING:
-    from hybrid.evaluation.questions import QuestionSet
+    from hybrid.evaluation.testsets import QuestionSet
     from hybrid.retrieval.fusion import Fusion
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli._arguments import filled, folder_type, number
 from cli._fusion_options import notes, print_table, sample_option
-from cli._options import folder_type, form_option, index_option, number, typed
-from cli._training import refuse_unused
-from cli.dense_commands.train_skills import recipe_options, without_experts
+from cli._options import form_option, index_option
+from cli.dense_commands.train_skills import SkillRecipeArguments, recipe_options
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ def leave_out(
     from sparta.index.folder import default_index
     from sparta.training.ranking import check_output
 
-    needed = [(option, "--by-size") for option in typed("largest") if not given["by_size"]]
-    refuse_unused([*needed, *without_experts(given)])
+    filled(SkillRecipeArguments, given)  # its rules hold
     check_output(output, resume=resume)
     logging.getLogger("sparta").setLevel(logging.INFO)
     sample, shots = given.pop("sample"), _numbers(given.pop("shots"))

@@ -7,21 +7,20 @@ from typing import Any
 
 import click
 
+from cli._arguments import output_type, typed
 from cli._options import (
-    corpus_bar,
     depth_option,
     encode_options,
     form_option,
     index_option,
     language_option,
     model_options,
-    output_type,
     quiet_option,
     skip_invalid_option,
     threads_option,
-    typed,
     unit_option,
 )
+from cli._output import corpus_bar
 from sparta.base.errors import InputError
 
 

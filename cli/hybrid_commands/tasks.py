@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from cli._arguments import output_type
 from cli._fusion_options import notes, print_table, sample_option
-from cli._options import form_option, index_option, output_type
+from cli._options import form_option, index_option
 from sparta.base.files import check_place
 
 

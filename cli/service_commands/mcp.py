@@ -6,14 +6,15 @@ from pathlib import Path
 
 import click
 
-from cli._options import index_option, number
+from cli._arguments import whole
+from cli._options import index_option
 from cli._search import channel_option
 
 
 @click.command()
 @index_option
 @channel_option()
-@number("-k", default=10, most=100, text="Hits where the model asks for no other number.")
+@whole(10, "Hits where the model asks for no other number.", "-k", most=100)
 @click.option("--reader", metavar="FOLDER", help="Reader's folder [default: the one that ships].")
 def mcp(index: Path | None, channel: str | None, k: int, reader: str | None) -> None:
     """Serve an index to a language model (MCP).

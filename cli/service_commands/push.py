@@ -8,32 +8,34 @@ from typing import Any
 
 import click
 
-from cli._opensearch import server_of, server_options
-from cli._options import Text, counted, index_option, number, quiet_option, typed
+from cli._arguments import Text, arguments, flag, group, made, option, takes, typed, whole
+from cli._opensearch import RequiredServer
+from cli._options import index_option, quiet_option
+from cli._output import counted
 from cli._reports import print_deletion
 from sparta.base.errors import InputError
 
 _SHOWN = 10
 
 
+@arguments
+class _Push:
+    index: Path | None = index_option
+    server: RequiredServer = group(RequiredServer)
+    update: bool = flag("Write and delete only what changed, in the index that is live.")
+    ids: tuple[str, ...] = option(
+        "Only delete this passage; several times.", "--delete", metavar="ID", type=Text()
+    )
+    shards: int | None = option("Primary shards [default: one for each data node].", type=click.IntRange(1))
+    replicas: int = whole(1, "Copies of each shard, as far as there are nodes for them.", least=0)
+    connections: int = whole(2, "Bulk requests at once.", most=64)
+    keep_old: bool = flag("Leave the index that had the alias.")
+    quiet: bool = quiet_option
+
+
 @click.command()
-@index_option
-@server_options(required=True)
-@click.option("--update", is_flag=True, help="Write and delete only what changed, in the index that is live.")
-@click.option(
-    "--delete",
-    "ids",
-    multiple=True,
-    metavar="ID",
-    type=Text(),
-    help="Only delete this passage; several times.",
-)
-@click.option("--shards", type=click.IntRange(1), help="Primary shards [default: one for each data node].")
-@number("--replicas", default=1, least=0, text="Copies of each shard, as far as there are nodes for them.")
-@number("--connections", default=2, most=64, text="Bulk requests at once.")
-@click.option("--keep-old", is_flag=True, help="Leave the index that had the alias.")
-@quiet_option
-def push(index: Path | None, ids: tuple[str, ...], **given: Any) -> None:
+@takes(_Push)
+def push(pushing: _Push) -> None:
     """Push the index to OpenSearch, or what changed in it.
 
     A new index is filled beside the live one and verified; then the alias --name is swapped to it, and the
@@ -45,11 +47,12 @@ def push(index: Path | None, ids: tuple[str, ...], **given: Any) -> None:
     sparta push --opensearch http://localhost:9200 --name wiki
     sparta push --opensearch http://localhost:9200 --name wiki --update
     """  # noqa: D301 (click looks for the backspace)
+    ids = pushing.ids
     changing = typed("update", "ids")
-    fixed = ("shards", "replicas", "keep_old", *(["connections"] if ids else []))
-    if len(changing) > 1 or (changing and typed(*fixed)):
+    fixed = typed("shards", "replicas", "keep_old", *(["connections"] if ids else []))
+    if len(changing) > 1 or (changing and fixed):
         raise InputError(
-            f"expected --update or --delete alone, found {', '.join(typed(*given, 'ids'))}",
+            f"expected --update or --delete alone, found {', '.join([*changing, *fixed])}",
             remedy="the index that is live keeps its shards and copies",
         )
     if ids and typed("index"):
@@ -57,40 +60,35 @@ def push(index: Path | None, ids: tuple[str, ...], **given: Any) -> None:
             "expected --delete without --index, found both: it deletes on the server alone",
             remedy="leave --index out; in the index here: sparta delete",
         )
-    server = server_of(given)
-    with server:
+    with pushing.server.server() as server:
         if ids:
-            _delete(server, given["name"], ids)
+            _delete(server, pushing.server.name, ids)
         else:
-            _push(index, server, given)
+            _push(pushing, server)
 
 
-def _push(index: Path | None, server: Any, given: dict[str, Any]) -> None:
+def _push(pushing: _Push, server: Any) -> None:
     from tqdm import tqdm
 
     from hybrid.opensearch.push import PushOptions, push
     from hybrid.opensearch.update import update
     from sparta.search.searcher import Searcher
 
-    name = given["name"]
+    name = pushing.server.name
     with (
-        Searcher(index) as searcher,
+        Searcher(pushing.index) as searcher,
         tqdm(
-            total=searcher.num_docs,
-            unit="passage",
-            disable=True if given["quiet"] else None,
-            file=sys.stderr,
+            total=searcher.num_docs, unit="passage", disable=True if pushing.quiet else None, file=sys.stderr
         ) as bar,
     ):
-        if given["update"]:
-            done = update(searcher, server, name, connections=given["connections"], advance=bar.update)
+        if pushing.update:
+            done = update(searcher, server, name, connections=pushing.connections, advance=bar.update)
             click.echo(
                 f"{name}: {counted(done.passages, 'passage')}, {done.written:,} written,"
                 f" {done.deleted:,} deleted ({done.index})"
             )
             return
-        chosen = PushOptions(**{n: given[n] for n in ("shards", "replicas", "connections", "keep_old")})
-        report = push(searcher, server, name, chosen, advance=bar.update)
+        report = push(searcher, server, name, made(PushOptions, pushing), advance=bar.update)
     if report.unchanged:
         click.echo(f"{name}: up to date, {counted(report.passages, 'passage')} ({report.index})")
         return

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from cli._options import Text, index_option
+from cli._arguments import Text
+from cli._options import index_option
 from cli._reports import print_channel_reports, print_deletion
 from sparta.base.errors import InputError
 

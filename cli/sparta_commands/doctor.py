@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
-from cli._options import dumps, index_option, typed
+from cli._arguments import typed
+from cli._options import index_option
+from cli._output import dumps
 
 
 @click.command()

@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
+from cli._arguments import arguments, flag, folder_type, group, option, takes
 from cli._options import (
-    cluster_of,
-    corpus_bar,
-    counted,
-    encode_options,
-    folder_type,
+    ClusterArguments,
+    ModelArguments,
+    ShardArguments,
+    TermArguments,
+    encoding_options,
     language_option,
-    model_options,
-    number,
-    part_of,
     quiet_option,
-    ray_options,
-    shard_option,
-    unit_options,
 )
+from cli._output import corpus_bar, counted
 from cli._reports import read_counts, windowed
 from sparta.base.errors import folder_in_use
 
 
+@arguments
+class _Encoding:
+    corpus: str = option("As for sparta index.", metavar="PATH", required=True)
+    output: Path = option("Folder for the shards.", required=True, type=folder_type)
+    model: ModelArguments = group(ModelArguments)
+    terms: TermArguments = group(TermArguments)
+    shards: ShardArguments = group(ShardArguments)
+    language: str = language_option
+    resume: bool = flag("Encode only what is missing.")
+    ray: ClusterArguments = group(ClusterArguments)
+    quiet: bool = quiet_option
+
+
 @click.command()
-@click.option("--corpus", metavar="PATH", required=True, help="As for sparta index.")
-@click.option("--output", required=True, type=folder_type, help="Folder for the shards.")
-@model_options
-@unit_options
-@shard_option
-@number("--shard-size", default=2048, text="Passages per shard.")
-@language_option
-@click.option("--resume", is_flag=True, help="Encode only what is missing.")
-@ray_options
-@quiet_option
-def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **given: Any) -> None:
+@takes(_Encoding)
+def encode(encoding: _Encoding) -> None:
     """Encode a corpus into shards of sparse vectors.
 
     Afterwards: sparta index --vectors. Several machines may share a corpus (--shard), or be
@@ -46,23 +45,25 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
     from sparta.data.corpus import CorpusReader
     from sparta.models.resolve import model_for
 
+    corpus, output, model, terms = encoding.corpus, encoding.output, encoding.model, encoding.terms
     CorpusReader(corpus)  # wrong paths are errors before torch is loaded
-    if not resume and (output / "manifest.json").exists():
+    if not encoding.resume and (output / "manifest.json").exists():
         raise folder_in_use(output)
-    part, cluster = part_of(shard), cluster_of(given)
-    model = model_for(given["model"], given["language"])
+    part, cluster = encoding.shards.part, encoding.ray.cluster
+    name = model_for(model.model, encoding.language)
     from sparta.shards.encode import encode_corpus
 
-    options = encode_options(**given, part=part)
-    with corpus_bar(corpus, options.unit, quiet=quiet) as bar:
+    size = encoding.shards.shard_size
+    options = encoding_options(model, terms, encoding.language, part=part, shard_size=size)
+    with corpus_bar(corpus, options.unit, quiet=encoding.quiet) as bar:
         report = encode_corpus(
             corpus,
             output,
-            model,
+            name,
             options,
-            bits=given["bits"],
-            resume=resume,
-            skip_invalid=given["skip_invalid"],
+            bits=model.bits,
+            resume=encoding.resume,
+            skip_invalid=terms.skip_invalid,
             advance=bar.update,
             cluster=cluster,
         )

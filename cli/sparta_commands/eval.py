@@ -8,23 +8,19 @@ from typing import Any
 import click
 
 from cli._answering import answering_of, answering_options
+from cli._arguments import file_type, folder_type, output_type, typed
 from cli._fusion_options import print_table
 from cli._options import (
-    corpus_bar,
-    counted,
     depth_option,
     encode_options,
-    file_type,
-    folder_type,
     form_option,
     language_option,
     model_options,
-    output_type,
     quiet_option,
     threads_option,
-    typed,
     unit_options,
 )
+from cli._output import corpus_bar, counted
 from sparta.base.errors import InputError
 from sparta.base.files import check_place
 

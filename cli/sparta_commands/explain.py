@@ -3,42 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from cli._chains import chain_options, explain_chain, optional_chain
-from cli._options import Text, counted, dumps, index_option, number, table
-from cli._page import filter_of, filter_option
-from sparta.base.errors import InputError
+from cli._arguments import Excludes, Text, argument, arguments, group, takes, whole
+from cli._chains import ChainArguments, explain_chain
+from cli._options import index_option, json_option
+from cli._output import counted, dumps, table
+from cli._search import filter_option
+
+
+@arguments
+class _Explanation:
+    query: str = argument("query", type=Text())
+    passage_id: str = argument("passage_id", metavar="ID", type=Text())
+    index: Path | None = index_option
+    filters: tuple[str, ...] = filter_option
+    chain: ChainArguments = group(ChainArguments)
+    as_json: bool = json_option
+    RULES = (Excludes(("chain",), ("filters",)),)
 
 
 @click.command()
-@click.argument("query", type=Text())
-@click.argument("passage_id", metavar="ID", type=Text())
-@index_option
-@filter_option
-@chain_options
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def explain(
-    query: str, passage_id: str, index: Path | None, filters: tuple[str, ...], as_json: bool, **given: Any
-) -> None:
+@takes(_Explanation)
+def explain(explanation: _Explanation) -> None:
     """Explain a passage's score for a query.
 
     Each term's impact and the weight it stands for, their sum, the passage's rank (with --filter, among the
     passages that it keeps). With --chain, the best path that holds it, with what each step scored.
     """
-    if given["chain"] and filters:
-        raise InputError("expected --chain without --filter, found both", remedy="leave one of them out")
-    if chain := optional_chain({**given, "index": index}):
-        explain_chain(chain, query, passage_id, as_json=as_json)
+    query, passage_id = explanation.query, explanation.passage_id
+    if chain := explanation.chain.open(explanation.index):
+        explain_chain(chain, query, passage_id, as_json=explanation.as_json)
         return
     from sparta.api import Index
+    from sparta.base.filters import Filter
 
-    with Index(index) as opened:
-        why = opened.explain(query, passage_id, filter=filter_of({"filters": filters}))
+    with Index(explanation.index) as opened:
+        why = opened.explain(query, passage_id, filter=Filter.parse(explanation.filters))
         total = len(opened)
-    if as_json:
+    if explanation.as_json:
         click.echo(dumps(why.as_dict()))
         return
     rows = [[s.term, str(s.count), str(s.impact), f"{s.weight:.3f}", str(s.share)] for s in why.terms]
@@ -49,9 +53,9 @@ def explain(
 
 @click.command()
 @click.argument("passage_id", metavar="ID", type=Text())
-@number("-n", default=30, text="How many terms.")
+@whole(30, "How many terms.", "-n")
 @index_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 def terms(passage_id: str, n: int, index: Path | None, as_json: bool) -> None:
     """List the strongest terms of a passage: what it is found by."""
     from sparta.api import Index

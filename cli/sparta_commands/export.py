@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
-from cli._options import counted, folder_type, index_option, output_type
+from cli._arguments import folder_type, output_type
+from cli._options import index_option
+from cli._output import counted
 from sparta.base.errors import InputError
 from sparta.base.files import is_standard_output
 

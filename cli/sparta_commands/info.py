@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from cli._options import dumps, index_option, visible
+from cli._options import index_option
+from cli._output import dumps, visible
 
 
 @click.command()

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import click
 
-from cli._options import (
-    corpus_bar,
-    index_option,
-    index_options_of,
-    own_model_options,
-    own_unit_options,
-    write_options,
-)
+from cli._arguments import arguments, flag, group, option, takes
+from cli._options import IndexModelArguments, IndexTermArguments, WriteArguments, index_option, index_options
+from cli._output import corpus_bar
 from cli._reports import print_index_report
 
 
+@arguments
+class _Update:
+    corpus: str = option(
+        "Passages that are new or replace those of the same id.", metavar="PATH", required=True
+    )
+    index: Path | None = index_option
+    model: IndexModelArguments = group(IndexModelArguments)
+    terms: IndexTermArguments = group(IndexTermArguments)
+    resume: bool = flag("Continue an interrupted update.")
+    writing: WriteArguments = group(WriteArguments)
+
+
 @click.command()
-@click.option(
-    "--corpus", metavar="PATH", required=True, help="Passages that are new or replace those of the same id."
-)
-@index_option
-@own_model_options
-@own_unit_options
-@click.option("--resume", is_flag=True, help="Continue an interrupted update.")
-@write_options
-def update(corpus: str, **given: Any) -> None:
+@takes(_Update)
+def update(update: _Update) -> None:
     """Replace passages by id, and add those that are new."""
     from sparta.index.folder import default_index
     from sparta.index.pipeline import build_index
 
-    path = given["index"] or default_index()
-    options = index_options_of(given)
-    with corpus_bar(corpus, options.unit, quiet=given["quiet"]) as bar:
-        report = build_index(path, corpus, "update", options, advance=bar.update)
+    options = index_options(update, terms=update.terms)
+    with corpus_bar(update.corpus, options.unit, quiet=update.writing.quiet) as bar:
+        report = build_index(
+            update.index or default_index(), update.corpus, "update", options, advance=bar.update
+        )
     print_index_report(report)

@@ -27,6 +27,7 @@ from dense.search.store import (
 )
 from sparta.base.errors import InputError, Interrupted
 from sparta.base.records import Advance
+from sparta.base.remedies import Option, remedy
 from sparta.data.units import SENTENCE
 from sparta.shards.folder import SHARD_SIZE, shard_files
 
@@ -227,5 +228,5 @@ def _check_useful(folders: Sequence[VectorFolder], hashes: Hashes) -> None:
             raise InputError(
                 "expected vectors of this index's passages, found none of them",
                 where=str(source.folder),
-                remedy="encode the corpus that was indexed, with the same --unit",
+                remedy=remedy("encode the corpus that was indexed, with the same {}", Option("unit")),
             )

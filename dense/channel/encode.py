@@ -25,9 +25,11 @@ from dense.search.store import (
     sentence_hashes,
     write_shard,
 )
-from sparta.base.given import path_of
+from sparta.base.checks import path_of
 from sparta.base.manifest import write_manifest
+from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
+from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
 from sparta.data.sentences import sentence_splitter, split_units
@@ -107,7 +109,8 @@ class PassageEncoder:
         vectors = self.model.encode_passages(passages, self.dtype, advance=advance, on_read=self._count)[:, 0]
         finite = np.isfinite(vectors).all(axis=1)
         bad = "" if finite.all() else passages[int(np.argmin(finite))].passage_id
-        check_finite(vectors, f"passage {bad!r}", "try --dtype fp32; if that does not help, train again")
+        advice = remedy("try {}; if that does not help, train again", Option("dtype", "fp32"))
+        check_finite(vectors, f"passage {bad!r}", advice)
         return vectors
 
     def _count(self, cut: int, read: int, of: int) -> None:
@@ -164,12 +167,14 @@ def encode_vectors(
     skip_invalid: bool = False,
     device: str | None = None,
     advance: Advance | None = None,
+    progress: bool | None = False,
     cluster: RayCluster | None = None,
 ) -> tuple[VectorReport, dict[str, Any]]:
     """Encode a corpus into a folder of shards. With `resume`, only the shards that are missing.
 
     Returns the report, and the counts of what was read.
 
+    :param progress: show a bar of the bytes of the corpus that are done; None does on a terminal
     :param cluster: encode there instead of in this process; its devices count, not `device`
     """
     output = path_of(output, "a folder")
@@ -184,13 +189,14 @@ def encode_vectors(
         if not np.array_equal(open_shard(path).hashes, _hashes(block, options)):
             raise corpus_changed(path)
 
-    with writing(output), kept_on_interrupt(output):
+    shown = ReadingProgress(shown=progress, advance=advance)
+    with shown, writing(output), kept_on_interrupt(output):
         done = open_output(output, manifest, resume=resume)
-        units = split_units(reader, options.unit, options.language)
-        missing = missing_blocks(units, options, done, report, keep, advance)
+        units = shown.follow(reader, split_units(reader, options.unit, options.language))
+        missing = missing_blocks(units, options, done, report, keep, shown.advance)
         executor = cluster or LocalExecutor((str(encoder.device),))
         job = VectorJob(encoder, options, output.absolute())
-        with closing(executor.run(job, missing, advance)) as shards:
+        with closing(executor.run(job, missing, shown.advance)) as shards:
             for facts in shards:
                 counted.update(facts)
         report.encoded, report.cut, report.share_read = counted["count"], counted["cut"], _share_read(counted)

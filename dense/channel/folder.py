@@ -32,7 +32,7 @@ from dense.search.store import MODEL_FIELDS, Rows, VectorFolder, shard_path
 from sparta.base.errors import IndexStateError, NewerFormatError, SpartaError
 from sparta.base.files import atomic_write, disk_fails, storage_error
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
-from sparta.index.folder import index_flag
+from sparta.base.remedies import Command, Remedy, remedy
 from sparta.shards.folder import shard_facts, shard_files
 
 KIND = "dense-channel"
@@ -119,12 +119,12 @@ class ChannelFolder:
     path: Path
 
     @property
-    def _again(self) -> str:
-        return f"dense index {index_flag(self.path.parent)}"
+    def _again(self) -> Remedy:
+        return remedy("{}", Command.of("dense index", index=self.path.parent))
 
     @property
-    def _remedy(self) -> str:
-        return f"{self._again} --overwrite"
+    def _remedy(self) -> Remedy:
+        return remedy("{}", Command.of("dense index", index=self.path.parent, overwrite=True))
 
     @contextmanager
     def _damage(self) -> Iterator[None]:
@@ -158,7 +158,7 @@ class ChannelFolder:
             raise IndexStateError(
                 "the index has no dense channel",
                 where=str(self.path.parent),
-                remedy=f"make it with: {self._again}",
+                remedy=remedy("make it with: {}", self._again),
             )
         with self._damage():
             found = read_manifest(self.path, KIND, FORMAT_VERSION, manifest)
@@ -209,7 +209,7 @@ class ChannelFolder:
             raise IndexStateError(
                 "a file of the dense channel cannot be read: it is not as it was written",
                 where=str(self.path / name),
-                remedy=f"run: {self._again}",
+                remedy=remedy("run: {}", self._again),
             )
 
     def is_as_written(self, name: str) -> bool:
@@ -246,7 +246,7 @@ class ChannelFolder:
             raise IndexStateError(
                 f"a file of the dense channel cannot be read: {error}",
                 where=str(path),
-                remedy=f"run: {self._again}",
+                remedy=remedy("run: {}", self._again),
             ) from error
         return rows
 
@@ -256,7 +256,8 @@ class ChannelFolder:
             return VectorFolder(self.path / channel.store, shards=channel.shards)
         except SpartaError as error:
             damaged = error.where.endswith(".safetensors")
-            error.remedy = f"{'delete this file, and ' if damaged else ''}run: {self._again}"
+            first = "delete this file, and " if damaged else ""
+            error.remedy = remedy(f"{first}run: {{}}", self._again)
             if error.where.endswith("manifest.json") and Path(error.where).is_file():
                 error.remedy = self._remedy
             raise

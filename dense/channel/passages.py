@@ -15,10 +15,10 @@ from sparta.base.files import storage_errors
 from sparta.base.records import Passage
 from sparta.data.languages import Language, folded, language_of
 from sparta.index.folder import lost_commit
+from sparta.index.impact_batches import stored_title
 from sparta.index.snapshot import segments_of
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.contexts import is_sentence, passages_of
-from sparta.shards.store import stored_title
 
 BLOCK = 4096
 

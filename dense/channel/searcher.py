@@ -10,9 +10,9 @@ from typing import cast
 from dense.channel.vectors import DenseChannel
 from dense.models.question_encoder import QuestionEncoder
 from dense.search.store import Floats, VectorFolder
+from sparta.base.checks import whole
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
-from sparta.base.given import whole
 from sparta.base.records import Hit, Ranking
 from sparta.index.folder import IndexFolder
 from sparta.index.reader import IndexReader

@@ -14,13 +14,14 @@ from dense.models.resolve import ModelIdentity, find_dense_model, identify
 from dense.search import faiss_index
 from dense.search.faiss_index import Parameters
 from dense.search.store import VectorFolder, open_finished
+from sparta.base.checks import paths_of
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.extras import optional_packages
 from sparta.base.files import storage_errors
-from sparta.base.given import paths_of
 from sparta.base.records import Advance
-from sparta.data.units import unit_options
-from sparta.index.folder import Generation, IndexFolder, index_flag
+from sparta.base.remedies import Command, Option, remedy
+from sparta.data.units import options_of_unit
+from sparta.index.folder import Generation, IndexFolder
 from sparta.models.resolve import model_for
 
 
@@ -143,16 +144,18 @@ def _chosen_model(
             identity = identify(model_for(given, language, "dense"))
     except SpartaError as error:
         if name is None and given is not None:
-            error.remedy = (
-                f"name the place where this model lies now: dense index --model FOLDER {index_flag(index)}"
-            )
+            command = Command.of("dense index", model="FOLDER", index=index)
+            error.remedy = remedy("name the place where this model lies now: {}", command)
         raise
     if own and own.sha256 != identity.sha256 and not overwrite:
         raise IndexStateError(
             f"expected the model {own.name!r}, whose vectors the dense channel holds, found another:"
             f" {identity.name!r}",
-            remedy="leave --model out, or replace the channel:"
-            f" dense index --overwrite --model {given} {index_flag(index)}",
+            remedy=remedy(
+                "leave {} out, or replace the channel: {}",
+                Option("model"),
+                Command.of("dense index", overwrite=True, model=given, index=index),
+            ),
         )
     return identity
 
@@ -164,11 +167,15 @@ def _check_vectors(source: VectorFolder, identity: ModelIdentity, live: Generati
         raise InputError(
             f"expected vectors of the model {identity.name!r}, found those of {source.model.name!r}",
             where=where,
-            remedy="encode with the same model, or name theirs with --model (and --overwrite)",
+            remedy=remedy(
+                "encode with the same model, or name theirs with {} (and {})",
+                Option("model"),
+                Option("overwrite", True),
+            ),
         )
     if source.manifest["unit"] != live.unit:
         raise InputError(
             f"expected vectors of the index's own unit {live.unit!r}, found {source.manifest['unit']!r}",
             where=where,
-            remedy=f"encode with {unit_options(live.unit)}",
+            remedy=remedy("encode with {}", options_of_unit(live.unit)),
         )

@@ -19,7 +19,7 @@ from dense.models.config import PASSAGE, DenseConfig
 from dense.models.experts import Routed, set_mask, set_side, specialize
 from dense.models.skill_config import FEED_FORWARD, SPAN
 from dense.models.span_head import SpanHead
-from sparta.base.given import path_of
+from sparta.base.checks import path_of
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types
@@ -27,10 +27,10 @@ from sparta.neural.checkpoint import load_state, read_json, save_model, with_wei
 from sparta.neural.encoding import (
     GPU_TOKENS,
     LARGEST_BATCH,
+    arithmetic,
     each_batch,
     length_sorted_batches,
     one_thread,
-    pick_dtype,
     tokens_at_once,
     with_halving,
 )
@@ -178,8 +178,7 @@ class DenseModel(nn.Module):
         groups = np.split(places, np.flatnonzero(np.diff(rows)) + 1) if inputs else []
         width, _ = encoder_size(self.passage_encoder)
         found = np.zeros((len(inputs), max(1, self.config.codes), width), np.float32)
-        kind = pick_dtype(dtype, self.device)
-        with torch.autocast(self.device.type, dtype=kind, enabled=kind != torch.float32):
+        with arithmetic(self.device, dtype):
             budget = tokens_at_once(GPU_TOKENS, self.device)
             cut = length_sorted_batches([len(inputs[g[0]].ids) for g in groups], budget, LARGEST_BATCH)
             batches = [np.concatenate([groups[i] for i in chosen]) for chosen in cut]

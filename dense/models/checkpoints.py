@@ -17,7 +17,7 @@ from dense.models.config import DenseConfig
 from dense.models.resolve import bi_encoder_folder
 from sparta.base.errors import ModelError
 from sparta.models.query_encoder import load_tokenizer
-from sparta.neural.checkpoint import load_state, load_torch_file, read_json
+from sparta.neural.checkpoint import load_state, load_torch_file, read_json, with_weights
 from sparta.neural.inputs import InputLayout
 
 State = dict[str, torch.Tensor]
@@ -228,11 +228,7 @@ def _assemble(sides: dict[str, State], tokenizer: Tokenizer, where: str) -> Dens
     state = {f"{name}.{k}": v for name, own in found.items() for k, v in own.items()}
     if config.shared:
         state |= {k.replace("passage_", "question_", 1): v for k, v in state.items()}
-    try:
-        model.load_state_dict({**state, "log_scale": model.log_scale.detach()})
-    except RuntimeError as error:
-        raise ModelError(f"expected the weights of BERT encoders: {error}", where=where) from error
-    return model.eval()
+    return with_weights(model, {**state, "log_scale": model.log_scale.detach()}, where)
 
 
 def _expert_name(name: str) -> str:

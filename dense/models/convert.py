@@ -16,6 +16,7 @@ from dense.models.checkpoints import (
 )
 from dense.models.skill_checkpoints import is_released, load_released
 from sparta.base.errors import InputError, ModelError
+from sparta.base.remedies import Option, remedy
 from sparta.models.resolve import model_folder
 
 _FORMS = (
@@ -59,7 +60,7 @@ def _one_folder(folder: Path, tokenizer: str | None) -> DenseModel:
         raise ModelError(
             f"expected both encoders, found the {side} encoder only",
             where=str(folder),
-            remedy=f"give the {other} encoder's folder too, with a second --from",
+            remedy=remedy(f"give the {other} encoder's folder too, with a second {{}}", Option("from")),
         )
     if not (folder / DICT_NAME).is_file():
         raise ModelError(f"expected {_FORMS}, found another folder", where=str(folder))
@@ -72,7 +73,7 @@ def _dict_file(path: Path, tokenizer: str | None) -> DenseModel:
         raise ModelError(
             "expected a tokenizer, which a dict file does not hold, found none beside it",
             where=str(path),
-            remedy="name one with --tokenizer, such as bert-base-uncased",
+            remedy=remedy("name one with {}, such as bert-base-uncased", Option("tokenizer")),
         )
     released = is_released(dict_weights(path))
     return (load_released if released else load_dpr_dict)(path, tokenizer or path.parent)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparta.base.errors import ModelError
+from sparta.base.remedies import Command, Option, remedy
 from sparta.models.resolve import (
     find_model,
     folder_with,
@@ -77,7 +78,7 @@ def vector_width(name: str | Path | None) -> int:
         raise ModelError(
             f"expected a dense model (config.json with a dense object), could not read it: {error!r}",
             where=str(path),
-            remedy="give --model a folder that dense train wrote",
+            remedy=remedy("give {} a folder that {} wrote", Option("model"), Command("dense train")),
         ) from error
     if codes:
         raise ModelError(

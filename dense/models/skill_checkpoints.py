@@ -23,7 +23,9 @@ from dense.models.skill_config import (
     SkillConfig,
 )
 from sparta.base.errors import ModelError
+from sparta.base.remedies import Option, remedy
 from sparta.models.query_encoder import load_tokenizer
+from sparta.neural.checkpoint import with_weights
 from sparta.neural.inputs import InputLayout
 
 _RELEASED = re.compile(
@@ -58,20 +60,24 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
             f"expected experts as they are trained ({new.placement}: {new.experts}), found {old.placement}:"
             f" {old.experts}",
             where=str(name),
-            remedy="give the --placement and --assignment that the model has",
+            remedy=remedy("give the {} and {} that the model has", Option("placement"), Option("assignment")),
         )
     if new.placement != "none" and source.config.period != config.period:
         raise ModelError(
             f"expected experts every {config.period} layers, found them every {source.config.period}",
             where=str(name),
-            remedy=f"train with --period {source.config.period}",
+            remedy=remedy("train with {}", Option("period", source.config.period)),
         )
     form = source.config.pooling, source.config.cosine
     if form != (config.pooling, config.cosine):
         raise ModelError(
             f"expected a model of {_form(config.pooling, config.cosine)}, found one of {_form(*form)}",
             where=str(name),
-            remedy=f"train with --pooling {form[0]}{' and --cosine' if form[1] else ', without --cosine'}",
+            remedy=remedy(
+                f"train with {{}}{' and' if form[1] else ', without'} {{}}",
+                Option("pooling", form[0]),
+                Option("cosine"),
+            ),
         )
     skills = replace(
         new.with_tasks_of(old),
@@ -151,13 +157,7 @@ def load_released(path: str | Path, tokenizer: str | Path) -> DenseModel:
     if model.spans is not None:  # the bias of span_query is the same for spans and for [CLS]
         state |= {f"spans.projection.{k}": weights[f"span_proj.{k}"] for k in ("weight", "bias")}
         state["spans.anchor"] = weights["span_query.weight"][0]
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        raise ModelError(
-            f"expected the weights of one BERT with experts: {error}", where=str(path)
-        ) from error
-    return model.eval()
+    return with_weights(model, state, str(path))
 
 
 def _our_name(name: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sparta.base.errors import ModelError
+from sparta.base.remedies import Command, remedy
 
 SINGLE, EXPANDED, SPAN, LINK, RERANK = "single", "expanded", "span", "link", "rerank"
 READ_BY = {
@@ -147,5 +148,5 @@ def lacks(skill: str, has: Iterable[str], where: str = "") -> ModelError:
     return ModelError(
         f"expected a model with the skill {skill}, found one with {', '.join(has) or 'no skills'}",
         where=where,
-        remedy=f"train it for this skill too (dense train-skills --{skill} FILE), or leave the step out",
+        remedy=remedy("leave the step out, or run {}", Command.of("dense train-skills", **{skill: "FILE"})),
     )

@@ -28,7 +28,7 @@ from dense.models.skill_inputs import (
 from dense.models.span_head import SpanHead
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
-from sparta.neural.encoding import length_sorted_batches, one_thread, pick_device, pick_dtype
+from sparta.neural.encoding import arithmetic, length_sorted_batches, one_thread, pick_device
 from sparta.neural.inputs import EncoderInput
 
 TOKENS, INPUTS = 4096, 64
@@ -224,12 +224,10 @@ class Skills:
     @contextmanager
     def _quiet(self, n: int) -> Iterator[None]:
         """Without gradients, in the fastest arithmetic, no other thread; a few texts take one processor."""
-        device = self.model.device
-        kind = pick_dtype(self.dtype, device)
         with (
             self._lock,
             torch.inference_mode(),
-            torch.autocast(device.type, dtype=kind, enabled=kind != torch.float32),
+            arithmetic(self.model.device, self.dtype),
             one_thread() if n <= FEW else nullcontext(),
         ):
             self.model.eval()

@@ -17,6 +17,7 @@ from dense.search.exact import Candidates, Kept
 from dense.search.store import Floats, Rows, VectorFolder, record_hash
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write
+from sparta.base.remedies import Option, remedy
 
 KINDS = ("flat", "ivf", "hnsw")
 # Flat is exact and has nothing to build. On one core 100,000 vectors of 384 take about 20 ms/query
@@ -46,14 +47,16 @@ def choose_kind(requested: str, n: int) -> str:
     if requested not in ("auto", *KINDS):
         raise InputError(
             f"expected an index of kind auto, {', '.join(KINDS)}, found {requested!r}",
-            remedy="leave --kind out: auto chooses by the number of passages",
+            remedy=remedy("leave {} out: auto chooses by the number of passages", Option("kind")),
         )
     if requested == "auto":
         return "flat" if n <= LARGEST_FLAT or not has_faiss() else "hnsw"
     if requested != "flat" and not has_faiss():
         raise InputError(
             f"expected FAISS for an index of kind {requested}, found none installed",
-            remedy="pip install 'sparta-search[faiss]', or use --kind flat, which is exact",
+            remedy=remedy(
+                "pip install 'sparta-search[faiss]', or use {}, which is exact", Option("kind", "flat")
+            ),
         )
     return requested if n else "flat"
 

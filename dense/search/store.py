@@ -23,7 +23,7 @@ from dense.search.stored_rows import StoredRows
 from sparta.base.errors import InputError, SpartaError
 from sparta.base.files import allow_open_files, atomic_write, disk_fails, refuse_links, storage_error
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
-from sparta.base.remedies import Remedy
+from sparta.base.remedies import Option, Remedy, remedy
 from sparta.shards.folder import SHARD_SIZE, check_finished, remove_left_overs, shard_files
 
 KIND = "dense-vectors"
@@ -200,7 +200,10 @@ def _damaged(path: Path, reason: object) -> InputError:
     return InputError(
         f"expected a shard of vectors, could not read it: {reason}",
         where=str(path),
-        remedy="delete this file and repeat the command that wrote it (dense encode with --resume)",
+        remedy=remedy(
+            "delete this file and repeat the command that wrote it (dense encode with {})",
+            Option("resume", True),
+        ),
     )
 
 

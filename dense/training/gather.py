@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from sparta.neural.trainer import process_group
+from sparta.neural.processes import process_group
 
 
 def read_in_shares[T](items: Sequence[T], read: Callable[[Sequence[T]], torch.Tensor]) -> torch.Tensor:

@@ -10,11 +10,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import batched
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypedDict, Unpack
 
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Advance, Hit, Query
+from sparta.base.remedies import Option, remedy
 from sparta.data.answers import LABELS, has_answer
 from sparta.data.jsonlist import json_list
 from sparta.data.qa_formats import answers_of, stored_form
@@ -46,13 +47,13 @@ class Question:
     negatives: tuple[Context, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MiningReport:
     """How many questions were written, how many had no passage that answers them, and their negatives."""
 
-    written: int
-    left_out: int
-    negatives: int
+    written: int = 0
+    left_out: int = 0
+    negatives: int = 0
 
 
 def questions_of_queries(
@@ -120,19 +121,28 @@ def _read_dpr[T](path: Path, read: Callable[[Mapping[str, Any]], T]) -> Iterator
         yield made
 
 
+class MiningOptions(TypedDict, total=False):
+    """Options of mining, with these defaults.
+
+    `channel` (bm25) ranks passages; of the first `depth` (100), those that do not answer the question become
+    negatives, at most `negatives` (100). `match` (string) says how answers are looked for, as in
+    `has_answer`. With `with_answers`, passages that hold an answer may be negatives: the positives only are
+    left out, as in the paper's P2; in a collection other passages hold the answer too, and are then taught as
+    wrong. `keep` puts the negatives that the file gave before the mined ones: P1 ∪ P2.
+    """
+
+    channel: str
+    depth: int
+    negatives: int
+    match: str
+    keep: bool
+    with_answers: bool
+    threads: int
+    advance: Advance | None
+
+
 def mine_index(
-    index: Path | None,
-    questions: Iterable[Question],
-    output: Path,
-    *,
-    channel: str = BM25,
-    depth: int = 100,
-    negatives: int = 100,
-    match: str = "string",
-    keep: bool = False,
-    with_answers: bool = False,
-    threads: int = 2,
-    advance: Advance | None = None,
+    index: Path | None, questions: Iterable[Question], output: Path, **options: Unpack[MiningOptions]
 ) -> MiningReport:
     """Write DPR training JSON: each question with a positive and the best passages that do not answer it.
 
@@ -141,39 +151,21 @@ def mine_index(
     of the channel, those are negatives that are no positive, have the text of none, and hold no answer (P1
     with channel bm25, P2 with dense). Questions without a positive are left out.
 
-    :param negatives: how many are kept.
-    :param match: how answers are looked for, as in `has_answer`.
-    :param with_answers: passages that hold an answer may be negatives: the positives alone are left out, as
-        in the paper's P2. In a collection, other passages hold the answer too, and are then taught as wrong.
-    :param keep: put the negatives that the file gave before the mined ones: P1 ∪ P2.
     :raises InputError: no question has a positive; the output is not named .json or .json.gz.
     """
-    check_json_name(output)
-    written = left_out = total = 0
-    with ExitStack() as stack:
-        lexical = stack.enter_context(Searcher(index, channel=BM25))
-        ranked = lexical if channel == BM25 else stack.enter_context(open_channel(index, channel))
-        miner = Miner(lexical, ranked, depth, match, threads, with_answers=with_answers)
-        out = stack.enter_context(json_list_writer(output))
+    with Miner.writing(index, output, options) as miner:
         for block in batched(questions, QUESTIONS_AT_ONCE):
             for question, positives, hits in miner.ranked(block):
-                if not positives:
-                    left_out += 1
-                    continue
-                found = miner.negatives(question, positives, hits, negatives)
-                if keep:
-                    found = distinct([*question.negatives, *found])
-                out(training_record(question, positives, found))
-                written, total = written + 1, total + len(found)
-            if advance:
-                advance(len(block))
-        if not written:
+                miner.write(question, positives, hits)
+            miner.advance(len(block))
+        if not miner.report.written:
             raise InputError(
-                f"expected questions that a passage of the index answers, found none among {left_out:,}",
-                where=str(lexical.reader.folder.path),
-                remedy="check that questions and index belong together, or look deeper with --depth",
+                "expected questions that a passage of the index answers, found none among"
+                f" {miner.report.left_out:,}",
+                where=str(miner.lexical.reader.folder.path),
+                remedy=remedy("check that the questions fit the index, or raise {}", Option("depth")),
             )
-    return MiningReport(written, left_out, total)
+    return miner.report
 
 
 def check_json_name(output: Path) -> None:
@@ -187,20 +179,55 @@ def check_json_name(output: Path) -> None:
 
 
 class Miner:
-    """The searchers, and the records of the passages that they found."""
+    """Finds negatives of questions in an index, and writes them."""
 
     def __init__(
-        self,
-        lexical: Searcher,
-        ranked: Any,
-        depth: int,
-        match: str,
-        threads: int,
-        *,
-        with_answers: bool = False,
+        self, lexical: Searcher, ranked: Any, out: Callable[[dict[str, Any]], None], options: MiningOptions
     ) -> None:
-        self.lexical, self.searcher, self.with_answers = lexical, ranked, with_answers
-        self.depth, self.match, self.threads = depth, match, threads
+        self.lexical, self.searcher, self.out, self.report = lexical, ranked, out, MiningReport()
+        self.depth, self.most = options.get("depth", 100), options.get("negatives", 100)
+        self.match, self.threads = options.get("match", "string"), options.get("threads", 2)
+        self.keep, self.with_answers = options.get("keep", False), options.get("with_answers", False)
+        self.advance = options.get("advance") or (lambda _: None)
+
+    @classmethod
+    @contextmanager
+    def writing(cls, index: Path | None, output: Path, options: MiningOptions) -> Iterator[Miner]:
+        """Open the channels of an index; the output is there when the block ends well."""
+        check_json_name(output)
+        channel = options.get("channel", BM25)
+        with ExitStack() as stack:
+            lexical = stack.enter_context(Searcher(index, channel=BM25))
+            ranked = lexical if channel == BM25 else stack.enter_context(open_channel(index, channel))
+            yield cls(lexical, ranked, stack.enter_context(json_list_writer(output)), options)
+
+    def write(
+        self,
+        question: Question,
+        positives: Sequence[Context],
+        hits: Sequence[Hit],
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write a question with its negatives; without positives, leave it out.
+
+        :param more: further fields of the record
+        """
+        if not positives:
+            self.report.left_out += 1
+            return
+        negatives = self.negatives(question, positives, hits)
+        if self.keep:
+            negatives = distinct([*question.negatives, *negatives])
+        record = {
+            "question": question.text,
+            "answers": list(question.answers),
+            "positive_ctxs": list(positives),
+            "negative_ctxs": [],
+            "hard_negative_ctxs": negatives,
+        }
+        self.out({**record, **(more or {})})
+        self.report.written += 1
+        self.report.negatives += len(negatives)
 
     def ranked(self, block: Sequence[Question]) -> Iterator[tuple[Question, list[Context], list[Hit]]]:
         """Yield each question with its positives and what the channel found."""
@@ -236,7 +263,7 @@ class Miner:
         return has_answer(passage["text"], question.answers, match=self.match, language=language)
 
     def negatives(
-        self, question: Question, positives: Sequence[Context], hits: Sequence[Hit], most: int
+        self, question: Question, positives: Sequence[Context], hits: Sequence[Hit]
     ) -> list[Context]:
         """The best passages of these that are no positive, each text once; without an answer unless those are
         wanted.
@@ -246,7 +273,7 @@ class Miner:
         unlabeled = replace(question, answers=tuple(() if self.with_answers else answers))
         found: list[Context] = []
         for hit in hits:
-            if len(found) == most:
+            if len(found) == self.most:
                 break
             passage = _of_hit(hit)
             if seen.isdisjoint(_keys(passage)) and not self._answers(unlabeled, passage):
@@ -287,19 +314,6 @@ def distinct(passages: Iterable[Context]) -> list[Context]:
     for passage in passages:
         first.setdefault((passage["title"], passage["text"]), passage)
     return list(first.values())
-
-
-def training_record(
-    question: Question, positives: Sequence[Context], negatives: Sequence[Context]
-) -> dict[str, Any]:
-    """Return a question of DPR's training JSON."""
-    return {
-        "question": question.text,
-        "answers": list(question.answers),
-        "positive_ctxs": list(positives),
-        "negative_ctxs": [],
-        "hard_negative_ctxs": list(negatives),
-    }
 
 
 @contextmanager

@@ -12,10 +12,11 @@ from dense.models.skill_config import SINGLE
 from dense.models.tasks import class_of
 from dense.training.skill_examples import SkillExample, SkillSet, merged
 from dense.training.skill_forms import PAIRS, Draft, Named, Wanted, drafts_of, form_of_record, names_in
+from sparta.base.checks import paths_of
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
-from sparta.base.given import paths_of
 from sparta.base.records import Passage
+from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import CorpusReader
 from sparta.data.parsing import decoded, parse_object, placed
 from sparta.training.formats import form_of, read_records
@@ -72,7 +73,9 @@ def read_skill_sets(
                 f"expected examples of the skill {one.skill}, found none"
                 + (f" whose passages are known, of {len(own):,}" if own else ""),
                 where=str(one.path),
-                remedy="name the files that hold the passages with --texts" if own else "give another file",
+                remedy=remedy("name the files that hold the passages with {}", Option("texts"))
+                if own
+                else "give another file",
             )
         examples = merged(examples)
         weight = one.weight * (min(len(examples), largest or len(examples)) if by_size else 1)

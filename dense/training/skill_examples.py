@@ -10,6 +10,7 @@ from dense.models.skill_config import EXPANDED, LINK, SPAN
 from dense.models.skill_inputs import Span, check_span
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
+from sparta.base.remedies import Option, remedy
 from sparta.data.parsing import placed
 
 Key = str | tuple[str, str]
@@ -103,7 +104,7 @@ def hold_out(sets: Sequence[SkillSet], n: int) -> tuple[list[SkillSet], list[Ski
             raise InputError(
                 f"expected examples of {one.skill} beside those that are held out, found {len(one.examples)}",
                 where=one.name,
-                remedy="give more data, or a smaller --held-out",
+                remedy=remedy("give more data, or a smaller {}", Option("held_out")),
             )
     return rest, [one for one in held_out if one.examples]
 

@@ -12,6 +12,7 @@ from dense.models.skill_config import EXPANDED, LINK, RERANK, SINGLE, SPAN
 from dense.models.skill_inputs import Span, check_span
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
+from sparta.base.remedies import Command, remedy
 from sparta.data.kilt import Provenance, evidence_of, well_mapped
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.data.parsing import string_field
@@ -179,7 +180,9 @@ def _places(record: Record) -> list[Provenance]:
     if places and not any(one.passage_ids for one in places):
         raise InputError(
             "expected provenance with passage_ids, found spans or pages of the knowledge source",
-            remedy="let an index of it name the passages: dense mine --dataset FILE --output FILE.json",
+            remedy=remedy(
+                "find its passages: {}", Command.of("dense mine", dataset="FILE", output="FILE.json")
+            ),
         )
     return places
 
@@ -238,9 +241,9 @@ def _marked(record: Record) -> Iterator[Draft]:
         yield Draft(text, positives, _negatives(record), spans=(span,))
 
 
-def _mention(given: str) -> tuple[str, Span]:
+def _mention(marked: str) -> tuple[str, Span]:
     """Return a text without the marks of its mention, and where this is."""
-    before, first, rest = given.partition(_MARK_BEFORE)
+    before, first, rest = marked.partition(_MARK_BEFORE)
     inside, last, behind = rest.partition(_MARK_BEHIND)
     mention = inside.strip()
     if not first or not last or not mention:

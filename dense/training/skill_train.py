@@ -6,7 +6,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,30 +29,28 @@ from dense.models.skill_config import (
 )
 from dense.models.skills import Skills
 from dense.training.skill_batches import TARGET_READER, BatchMaker, SkillBatch, query_reader
-from dense.training.skill_card import HELD_OUT, write_skill_card
 from dense.training.skill_examples import SkillSet, hold_out
 from dense.training.skill_losses import SpanScores, ranking_loss, span_loss
 from dense.training.skill_validation import validate_set
 from dense.training.train import SCALE_RATE
 from sparta.base.errors import InputError
+from sparta.base.remedies import Option, remedy
+from sparta.neural.backbones import encoder_config
 from sparta.neural.inputs import InputLayout
-from sparta.neural.trainer import (
-    Trainer,
-    process_group,
-    set_dropout,
-    training_device,
-    use_fast_attention,
-    wait_for_all,
-)
-from sparta.training.options import TrainResult
-from sparta.training.ranking import check_length, check_output, trainer_config
+from sparta.neural.processes import training_device
+from sparta.neural.stored import check_length
+from sparta.training.model_card import SKILLS as SKILLS_CARD
+from sparta.training.options import TrainResult, TrainSettings
+from sparta.training.run import TrainingRun, check_output, rate_groups, trainer_config
 
 logger = logging.getLogger("sparta.dense")
-HEAD_RATE = 10.0
+MEASURE = "mean over the sets of reciprocal rank, of spans F1"
+FASTER = {"log_scale": SCALE_RATE, "spans.": 10.0}
+"""Factors of the learning rate, by how parameters' names begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkillRecipe:
+class SkillRecipe(TrainSettings):
     """How skills are trained.
 
     A batch is of one skill of one set, drawn by the sets' weights. Queries have the positives of the others
@@ -74,17 +72,11 @@ class SkillRecipe:
     separate_title: bool = True
     max_length: int = 256
     question_length: int = 64
-    steps: int = 1100
-    learning_rate: float = 5e-5
-    accumulate: int = 1
     negatives: int = 1
     spans: int = 30
     dropout: float = 0.0
     held_out: int = 100
-    validate_every: int = 200
     checkpoint_every: int = 200
-    seed: int = 13
-    device: str | None = None
 
     def model(self, skills: Sequence[str], tasks: Sequence[str] = (), general: str = "") -> DenseModel:
         """Return the untrained model for these skills and tasks, on its device.
@@ -94,7 +86,7 @@ class SkillRecipe:
         if self.query_experts and self.placement == NONE:
             raise InputError(
                 "expected experts in attention or feed-forward with query experts, found none",
-                remedy="leave out --query-experts, or --placement none",
+                remedy=remedy("leave out {}, or {}", Option("query_experts"), Option("placement", NONE)),
             )
         layout = InputLayout(
             use_title=True,
@@ -116,8 +108,8 @@ class SkillRecipe:
         )
         model = begin_skills(self.encoder, plain.with_skills(wanted, self.period))
         model.config = replace(model.config, question_length=self.question_length)
-        check_length(model.passage_encoder, self.max_length)
-        check_length(model.passage_encoder, self.question_length, "--question-length")
+        for option in ("max_length", "question_length"):
+            check_length(getattr(self, option), encoder_config(model.passage_encoder), option=option)
         return model.to(training_device(self.device))
 
 
@@ -140,8 +132,10 @@ def general_task(sets: Sequence[SkillSet]) -> str:
     return "" if "" in sizes or not sizes else max(sorted(sizes), key=sizes.__getitem__)
 
 
-class SkillTraining:
-    """One training run: batches, losses, validation."""
+class SkillTraining(TrainingRun[DenseModel]):
+    """The training of skills: batches, losses, validation."""
+
+    kind = SKILLS_CARD
 
     def __init__(
         self,
@@ -151,54 +145,40 @@ class SkillTraining:
         validation: Validation | None = None,
     ) -> None:
         if not sets:
-            raise InputError("expected examples of a skill, found none", remedy="name a file: --single FILE")
-        for one in sets:
-            one.check()
-        self.recipe, self.folder = recipe, folder
+            raise InputError(
+                "expected examples of a skill, found none",
+                remedy=remedy("name a file: {}", Option("single", "FILE")),
+            )
+        for each in sets:
+            each.check()
         torch.manual_seed(recipe.seed)
-        trained = {one.skill for one in sets}
+        trained = {each.skill for each in sets}
         tasks = sorted({s.task for s in sets if s.task and s.skill == SINGLE})
-        self.model = recipe.model([s for s in SKILLS if s in trained], tasks, general_task(sets))
-        self.skills = Skills(self.model)
-        use_fast_attention(self.model.passage_encoder)
-        set_dropout(self.model, recipe.dropout)
-        self.validation = validation
+        model = recipe.model([s for s in SKILLS if s in trained], tasks, general_task(sets))
         self.sets, self.held_out = hold_out(sets, 0 if validation else recipe.held_out)
-        self.batches = BatchMaker(self.skills, recipe.negatives, recipe.spans)
-
-    def run(self, *, resume: bool = False) -> TrainResult:
-        """Train; the best by the mean over the sets' measures ends in `best`."""
-        recipe = self.recipe
-        config = trainer_config(recipe, self.model.device, checkpoint_every=recipe.checkpoint_every)
         facts = {
-            **{name: value for name, value in asdict(recipe).items() if name != "device"},
-            "model": self.model.config.as_dict(),
-            "processes": process_group()[1],
-            **({"validation": dict(self.validation.facts)} if self.validation else {}),
+            "model": model.config.as_dict(),
+            **({"validation": dict(validation.facts)} if validation else {}),
             "sets": [[s.name, s.skill, s.fingerprint(), s.weight, s.batch_size, s.task] for s in self.sets],
         }
-        trainer = Trainer(
-            self.model,
-            self.parameter_groups(),
-            self.loss,
-            self.validate,
-            self.save_best,
-            config,
-            self.folder,
-            facts,
-        )
-        state = trainer.run(resume=resume)
-        reached = f"{100 * state.best:.1f} at step {state.best_step:,}"
-        names = tuple(one.name for one in self.held_out or self.sets)
-        return TrainResult(self.folder / "best", state.best, state.best_step, names, reached)
+        schedule, encoders = trainer_config(recipe, model.device), [model.passage_encoder]
+        super().__init__(model, schedule, folder, recipe, facts, encoders=encoders, dropout=recipe.dropout)
+        self.recipe, self.validation, self.skills = recipe, validation, Skills(model)
+        self.validated = tuple(each.name for each in self.held_out or self.sets)
+        measure = validation.facts["measure"] if validation else MEASURE
+        self.measured_on = f" ({measure}, in percent)"
+        self.batches = BatchMaker(self.skills, recipe.negatives, recipe.spans)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The encoder; the span head and the scale learn faster."""
-        scale, head = self.model.log_scale, list(self.model.spans.parameters() if self.model.spans else ())
-        faster = {id(p) for p in (scale, *head)}
-        encoder = [p for p in self.model.parameters() if id(p) not in faster]
-        groups: list[dict[str, Any]] = [{"params": encoder}, {"params": [scale], "factor": SCALE_RATE}]
-        return [*groups, {"params": head, "factor": HEAD_RATE}] if head else groups
+        """The encoder; the scale and the span head learn faster."""
+
+        def factor(name: str) -> float:
+            return next((rate for start, rate in FASTER.items() if name.startswith(start)), 1.0)
+
+        order = [1.0, *FASTER.values()]
+        return rate_groups(
+            sorted(self.model.named_parameters(), key=lambda named: order.index(factor(named[0]))), factor
+        )
 
     # ------------------------------------------------------------------ batches and losses
 
@@ -207,7 +187,7 @@ class SkillTraining:
 
         Processes of one step take the same set, and examples of their own.
         """
-        together = random.Random(f"{self.recipe.seed} {step // process_group()[1]}")
+        together = random.Random(f"{self.recipe.seed} {step // self.processes}")
         chosen = together.choices(self.sets, [s.weight for s in self.sets])[0]
         return self.batches.draw(chosen, random.Random(f"{self.recipe.seed} batch {step}"))
 
@@ -243,22 +223,13 @@ class SkillTraining:
         return [SpanScores(s[:n], s[n:], t) for (s, t), n in zip(found, counts, strict=True)]
 
     def validate(self) -> float:
-        """Mean over the held-out sets: reciprocal rank of the positive, of spans F1; or what is given."""
+        """Mean over the held-out sets: reciprocal rank of the positive, of spans F1; or `validation`."""
         if self.validation:
-            figure = self.validation(self.model)
-            self.model.train()
-            return figure
-        if not self.held_out:
-            return 0.0
-        figures = [validate_set(self.skills, one) for one in self.held_out]
-        self.model.train()
-        for one, figure in zip(self.held_out, figures, strict=True):
-            logger.info("%s (%s): %.3f", one.name, one.skill, figure)
-        return float(np.mean(figures))
-
-    def save_best(self) -> None:
-        """Write the model in full precision."""
-        self.model.save_pretrained(self.folder / "best")
+            return self.validation(self.model)
+        figures = [validate_set(self.skills, each) for each in self.held_out]
+        for each, figure in zip(self.held_out, figures, strict=True):
+            logger.info("%s (%s): %.3f", each.name, each.skill, figure)
+        return float(np.mean(figures)) if figures else 0.0
 
 
 def train_skills(
@@ -276,10 +247,10 @@ def train_skills(
     :param validation: chooses the best model; without it, held-out examples do
     """
     output = check_output(output, resume=resume)
+    rows = [
+        (each.skill, each.name, f"{each.weight:g}", f"{len(each.examples):,}", f"`{each.fingerprint()}`")
+        for each in sets
+    ]
+    table = [("skill", "set", "weight", "examples", "fingerprint"), *rows]
     training = SkillTraining(recipe, sets, output, validation)
-    result = training.run(resume=resume)
-    if not process_group()[0]:
-        measured_by = str(validation.facts["measure"]) if validation else HELD_OUT
-        write_skill_card(result, sets, recipe.encoder, command or str(recipe), measured_by)
-    wait_for_all()
-    return result
+    return training.train(recipe, table, resume=resume, command=command)

@@ -11,13 +11,14 @@ from dense.models.bi_encoder import DenseModel
 from dense.training.train import DenseTraining, Recipe, exact_scorer
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, make_folder
+from sparta.base.remedies import Option, remedy
 from sparta.models.resolve import hash_folder, model_folder
-from sparta.neural.trainer import process_group, training_device, wait_for_all
-from sparta.training.model_card import finish
+from sparta.neural.processes import process_group, training_device, wait_for_all
 from sparta.training.negatives import HardNegatives, mine, read_negatives, write_negatives
-from sparta.training.options import TrainResult
+from sparta.training.options import TrainResult, check_same
 from sparta.training.paragraphs import ParagraphSet
-from sparta.training.ranking import check_output
+from sparta.training.ranking import table_of
+from sparta.training.run import check_output
 
 DEPTH = 100
 MINED = "mined.json"
@@ -55,11 +56,12 @@ def train_in_two_stages(
     if recipe.mine_every:
         raise InputError(
             "expected two stages or mining on the way, found both",
-            remedy="leave out --mine-every, or --two-stages",
+            remedy=remedy("leave out {}, or {}", Option("mine_every"), Option("two_stages")),
         )
     first = recipe.training(sets, output / "stage-1")  # a bad encoder or set is an error before all writing
     _check_begun(output, recipe.encoder, p2_alone=p2_alone)
     first.run(resume=True)
+    del first  # and its optimizer
     wait_for_all()
     second = recipe.training(sets, output / "stage-2")
     mined = zip(second.sets, _mined(second, output, recipe), strict=True)
@@ -68,34 +70,22 @@ def train_in_two_stages(
     state = second.run(resume=True)
     if not process_group()[0]:
         _publish(output / "stage-2" / "best", output / "best")
-    return finish("dense", state, second, sets, recipe, command, output / "best")
+    return second.finish(state, recipe, table_of(sets), command, output / "best")
 
 
 def _check_begun(output: Path, encoder: str, *, p2_alone: bool) -> None:
-    """Refuse what no checkpoint tells: another encoder for the second stage, other negatives in it."""
+    """Refuse another encoder for the second stage or other negatives in it, which no checkpoint knows."""
     folder = Path(encoder)
-    given = {"encoder": hash_folder(model_folder(folder)) if folder.is_dir() else encoder}
-    given |= {"p2_alone": "yes" if p2_alone else "no"}
+    now = {
+        "encoder": hash_folder(model_folder(folder)) if folder.is_dir() else encoder,
+        "p2_alone": "yes" if p2_alone else "no",
+    }
     path = output / STARTED
     if not process_group()[0] and not path.exists():
         make_folder(output)
-        atomic_write(path, json.dumps(given).encode())
+        atomic_write(path, json.dumps(now).encode())
     wait_for_all()
-    started = json.loads(path.read_text(encoding="utf-8"))
-    if started.get("p2_alone", given["p2_alone"]) != given["p2_alone"]:
-        raise InputError(
-            "expected the same hard negatives as the training began with, found --p2-alone "
-            + ("added" if p2_alone else "left out"),
-            where=str(output),
-            remedy="repeat the original command with --resume, or write to another --output",
-        )
-    if started["encoder"] != given["encoder"]:
-        raise InputError(
-            f"expected the encoder that stage one began from ({started['encoder'][:12]}…), found another"
-            f" ({given['encoder'][:12]}…)",
-            where=str(output),
-            remedy="resume with the same --encoder, or write to another --output",
-        )
+    check_same({**now, **json.loads(path.read_text(encoding="utf-8"))}, now, path)
 
 
 def _mined(training: DenseTraining, output: Path, recipe: Recipe) -> list[HardNegatives]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from dense.models.bi_encoder import DenseModel
 from dense.models.checkpoints import begin_from
@@ -20,14 +21,17 @@ from dense.training.gather import read_in_shares
 from dense.training.teacher import open_bi_encoder
 from sparta.base.records import Passage
 from sparta.models.query_encoder import QueryTokenizer
+from sparta.neural.backbones import encoder_config
 from sparta.neural.inputs import CONTEXT, InputLayout
-from sparta.neural.trainer import training_device
+from sparta.neural.processes import training_device
+from sparta.neural.stored import check_length
 from sparta.training.metrics import RECIPROCAL
-from sparta.training.model_card import finish
+from sparta.training.model_card import DENSE
 from sparta.training.negatives import Scorer
-from sparta.training.options import TrainOptions, TrainResult
+from sparta.training.options import TrainOptions, TrainResult, fields_of
 from sparta.training.paragraphs import ParagraphSet
-from sparta.training.ranking import RankingConfig, RankingTraining, check_length, check_output, trainer_config
+from sparta.training.ranking import RankingConfig, RankingTraining, table_of
+from sparta.training.run import check_output, rate_groups, trainer_config
 from sparta.training.teachers import Teacher, open_teacher
 
 SCALE_RATE = 100.0
@@ -35,21 +39,19 @@ ENTROPY_WEIGHT = 0.01
 _LAYER = re.compile(r"\.layers?\.(\d+)\.")
 
 
-def layer_groups(named: Iterable[tuple[str, torch.nn.Parameter]], decay: float) -> list[dict[str, Any]]:
+def layer_groups(named: Iterable[tuple[str, nn.Parameter]], decay: float) -> list[dict[str, Any]]:
     """Adam's groups: a layer's `factor` is `decay` for each layer above it; embeddings lie below all layers.
 
-    What is no part of a layer, such as codes, learns as the highest does. Without decay it is one group.
+    What is no part of a layer, such as codes, learns as the highest does. Without decay there is one group.
     """
     named = list(named)
-    if decay == 1.0:
-        return [{"params": [p for _, p in named]}]
     layers = {name: int(match[1]) for name, _ in named if (match := _LAYER.search(name))}
     highest = max(layers.values(), default=-1)
-    below: dict[int, list[torch.nn.Parameter]] = {}
-    for name, parameter in named:
-        lowest = highest + 1 if ".embeddings." in name else 0
-        below.setdefault(highest - layers[name] if name in layers else lowest, []).append(parameter)
-    return [{"params": own, "factor": decay**n} for n, own in sorted(below.items())]
+
+    def factor(name: str) -> float:
+        return decay ** (highest - layers.get(name, -1 if ".embeddings." in name else highest))
+
+    return rate_groups(sorted(named, key=lambda pair: -factor(pair[0])), factor)
 
 
 def exact_scorer(model: DenseModel, candidates: Sequence[Passage]) -> Scorer:
@@ -67,7 +69,7 @@ def exact_scorer(model: DenseModel, candidates: Sequence[Passage]) -> Scorer:
 class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
     """One training run of a dual encoder or a Poly-Encoder."""
 
-    score_floor = -math.inf
+    kind, score_floor = DENSE, -math.inf
 
     def __init__(
         self,
@@ -105,10 +107,10 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         return read_in_shares(items, read) if gather else read(items)
 
     def facts(self) -> dict[str, Any]:
-        """Layout and form of the model; of β and the decay, what is not usual."""
+        """Those of all retrievers; of β and the decay, what is not usual."""
         usual = {"entropy": ENTROPY_WEIGHT, "layer_decay": 1.0}
-        own = {"entropy": self.entropy, "layer_decay": self.layer_decay}
-        return {"model": self.model.config.as_dict(), **dict(own.items() - usual.items())}
+        chosen = {"entropy": self.entropy, "layer_decay": self.layer_decay}
+        return {**super().facts(), **dict(chosen.items() - usual.items())}
 
     def scorer(self, candidates: Sequence[Passage]) -> Scorer:
         """Exact search."""
@@ -133,10 +135,6 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         scale = self.model.log_scale
         named = [(name, p) for name, p in self.model.named_parameters() if p is not scale]
         return [*layer_groups(named, self.layer_decay), {"params": [scale], "factor": SCALE_RATE}]
-
-    def save_best(self) -> None:
-        """Write the model in full precision."""
-        self.model.save_pretrained(self.folder / "best")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,21 +181,14 @@ class Recipe(TrainOptions):
             overlap=self.max_length // 8,
             separate_title=self.separate_title and not context,
         )
-        config = DenseConfig(
-            layout,
-            self.codes,
-            self.shared,
-            self.routing,
-            self.experts,
-            self.period,
-            self.pooling,
-            self.cosine,
-        )
+        form = ("codes", "shared", "routing", "experts", "period", "pooling", "cosine")
+        config = DenseConfig(layout, **{name: getattr(self, name) for name in form})
         model = begin_from(self.encoder, config).to(training_device(self.device))
         if self.question_length:
             model.config = replace(model.config, question_length=self.question_length)
-        check_length(model.passage_encoder, self.max_length)
-        check_length(model.passage_encoder, model.config.question_length, "--question-length")
+        encoder = encoder_config(model.passage_encoder)
+        check_length(self.max_length, encoder, option="max_length")
+        check_length(model.config.question_length, encoder, option="question_length")
         return model
 
     def training(self, sets: Sequence[ParagraphSet], folder: Path) -> DenseTraining:
@@ -205,16 +196,9 @@ class Recipe(TrainOptions):
         torch.manual_seed(self.seed)
         model = self.model()
         config = RankingConfig(
-            trainer=trainer_config(self, model.device, checkpoint_every=self.checkpoint_every),
+            trainer=trainer_config(self, model.device),
             max_tokens=self.train_length,
-            questions=self.questions,
-            mined=self.mined,
-            mine_every=self.mine_every,
-            held_out=self.held_out,
-            dropout=self.dropout,
-            gather=self.gather,
-            candidates=self.candidates,
-            validate_by=self.validate_by,
+            **fields_of(self, RankingConfig),
         )
         tokenizer = QueryTokenizer(model.tokenizer)
         teacher = open_teacher(self.teachers, sets, tokenizer, str(model.device), [open_bi_encoder])
@@ -237,4 +221,4 @@ def train_dense(
     """
     output = check_output(output, resume=resume)
     training = recipe.training(sets, output)
-    return finish("dense", training.run(resume=resume), training, sets, recipe, command)
+    return training.train(recipe, table_of(sets), resume=resume, command=command)

@@ -16,9 +16,9 @@ from hybrid.multihop.searcher import ChainPassages, ChainSearcher
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.api import Index
+from sparta.base.checks import queries_of, share, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
-from sparta.base.given import queries_of, share, whole
 from sparta.base.records import Hit
 from sparta.data.languages import language_of
 from sparta.lucene.bridge import Bm25

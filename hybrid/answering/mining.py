@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.answering.answers import as_read
+from sparta.base.checks import path_of
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
-from sparta.base.given import path_of
 from sparta.base.records import Query
 from sparta.data.answers import answer_spans
 from sparta.reader.records import no_texts, text_of

@@ -8,9 +8,9 @@ from hybrid.answering.answerer import ReadingCounts
 from hybrid.answering.answers import Answer, answer_key, ranker_scores
 from hybrid.multihop.paths import EvidencePath
 from hybrid.multihop.searcher import ALL, ChainPassages, ChainSearcher
+from sparta.base.checks import queries_of, share, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
-from sparta.base.given import queries_of, share, whole
 from sparta.reader.records import text_of
 
 

@@ -10,7 +10,7 @@ from statistics import median
 
 from hybrid.answering.answers import Answer
 from hybrid.answering.path_answerer import answers_of
-from hybrid.evaluation.questions import QuestionSet
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.measures import EvidenceSets, evidence_by_passage
 from hybrid.evidence.supporting import OF_SENTENCES, Fact, facts_of, measured
 from hybrid.multihop.measures import passage_em, path_recall

@@ -12,10 +12,9 @@ from pathlib import Path
 from statistics import fmean, median
 
 from hybrid.answering.answers import Answer
-from hybrid.evaluation.answering import Answering, measure_answers
+from hybrid.evaluation.answering import JUDGED, Answering, measure_answers
 from hybrid.evaluation.chains import MEASURES, of_paths, run_chain
 from hybrid.evaluation.measures import Evaluation
-from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import (
     can_measure,
     cutoff_of,
@@ -24,17 +23,19 @@ from hybrid.evaluation.rankings import (
     parse_any,
     search_all,
     warn_if_none_judged,
+    words,
 )
 from hybrid.evaluation.results import SetResults, save_run
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.supporting import OF_SENTENCES
 from hybrid.multihop.searcher import ChainSearcher
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, named
 from hybrid.retrieval.searcher import HybridSearcher
+from sparta.base.checks import path_of, several
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
-from sparta.base.given import path_of, several
-from sparta.base.records import Advance
+from sparta.base.records import Advance, Run
 
 logger = logging.getLogger("sparta.hybrid")
 
@@ -54,6 +55,10 @@ def compare(
     measures: Sequence[str] = (),
     chains: Sequence[ChainSearcher] = (),
     advance: Advance | None = None,
+    depth: int | None = None,
+    others: Mapping[str, Callable[[int], tuple[Run, float]]] | None = None,
+    one_by_one: bool = False,
+    judged: bool = False,
 ) -> SetResults:
     """Search every channel once, fuse in every way, and measure all rankings.
 
@@ -65,17 +70,22 @@ def compare(
     :param output_runs: a folder in which to leave all rankings as TREC runs
     :param answering: also read the best passages of each ranking, and measure the answers; of a chain that
         reads its paths, the answer of the best one
+    :param depth: how many passages are ranked; None is as many as fusions and measures need
+    :param others: rankings besides, by name: each takes the depth and gives a run, and the seconds it took
+    :param one_by_one: search one channel after the other, and take its time
+    :param judged: also read the judged passages, as a ranking of its own
     """
     own = _measures(query_set, measures, chains)
-    depth = max(depth_of(fusion, m) for m in own for fusion in fusions or [Fusion()])
+    depth = depth or max(depth_of(fusion, m) for m in own for fusion in fusions or [Fusion()])
     few = min((one.candidates for one in fusions if len(one.weights) > 1), default=depth)
     for measure in own:
         if cutoff_of(measure) > few:
             logger.warning("%s: fusions have %d candidates of each channel (--candidates)", measure, few)
     if output_runs:
         make_folder(path_of(output_runs, "a folder"))  # before hours of searching
-    retrieved = search_all(channels, query_set, depth, threads)
+    retrieved = search_all(channels, query_set, depth, threads, one_by_one=one_by_one)
     warn_if_none_judged(retrieved)
+    ranked = {name: rank(depth) for name, rank in (others or {}).items()}
     fused = {
         label: retrieved.fused(fusion, depth)
         for label, fusion in named(fusions).items()
@@ -83,7 +93,8 @@ def compare(
     }
     chained = [run_chain(chain, query_set, depth, own, advance) for chain in chains]
     retrieved = retrieved.with_pages(one.run for one in chained)
-    runs = {**retrieved.runs, **fused, **{one.name: one.run for one in chained}}
+    more = {name: run for name, (run, _) in ranked.items()}
+    runs = {**retrieved.runs, **more, **fused, **{one.name: one.run for one in chained}}
     if output_runs:
         for name, run in runs.items():
             save_run(output_runs, query_set.name, name, run)
@@ -93,15 +104,36 @@ def compare(
     answers: Mapping[str, Mapping[str, Answer | None]] = {}
     if answering:
         given = {one.name: one.answers for one in chained if one.answers is not None}
-        found, answers = measure_answers(retrieved, runs, found, answering, own=given)
+        if judged:
+            retrieved = replace(retrieved, query_set=_with_passages_there(channels, query_set))
+        found, answers = measure_answers(retrieved, runs, found, answering, judged=judged, own=given)
     return SetResults(
         query_set.name,
         found,
-        fused=[*fused, *by_paths],
+        fused=[*fused, *by_paths, *([JUDGED] if answering and judged else [])],
         answers=answers,
-        ms={one.name: one.median() for one in chained},
+        ms={**_milliseconds(query_set, retrieved.ms, ranked), **{one.name: one.median() for one in chained}},
+        left_out=query_set.left_out,
+        misplaced=query_set.misplaced,
         steps={one.name: one for one in chained},
     )
+
+
+def _with_passages_there(channels: Channels, query_set: QuestionSet) -> QuestionSet:
+    """Return questions with those of their judged passages that the index holds."""
+    named = list({passage_id for relevance in query_set.qrels.values() for passage_id in relevance})
+    docids = words(channels).docids(named)
+    there = {passage_id for passage_id, docid in zip(named, docids, strict=True) if docid >= 0}
+    qrels = {q: {p: r for p, r in judged.items() if p in there} for q, judged in query_set.qrels.items()}
+    return replace(query_set, qrels=qrels)
+
+
+def _milliseconds(
+    query_set: QuestionSet, known: Mapping[str, float], ranked: Mapping[str, tuple[Run, float]]
+) -> dict[str, float]:
+    """Return the latency of a query: of all together, divided by their number."""
+    taken = {name: 1000 * seconds / len(query_set.queries) for name, (_, seconds) in ranked.items()}
+    return {**known, **taken}
 
 
 def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[ChainSearcher]) -> list[str]:

@@ -12,16 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid.evaluation.answering import JUDGED, Answering, measure_answers
+from hybrid.evaluation.answering import Answering
+from hybrid.evaluation.compare import compare
 from hybrid.evaluation.measures import DEFAULT_MEASURES, evaluate, parse_measures, without_own_passages
-from hybrid.evaluation.questions import QuestionSet
-from hybrid.evaluation.rankings import Holds, Retrieved
 from hybrid.evaluation.results import SetResults, save_run
-from hybrid.evaluation.testsets import TestSet, open_test_set, own_is_no_hit
+from hybrid.evaluation.testsets import QuestionSet, open_test_set, own_is_no_hit
+from hybrid.retrieval.channels import Channels
+from sparta.base.checks import path_of, paths_of
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
-from sparta.base.given import path_of, paths_of
+from sparta.base.progress import ReadingProgress
 from sparta.base.records import Passage, Query, Run, ScoredPassage
+from sparta.base.remedies import Command, Option, remedy
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
 from sparta.data.qa_formats import misplacement
@@ -104,6 +106,7 @@ def evaluate_set(
     output_runs: str | Path | None = None,
     skip_invalid: bool = False,
     advance: Callable[[int], object] | None = None,
+    progress: bool | None = False,
     name: str = "",
     domain: str = "",
     answering: Answering | None = None,
@@ -116,6 +119,7 @@ def evaluate_set(
     :param dense: bi-encoders and Poly-Encoders that search the same candidates exactly, named as given here
     :param depth: hits per query
     :param output_runs: a folder in which to leave the TREC runs
+    :param progress: show a bar of the bytes of the corpus that are indexed; None does on a terminal
     :param name: what the set is called, if not by its file or folder (`names_of`)
     :param answering: also read the best passages of each ranking, and the judged ones; measure the answers
     """
@@ -129,103 +133,98 @@ def evaluate_set(
     output_runs = output_runs and path_of(output_runs, "a folder")
     if answering and is_chunk(options.unit):
         raise InputError(
-            "expected --answers without --chunk, found both: runs name documents, not the chunks to be read",
-            remedy="leave --chunk out, or index the corpus and measure with hybrid eval --answers",
+            "expected answers without chunks, found both: runs name documents, not the chunks to be read",
+            remedy=remedy(
+                "leave {} out, or index the corpus and measure with: {}",
+                Option("chunk"),
+                Command.of("hybrid eval", answers=True),
+            ),
         )
     if dense and is_chunk(options.unit):
         raise InputError(
-            "expected bi-encoders without --chunk, found both: they read each text whole",
-            remedy="leave --chunk out, or index the corpus and measure with hybrid eval --build-dense",
+            "expected bi-encoders without chunks, found both: they read each text whole",
+            remedy=remedy(
+                "leave {} out, or index the corpus and measure with: {}",
+                Option("chunk"),
+                Command.of("hybrid eval", build_dense=True),
+            ),
         )
     if output_runs:
         make_folder(output_runs)
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         tested = open_test_set(path, work, options.language)
-        tested = replace(tested, name=name or tested.name)
+        tested, corpus = replace(tested, name=name or tested.name), corpus_of(tested)
         check_unit(tested, options.unit)
+        if answering and not tested.answers:
+            raise InputError(
+                "expected questions with answers, found none",
+                where=str(corpus),
+                remedy=remedy("leave {} out, or give the queries `answers`", Option("answers")),
+            )
         index = IndexFolder(work / "index")
         if tuple(channels) == (BM25,):
             own = IndexOptions(
                 channels=BM25, unit=options.unit, language=options.language, skip_invalid=skip_invalid
             )
-            build_index(index.path, tested.corpus, options=own, advance=advance)
+            build_index(index.path, corpus, options=own, advance=advance, progress=progress)
         elif model is None:
             raise InputError("expected a model for impacts, found none", remedy="open one, or rank by bm25")
         else:
-            source = corpus_source(tested.corpus, model, options, skip_invalid=skip_invalid, advance=advance)
-            write_index(index, source, WriteOptions(language=options.language))
-        evaluations, ms, runs = [], {}, dict[str, Run]()
-        searches: dict[str, Callable[[], tuple[Run, float]]] = {
-            channel: partial(search_index, index.path, channel, tested, depth, threads)
-            for channel in channels
-        }
-        for model_name in dense:
-            corpus = CorpusReader(tested.corpus, skip_invalid=skip_invalid)
-            searches[str(model_name)] = partial(
+            with ReadingProgress(shown=progress, advance=advance) as shown:
+                source = corpus_source(corpus, model, options, skip_invalid=skip_invalid, progress=shown)
+                write_index(index, source, WriteOptions(language=options.language))
+        exact = {
+            str(model_name): partial(
                 search_exactly,
                 model_name,
-                corpus,
+                CorpusReader(corpus, skip_invalid=skip_invalid),
                 tested,
-                depth,
                 language=options.language,
                 dtype=options.dtype,
                 device=next(iter(options.devices), None),
             )
-        for ranking, search in searches.items():
-            run, seconds = search()
-            runs[ranking] = run
-            evaluations.append(evaluate(ranking, run, tested.qrels, measures))
-            ms[ranking] = 1000 * seconds / len(tested.queries)
-            if output_runs:
-                save_run(output_runs, tested.name, ranking, run)
+            for model_name in dense
+        }
         if tested.misplaced:
             logger.warning("%s: %s", tested.name, misplacement(tested.misplaced))
-        results = SetResults(
-            tested.name,
-            evaluations,
-            ms=ms,
-            domain=domain,
-            left_out=tested.left_out,
-            misplaced=tested.misplaced,
-        )
-        return _with_answers(results, index.path, tested, runs, answering) if answering else results
+        with Channels(index.path, channels) as opened:
+            results = compare(
+                opened,
+                tested,
+                (),
+                threads=threads,
+                output_runs=output_runs,
+                answering=answering,
+                measures=measures,
+                depth=depth,
+                others=exact,
+                one_by_one=True,
+                judged=answering is not None,
+            )
+        return replace(results, domain=domain)
 
 
-def _with_answers(
-    results: SetResults, index: Path, tested: TestSet, runs: Mapping[str, Run], answering: Answering
-) -> SetResults:
-    from sparta.search.searcher import Searcher
-
-    known = QuestionSet(tested.name, tested.queries, without_own=tested.without_own)
-    if not known.answers:
-        raise InputError(
-            "expected questions with answers, found none",
-            where=str(tested.corpus),
-            remedy="leave --answers out, or give the queries `answers`",
-        )
-    with Searcher(index, channel=BM25) as searcher:
-        named = list({p for own in tested.qrels.values() for p in own})
-        there = {p for p, docid in zip(named, searcher.docids(named), strict=True) if docid >= 0}
-        qrels = {q: {p: own[p] for p in own if p in there} for q, own in tested.qrels.items()}
-        known = replace(known, qrels=qrels, language=searcher.language)
-        holds = Holds({}, lambda *_: "")
-        retrieved = Retrieved(known, runs, holds, lambda _, passage_id: searcher.passage(passage_id))
-        found, answers = measure_answers(retrieved, runs, results.evaluations, answering, judged=True)
-    return replace(results, evaluations=found, fused=[JUDGED], answers=answers)
+def corpus_of(tested: QuestionSet) -> Path:
+    """Return the corpus of a test set; a set of questions alone has none."""
+    if tested.corpus is None:
+        raise InputError("expected a test set with its corpus, found questions alone", where=tested.name)
+    return tested.corpus
 
 
-def check_unit(tested: TestSet, unit: str) -> None:
+def check_unit(tested: QuestionSet, unit: str) -> None:
     """Refuse sentences of a BEIR folder, whose judgments are of its passages."""
     if tested.judged and unit == "sentence":
         raise InputError(
-            "expected --unit passage for a BEIR folder, whose judgments are of passages, found sentence",
+            "expected the unit passage for a BEIR folder, whose judgments are of passages, found sentence",
             where=str(tested.corpus),
-            remedy="leave --unit out",
+            remedy=remedy("leave {} out", Option("unit")),
         )
 
 
-def search_index(index: Path, channel: str, tested: TestSet, depth: int, threads: int) -> tuple[Run, float]:
+def search_index(
+    index: Path, channel: str, tested: QuestionSet, depth: int, threads: int
+) -> tuple[Run, float]:
     """Search one channel of an index; the run, and the seconds it took, warm."""
     from sparta.search.searcher import Searcher
 
@@ -242,7 +241,7 @@ def search_index(index: Path, channel: str, tested: TestSet, depth: int, threads
 def search_exactly(
     model: str | Path,
     passages: Iterable[Passage],
-    tested: TestSet,
+    tested: QuestionSet,
     depth: int,
     *,
     language: str = "en",

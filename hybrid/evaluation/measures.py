@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import ir_measures
 
 from hybrid.evaluation.testsets import Qrels
+from sparta.base.checks import several
 from sparta.base.errors import InputError
-from sparta.base.given import several
 from sparta.base.records import Run, ScoredPassage
 
 DEFAULT_MEASURES = ("RR", "Success@1", "R@20", "nDCG@10")

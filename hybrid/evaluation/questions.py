@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import ast
 import csv
-import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybrid.evaluation.testsets import Qrels, TestSet, judged_set, own_is_no_hit, warn_of_unknown
+from hybrid.evaluation.testsets import QuestionSet, judged_set, own_is_no_hit, warn_of_unknown
 from hybrid.evidence.gold import gold_of
-from hybrid.evidence.measures import Gold
 from hybrid.evidence.supporting import Supporting, supporting_of
+from sparta.base.checks import path_of
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
-from sparta.base.given import path_of
 from sparta.base.records import Query
 from sparta.base.remedies import Remedy
 from sparta.data.jsonlist import json_list
@@ -36,80 +34,8 @@ FORMS = (
 )
 IN_FOLDERS = (("queries.jsonl", "qrels/test.tsv"), ("questions.jsonl", "qrels.tsv"))
 """Questions and judgments in a folder: as BEIR has them, and beside a corpus."""
-SAMPLE_SEED = 1
 _LIST_FORM = 'a JSON list of {"question", "answers"}'
 _JSON_REMEDY = 'write {"question": "…", "answers": ["…"]}'
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionSet:
-    """Questions, and what is known of them: passages (qrels), answers, or both.
-
-    `groups` is {query id: relation} for EntityQuestions. `match` says how answers are looked for: `string` or
-    `regex`. `of` is how many questions there were before a sample was drawn, 0 for all. `without_own` says
-    that a query's own id is no hit (`own_is_no_hit`). Answers are compared as `language` has it. `evidence`
-    is KILT's provenance by query id; `gold` is the same in the terms of an index (`judged`). `supporting` has
-    HotpotQA's supporting facts by query id. `left_out` questions of the file have neither answers nor judged
-    passages.
-
-    :raises InputError: two queries have one id.
-    """
-
-    name: str
-    queries: tuple[Query, ...]
-    qrels: Qrels = field(default_factory=dict)
-    groups: Mapping[str, str] = field(default_factory=dict)
-    match: str = "string"
-    of: int = 0
-    without_own: bool = False
-    language: str = "en"
-    evidence: Mapping[str, Evidence] = field(default_factory=dict)
-    gold: Gold | None = None
-    supporting: Mapping[str, Supporting] = field(default_factory=dict)
-    left_out: int = 0
-
-    def __post_init__(self) -> None:
-        ids: set[str] = set()
-        for query in self.queries:
-            if query.query_id in ids:
-                raise InputError(
-                    f"expected queries with ids of their own, found {query.query_id!r} twice",
-                    where=self.name,
-                    remedy="give every query another id",
-                )
-            ids.add(query.query_id)
-
-    @property
-    def answers(self) -> dict[str, tuple[str, ...]]:
-        """Known answers, by query id."""
-        return {q.query_id: q.answers for q in self.queries if q.answers}
-
-    def known(self) -> dict[str, int]:
-        """How many questions each kind of measure is over."""
-        gold = self.gold
-        passages = gold.passages if gold else self.qrels
-        pages = gold.pages if gold else {}
-        kinds = {"answers": self.answers, "judged passages": passages, "pages": pages}
-        return {kind: len(own) for kind, own in {**kinds, "supporting facts": self.supporting}.items()}
-
-    def sample(self, size: int) -> QuestionSet:
-        """Return a fixed sample: the questions whose hashed ids are the least; a larger one holds it."""
-        if size >= len(self.queries):
-            return self
-
-        def draw(query_id: str) -> bytes:
-            return hashlib.sha256(f"{SAMPLE_SEED}:{query_id}".encode()).digest()
-
-        chosen = set(sorted((q.query_id for q in self.queries), key=draw)[:size])
-        return replace(
-            self,
-            queries=tuple(q for q in self.queries if q.query_id in chosen),
-            qrels={q: judged for q, judged in self.qrels.items() if q in chosen},
-            evidence={q: sets for q, sets in self.evidence.items() if q in chosen},
-            gold=self.gold.of(chosen) if self.gold else None,
-            supporting={q: facts for q, facts in self.supporting.items() if q in chosen},
-            of=len(self.queries),
-        )
 
 
 def judged(query_set: QuestionSet, index: Path, least_bleu: float = 0.0) -> QuestionSet:
@@ -143,7 +69,7 @@ def questions_beside(index: Path) -> QuestionSet:
     )
 
 
-def set_beside(index: Path) -> TestSet:
+def set_beside(index: Path) -> QuestionSet:
     """Return the corpus of an index, with the questions and judged passages that lie beside it or in it.
 
     :raises InputError: there are none; a test set can be named.

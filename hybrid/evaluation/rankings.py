@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,8 +14,7 @@ from typing import Any, NamedTuple
 from hybrid.answering.answers import as_read
 from hybrid.evaluation.chains import of_paths
 from hybrid.evaluation.measures import Evaluation, evaluate, parse_measures
-from hybrid.evaluation.questions import QuestionSet
-from hybrid.evaluation.testsets import Qrels
+from hybrid.evaluation.testsets import Qrels, QuestionSet
 from hybrid.evidence.gold import page_of
 from hybrid.evidence.measures import Gold, evidence_by_passage, of_evidence
 from hybrid.evidence.measures import measured as by_evidence
@@ -22,7 +22,7 @@ from hybrid.evidence.supporting import OF_SENTENCES
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
-from sparta.base.records import Hit, Run, ScoredPassage
+from sparta.base.records import Hit, Ranking, Run, ScoredPassage
 from sparta.data.answers import has_answer
 from sparta.data.units import is_chunk
 from sparta.search.searcher import Searcher
@@ -31,6 +31,7 @@ ANSWER_RECALL = "answer_recall@"
 MEASURES = ("RR", "nDCG@10")
 RECALL_AT = (20, 100)
 _AT_ONCE = 500
+_WARMING = 10  # queries that are asked before time is taken
 logger = logging.getLogger("sparta.hybrid")
 _CUTOFF = re.compile(r"@(\d+)$")
 
@@ -85,7 +86,8 @@ class Retrieved:
     `record` takes the ids of a question and of a passage: of a document in an index of chunks, the chunk that
     the first channel found, where each may have found another. With `by_question`, a passage's record differs
     between questions. `in_context` gives hits as a reader reads them. `pages` are those of the passages,
-    where the questions have KILT's provenance.
+    where the questions have KILT's provenance. `ms` is the latency of a query by channel, where each was
+    searched by itself.
     """
 
     query_set: QuestionSet
@@ -94,6 +96,7 @@ class Retrieved:
     record: Callable[[str, str], dict[str, Any]]
     pages: Mapping[str, str] = field(default_factory=dict)
     by_question: bool = False
+    ms: Mapping[str, float] = field(default_factory=dict)
     in_context: Callable[[Sequence[Hit]], list[Hit]] = list
 
     def with_pages(self, runs: Iterable[Run]) -> Retrieved:
@@ -194,17 +197,33 @@ class Shown(NamedTuple):
     docid: int
 
 
-def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: int = 2) -> Retrieved:
-    """Search all channels side by side, each once."""
+def search_all(
+    channels: Channels, query_set: QuestionSet, depth: int, threads: int = 2, *, one_by_one: bool = False
+) -> Retrieved:
+    """Search all channels side by side, each once.
+
+    :param one_by_one: one after the other, and warm, to take the time: that of all questions together,
+        divided by their number
+    """
     first = next(iter(channels.searchers.values()))
     query_set, chunks = replace(query_set, language=first.language), is_chunk(first.unit)
     shown: dict[tuple[str, str], Shown] = {}
     pages: dict[str, str] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}
+    groups = [[name] for name in channels.searchers] if one_by_one else [list(channels.searchers)]
+    seconds = dict.fromkeys(channels.searchers, 0.0)
+    if one_by_one:
+        channels.batch_search([query.text for query in query_set.queries[:_WARMING]], depth, threads)
     for start in range(0, len(query_set.queries), _AT_ONCE):
         some = query_set.queries[start : start + _AT_ONCE]
         texts = [q.text for q in some]
-        for name, rankings in channels.batch_search(texts, depth + query_set.without_own, threads).items():
+        answers: dict[str, list[Ranking]] = {}
+        for names in groups:
+            began = time.monotonic()
+            options: dict[str, Any] = {"names": names} if one_by_one else {}
+            answers |= channels.batch_search(texts, depth + query_set.without_own, threads, **options)
+            seconds[names[0]] += time.monotonic() - began
+        for name, rankings in answers.items():
             for query, found in zip(some, rankings, strict=True):
                 of = query.query_id if chunks else ""
                 known = [
@@ -231,8 +250,16 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
         return str(stored.get("text") or stored.get("contents") or "")
 
     holds = Holds(query_set.answers, text, match=query_set.match, language=query_set.language)
+    ms = {name: 1000 * spent / len(query_set.queries) for name, spent in seconds.items()}
     return Retrieved(
-        query_set, runs, holds, record, pages, by_question=chunks, in_context=partial(as_read, first)
+        query_set,
+        runs,
+        holds,
+        record,
+        pages,
+        by_question=chunks,
+        ms=ms if one_by_one else {},
+        in_context=partial(as_read, first),
     )
 
 

@@ -18,8 +18,8 @@ from hybrid.evaluation.measures import Evaluation, against_best, shown_p
 from hybrid.evaluation.plots import figure
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evidence.measures import PAGE_PRECISION, R_PRECISION
+from sparta.base.checks import path_of
 from sparta.base.files import atomic_write, make_folder
-from sparta.base.given import path_of
 from sparta.base.records import Run
 from sparta.data.trec import write_run
 

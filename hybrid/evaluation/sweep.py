@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid.evaluation.evaluate import check_unit, search_index
+from hybrid.evaluation.evaluate import check_unit, corpus_of, search_index
 from hybrid.evaluation.measures import Evaluation, evaluate
 from hybrid.evaluation.plots import figure
 from hybrid.evaluation.tables import Cell, Table
-from hybrid.evaluation.testsets import TestSet, open_test_set
+from hybrid.evaluation.testsets import QuestionSet, open_test_set
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
 from sparta.index.impact_batches import ImpactBatch, quantized_batch
@@ -39,7 +39,7 @@ class Kept(NamedTuple):
 
 
 def sweep(
-    source: Path | TestSet,
+    source: Path | QuestionSet,
     model: SparseEncoder,
     options: EncodeOptions,
     ks: Sequence[int],
@@ -67,7 +67,7 @@ def sweep(
         check_unit(tested, options.unit)
         options = replace(options, top_k=None, min_weight=0.0)  # pruning is what is measured
         shards = work / "shards"
-        encode_corpus(tested.corpus, shards, model, options, skip_invalid=skip_invalid, advance=advance)
+        encode_corpus(corpus_of(tested), shards, model, options, skip_invalid=skip_invalid, advance=advance)
         for top_k in (*sorted(set(ks)), None):
             index = IndexFolder(work / f"index-{top_k}")
             written = write_index(
@@ -91,7 +91,7 @@ def kept_source(shards: Path, top_k: int | None) -> Source:
     """Return the shards as a source of impacts, each passage with its strongest terms."""
     source = vectors_source([shards])
 
-    def batches(done: int) -> Iterator[ImpactBatch]:
+    def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:
         kept = (replace(one, rows=prune(one.rows, top_k=top_k)) for one in read_shards([shards]))
         return skip_passages((quantized_batch(one, source.side.quantizer) for one in kept), done)
 

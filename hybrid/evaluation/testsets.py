@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from hybrid.evidence.measures import Gold
+from hybrid.evidence.supporting import Supporting
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
+from sparta.data.kilt import Evidence
 from sparta.data.qa_formats import QuestionedText, misplacement, read_candidates, read_mrqa, read_squad
 from sparta.data.queries import read_queries
 from sparta.data.sentences import sentence_splitter
@@ -20,6 +24,7 @@ from sparta.data.trec import is_beir, read_qrels
 
 logger = logging.getLogger("sparta.hybrid")
 Qrels = Mapping[str, Mapping[str, int]]
+SAMPLE_SEED = 1
 CANDIDATES = "candidates.json"
 """MultiReQA's name for its sentences."""
 DOMAINS = {
@@ -30,25 +35,84 @@ DOMAINS = {
 
 
 @dataclass(frozen=True, slots=True)
-class TestSet:
-    """`corpus` is a file that `sparta index` reads; `qrels` is {query id: {passage id: relevance}}.
+class QuestionSet:
+    """Questions, and what is known of them: passages (qrels), answers, or both.
 
-    `left_out` is how many questions of the set have no judged passage, `misplaced` how many answers do not
-    stand where the file says; these make no sentence right. `judged` says that people judged
-    passages, which sentences cannot be measured by; `without_own`, that a query's own id is no hit.
+    `groups` is {query id: relation} for EntityQuestions. `match` says how answers are looked for: `string` or
+    `regex`. `of` is how many questions there were before a sample was drawn, 0 for all. `without_own` says
+    that a query's own id is no hit (`own_is_no_hit`). Answers are compared as `language` has it. `evidence`
+    is KILT's provenance by query id; `gold` is the same in the terms of an index (`judged`). `supporting` has
+    HotpotQA's supporting facts by query id. `left_out` questions of the file have neither answers nor judged
+    passages.
+
+    Of a test set, `corpus` is a file that `sparta index` reads, `misplaced` how many answers do not stand
+    where the file says, which make no sentence right; `judged` says that people judged its passages, which
+    sentences cannot be measured by.
+
+    :raises InputError: two queries have one id.
     """
 
     name: str
-    corpus: Path
     queries: tuple[Query, ...]
-    qrels: Qrels
+    qrels: Qrels = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
+    match: str = "string"
+    of: int = 0
+    without_own: bool = False
+    language: str = "en"
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    gold: Gold | None = None
+    supporting: Mapping[str, Supporting] = field(default_factory=dict)
     left_out: int = 0
+    corpus: Path | None = None
     misplaced: int = 0
     judged: bool = False
-    without_own: bool = False
+
+    def __post_init__(self) -> None:
+        ids: set[str] = set()
+        for query in self.queries:
+            if query.query_id in ids:
+                raise InputError(
+                    f"expected queries with ids of their own, found {query.query_id!r} twice",
+                    where=self.name,
+                    remedy="give every query another id",
+                )
+            ids.add(query.query_id)
+
+    @property
+    def answers(self) -> dict[str, tuple[str, ...]]:
+        """Known answers, by query id."""
+        return {q.query_id: q.answers for q in self.queries if q.answers}
+
+    def known(self) -> dict[str, int]:
+        """How many questions each kind of measure is over."""
+        gold = self.gold
+        passages = gold.passages if gold else self.qrels
+        pages = gold.pages if gold else {}
+        kinds = {"answers": self.answers, "judged passages": passages, "pages": pages}
+        return {kind: len(own) for kind, own in {**kinds, "supporting facts": self.supporting}.items()}
+
+    def sample(self, size: int) -> QuestionSet:
+        """Return a fixed sample: the questions whose hashed ids are the least; a larger one holds it."""
+        if size >= len(self.queries):
+            return self
+
+        def draw(query_id: str) -> bytes:
+            return hashlib.sha256(f"{SAMPLE_SEED}:{query_id}".encode()).digest()
+
+        chosen = set(sorted((q.query_id for q in self.queries), key=draw)[:size])
+        return replace(
+            self,
+            queries=tuple(q for q in self.queries if q.query_id in chosen),
+            qrels={q: judged for q, judged in self.qrels.items() if q in chosen},
+            evidence={q: sets for q, sets in self.evidence.items() if q in chosen},
+            gold=self.gold.of(chosen) if self.gold else None,
+            supporting={q: facts for q, facts in self.supporting.items() if q in chosen},
+            of=len(self.queries),
+        )
 
 
-def open_test_set(path: Path, work: Path, language: str = "en") -> TestSet:
+def open_test_set(path: Path, work: Path, language: str = "en") -> QuestionSet:
     """Open a BEIR folder (corpus.jsonl, queries.jsonl, qrels/), SQuAD JSON, MRQA JSONL or MultiReQA's folder.
 
     A folder with questions.jsonl and qrels.tsv beside its corpus, as that of the examples, will do too. One
@@ -137,7 +201,7 @@ def _multireqa(folder: Path) -> tuple[Path, Path] | None:
     return (candidates, mrqa[0]) if candidates else None
 
 
-def _beir(folder: Path) -> TestSet:
+def _beir(folder: Path) -> QuestionSet:
     if (folder / "questions.jsonl").is_file() and (folder / "qrels.tsv").is_file():
         return judged_set(folder.name, folder, folder / "questions.jsonl", folder / "qrels.tsv")
     corpus, queries = folder / "corpus.jsonl", folder / "queries.jsonl"
@@ -156,7 +220,7 @@ def _beir(folder: Path) -> TestSet:
     return judged_set(folder.name, corpus, queries, test[0])
 
 
-def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> TestSet:
+def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> QuestionSet:
     """Return the queries of a file that are judged.
 
     :raises InputError: there are none.
@@ -172,7 +236,15 @@ def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> TestS
     own = {query.query_id: qrels[query.query_id] for query in judged_queries}
     left_out = len(known) - len(judged_queries)
     without_own = own_is_no_hit(judgments, own)
-    return TestSet(name, corpus, judged_queries, own, left_out, judged=True, without_own=without_own)
+    return QuestionSet(
+        name,
+        judged_queries,
+        own,
+        without_own=without_own,
+        left_out=left_out,
+        corpus=corpus,
+        judged=True,
+    )
 
 
 def warn_of_unknown(name: str, qrels: Qrels, queries: Iterable[Query]) -> None:
@@ -193,7 +265,7 @@ def own_is_no_hit(qrels: Path, judged: Qrels) -> bool:
     return qrels.is_file() and is_beir(qrels) and not relevant
 
 
-def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language: str) -> TestSet:
+def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language: str) -> QuestionSet:
     """Write the sentences as a corpus; an answer that no sentence holds leaves its question out.
 
     A paragraph that comes again, as in files with one question a line, is written once.
@@ -249,4 +321,4 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
             if misplaced
             else "give a file with answer_start (SQuAD) or char_spans (MRQA)",
         )
-    return TestSet(name, corpus, tuple(queries), qrels, left_out, misplaced)
+    return QuestionSet(name, tuple(queries), qrels, left_out=left_out, corpus=corpus, misplaced=misplaced)

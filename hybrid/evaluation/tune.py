@@ -11,7 +11,6 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hybrid.evaluation.chains import of_paths
-from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import (
     ANSWER_RECALL,
     Retrieved,
@@ -22,10 +21,11 @@ from hybrid.evaluation.rankings import (
     search_all,
 )
 from hybrid.evaluation.tables import Cell, Exact, Table
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
+from sparta.base.checks import several, whole
 from sparta.base.errors import InputError
-from sparta.base.given import several, whole
 
 ALPHAS = tuple(round(0.5 + 0.1 * i, 1) for i in range(16))
 """TASER, §4.3."""

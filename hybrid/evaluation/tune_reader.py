@@ -11,8 +11,8 @@ import numpy as np
 
 from hybrid.answering.answers import as_read, probability
 from hybrid.evaluation.answering import Answering, Readings, calibration_error
-from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import Holds, Retrieved
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evaluation.tune import fold_of
 from sparta.base.errors import InputError
 from sparta.base.files import check_new_folder, make_folder

@@ -26,7 +26,7 @@ from hybrid.multihop.steps import (
     ordered,
     read_chain,
 )
-from sparta.base.given import query_of, whole
+from sparta.base.checks import query_of, whole
 from sparta.base.records import Hit
 
 if TYPE_CHECKING:

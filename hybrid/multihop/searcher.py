@@ -12,10 +12,10 @@ from hybrid.multihop.chain import Chain, ChainResult
 from hybrid.multihop.paths import EvidencePath, passages_of
 from hybrid.multihop.steps import READ, RETRIEVE, read_chain
 from hybrid.multihop.tools import IndexTools
+from sparta.base.checks import queries_of, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
-from sparta.base.given import queries_of, whole
 from sparta.base.records import Hit, Ranking
 from sparta.data.units import is_chunk, is_cut, passage_of
 from sparta.models.query_encoder import QueryTokenizer

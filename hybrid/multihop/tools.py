@@ -144,7 +144,8 @@ class IndexTools(Closing):
 
     @cached_property
     def _path_reader(self) -> PathReader:
-        from sparta.reader.path_reader import PathReader, path_reader_folder
+        from sparta.reader.config import path_reader_folder
+        from sparta.reader.path_reader import PathReader
 
         return PathReader.open(path_reader_folder(self.path_reader, self.language), device=self.device)
 

@@ -25,12 +25,12 @@ from sparta.data.languages import LANGUAGES, Language, language_of
 from sparta.data.units import is_cut, passage_of
 from sparta.export.exporters import Contents, StoredPassage, read_passages
 from sparta.index.folder import Generation
+from sparta.index.impact_batches import searched_text
 from sparta.index.snapshot import IndexVersion
 from sparta.lucene.bridge import Bm25
 from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QuerySide
 from sparta.search.searcher import Searcher
-from sparta.shards.store import searched_text
 
 KIND = "sparta-index"
 FORMAT_VERSION = 1

@@ -7,6 +7,7 @@ OpenSearch compares by their bytes, as Lucene does here.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import struct
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sparta.base.filters import Filter, Numbers, OneOf, Texts, term
-from sparta.index.fields import field_terms
+from sparta.index.impact_batches import field_terms
 
 FIELDS, NUMBERS = "fields", "numbers"
 _NUMBER = re.compile(rb"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -24,7 +25,7 @@ _SIGN = 1 << 63
 
 def field_values(raw: str) -> dict[str, list[str]]:
     """Return the metadata of a stored record, as a document holds it."""
-    terms = field_terms([raw])[0]
+    terms = field_terms([json.loads(raw)])[0]
     return {FIELDS: [one.decode() for one in terms], NUMBERS: list(_numbers(terms))}
 
 

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from hybrid.answering.answers import as_read
-from hybrid.evaluation.questions import QuestionSet
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.replications.files import state_of
 from hybrid.replications.labels import Claim, read_texts
 from hybrid.retrieval.fusion import CANDIDATES
@@ -17,6 +17,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, make_folder, numbered_lines
 from sparta.data.parsing import decoded
 from sparta.index.folder import default_index
+from sparta.training.options import check_same
 
 FILE = "claims.jsonl"
 _AT_ONCE = 500
@@ -48,10 +49,5 @@ def claims_of(
                     lines.append(json.dumps([query.text, read, query.answers[0]], ensure_ascii=False))
         atomic_write(path, ("\n".join(lines) + "\n").encode())
     known_facts, *rows = [json.loads(decoded(line)) for _, line in numbered_lines(path)]
-    if not known_facts.items() <= facts.items():
-        raise InputError(
-            f"expected passages of {facts}, found {known_facts}",
-            where=str(path),
-            remedy="repeat the original command, or name another --output",
-        )
+    check_same(known_facts, {name: facts.get(name) for name in known_facts}, path)
     return [Claim(text, tuple(passages), label) for text, passages, label in rows]

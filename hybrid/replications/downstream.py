@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from hybrid.answering.answers import as_read
 from hybrid.evaluation.measures import Evaluation
-from hybrid.evaluation.questions import QuestionSet, judged
+from hybrid.evaluation.questions import judged
 from hybrid.evaluation.results import SetResults
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.gold import page_of
 from hybrid.evidence.measures import Gold, r_precision
 from hybrid.multihop.searcher import ChainPassages
@@ -21,9 +22,11 @@ from hybrid.replications.solvers import Solver
 from sparta.base.errors import InputError, Interrupted
 from sparta.base.files import atomic_write, is_standard_output, short_hash
 from sparta.base.records import Advance, Query
+from sparta.base.remedies import Option, remedy
 from sparta.data.answers import exact_match, token_f1
 from sparta.data.parsing import decoded, parse_object
 from sparta.search.retriever import Retriever
+from sparta.training.options import REPEAT, check_same
 
 ACCURACY, KILT_ACCURACY, PRECISION = "accuracy", "kilt_accuracy", "page_Rprec"
 DEPTH = 3
@@ -133,13 +136,13 @@ def _begun(
     if is_standard_output(output):
         raise InputError(
             "expected a file for the answers, which are kept as they come, found standard output",
-            remedy="--output answers.jsonl",
+            remedy=remedy("give {}", Option("output", "answers.jsonl")),
         )
     if not resume and output.exists():
         raise InputError(
             "expected a new file for the answers, found one that is there",
             where=str(output),
-            remedy="go on with it by --resume, or name another",
+            remedy=remedy("go on with it by {}, or name another {}", Option("resume"), Option("output")),
         )
     if not output.exists():
         atomic_write(output, (json.dumps(facts) + "\n").encode())
@@ -152,17 +155,14 @@ def _begun(
         others = [line["id"] for line in lines if line["input"] != texts.get(line["id"], line["input"])]
     except (InputError, ValueError, KeyError):  # another file, which is left as it is
         begun, found, others = {}, {}, []
-    if not begun or not begun.items() <= facts.items():
-        raise InputError(
-            f"expected answers of {facts}, found {begun or 'another file'}",
-            where=str(output),
-            remedy="repeat the original command, or name another --output",
-        )
+    if not begun:
+        raise InputError("expected answers, found another file", where=str(output), remedy=REPEAT)
+    check_same(begun, {name: facts.get(name) for name in begun}, output)
     if others:
         raise InputError(
             f"expected answers to the same questions, found another question {others[0]}",
             where=str(output),
-            remedy="repeat the original command, or name another --output",
+            remedy=REPEAT,
         )
     if whole != raw:
         atomic_write(output, whole)

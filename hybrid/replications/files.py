@@ -8,6 +8,7 @@ from pathlib import Path
 from dense.channel.passages import commit_of
 from sparta.base.errors import InputError
 from sparta.base.files import short_hash
+from sparta.base.remedies import Option, remedy
 from sparta.index.folder import IndexFolder
 
 _DEV = ("{}.dev.jsonl.gz", "{}.dev.jsonl", "{}-dev-kilt.jsonl")
@@ -24,7 +25,7 @@ def dev_file(folder: Path, task: str) -> Path:
         raise InputError(
             f"expected {', '.join(name.format(task) for name in _DEV)}, found none of them",
             where=str(folder),
-            remedy="name the folder with the tasks' files by --data, and tasks that are there by --task",
+            remedy=remedy("name the tasks' folder by {}, its tasks by {}", Option("data"), Option("task")),
         )
     return found
 

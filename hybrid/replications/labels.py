@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,16 +17,19 @@ from torch.nn import functional
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Hit
+from sparta.base.remedies import Option, remedy
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
 from sparta.neural.inputs import EncoderInput, special_frame
 from sparta.neural.pooling import pad_inputs
-from sparta.neural.trainer import Trainer, process_group, set_dropout, training_device, use_fast_attention
+from sparta.neural.processes import training_device
+from sparta.neural.stored import check_length
 from sparta.reader.records import text_of
-from sparta.training.options import TrainResult
-from sparta.training.ranking import check_length, check_output, trainer_config
+from sparta.training.model_card import LABELS
+from sparta.training.options import TrainResult, TrainSettings
+from sparta.training.run import TrainingRun, check_output, rate_groups, trainer_config
 
 HEAD_RATE = 10.0
 LONGEST_CLAIM = 64
@@ -126,69 +130,71 @@ class LabelSolver:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelRecipe:
+class LabelRecipe(TrainSettings):
     """How a classifier is trained."""
 
     encoder: str
     steps: int = 600
     batch_size: int = 16
-    learning_rate: float = 5e-5
-    accumulate: int = 1
     max_length: int = 320
     dropout: float = 0.1
     held_out: int = 300
     validate_every: int = 100
-    seed: int = 13
-    device: str | None = None
+
+
+class LabelTraining(TrainingRun[LabelModel]):
+    """The training of a classifier: the claims with the lowest hashes are held out."""
+
+    kind, validated = LABELS, ("held out",)
+
+    def __init__(self, recipe: LabelRecipe, claims: Sequence[Claim], folder: Path) -> None:
+        labels = sorted({c.label for c in claims})
+        self.claims = sorted(claims, key=lambda c: hashlib.sha256(c.text.encode()).digest())
+        self.held_out, self.rest = self.claims[: recipe.held_out], self.claims[recipe.held_out :]
+        if len(labels) < 2 or len(self.rest) < recipe.batch_size:
+            raise InputError(
+                f"expected claims of two labels, and more than {recipe.held_out + recipe.batch_size}, found"
+                f" {len(claims)} of {', '.join(labels)}",
+                remedy=remedy("give more claims, or a smaller {}", Option("held_out")),
+            )
+        torch.manual_seed(recipe.seed)
+        encoder, tokenizer = load_encoder(recipe.encoder), load_tokenizer(recipe.encoder)
+        check_length(recipe.max_length, encoder_config(encoder), option="max_length")
+        model = LabelModel(encoder, tokenizer, labels, recipe.max_length).to(training_device(recipe.device))
+        schedule = trainer_config(recipe, model.head.weight.device, checkpoint_every=recipe.validate_every)
+        facts = {"claims": hashlib.sha256(repr(self.claims).encode()).hexdigest()[:16]}
+        super().__init__(model, schedule, folder, recipe, facts, encoders=[encoder], dropout=recipe.dropout)
+        self.recipe = recipe
+        self.measured_on = f" (accuracy on {len(self.held_out)} held-out claims)"
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """The encoder; the head learns faster."""
+        return rate_groups(
+            self.model.named_parameters(), lambda name: HEAD_RATE if name.startswith("head.") else 1.0
+        )
+
+    def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
+        """Cross entropy of the labels of a random batch."""
+        batch = random.Random(f"{self.recipe.seed} {step}").sample(self.rest, self.recipe.batch_size)
+        target = torch.tensor([self.model.labels.index(c.label) for c in batch], device=self.device)
+        return functional.cross_entropy(self.model(batch), target), {}
+
+    def validate(self) -> float:
+        """The accuracy on held-out claims."""
+        predicted = self.model.predict(self.held_out)
+        right = [label == c.label for label, c in zip(predicted, self.held_out, strict=True)]
+        return sum(right) / max(1, len(right))
 
 
 def train_labels(
-    claims: Sequence[Claim], recipe: LabelRecipe, output: Path, *, resume: bool = False
+    claims: Sequence[Claim], recipe: LabelRecipe, output: Path, *, resume: bool = False, command: str = ""
 ) -> TrainResult:
-    """Train a classifier; the best by accuracy on held-out claims ends in `output/best`.
+    """Train a classifier; the best by accuracy on held-out claims ends in `output/best`, with its model card.
 
+    :param command: what the card names as the command; otherwise the recipe
     :raises InputError: fewer than two labels, or too few claims.
     """
-    check_output(output, resume=resume)
-    labels = sorted({c.label for c in claims})
-    ordered = sorted(claims, key=lambda c: hashlib.sha256(c.text.encode()).digest())
-    held_out, rest = ordered[: recipe.held_out], ordered[recipe.held_out :]
-    if len(labels) < 2 or len(rest) < recipe.batch_size:
-        raise InputError(
-            f"expected claims of two labels, and more than {recipe.held_out + recipe.batch_size}, found"
-            f" {len(claims)} of {', '.join(labels)}",
-            remedy="give more claims, or a smaller --held-out",
-        )
-    torch.manual_seed(recipe.seed)
-    encoder, tokenizer = load_encoder(recipe.encoder), load_tokenizer(recipe.encoder)
-    check_length(encoder, recipe.max_length)
-    model = LabelModel(encoder, tokenizer, labels, recipe.max_length).to(training_device(recipe.device))
-    use_fast_attention(model.encoder)
-    set_dropout(model, recipe.dropout)
-
-    def loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        some = random.Random(f"{recipe.seed} {step}").sample(rest, recipe.batch_size)
-        target = torch.tensor([labels.index(c.label) for c in some], device=model.head.weight.device)
-        return functional.cross_entropy(model(some), target), {}
-
-    def validate() -> float:
-        right = [found == c.label for found, c in zip(model.predict(held_out), held_out, strict=True)]
-        return sum(right) / max(1, len(right))
-
-    facts: dict[str, Any] = {k: v for k, v in asdict(recipe).items() if k != "device"}
-    facts["processes"] = process_group()[1]
-    facts["claims"] = hashlib.sha256(repr(ordered).encode()).hexdigest()[:16]
-    config = trainer_config(recipe, model.head.weight.device, checkpoint_every=recipe.validate_every)
-    groups: list[dict[str, Any]] = [
-        {"params": list(model.encoder.parameters())},
-        {"params": list(model.head.parameters()), "factor": HEAD_RATE},
-    ]
-    best = output / "best"
-
-    def save() -> None:
-        model.save_pretrained(best)
-
-    trainer = Trainer(model, groups, loss, validate, save, config, output, facts)
-    state = trainer.run(resume=resume)
-    reached = f"{100 * state.best:.1f} at step {state.best_step:,}"
-    return TrainResult(best, state.best, state.best_step, ("held out",), reached)
+    training = LabelTraining(recipe, claims, check_output(output, resume=resume))
+    counts = Counter(claim.label for claim in claims)
+    table = [("label", "claims"), *sorted(counts.items())]
+    return training.train(recipe, table, resume=resume, command=command)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +18,7 @@ from hybrid.replications.pool import TaskPool
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write
 from sparta.models.query_encoder import load_tokenizer
+from sparta.training.options import check_same, settings_of
 
 if TYPE_CHECKING:
     from dense.training.skill_examples import SkillSet
@@ -51,8 +52,10 @@ class Training(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """What must be the same for its measurement to hold."""
-        recipe = {k: v for k, v in asdict(self.recipe).items() if k != "device"}
-        return {"recipe": recipe, "sets": [[s.name, s.fingerprint(), s.weight] for s in self.sets]}
+        return {
+            "recipe": settings_of(self.recipe),
+            "sets": [[s.name, s.fingerprint(), s.weight] for s in self.sets],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +160,5 @@ def _kept(
         tasks = {task: {"name": one.name, "per_query": one.per_query} for task, one in found.items()}
         atomic_write(path, json.dumps({"facts": facts, "tasks": tasks}).encode())
     read = json.loads(path.read_text(encoding="utf-8"))
-    if read["facts"] != facts:
-        differing = sorted(k for k in facts if read["facts"].get(k) != facts[k])
-        raise InputError(
-            f"expected what was measured with the same {', '.join(differing)}, found another",
-            where=str(path),
-            remedy="repeat the original command, or choose another --output",
-        )
+    check_same(read["facts"], facts, path)
     return {task: Evaluation(one["name"], one["per_query"]) for task, one in read["tasks"].items()}

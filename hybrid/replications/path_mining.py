@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hybrid.evaluation.questions import QuestionSet, judged
+from hybrid.evaluation.questions import judged
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.measures import EvidenceSets, Unit, evidence_by_passage
 from hybrid.multihop.paths import passages_of
 from hybrid.multihop.searcher import ALL, ChainSearcher
+from sparta.base.checks import path_of
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
-from sparta.base.given import path_of
 from sparta.base.records import Advance, Hit
 from sparta.data.kilt import LEAST_BLEU
 from sparta.data.kilt import Evidence as KiltEvidence

@@ -6,34 +6,33 @@ import hashlib
 import logging
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from hybrid.replications.path_examples import PathExample, PathPassage, read_path_examples
-from sparta.base.errors import InputError
+from sparta.base.checks import paths_of
 from sparta.base.files import short_hash
-from sparta.base.given import paths_of
 from sparta.data.answers import exact_match, token_f1
-from sparta.neural.encoding import pick_dtype
-from sparta.neural.trainer import (
-    Trainer,
-    process_group,
-    set_dropout,
-    training_device,
-    use_fast_attention,
-)
-from sparta.reader.card import finish
+from sparta.neural.encoding import arithmetic
+from sparta.neural.processes import training_device
 from sparta.reader.config import DEFAULT_READER
 from sparta.reader.path_reader import PathInput, PathLayout, PathReader
-from sparta.reader.train import layer_groups, span_loss, targets
+from sparta.reader.training import (
+    ReadingRecipe,
+    ReadingTraining,
+    check_different,
+    check_enough,
+    span_loss,
+    targets,
+)
+from sparta.training.model_card import PATH_READER
 from sparta.training.options import TrainResult
-from sparta.training.ranking import check_output, trainer_config
+from sparta.training.run import check_output
 
 logger = logging.getLogger("sparta.hybrid")
-_HEADS = ("spans.", "passages.", "sentences.")
 SENTENCES_SHARE = 0.5
 """Of the loss of sentences, eq. 10."""
 MOST_PASSAGES = 3
@@ -42,7 +41,7 @@ _RIVALS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PathRecipe:
+class PathRecipe(ReadingRecipe):
     """How a reader of paths is trained.
 
     A batch has `batch_size` questions, each as one input of up to 3 passages: 0 to 2 that it needs (half the
@@ -58,10 +57,6 @@ class PathRecipe:
     max_length: int = 320
     held_out: int = 150
     validate_every: int = 350
-    accumulate: int = 1
-    dropout: float = 0.0
-    seed: int = 13
-    device: str | None = None
 
 
 class Drawn(NamedTuple):
@@ -72,56 +67,28 @@ class Drawn(NamedTuple):
     input: PathInput
 
 
-class PathTraining:
-    """One training run: its examples, batches, loss and validation."""
+class PathTraining(ReadingTraining[PathReader, PathExample]):
+    """The training of a reader of paths: its examples, batches, loss and validation."""
+
+    kind, heads = PATH_READER, ("spans.", "passages.", "sentences.")
+    figure = "mean of passage EM and F1 {:.1f}".format
 
     def __init__(self, recipe: PathRecipe, examples: Sequence[PathExample], folder: Path) -> None:
-        self.recipe, self.folder = recipe, folder
         torch.manual_seed(recipe.seed)
-        self.examples, self.held_out = split(examples, recipe.held_out)
-        if len(self.examples) < recipe.batch_size:
-            raise InputError(
-                f"expected a batch of {recipe.batch_size} questions to train on, found {len(self.examples)}",
-                remedy="give more data, or a smaller --batch-size or --held-out",
-            )
-        told = any(passage.sentences for one in examples for passage in one.passages)
-        layout = PathLayout(max_length=recipe.max_length, sentences=told)
-        self.model = PathReader.from_encoder(recipe.encoder, layout).to(training_device(recipe.device))
-        use_fast_attention(self.model.encoder)
-        set_dropout(self.model, recipe.dropout)
-        self._epoch: tuple[int, list[int]] = (-1, [])
-
-    def run(self, *, resume: bool = False) -> TrainResult:
-        """Train; the best on held-out questions ends in `best`."""
-        recipe = self.recipe
-        config = trainer_config(recipe, self.model.device, clip=1.0, checkpoint_every=recipe.validate_every)
-        settings = {name: value for name, value in asdict(recipe).items() if name != "device"}
-        read = [*self.examples, *self.held_out]
-        facts = {**settings, "examples": short_hash(read), "processes": process_group()[1]}
-        trainer = Trainer(
-            self.model,
-            layer_groups(self.model, self.model.encoder_depth, recipe.layer_decay, _HEADS),
-            self.loss,
-            self.validate,
-            lambda: self.model.save_pretrained(self.folder / "best"),
-            config,
-            self.folder,
-            facts,
-        )
-        state = trainer.run(resume=resume)
-        reached = f"mean of passage EM and F1 {state.best:.1f}"
-        return TrainResult(self.folder / "best", state.best, state.best_step, reached=reached)
+        trained, held_out = split(examples, recipe.held_out)
+        check_enough(trained, recipe.batch_size)
+        sentences = any(passage.sentences for example in examples for passage in example.passages)
+        layout = PathLayout(max_length=recipe.max_length, sentences=sentences)
+        model = PathReader.from_encoder(recipe.encoder, layout).to(training_device(recipe.device))
+        fingerprint = short_hash([*trained, *held_out])
+        super().__init__(recipe, model, trained, held_out, folder, fingerprint)
 
     # ------------------------------------------------------------------ batches
 
     def batch(self, step: int) -> list[Drawn]:
         """The inputs of a step: a function of the step."""
-        size, n = self.recipe.batch_size, len(self.examples)
-        epoch, at = divmod(step, n // size)
-        if self._epoch[0] != epoch:
-            self._epoch = epoch, random.Random(f"{self.recipe.seed} epoch {epoch}").sample(range(n), n)
-        draw = random.Random(f"{self.recipe.seed} {step}")
-        return [self._drawn(self.examples[i], draw) for i in self._epoch[1][at * size : (at + 1) * size]]
+        numbers, draw = self.numbers(step)
+        return [self._drawn(self.examples[i], draw) for i in numbers]
 
     def _drawn(self, example: PathExample, draw: random.Random) -> Drawn:
         needed = draw.sample(example.gold, min(draw.choice(_NEEDED), len(example.gold)))
@@ -166,10 +133,8 @@ class PathTraining:
         the place of one of its own; of a question without other passages it is not taken. The answer is read
         from what is needed.
         """
-        device = self.model.device
-        dtype = pick_dtype("auto", device)
         best_sets, f1, em = [], 0.0, 0
-        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+        with arithmetic(self.device):
             for one in self.held_out:
                 sets = [one.gold, *replaced(one.gold, one.others[:_RIVALS])]
                 read = self.model.read(one.question, [[p.text for p in own] for own in sets])
@@ -246,18 +211,9 @@ def train_path_reader(
     :param command: what the card names as the command; otherwise the recipe
     """
     output, files = check_output(output, resume=resume), paths_of(data, "files")
-    if len({path.resolve() for path in files}) < len(files):
-        raise InputError("expected different files, found one twice", remedy="name it once")
+    check_different(files)
     by_file = [(path.name, read_path_examples(path)) for path in files]
     training = PathTraining(recipe, [one for _, own in by_file for one in own], output)
-    result = training.run(resume=resume)
-    rows = [f"| {name} | {len(own):,} | `{short_hash(own)}` |" for name, own in by_file]
-    return finish(
-        result,
-        what="A reader of paths: it tells which passages of a path a question needs, and the answer.",
-        tags="multi-hop",
-        encoder=recipe.encoder,
-        data=["| data | questions | fingerprint |", "|---|---|---|", *rows],
-        command=command or str(recipe),
-        held_out=f"{len(training.held_out)} held-out questions",
-    )
+    rows = [(name, f"{len(own):,}", f"`{short_hash(own)}`") for name, own in by_file]
+    table = [("data", "questions", "fingerprint"), *rows]
+    return training.train(recipe, table, resume=resume, command=command)

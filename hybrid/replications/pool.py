@@ -14,15 +14,17 @@ from dense.models.resolve import bi_encoder_folder, dense_model_folder
 from dense.models.tasks import class_of
 from hybrid.evaluation.evaluate import rank_exactly
 from hybrid.evaluation.measures import Evaluation
-from hybrid.evaluation.questions import QuestionSet, judged, questions_of
+from hybrid.evaluation.questions import judged, questions_of
 from hybrid.evaluation.results import SetResults
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.gold import page_of
 from hybrid.evidence.measures import PAGE_PRECISION, measured
 from sparta.base.errors import InputError
 from sparta.base.files import short_hash
 from sparta.base.records import Passage, Run
+from sparta.base.remedies import remedy
 from sparta.data.languages import folded
-from sparta.data.units import is_cut, unit_noun, unit_options
+from sparta.data.units import is_cut, options_of_unit, unit_noun
 from sparta.index.folder import IndexFolder, no_passages
 from sparta.search.searcher import CHANNELS, Searcher
 
@@ -77,7 +79,7 @@ class TaskPool:
             raise InputError(
                 f"expected an index of passages, found one of {unit_noun(generation.unit)}s",
                 where=str(self.index),
-                remedy=f"make one without {unit_options(generation.unit)}",
+                remedy=remedy("make one without {}", options_of_unit(generation.unit)),
             )
         self._analysis = generation.analysis
         with LivePassages.open(folder.lucene_path(generation), generation.language) as live:
@@ -122,7 +124,7 @@ class TaskPool:
         if name in CHANNELS:
             return self.measured(name, self._searched(name, only))
         from dense.models.bi_encoder import DenseModel
-        from sparta.neural.trainer import training_device
+        from sparta.neural.processes import training_device
 
         folder = bi_encoder_folder(name) or dense_model_folder(name)
         model = DenseModel.load(folder).to(training_device(device))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from itertools import batched
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -19,20 +18,17 @@ from dense.training.mining import (
     QUESTIONS_AT_ONCE,
     Context,
     Miner,
+    MiningOptions,
     MiningReport,
     Question,
-    check_json_name,
-    distinct,
-    json_list_writer,
-    open_channel,
-    training_record,
 )
 from dense.training.skill_data import SkillFile, read_skill_sets
 from dense.training.skill_examples import SkillExample
 from sparta.base.errors import IndexStateError, InputError
-from sparta.base.records import Advance, Hit, Passage
+from sparta.base.records import Hit, Passage
+from sparta.base.remedies import Command, Option, remedy
+from sparta.index.impact_batches import stored_title
 from sparta.search.searcher import Searcher
-from sparta.shards.store import stored_title
 from sparta.training.known import Key, keys_of
 
 if TYPE_CHECKING:
@@ -48,15 +44,8 @@ def mine_skill(
     output: Path,
     *,
     texts: Sequence[Path] = (),
-    channel: str = BM25,
     model: str | None = None,
-    depth: int = 100,
-    negatives: int = 100,
-    match: str = "string",
-    keep: bool = False,
-    with_answers: bool = False,
-    threads: int = 2,
-    advance: Advance | None = None,
+    **options: Unpack[MiningOptions],
 ) -> MiningReport:
     """Write DPR training JSON for `dense train-skills --expanded` or `--link`.
 
@@ -67,40 +56,28 @@ def mine_skill(
 
     :param files: as `read_skill_sets` takes them; passages that they name are those of `texts`, without any
         those of the index
-    :param keep: put the negatives that the files have before the mined ones
-    :param with_answers: passages that hold an answer may be negatives
     :raises InputError: no model for channel dense; a file without examples of the skill; a name that is not
         that of DPR's JSON.
     """
-    check_json_name(output)
-    written = total = 0
-    with ExitStack() as stack:
-        lexical = stack.enter_context(Searcher(index, channel=BM25))
-        ranked = lexical if channel == BM25 else stack.enter_context(open_channel(index, channel))
-        named = (lambda: passages_of(lexical)) if not texts else None
+    with Miner.writing(index, output, options) as miner:
+        named = (lambda: passages_of(miner.lexical)) if not texts else None
         sets = read_skill_sets([SkillFile(skill, path) for path in files], texts, named=named)
-        search = _search(ranked, skill, model)
-        miner = Miner(lexical, ranked, depth, match, threads, with_answers=with_answers)
-        out = stack.enter_context(json_list_writer(output))
-        for one in sets:
-            right = _right_of(one.examples)
-            for block in batched(one.examples, QUESTIONS_AT_ONCE):
-                for example, hits in zip(block, search(block, depth, threads), strict=True):
-                    question = Question(_query(example, skill), example.answers, (), right[_name(example)])
-                    positives = [*map(_context, example.positives)]
+        search = _search(miner.searcher, skill, model)
+        for each in sets:
+            right = _right_of(each.examples)
+            for block in batched(each.examples, QUESTIONS_AT_ONCE):
+                for example, hits in zip(block, search(block, miner.depth, miner.threads), strict=True):
+                    negatives = tuple(map(_context, example.negatives))
+                    question = Question(
+                        _query(example, skill), example.answers, (), right[_name(example)], (), negatives
+                    )
                     if skill == LINK:
                         titles = {passage.title for passage in example.positives}
                         hits = [hit for hit in hits if hit.title not in titles]
-                    mined = miner.negatives(question, positives, hits, negatives)
-                    if keep:
-                        mined = distinct([*map(_context, example.negatives), *mined])
-                    record = training_record(question, positives, mined)
-                    before = {"evidence": _context(example.evidence)} if example.evidence else {}
-                    out({**record, **before})
-                    written, total = written + 1, total + len(mined)
-                if advance:
-                    advance(len(block))
-    return MiningReport(written, 0, total)
+                    evidence = {"evidence": _context(example.evidence)} if example.evidence else {}
+                    miner.write(question, [*map(_context, example.positives)], hits, evidence)
+                miner.advance(len(block))
+    return miner.report
 
 
 def passages_of(searcher: Searcher) -> Iterator[Passage]:
@@ -143,7 +120,7 @@ def _skills_for(searcher: DenseSearcher, skill: str, model: str | None) -> Skill
     if model is None:
         raise InputError(
             f"expected a model with the skill {skill} for channel dense, found none",
-            remedy="name one with --model, or mine with --channel bm25",
+            remedy=remedy("name one with {}, or mine with {}", Option("model"), Option("channel", BM25)),
         )
     from dense.models.skills import Skills  # loads torch, which BM25 does not need
 
@@ -157,9 +134,13 @@ def _skills_for(searcher: DenseSearcher, skill: str, model: str | None) -> Skill
         raise IndexStateError(
             f"the dense channel does not hold the vectors of the model's expert for {reader}",
             where=str(searcher.folder.path),
-            remedy=f"index with this expert: dense convert --reader {reader}, dense index --overwrite"
+            remedy=remedy(
+                "index with this expert: {}, {}",
+                Command.of("dense convert", reader=reader),
+                Command.of("dense index", overwrite=True),
+            )
             if skill == LINK
-            else f"make the channel anew: dense index --overwrite --model {model}",
+            else remedy("make the channel anew: {}", Command.of("dense index", overwrite=True, model=model)),
         )
     return skills
 

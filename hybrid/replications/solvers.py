@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Hit
+from sparta.base.remedies import Option, remedy
 from sparta.reader.records import text_of
 from sparta.search.retriever import Retriever
 
@@ -144,8 +145,11 @@ def open_solver(retriever: Retriever, by: str, model: str | None = None, device:
     :raises ModelError: no such model.
     """
     if (model is None) == (by in ("label", "generated")) or (model and by == "title"):
-        wanted = "none" if by == "title" else "a folder"
-        raise InputError(f"expected {wanted} as --model for --by {by}, found {model or 'none'}")
+        expected = "no model" if by == "title" else "a model folder"
+        raise InputError(
+            f"expected {expected} for answers by {by}, found {model or 'none'}",
+            remedy=remedy(f"{'leave out' if by == 'title' else 'name one with'} {{}}", Option("model")),
+        )
     if by == "title":
         return TitleSolver()
     if by == "generated":

@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
 
+from sparta.base.checks import path_of, queries_of, several, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import Filter, FilterLike
-from sparta.base.given import path_of, queries_of, several, whole
 from sparta.base.records import Ranking
 from sparta.index.channels import other_channels
 from sparta.index.folder import IndexFolder

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from sparta.base.checks import is_number, limit, whole
 from sparta.base.errors import InputError
-from sparta.base.given import is_number, limit, whole
 from sparta.base.records import Ranking, Run, ScoredPassage
 from sparta.base.remedies import Option, remedy
 

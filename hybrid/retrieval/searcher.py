@@ -153,10 +153,12 @@ def open_retriever(
         fusion = Fusion(parse_weights(channels, CHANNELS, "channels"), candidates=candidates)
     elif channels:
         channel(channels)
+    others = [name for name in (fusion.weights if fusion else [channels]) if name == DENSE]
     if not isinstance(index, IndexReader):
-        folder = index if index is not None else default_index()
-        names = fusion.weights if fusion else [channels]
-        index = IndexReader(folder, bm25, [name for name in names if name == DENSE], every)
+        index = IndexReader(index if index is not None else default_index(), bm25, others, every)
+    with index.reading() as snapshot:
+        for name in others:
+            snapshot.channel(name)  # one that is not there is an error now
     if fusion:
         return HybridSearcher(index, fusion)
     if channels is None:

@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import re
+import resource
 import secrets
 import shlex
 import shutil
@@ -199,7 +200,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        # Not every file system (nor Windows) can sync a folder, and the file is already in its place.
+        # Not every file system can sync a folder, and the file is already in its place.
         with contextlib.suppress(OSError):
             _sync(target.parent, os.O_RDONLY)
 
@@ -251,10 +252,6 @@ def allow_open_files(more: int) -> None:
 
     The usual limit, often 1,024, is low for the sake of old programs; every process may raise it itself.
     """
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     descriptors = Path("/dev/fd")
     open_now = len(list(descriptors.iterdir())) if descriptors.is_dir() else 256
@@ -327,12 +324,15 @@ def _zstd(stream: BinaryIO, new_frame: Callable[[], Any]) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def open_decompressed(path: str | Path, tally: Tally | None = None) -> Iterator[BinaryIO]:
+def open_decompressed(
+    path: str | Path, tally: Tally | None = None, opened: BinaryIO | None = None
+) -> Iterator[BinaryIO]:
     """Open a file, or standard input for `-`, as decompressed bytes: plain, gzip, bzip2 or zstd.
 
     Compression is recognised by the first bytes, and expected of a name that ends in .gz, .bz2 or .zst. The
     tally sees the bytes as they are stored.
 
+    :param opened: the file where it is open already; it is read from its beginning, and stays open
     :raises InputError: zstd, where the package zstandard is not installed; standard input that is closed.
     """
     with contextlib.ExitStack() as stack:
@@ -340,6 +340,9 @@ def open_decompressed(path: str | Path, tally: Tally | None = None) -> Iterator[
             if sys.stdin is None:
                 raise InputError("expected data on standard input, found it closed", remedy="name a file")
             below = cast(io.BufferedIOBase, sys.stdin.buffer)
+        elif opened is not None:
+            opened.seek(0)
+            below = cast(io.BufferedIOBase, opened)
         else:
             below = stack.enter_context(Path(path).open("rb"))
         plain: BinaryIO = io.BufferedReader(_Stream(_stored(below, tally or Tally())), _BUFFER_BYTES)
@@ -400,7 +403,9 @@ def longest_line() -> int:
     return size
 
 
-def numbered_lines(path: str | Path, tally: Tally | None = None) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(
+    path: str | Path, tally: Tally | None = None, opened: BinaryIO | None = None
+) -> Iterator[tuple[int, bytes]]:
     r"""Yield (line number from 1, bytes without the line end) for every line that is not blank.
 
     Lines end in \n or \r\n; a line of spaces only is blank, one of tabs is not. `path` is opened by
@@ -408,7 +413,7 @@ def numbered_lines(path: str | Path, tally: Tally | None = None) -> Iterator[tup
     `longest_line`, is an InputError.
     """
     number, limit = 0, longest_line()
-    with reading(path, lambda: number + 1), open_decompressed(path, tally) as stream:
+    with reading(path, lambda: number + 1), open_decompressed(path, tally, opened) as stream:
         for number, line in enumerate(iter(lambda: stream.readline(limit + 1), b""), 1):
             if number == 1:
                 _refuse_unread(line, path)

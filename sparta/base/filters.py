@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparta.base.checks import is_number, plain_number
 from sparta.base.errors import InputError
-from sparta.base.given import is_number, plain_number
 from sparta.base.remedies import Option, Remedy, remedy
 
 Scalar = str | int | float | bool

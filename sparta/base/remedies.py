@@ -130,6 +130,8 @@ def _is_placeholder(value: Any) -> bool:
 
 
 def _quoted(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(_quoted, value))
     text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
     return text if _is_placeholder(text) else shlex.quote(text)
 

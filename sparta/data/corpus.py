@@ -15,11 +15,12 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sparta.base.errors import InputError
 from sparta.base.files import (
@@ -36,6 +37,7 @@ from sparta.base.files import (
     unreadable,
 )
 from sparta.base.records import Passage, Skip
+from sparta.base.remedies import Option, remedy
 from sparta.data.files import check_one_a_line, files_of, format_of, is_text_of, no_records
 from sparta.data.kilt import is_page, page_passages
 from sparta.data.parsing import (
@@ -60,7 +62,7 @@ RECORDS = "records"
 logger = logging.getLogger("sparta.data")
 _BATCH_RECORDS = 1000
 _BATCH_BYTES = 8 << 20  # of lines: a thousand very long ones would not be bounded memory
-_OR_SKIP = "; or leave such records out with --skip-invalid (skip_invalid=True)"
+_OR_SKIP = remedy("; or leave such records out with {}", Option("skip_invalid", True))
 
 
 @dataclass(slots=True)
@@ -142,9 +144,14 @@ class CorpusReader:
         self.source = str(source)
         self.skip_invalid = skip_invalid
         self.counts = ReadCounts()
+        self.position = 0
+        """Bytes of the files up to the passage that was yielded last; of records in memory, their number."""
         self._paths, self._left_out = files_of(self.source)
+        self._file: BinaryIO | None = None
         if self._paths == [self.source] and Path(self.source).is_file():
-            for _, first in itertools.islice(numbered_lines(self.source, Tally()), 1):
+            with reading(self.source):
+                self._file = Path(self.source).open("rb")  # noqa: SIM115 (closed when it was read)
+            for _, first in itertools.islice(numbered_lines(self.source, Tally(), self._file), 1):
                 format_of(self.source, first)
         self._tally = _SourceTally()
         self._at_end = False
@@ -156,10 +163,40 @@ class CorpusReader:
             read, others = _listed(names), _listed(self._left_out)
             logger.warning("%s: reading %s; not reading %s", self.source, read, others)
             self._left_out = []  # told once
+        self.position = 0
         with SeenIds() as seen:
             for batch in self._batches():
                 yield from self._release(batch, seen)
         self._at_end = True
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, if one is open; the next iteration opens it again."""
+        opened, self._file = getattr(self, "_file", None), None
+        if opened is not None:
+            opened.close()
+
+    @property
+    def size(self) -> tuple[int | None, bool]:
+        """What there is to read, None where that is not known, and whether it is counted in bytes."""
+        files = [Path(path) for path in self._paths]
+        if not all(path.is_file() for path in files):
+            return None, False
+        return sum(path.stat().st_size for path in files), True
+
+    def identity(self) -> dict[str, Any]:
+        """Return what tells this input from others: absolute path, size and hash, before it is read.
+
+        Of what can be read once only, such as a pipe, size and hash are None.
+        """
+        path = Path(self.source)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            return {"source": self.source, "bytes": None, "sha256": None}
+        known = source_fingerprint(self.source, self._file)
+        return known if self.source == STANDARD_INPUT else {**known, "source": str(path.resolve())}
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the source as given, and the bytes and SHA-256 of its files in order, as stored.
@@ -172,18 +209,19 @@ class CorpusReader:
             raise ValueError("the corpus has not been read to its end")
         return _fingerprint(self.source, self._tally)
 
-    def _batches(self) -> Iterator[list[_Outcome | InputError]]:
-        batch: list[_Outcome | InputError] = []
-        size = 0
+    def _batches(self) -> Iterator[list[tuple[int, _Outcome | InputError]]]:
+        batch: list[tuple[int, _Outcome | InputError]] = []
+        size = position = 0
         try:
             for length, outcome in self._outcomes():
-                batch.append(outcome)
+                position += length + 1
+                batch.append((min(position, self._tally.size), outcome))  # of a compressed file the latter
                 size += length
                 if len(batch) == _BATCH_RECORDS or size >= _BATCH_BYTES or self._stops(outcome):
                     yield batch
                     batch, size = [], 0
         except InputError as error:  # the file itself: what came before it goes first
-            batch.append(error)
+            batch.append((position, error))
         if batch:
             yield batch
 
@@ -193,13 +231,15 @@ class CorpusReader:
                 yield _text_file(path, self.source, self._tally)
                 self._tally.end_text(path, self.source)
             else:
-                yield from _outcomes_of(path, self._tally)
+                yield from _outcomes_of(path, self._tally, self._file)
 
-    def _release(self, batch: Sequence[_Outcome | InputError], seen: SeenIds) -> Iterator[Passage]:
-        placed = [(number, own) for number, own in enumerate(batch) if isinstance(own, Passage)]
+    def _release(
+        self, batch: Sequence[tuple[int, _Outcome | InputError]], seen: SeenIds
+    ) -> Iterator[Passage]:
+        placed = [(number, own) for number, (_, own) in enumerate(batch) if isinstance(own, Passage)]
         repeated = seen.add([(passage.passage_id, passage.where) for _, passage in placed])
         firsts = {placed[n][0]: first for n, first in repeated.items()}
-        for number, outcome in enumerate(batch):
+        for number, (self.position, outcome) in enumerate(batch):
             if isinstance(outcome, Passage) and number not in firsts:
                 self.counts.used += 1
                 yield outcome
@@ -238,8 +278,18 @@ class RecordReader(CorpusReader):
         self.source = RECORDS
         self._records = records
 
+    @property
+    def size(self) -> tuple[int | None, bool]:
+        """The number of records, None where that is not known; not in bytes."""
+        return len(self._records) if isinstance(self._records, Sized) else None, False
+
+    def identity(self) -> dict[str, Any]:
+        """Return what tells this input from others: nothing does."""
+        return {"source": RECORDS, "bytes": None, "sha256": None}
+
     def _outcomes(self) -> Iterator[tuple[int, _Outcome]]:
         for number, record in enumerate(self._records):
+            self._tally.size = number + 1
             for outcome in _record_outcomes(record, number):
                 yield len(outcome.text) if isinstance(outcome, Passage) else 0, outcome
 
@@ -271,14 +321,18 @@ def _checked(passage: Passage, where: str) -> _Outcome:
         return bad
 
 
-def source_fingerprint(source: str | Path) -> dict[str, Any]:
-    """Return what `CorpusReader.fingerprint` returns, from the bytes alone; standard input is left unread."""
+def source_fingerprint(source: str | Path, opened: BinaryIO | None = None) -> dict[str, Any]:
+    """Return what `CorpusReader.fingerprint` returns, from the bytes alone; standard input is left unread.
+
+    :param opened: the source, where it is one file that is open already
+    """
     tally = _SourceTally()
     for path in files_of(str(source))[0]:
         if path == STANDARD_INPUT:
             continue
         try:
-            with Path(path).open("rb") as stream:
+            with nullcontext(opened) if opened else Path(path).open("rb") as stream:
+                stream.seek(0)
                 while data := stream.read(1 << 20):
                     tally.add(data)
         except OSError as error:
@@ -312,8 +366,8 @@ def _listed(names: Sequence[str]) -> str:
 # From lines to passages
 
 
-def _outcomes_of(path: str, tally: Tally) -> Iterator[tuple[int, _Outcome]]:
-    lines = numbered_lines(path, tally)
+def _outcomes_of(path: str, tally: Tally, opened: BinaryIO | None) -> Iterator[tuple[int, _Outcome]]:
+    lines = numbered_lines(path, tally, opened)
     first = next(lines, None)
     if first is None:
         raise no_records(path)

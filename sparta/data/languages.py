@@ -15,6 +15,7 @@ from functools import lru_cache
 from sparta.base.errors import InputError
 from sparta.base.extras import optional_packages
 from sparta.base.records import Passage
+from sparta.base.remedies import Option, remedy
 
 # What CMRC 2018's evaluation leaves out of answers.
 _CMRC = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
@@ -228,5 +229,5 @@ def check_language(language: str) -> None:
     if language not in LANGUAGES:
         raise InputError(
             f"expected the code of a language, one of {', '.join(LANGUAGES)}; found {language!r}",
-            remedy="give its code, as in --language en",
+            remedy=remedy("give its code, as in {}", Option("language", "en")),
         )

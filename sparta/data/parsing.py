@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from sparta.base.checks import plain_number
 from sparta.base.errors import InputError
 from sparta.base.files import shown_name
-from sparta.base.given import plain_number
 from sparta.base.records import Passage
 from sparta.base.remedies import Remedy
 

@@ -221,19 +221,19 @@ def stored_form(where: str | Path, form: str) -> Iterator[None]:
         ) from error
 
 
-def answers_of(given: Any) -> tuple[str, ...]:
+def answers_of(value: Any) -> tuple[str, ...]:
     """Answers, or one by itself; each a text, or a number."""
-    answers = [given] if isinstance(given, str) else given or ()
+    answers = [value] if isinstance(value, str) else value or ()
     if not isinstance(answers, list | tuple) or not all(
         isinstance(one, str | int | float) for one in answers
     ):
-        raise TypeError(f"answers are wanted as a list of texts, not {given!r:.60}")
+        raise TypeError(f"answers are wanted as a list of texts, not {value!r:.60}")
     return tuple(map(str, answers))
 
 
-def _as_list(given: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     """A list, or what stands in place of one with a single item."""
-    return given if isinstance(given, list) else [given]
+    return value if isinstance(value, list) else [value]
 
 
 def _list(record: Any, key: str, where: str | Path) -> list[Any]:

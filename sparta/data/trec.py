@@ -61,11 +61,11 @@ def _check_word(name: str, word: str, seen: set[str]) -> None:
 
 
 def _strictly_descending(scores: Iterable[float]) -> Iterator[float]:
-    given, printed = math.inf, np.float32(np.inf)
+    last, printed = math.inf, np.float32(np.inf)
     for score in scores:
-        if not (abs(score) <= _LARGEST_SCORE and score <= given):
-            raise ValueError(f"expected finite scores in descending order, found {score} after {given}")
-        given = score
+        if not (abs(score) <= _LARGEST_SCORE and score <= last):
+            raise ValueError(f"expected finite scores in descending order, found {score} after {last}")
+        last = score
         single = np.float32(score)
         if single < printed:
             printed = single

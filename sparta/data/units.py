@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 from sparta.base.errors import InputError
+from sparta.base.remedies import Option, Remedy, remedy
 
 SENTENCE = "sentence"
 UNITS = ("passage", SENTENCE)
 UNIT_ID = re.compile(r"#\d+$")
 CHUNK = re.compile(r"chunk:(\d+):(\d+)")
+CHUNK_EXAMPLE = remedy("{} {}", Option("chunk", 200), Option("overlap", 50))
 UNIT = re.compile(r"passage|sentence|chunk:\d{1,9}:\d{1,9}")
 
 
@@ -31,7 +33,7 @@ def chunk_unit(words: int, overlap: int = 0) -> str:
     if not 0 <= overlap < words:
         raise InputError(
             f"expected chunks of at least 1 word that overlap by fewer, found {words} and {overlap}",
-            remedy="--chunk 200 --overlap 50",
+            remedy=CHUNK_EXAMPLE,
         )
     return f"chunk:{words}:{overlap}"
 
@@ -46,9 +48,9 @@ def unit_noun(unit: str) -> str:
     return unit.partition(":")[0]
 
 
-def unit_options(unit: str) -> str:
-    """The options that name a unit on a command line."""
+def options_of_unit(unit: str) -> Remedy:
+    """Return the options that choose a unit, as part of a remedy."""
     if is_chunk(unit):
         _, words, overlap = unit.split(":")
-        return f"--chunk {words} --overlap {overlap}"
-    return f"--unit {unit}"
+        return remedy("{} {}", Option("chunk", words), Option("overlap", overlap))
+    return remedy("{}", Option("unit", unit))

@@ -16,11 +16,12 @@ import numpy.typing as npt
 
 from sparta.base.errors import FREE_TEMPORARY, InputError, StorageError
 from sparta.base.files import atomic_path, atomic_write, storage_errors
+from sparta.base.remedies import Option, remedy
 from sparta.export import ciff
+from sparta.index.impact_batches import searched_text
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.lucene.packing import TermPostings
 from sparta.search.searcher import Searcher
-from sparta.shards.store import searched_text
 
 FORMATS = ("pyserini-json", "ciff")
 PAGE_POSTINGS = 2_000_000
@@ -81,7 +82,7 @@ def export_query_weights(searcher: Searcher, output: Path) -> int:
         raise InputError(
             "expected a model with query-term weights, found one without",
             where=str(searcher.reader.folder.path),
-            remedy="leave --query-weights out",
+            remedy=remedy("leave {} out", Option("query_weights")),
         )
     named = ((side.tokenizer.id_to_token(i), weight) for i, weight in enumerate(side.weights.tolist()))
     known = {term: weight for term, weight in named if term is not None and weight}

@@ -20,9 +20,9 @@ CHUNK = 4096
 class SpartaRouter(Router):
     """Questions to one module, passages to the other; a saved folder names this file, wherever it lies."""
 
-    def save(self, output_path: str, *given: Any, **named: Any) -> None:
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Write both modules, and which is which."""
-        super().save(output_path, *given, **named)
+        super().save(output_path, *args, **kwargs)
         path = Path(output_path) / self.config_file_name
         config = json.loads(path.read_text(encoding="utf-8"))
         own = Path(__file__).stem
@@ -59,11 +59,11 @@ class SpartaModule(InputModule):
         self.save_config(output_path)
 
     @classmethod
-    def load(cls, model_name_or_path: str, subfolder: str = "", **given: Any) -> Self:  # type: ignore[override]
+    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:  # type: ignore[override]
         """Read what `save` wrote, from a folder or the hub."""
         place: dict[str, Any] = {"model_name_or_path": model_name_or_path, "subfolder": subfolder}
         hub = ("token", "cache_folder", "revision", "local_files_only")
-        place |= {name: given[name] for name in hub if name in given}
+        place |= {name: kwargs[name] for name in hub if name in kwargs}
         tokenizer = Tokenizer.from_file(str(cls.load_file_path(filename="tokenizer.json", **place)))
         return cls.load_torch_weights(model=cls(tokenizer, **cls.load_config(**place)), **place)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from sparta.base.errors import InputError, SpartaError, StorageError
 from sparta.base.files import storage_errors
+from sparta.base.remedies import Option, remedy
 from sparta.data.languages import check_language
 from sparta.data.units import is_cut, passage_of
 from sparta.index.folder import GROWING, Generation, IndexFolder
@@ -96,7 +97,9 @@ def _told_what_is_committed(index: IndexFolder, generation: Generation, mode: st
                 committed_now = "all passages of this job are committed"
             else:
                 committed_now = f"{kept_passages(index, mode):,} passages of this job are committed"
-            error.remedy += f"; {committed_now}, the same command with --resume goes on"
+            error.remedy += remedy(
+                f"; {committed_now}, the same command with {{}} goes on", Option("resume", True)
+            )
         raise
 
 

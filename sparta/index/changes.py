@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
 from sparta.base.files import STANDARD_INPUT
+from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE
-from sparta.data.units import unit_options
-from sparta.index.folder import BOTH_CHANNELS, GROWING, Generation, codec_name, index_flag
+from sparta.data.units import options_of_unit
+from sparta.index.folder import BOTH_CHANNELS, GROWING, Generation, codec_name
 
 _USUAL_BITS = 8
 _DEFAULTS = {
@@ -23,11 +23,6 @@ _DEFAULTS = {
 }
 _OF_VECTORS = {"shards": ("codec",), "json": ("codec", "language")}
 """What of it a command says of vectors that are there."""
-_COMMANDS = {
-    "append": "sparta index --append",
-    "update": "sparta update",
-    "overwrite": "sparta index --overwrite",
-}
 
 
 def carried(user_data: str | None) -> dict[str, Any]:
@@ -52,41 +47,43 @@ def job_name(job: dict[str, Any]) -> str:
     return f"{what} of {'standard input' if source == STANDARD_INPUT else source}"
 
 
-def how_to_finish(generation: Generation, index: Path) -> str:
-    """What finishes the job of a generation, which was interrupted."""
+def how_to_finish(generation: Generation, index: Path) -> Remedy:
+    """Return what finishes the job of a generation, which was interrupted."""
     from sparta.data.corpus import RECORDS
 
-    job = generation.job
+    job, resume = generation.job, Option("resume", True)
     mode, source = str(job.get("mode")), str(job.get("source"))
     if source == RECORDS:
-        again = "update with the same records (Index.update)"
-        return again if mode in GROWING else "create it from the same records with IndexOptions(resume=True)"
-    given = "--corpus" if job.get("from", "corpus") == "corpus" else "--vectors"
-    command = f"{_COMMANDS.get(mode, 'sparta index')} {given} {shlex.join(job.get('folders') or [source])}"
-    options = "" if mode in GROWING else _options(generation)
-    return f"repeat its command with --resume: {command}{options} --resume {index_flag(index)}"
+        if mode in GROWING:
+            return remedy("update with the same records (Index.update)")
+        return remedy("create it from the same records with {}", resume)
+    own = [Option(mode, True)] if mode in ("append", "overwrite") else []
+    read = "corpus" if job.get("from", "corpus") == "corpus" else "vectors"
+    form = [] if mode in GROWING else _options(generation)
+    options = (*own, Option(read, job.get("folders") or [source]), *form, resume, Option("index", index))
+    command = Command("sparta update" if mode == "update" else "sparta index", options=options)
+    return remedy("repeat its command with {}: {}", resume, command)
 
 
-def _options(generation: Generation) -> str:
-    """The options of `sparta index` that a generation was made with, where they are not the default."""
+def _options(generation: Generation) -> list[Option]:
+    """Return the options of `sparta index` that a generation was made with, but for defaults."""
     from sparta.models.resolve import shipped_for
 
     form, source = {"codec": generation.codec, **generation.form}, generation.job.get("from", "corpus")
-    given = [
-        option_of(name, form[name])
-        for name in _OF_VECTORS.get(source, _DEFAULTS)
-        if form.get(name, _DEFAULTS[name]) != _DEFAULTS[name]
-    ]
+    options: list[Option] = []
+    for name in _OF_VECTORS.get(source, _DEFAULTS):
+        if form.get(name, _DEFAULTS[name]) != _DEFAULTS[name]:
+            options += options_of(name, form[name])
     if source == "corpus":
         name, bits = str(generation.model["name"]), generation.model["quantizer"]["bits"]
-        given += [f"--model {shlex.quote(name)}"] if name and name != shipped_for(form["language"]) else []
-        given += [f"--bits {bits}"] if bits != _USUAL_BITS else []
-    return "".join(f" {one}" for one in given)
+        options += [Option("model", name)] if name and name != shipped_for(form["language"]) else []
+        options += [Option("bits", bits)] if bits != _USUAL_BITS else []
+    return options
 
 
-def option_of(name: str, value: object) -> str:
-    """The option of `sparta index` that gives a part of an index's form this value."""
-    return unit_options(str(value)) if name == "unit" else f"--{name.replace('_', '-')} {value}"
+def options_of(name: str, value: object) -> list[Option]:
+    """Return the options of `sparta index` that give a part of an index's form this value."""
+    return options_of_unit(str(value)).options if name == "unit" else [Option(name, value)]
 
 
 def changed_by(generation: Generation, deleted: int) -> str:
@@ -103,13 +100,14 @@ def changed_by(generation: Generation, deleted: int) -> str:
     return " and ".join(changes)
 
 
-def how_to_add_impacts(generation: Generation, index: Path, changed: str) -> str:
-    """What gives impacts to an index for BM25 alone; `changed` is what changed it since its first job."""
-    model = "" if generation.model.get("name") else " --model FOLDER"
-    rest = f"{model} {index_flag(index)}"
+def how_to_add_impacts(generation: Generation, index: Path, changed: str) -> Remedy:
+    """Return what gives impacts to an index for BM25 alone.
+
+    :param changed: what changed it since its first job; empty where nothing did
+    """
+    named = {} if generation.model.get("name") else {"model": "FOLDER"}
     if changed:
-        return (
-            "build it again with impacts, from a corpus that holds the changes:"
-            f" sparta index --corpus FILE --overwrite{rest}"
-        )
-    return f"add them with: sparta index --corpus FILE --resume{rest}"
+        command = Command.of("sparta index", corpus="FILE", overwrite=True, **named, index=index)
+        return remedy("build it again with impacts, from a corpus that holds the changes: {}", command)
+    command = Command.of("sparta index", corpus="FILE", resume=True, **named, index=index)
+    return remedy("add them with: {}", command)

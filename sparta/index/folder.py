@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
+from sparta.base.checks import path_of
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, LackingError, ModelError, NewerFormatError
 from sparta.base.files import refuse_links_below, storage_errors
-from sparta.base.given import path_of
+from sparta.base.locks import is_locked, lock
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
+from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import Language, language_of
 from sparta.data.units import UNIT
+from sparta.lucene import LUCENE_VERSION
 from sparta.models.query_encoder import MODEL_FIELDS, QuerySide, QueryTokenizer
 
 KIND = "sparta-index"
 FORMAT_VERSION = 2
-LUCENE_VERSION = "10.4.0"
 CHANNEL = "sparta"
 DEFAULT_INDEX = "sparta-index"
 DEFAULT_CODEC = "fast"
@@ -71,11 +69,6 @@ def lasting_path(path: str | Path) -> Path:
     """
     path = path_of(path, "an index folder")
     return path.absolute() if path.exists() else path
-
-
-def index_flag(path: Path) -> str:
-    """The option that names an index, for commands in messages."""
-    return f"--index {shlex.quote(str(path))}"
 
 
 def codec_name(name: str | None) -> str:
@@ -178,11 +171,13 @@ class IndexState:
         return max((g.number for g in (self.live, self.building) if g), default=0) + 1
 
 
-def _finish(path: Path) -> str:
-    """What finishes a first build."""
-    return (
-        f"finish it with: sparta index --corpus FILE --resume {index_flag(path)}; if FILE has changed since,"
-        " with --overwrite in place of --resume"
+def _finish(path: Path) -> Remedy:
+    """Return what finishes a first build."""
+    return remedy(
+        "finish it with: {}; if FILE has changed since, with {} in place of {}",
+        Command.of("sparta index", corpus="FILE", resume=True, index=path),
+        Option("overwrite", True),
+        Option("resume", True),
     )
 
 
@@ -201,7 +196,10 @@ def require_fields(generation: Generation, path: Path) -> None:
         raise LackingError(
             "filter, collapse: expected an index whose metadata is indexed, found one of an older sparta",
             where=str(path),
-            remedy=f"build it again: sparta index --corpus FILE --overwrite {index_flag(path)}",
+            remedy=remedy(
+                "build it again: {}",
+                Command.of("sparta index", corpus="FILE", overwrite=True, index=path),
+            ),
         )
 
 
@@ -225,8 +223,11 @@ class IndexFolder:
             raise IndexStateError(
                 "there is no index here",
                 where=str(self.path),
-                remedy=f"make one with: sparta index --corpus FILE {index_flag(self.path)},"
-                " or name another with --index or $SPARTA_INDEX",
+                remedy=remedy(
+                    "make one with: {}, or name another with {} or $SPARTA_INDEX",
+                    Command.of("sparta index", corpus="FILE", index=self.path),
+                    Option("index"),
+                ),
             )
         try:
             manifest = read_manifest(self.path, KIND, FORMAT_VERSION)
@@ -359,7 +360,7 @@ class IndexFolder:
             raise IndexStateError(
                 f"expected an index, an empty or a new folder, found one that holds {min(foreign)}",
                 where=str(self.path),
-                remedy="name another folder with --index",
+                remedy=remedy("name another folder with {}", Option("index")),
             )
 
     def sweep(self) -> None:
@@ -385,34 +386,24 @@ class IndexFolder:
 
     def is_being_written(self) -> bool:
         """Whether a process holds the lock now; one that was killed holds nothing."""
-        try:
-            with (self.path / "lock").open("rb") as stream:
-                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        return is_locked(self.path / "lock")
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the folder for writing; a second writer gets an IndexStateError, a dead one holds nothing."""
-        with storage_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            self.refuse_links()
-            lock = FileLock(self.path / "lock", timeout=_LOCK_SECONDS)
-            try:
-                lock.acquire()
-            except Timeout:
+        with ExitStack() as stack:
+            with storage_errors(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+                self.refuse_links()
+                stream = stack.enter_context((self.path / "lock").open("ab"))
+                is_free = lock(stream, _LOCK_SECONDS)
+            if not is_free:
                 raise IndexStateError(
                     "another process is writing to this index",
                     where=str(self.path),
-                    remedy="wait until it is done, or write to another --index",
-                ) from None
-        try:
+                    remedy=remedy("wait until it is done, or write to another {}", Option("index")),
+                )
             yield
-        finally:
-            lock.release()
 
 
 def _generation(value: dict[str, Any] | None, path: Path, name: str) -> Generation | None:

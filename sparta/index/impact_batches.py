@@ -6,7 +6,7 @@ import itertools
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,24 @@ from tokenizers import Tokenizer
 
 from sparta.base.errors import InputError, JavaError
 from sparta.base.files import numbered_lines, shown_name
+from sparta.base.filters import LONGEST, term, text_of
+from sparta.base.remedies import Option, remedy
 from sparta.data.files import no_records
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.data.seen_ids import SeenIds
+from sparta.data.units import UNIT_ID, passage_of
 from sparta.lucene.bridge import VectorReader
 from sparta.models.quantize import QuantizationCounts, Quantizer
-from sparta.shards.store import EncodedShard, searched_text
+from sparta.shards.store import EncodedShard
 
 LONGEST_TERM = 255
 LARGEST_IMPACT = 2**16 - 1
 JSON_BATCH = 1000
 JSON_BATCH_BYTES = 2**24
+MOST_VALUES = 256
+_TEXTS = {"id", "contents", "context"}
+_OFFSETS = {"start", "end"}
+_WANTED = f"where it is no text, number, true or false, nor a list of up to {MOST_VALUES} of them"
 _SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 
 
@@ -35,7 +42,8 @@ _SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 class ImpactBatch:
     """Passages and their integer impacts, ready to be written; term ids are the writer's.
 
-    `indptr (n + 1,) int32`, `term_ids (m,) int32`, `impacts (m,) int32`, at least 1.
+    `records` is the JSON that is stored, `objects` what it says, `texts` what BM25 reads. `indptr (n + 1,)
+    int32`, `term_ids (m,) int32`, `impacts (m,) int32`, at least 1.
     """
 
     passage_ids: Sequence[str]
@@ -48,23 +56,41 @@ class ImpactBatch:
     quantization: QuantizationCounts = field(default_factory=QuantizationCounts)
     zeros: int = 0
     windowed: int = 0
+    objects: Sequence[Mapping[str, Any]] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.objects) != len(self.records):
+            object.__setattr__(self, "objects", [json.loads(record) for record in self.records])
 
     def __len__(self) -> int:
         return len(self.passage_ids)
 
 
+def searched_text(record: Mapping[str, Any]) -> str:
+    """What BM25 reads of a stored record, wherever it came from: title and text."""
+    return f"{stored_title(record)} {record['contents']}".strip()
+
+
+def stored_title(record: Mapping[str, Any]) -> str:
+    """The title of a stored record; none where it is no text, as JSON vectors may have it."""
+    title = record.get("title")
+    return title if isinstance(title, str) else ""
+
+
 def quantized_batch(shard: EncodedShard, quantizer: Quantizer) -> ImpactBatch:
     """A shard with its weights turned into impacts."""
     impacts, counts = quantizer.quantize(shard.rows.weights)
+    objects = shard.objects or [json.loads(record) for record in shard.records]
     return ImpactBatch(
         shard.passage_ids,
         shard.records,
-        [searched_text(json.loads(record)) for record in shard.records],
+        list(map(searched_text, objects)),
         shard.rows.indptr.astype(np.int32),
         shard.rows.term_ids,
         impacts,
         quantization=counts,
         windowed=shard.windowed,
+        objects=objects,
     )
 
 
@@ -118,7 +144,7 @@ class JsonVectors:
             raise InputError(
                 "expected terms that the tokenizer of queries can make, found none: no query finds this line",
                 where=places[int(lost.argmax())],
-                remedy="name the model that the terms come from with --tokenizer",
+                remedy=remedy("name the model that the terms come from with {}", Option("tokenizer")),
             )
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
@@ -138,7 +164,9 @@ class JsonVectors:
             raise InputError(
                 "expected shards of sparta encode or JSON vectors, found neither",
                 where=str(self.path),
-                remedy="give --vectors a folder that sparta encode wrote, or files of JSON vectors",
+                remedy=remedy(
+                    "give {} a folder that sparta encode wrote, or files of JSON vectors", Option("vectors")
+                ),
             )
         return found
 
@@ -157,7 +185,7 @@ def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen: SeenI
     read = reader.read([line for _, line in lines])
     new_terms = read.new_terms
     plainer: dict[int, bytes] = {}
-    ids, raws, texts = [], [], []
+    ids, raws, texts, objects = [], [], [], []
     for number, ((where, line), (begin, end)) in enumerate(zip(lines, read.spans.tolist(), strict=True)):
         with placed(where):
             if begin < 0:
@@ -169,6 +197,7 @@ def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen: SeenI
             ids.append(identifier(record))
             stored = _stored(record, ids[-1], string_field(record, "contents", "text", of="the text"))
         raws.append(json.dumps(stored, ensure_ascii=False))
+        objects.append(stored)
         texts.append(searched_text(stored))
     refuse_repeated([(i, where) for i, (where, _) in zip(ids, lines, strict=True)], seen)
     if plainer:
@@ -186,6 +215,7 @@ def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen: SeenI
         new_terms=new_terms,
         quantization=QuantizationCounts(len(read.impacts)),
         zeros=read.zeros,
+        objects=objects,
     )
 
 
@@ -276,3 +306,43 @@ def _refuse_repeated_terms(line: bytes) -> None:
 def _stored(record: dict[str, Any], passage_id: str, text: str) -> dict[str, Any]:
     extra = {k: v for k, v in record.items() if k not in {"id", "_id", "contents", "text", "vector"}}
     return {"id": passage_id, "contents": text, **extra}
+
+
+def field_terms(records: Sequence[Mapping[str, Any]], told: set[str] | None = None) -> list[list[bytes]]:
+    """The metadata of stored records: of each the terms of all its values.
+
+    :param told: fields with values that are not indexed, of which a warning was given; grows. None: none is
+    """
+    left_out = set[str]()
+    terms = [list(_terms(record, left_out)) for record in records]
+    if told is not None:
+        for name in sorted(left_out - told):
+            logger.warning("%s: kept with the passages, but nothing to filter by, %s", name, _WANTED)
+        told |= left_out
+    return terms
+
+
+def _terms(record: Mapping[str, Any], left_out: set[str]) -> Iterator[bytes]:
+    """One term for each value of each field.
+
+    Texts, numbers, true and false count, and lists of up to 256 of them; null, objects and other lists do
+    not. No title is the same as an empty one. Where a passage stands in its context is not indexed.
+    """
+    cut = "context" in record or _is_sentence(record)
+    for name, value in record.items():
+        if name in _TEXTS or (cut and name in _OFFSETS) or (name == "title" and not value):
+            continue
+        if not name or "\0" in name or len(name.encode()) > LONGEST:
+            continue
+        values = value if isinstance(value, list) else [value]
+        if len(values) <= MOST_VALUES and all(isinstance(one, str | int | float) for one in values):
+            yield from (term(name, text_of(one)) for one in values)
+        elif value is not None and value != {}:
+            left_out.add(name)
+
+
+def _is_sentence(record: Mapping[str, Any]) -> bool:
+    """Whether a record was cut from the passage that it names."""
+    unit_id = str(record.get("id"))
+    placed = all(type(record.get(name)) is int for name in _OFFSETS)
+    return placed and bool(UNIT_ID.search(unit_id)) and passage_of(unit_id) == record.get("passage_id")

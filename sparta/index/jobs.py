@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sparta.base.errors import IndexStateError
+from sparta.base.remedies import Option, remedy
 from sparta.index.folder import GROWING
 from sparta.index.impact_batches import ImpactBatch
 from sparta.models.query_encoder import QuerySide
@@ -38,16 +39,15 @@ class WriteOptions:
 class Source:
     """Where impacts come from.
 
-    `job` identifies the input (path, hash, how it is cut); `batches(n)` gives those after the first n
-    passages. `describe()` is called at the end for counts of what was read. `language` is that of the texts,
-    where the source knows it.
+    `job` identifies the input (path, hash, how it is cut). `batches(n, last)` gives those after the first n
+    passages; the id of the last of these is `last`, or not known where that is empty. `describe()` is called
+    at the end for counts of what was read. `language` is that of the texts, where the source knows it.
     """
 
     job: dict[str, Any]
     side: QuerySide
-    batches: Callable[[int], Iterator[ImpactBatch]]
+    batches: Callable[[int, str], Iterator[ImpactBatch]]
     describe: Callable[[], dict[str, Any]] = dict
-    expect_last: Callable[[str], object] = str
     fixed_vocabulary: bool = True
     language: str | None = None
 
@@ -140,5 +140,5 @@ def cut_in_another_way() -> IndexStateError:
     """Say that a commit does not fall between two batches of this input."""
     return IndexStateError(
         "the input is cut in another way than when the index was started",
-        remedy="start again with --overwrite",
+        remedy=remedy("start again with {}", Option("overwrite", True)),
     )

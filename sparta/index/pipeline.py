@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from sparta.base.errors import InputError, Interrupted, ModelError
 from sparta.base.extras import optional_packages
+from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance
+from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.index.build import (
@@ -105,6 +107,7 @@ def build_index(
     options: IndexOptions | None = None,
     *,
     advance: Advance | None = None,
+    progress: bool | None = False,
     encoder: SparseEncoder | None = None,
 ) -> IndexReport:
     """Encode a corpus and write it into an index; a crash at any moment leaves the last commit.
@@ -114,6 +117,7 @@ def build_index(
     :param corpus: a file or folder, `-` for standard input, or records: dictionaries, passages or texts
     :param mode: `create`, `overwrite`, `append` or `update` (replace passages by id, add those that are new)
     :param advance: called with the number of passages that were encoded
+    :param progress: show a bar of the bytes of the corpus that are done; None does on a terminal
     :param encoder: the model of the options, where it is open already
     :raises InputError: a bad record or option.
     :raises IndexStateError: an index is there that `mode` may not change, or none that it could extend.
@@ -131,8 +135,10 @@ def build_index(
     with _kept_on_interrupt(folder, mode):
         report = _nothing_to_do(folder, job, mode, chosen)
         if report is None:
-            source = _source(reader, job, chosen, advance, encoder)
-            report = write_index(folder, source, chosen.for_writing(mode))
+            with ReadingProgress(shown=progress, advance=advance) as shown:
+                source = _source(reader, job, chosen, shown, encoder)
+                report = write_index(folder, source, chosen.for_writing(mode))
+        reader.close()
     return _finished(folder, report, chosen)
 
 
@@ -140,20 +146,20 @@ def _source(
     reader: CorpusReader,
     job: dict[str, Any],
     options: IndexOptions,
-    advance: Advance | None,
+    progress: ReadingProgress,
     encoder: SparseEncoder | None,
 ) -> Source:
     """The passages of a corpus with their impacts; for BM25 alone none are encoded."""
     alone = options.channels == BM25
     if alone and (side := _known_side(options)):
-        return text_source(reader, job, side, options.language or DEFAULT_LANGUAGE, advance)
+        return text_source(reader, job, side, options.language or DEFAULT_LANGUAGE, progress)
     from sparta.models.load import open_encoder
 
     encoding = options.for_encoding()
     model = encoder or open_encoder(options.model, options.bits, encoding.devices)
     if alone:
-        return text_source(reader, job, model.query_side(), encoding.language, advance)
-    return corpus_source(reader, model, encoding, advance=advance, job=job)
+        return text_source(reader, job, model.query_side(), encoding.language, progress)
+    return corpus_source(reader, model, encoding, progress=progress, job=job)
 
 
 @optional_packages()
@@ -223,9 +229,11 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
     own = live.form
     if options.language not in (None, own["language"]):
         raise InputError(
-            f"expected the index's own language {own['language']!r}, found --language {options.language}",
+            f"expected the index's own language {own['language']!r}, found {options.language!r}",
             where=str(folder.path),
-            remedy="leave --language out, or put these texts into another --index",
+            remedy=remedy(
+                "leave {} out, or put these texts into another {}", Option("language"), Option("index")
+            ),
         )
     filled = replace(options, **{name: own[name] for name in own if getattr(options, name) is None})
     return with_model(_with_own_model(filled, live, folder)) if encodes else filled
@@ -257,7 +265,11 @@ def _with_own_model(options: IndexOptions, live: Generation, folder: IndexFolder
         raise ModelError(
             f"expected the index's own model {name!r} where it was, found none: {error.message}",
             where=str(folder.path),
-            remedy="say where it lies now with --model (IndexOptions.model), or rebuild with --overwrite",
+            remedy=remedy(
+                "say where it lies now with {}, or rebuild with {}",
+                Option("model"),
+                Option("overwrite", True),
+            ),
         ) from error
     return replace(own, model=name)
 
@@ -277,7 +289,7 @@ def with_model(options: IndexOptions) -> IndexOptions:
     if options.channels is None:
         logger.warning(
             "no SPARTA model ships for the language %r: indexed for BM25 alone, without impacts;"
-            " --model names one that reads it",
+            " name a model that reads it",
             language,
         )
     return replace(options, channels=BM25)
@@ -303,7 +315,7 @@ def _nothing_to_do(
     side = _known_side(options)
     if side is None:
         return None
-    return up_to_date(folder, Source(job, side, lambda _: iter(())), options.for_writing(mode))
+    return up_to_date(folder, Source(job, side, lambda *_: iter(())), options.for_writing(mode))
 
 
 def _finished(folder: IndexFolder, report: IndexReport, options: IndexOptions) -> IndexReport:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from sparta.base.errors import IndexStateError, InputError
+from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.index.changes import (
     changed_by,
     how_to_add_impacts,
     how_to_finish,
     is_whole,
     job_name,
-    option_of,
+    options_of,
 )
 from sparta.index.folder import (
     BM25,
@@ -25,14 +25,13 @@ from sparta.index.folder import (
     IndexFolder,
     IndexState,
     codec_name,
-    index_flag,
 )
 from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions, input_of, job_id, new_job
 from sparta.lucene.bridge import ImpactSearcher
 
 logger = logging.getLogger(__name__)
 
-_OVERWRITE = "--overwrite (overwrite=True)"
+_OVERWRITE = Option("overwrite", True)
 
 
 def plan(
@@ -101,22 +100,22 @@ def _check_unchanged(
     changed = changed_by(live, progress.deleted)
     if not changed:
         return
-    replaced = f"replace it with {_OVERWRITE}, or name another with --index (path)"
+    replaced = remedy("replace it with {}, or name another with {}", _OVERWRITE, Option("index"))
     if adds_impacts:
-        remedy = how_to_add_impacts(live, index.path, changed)
+        advice = how_to_add_impacts(live, index.path, changed)
     elif not is_whole(live, done=progress.done):
-        remedy = f"{how_to_finish(live, index.path)}; or {replaced}"
+        advice = remedy("{}; or {}", how_to_finish(live, index.path), replaced)
     elif job.get("from") == "corpus":
-        update = f"sparta update --corpus {shlex.quote(job['source'])} {index_flag(index.path)}"
-        remedy = f"write its passages again with: {update} (Index.update), {replaced}"
+        update = Command.of("sparta update", corpus=job["source"], index=index.path)
+        advice = remedy("write its passages again with: {}, {}", update, replaced)
     else:
-        remedy = replaced
+        advice = replaced
     raise IndexStateError(
         f"an index of {job['source']} is here"
         + (" for BM25 alone" if adds_impacts else "")
         + f", and was changed since by {changed}",
         where=str(index.path),
-        remedy=remedy,
+        remedy=advice,
     )
 
 
@@ -139,7 +138,7 @@ def _grow(
         raise IndexStateError(
             f"expected the {job_name(live.job)} to be finished first, found it interrupted",
             where=str(index.path),
-            remedy=f"{how_to_finish(live, index.path)}; if its input was mended since, sparta update with it",
+            remedy=how_to_finish(live, index.path) + "; if its input was mended since, sparta update with it",
         )
     grown = replace(live, job=new_job(job), complete=False, origin=live.first_source)
 
@@ -170,13 +169,16 @@ def _check_options(index: IndexFolder, live: Generation, source: Source, options
     for name in own:
         if name not in given or own[name] == given[name]:
             continue
-        option = option_of(name, own[name])
+        same = options_of(name, own[name])
+        if own[name] is None:
+            advice = remedy("leave {} out", Option(same[0].name))
+        else:
+            advice = remedy("give" + " {}" * len(same), *same)
         raise InputError(
             f"expected the index's own {name.replace('_', '-')} {_shown(own[name])},"
             f" found {_shown(given[name])}",
             where=str(index.path),
-            remedy=(f"leave {option.split()[0]} out" if own[name] is None else f"give {option}")
-            + ", or rebuild with --overwrite",
+            remedy=advice + remedy(", or rebuild with {}", _OVERWRITE),
         )
 
 
@@ -218,19 +220,23 @@ def _exists(index: IndexFolder, state: IndexState, *, adds_impacts: bool) -> Ind
         return IndexStateError(
             "an index of this corpus for BM25 alone is here",
             where=str(index.path),
-            remedy="repeat the command with --resume to add impacts",
+            remedy=remedy("repeat the command with {} to add impacts", Option("resume", True)),
         )
     if state.building:
         return IndexStateError(
             f"an unfinished index of {state.building.job.get('source')} is here",
             where=str(index.path),
-            remedy=f"continue with --resume (resume=True), or start again with {_OVERWRITE}",
+            remedy=remedy("continue with {}, or start again with {}", Option("resume", True), _OVERWRITE),
         )
     return IndexStateError(
         "an index of other input, or made with other options, is here",
         where=str(index.path),
-        remedy=f"add to it with --append (Index.append), replace it with {_OVERWRITE},"
-        " or name another with --index (path)",
+        remedy=remedy(
+            "add to it with {}, replace it with {}, or name another with {}",
+            Option("append", True),
+            _OVERWRITE,
+            Option("index"),
+        ),
     )
 
 
@@ -243,14 +249,14 @@ def _check_same_job(index: IndexFolder, generation: Generation, source: Source, 
         raise IndexStateError(
             "expected the input that this index was started with, found that it has changed since",
             where=str(index.path),
-            remedy=f"start again with {_OVERWRITE}",
+            remedy=remedy("start again with {}", _OVERWRITE),
         )
     if differing:
         raise IndexStateError(
             "expected the input and options that this index was started with, found another"
             f" {', '.join(differing)}",
             where=str(index.path),
-            remedy=f"{how_to_finish(generation, index.path)}; or start again with --overwrite",
+            remedy=how_to_finish(generation, index.path) + remedy("; or start again with {}", _OVERWRITE),
         )
 
 
@@ -263,14 +269,14 @@ def _check_model(index: IndexFolder, generation: Generation, source: Source) -> 
             f"expected vectors of the index's own model {old['name']!r}, found those of {new['name']!r}"
             f" (differing: {', '.join(differing)})",
             where=str(index.path),
-            remedy=f"{_the_same_again(old['name'])}, or rebuild with --overwrite",
+            remedy=_the_same_again(old["name"]) + remedy(", or rebuild with {}", _OVERWRITE),
         )
 
 
-def _the_same_again(model: str) -> str:
+def _the_same_again(model: str) -> Remedy:
     if model.startswith(JSON_VECTORS):
-        return "name the --tokenizer that the index was started with"
-    return f"encode with --model {model} and its --bits"
+        return remedy("name the {} that the index was started with", Option("tokenizer"))
+    return remedy("encode with {} and its {}", Option("model", model), Option("bits"))
 
 
 def _misfits(generation: Generation, source: Source) -> list[str]:

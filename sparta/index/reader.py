@@ -206,5 +206,5 @@ class IndexReader(Closing):
             "%s is incomplete, the %s was interrupted: searching what is committed; %s",
             path,
             job_name(generation.job),
-            how_to_finish(generation, path),
+            how_to_finish(generation, path).for_command_line(),
         )

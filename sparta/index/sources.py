@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparta.base.errors import InputError, ModelError
-from sparta.base.files import STANDARD_INPUT, Tally, sha256_file
+from sparta.base.files import Tally, sha256_file
+from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
-from sparta.data.corpus import RECORDS, Corpus, CorpusReader, open_corpus, source_fingerprint
+from sparta.base.remedies import Option, remedy
+from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.data.parsing import identifier, placed
 from sparta.data.seen_ids import SeenIds
 from sparta.data.units import passage_of
@@ -26,12 +28,19 @@ from sparta.index.impact_batches import (
     JsonVectors,
     quantized_batch,
     refuse_repeated,
+    searched_text,
 )
 from sparta.index.jobs import JSON_VECTORS, Source, cut_in_another_way, skip_passages
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
 from sparta.models.resolve import default_model_folder, known_query_side, sparta_folder
-from sparta.shards.store import ShardFolder, last_passage_id, read_shard, shard_series, stored_record
+from sparta.shards.store import (
+    ShardFolder,
+    last_passage_id,
+    read_shard,
+    shard_series,
+    stored_object,
+)
 
 if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
@@ -47,7 +56,7 @@ def corpus_job(
     cut: dict[str, Any] = {"unit": unit, "top_k": top_k, "min_weight": min_weight}
     if channels != BOTH_CHANNELS:
         cut["channels"] = channels
-    return {"from": "corpus", **_fingerprint(open_corpus(corpus).source), **cut}
+    return {"from": "corpus", **open_corpus(corpus).identity(), **cut}
 
 
 def corpus_source(
@@ -57,6 +66,7 @@ def corpus_source(
     *,
     skip_invalid: bool = False,
     advance: Advance | None = None,
+    progress: ReadingProgress | None = None,
     job: dict[str, Any] | None = None,
 ) -> Source:
     """A corpus, encoded and handed over block by block; `job` is its `corpus_job` where that is known."""
@@ -64,31 +74,34 @@ def corpus_source(
     from sparta.shards.folder import blocks_of
 
     reader = open_corpus(corpus, skip_invalid=skip_invalid)
+    progress = progress or ReadingProgress(advance=advance)
     side = model.query_side()
 
     def batches(units: Iterator[Passage]) -> Iterator[ImpactBatch]:
-        for shard in ShardEncoder(model, options).encode(blocks_of(units, options.shard_size), advance):
+        blocks = blocks_of(units, options.shard_size)
+        for shard in ShardEncoder(model, options).encode(blocks, progress.advance):
             yield quantized_batch(shard, side.quantizer)
 
     job = job or corpus_job(reader, options.unit, options.top_k, options.min_weight)
-    return _units_source(reader, job, side, batches, options.language)
+    return _units_source(reader, job, side, batches, options.language, progress)
 
 
 def text_source(
-    reader: CorpusReader, job: dict[str, Any], side: QuerySide, language: str, advance: Advance | None = None
+    reader: CorpusReader, job: dict[str, Any], side: QuerySide, language: str, progress: ReadingProgress
 ) -> Source:
     """A corpus without impacts, for BM25 alone."""
 
     def batches(units: Iterator[Passage]) -> Iterator[ImpactBatch]:
         none = np.zeros(0, np.int32)
         for block in itertools.batched(units, _TEXTS_AT_ONCE):
-            ids, records = [unit.passage_id for unit in block], [stored_record(unit) for unit in block]
-            texts = [f"{unit.title} {unit.text}".strip() for unit in block]
-            yield ImpactBatch(ids, records, texts, np.zeros(len(block) + 1, np.int32), none, none)
-            if advance:
-                advance(len(block))
+            objects = [stored_object(unit) for unit in block]
+            records = [json.dumps(stored, ensure_ascii=False) for stored in objects]
+            ids, texts = [unit.passage_id for unit in block], list(map(searched_text, objects))
+            indptr = np.zeros(len(block) + 1, np.int32)
+            yield ImpactBatch(ids, records, texts, indptr, none, none, objects=objects)
+            progress.advance(len(block))
 
-    return _units_source(reader, job, side, batches, language)
+    return _units_source(reader, job, side, batches, language, progress)
 
 
 def _units_source(
@@ -97,47 +110,42 @@ def _units_source(
     side: QuerySide,
     to_batches: Callable[[Iterator[Passage]], Iterator[ImpactBatch]],
     language: str,
+    progress: ReadingProgress,
 ) -> Source:
     """The units of a corpus after those that are written, as batches."""
     from sparta.data.sentences import split_units
 
-    written = _LastWritten(reader.source)
-
-    def batches(done: int) -> Iterator[ImpactBatch]:
+    def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:
         units = split_units(reader, job["unit"], language)
         skipped, last = 0, "the end"
         for unit in itertools.islice(units, done):
             skipped, last = skipped + 1, unit.passage_id
-        written.check(done, skipped, last)
-        yield from to_batches(units)
+        _check_last(reader.source, done, last_id, skipped, last)
+        yield from to_batches(progress.follow(reader, units))
 
     def describe() -> dict[str, Any]:
         skips = [skip._asdict() for skip in reader.counts.first_skips]
         return {**reader.counts.as_dict(), "first_skips": skips}
 
-    return Source(job, side, batches, describe, expect_last=written.expect, language=language)
+    return Source(job, side, batches, describe, language=language)
 
 
-class _LastWritten:
-    """The passage that was written last, which an input that goes on must have at the same place."""
+def _check_last(where: str, done: int, last_id: str, skipped: int, last: str) -> None:
+    """Refuse an input that goes on after another passage than the index has.
 
-    def __init__(self, where: str) -> None:
-        self.where = where
-        self.passage_id = ""
-
-    def expect(self, passage_id: str) -> None:
-        """Remember the passage that the last commit names."""
-        self.passage_id = passage_id
-
-    def check(self, done: int, skipped: int, last: str) -> None:
-        """Refuse an input whose passage number `done` is another; `last` is the last that was skipped."""
-        if done and self.passage_id and (skipped < done or last != self.passage_id):
-            raise InputError(
-                f"expected passage {done:,} of the input to be {self.passage_id!r}, which was written last,"
-                f" found {last!r} as number {skipped:,}",
-                where=self.where,
-                remedy="resume with the input that was started with, or start again with --overwrite",
-            )
+    :param last_id: the passage that was written last, as number `done`; empty where that is not known
+    :param last: the last that was skipped of the input, as number `skipped`
+    """
+    if done and last_id and (skipped < done or last != last_id):
+        raise InputError(
+            f"expected passage {done:,} of the input to be {last_id!r}, which was written last,"
+            f" found {last!r} as number {skipped:,}",
+            where=where,
+            remedy=remedy(
+                "resume with the input that was started with, or start again with {}",
+                Option("overwrite", True),
+            ),
+        )
 
 
 def vectors_source(paths: Sequence[Path], tokenizer: str | Path | None = None) -> Source:
@@ -149,7 +157,7 @@ def vectors_source(paths: Sequence[Path], tokenizer: str | Path | None = None) -
     if all((path / "manifest.json").is_file() for path in paths):
         if tokenizer is not None:
             raise InputError(
-                f"expected --tokenizer with JSON vectors, found it with shards: {paths[0]}",
+                f"expected a tokenizer with JSON vectors, found it with shards: {paths[0]}",
                 remedy="leave it out: shards bring the tokenizer of their model",
             )
         return _shards_source(paths)
@@ -170,15 +178,15 @@ def _shards_source(paths: Sequence[Path]) -> Source:
     side = QuerySide.load(first.folder / "tokenizer", first.manifest["model"])
 
     series = shard_series(paths)
-    written = _LastWritten(", ".join(map(str, paths)))
 
-    def batches(done: int) -> Iterator[ImpactBatch]:
+    def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:
         ends = list(itertools.accumulate(facts["count"] for _, facts in series))
         skipped = bisect.bisect_right(ends, done)
         if done:
             if done not in ends:
                 raise cut_in_another_way()
-            written.check(done, done, last_passage_id(series[skipped - 1][0]))
+            last = last_passage_id(series[skipped - 1][0])
+            _check_last(", ".join(map(str, paths)), done, last_id, done, last)
         with SeenIds() as seen:
             for path, _ in series[skipped:]:
                 shard = read_shard(path)
@@ -199,7 +207,6 @@ def _shards_source(paths: Sequence[Path]) -> Source:
         side,
         batches,
         lambda: dict(facts["counts"]),
-        expect_last=written.expect,
         language=first.manifest["options"].get("language"),
     )
 
@@ -237,7 +244,11 @@ def _check_same_encoding(first: ShardFolder, other: ShardFolder) -> None:
             f"expected shards that were made as those in {first.folder} were, found another"
             f" {', '.join(differing)}",
             where=str(other.folder),
-            remedy="encode all shares of the same corpus with the same --model, --bits and options",
+            remedy=remedy(
+                "encode all shares of the same corpus with the same {}, {} and options",
+                Option("model"),
+                Option("bits"),
+            ),
         )
 
 
@@ -246,7 +257,7 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
         raise InputError(
             "expected vectors: a folder that sparta encode wrote, or JSON vectors; found nothing",
             where=str(path),
-            remedy="check the path given to --vectors",
+            remedy=remedy("check the path given to {}", Option("vectors")),
         )
     known = known_query_side(tokenizer, None) if tokenizer else None
     if tokenizer and not known and (folder := sparta_folder(tokenizer)):
@@ -261,13 +272,12 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
         known.query_quantizer if known else None,
     )
 
-    written = _LastWritten(str(path))
-
-    def batches(done: int) -> Iterator[ImpactBatch]:
-        return skip_passages(JsonVectors(path, side.tokenizer), done, partial(written.check, done))
+    def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:
+        check = partial(_check_last, str(path), done, last_id)
+        return skip_passages(JsonVectors(path, side.tokenizer), done, check)
 
     job = {"from": "json", **_json_fingerprint(path)}
-    return Source(job, side, batches, expect_last=written.expect, fixed_vocabulary=False)
+    return Source(job, side, batches, fixed_vocabulary=False)
 
 
 def _check_counts(folder: Path) -> None:
@@ -277,7 +287,7 @@ def _check_counts(folder: Path) -> None:
         raise ModelError(
             "expected a whole model, for it weighs the terms of questions; weights or quantizer are missing",
             where=str(folder),
-            remedy="copy the model folder again, or name another --tokenizer",
+            remedy=remedy("copy the model folder again, or name another {}", Option("tokenizer")),
         )
 
 
@@ -290,15 +300,3 @@ def _json_fingerprint(path: Path) -> dict[str, Any]:
     for file in files:
         tally.add(sha256_file(file).encode())
     return {"source": str(path.resolve()), "sha256": tally.sha256()}
-
-
-def _fingerprint(source: str | Path) -> dict[str, Any]:
-    """What identifies an input: absolute path, size and hash."""
-    path = Path(source)
-    if str(source) == RECORDS:
-        return {"source": RECORDS, "bytes": None, "sha256": None}
-    if str(source) == STANDARD_INPUT:
-        return {**source_fingerprint(source), "source": str(source)}
-    if path.exists() and not path.is_file() and not path.is_dir():  # a pipe can be read once only
-        return {"source": str(source), "bytes": None, "sha256": None}
-    return {**source_fingerprint(source), "source": str(path.resolve())}

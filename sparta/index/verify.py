@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from sparta.base.checks import check_vocabulary
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, SpartaError
-from sparta.base.given import check_vocabulary
-from sparta.base.remedies import Remedy
+from sparta.base.remedies import Command, Remedy, remedy
 from sparta.index.changes import carried, how_to_finish, is_whole, job_name
 from sparta.index.channels import CHANNELS, other_channels
 from sparta.index.folder import Generation, IndexFolder, lost_commit
@@ -55,8 +55,9 @@ def _manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
         return _broken("manifest", error), None
     begun = generation and (generation.complete or any(folder.lucene_path(generation).glob("segments_*")))
     if not generation or not begun:
-        remedy = how_to_finish(generation, folder.path) if generation else "sparta index --corpus FILE"
-        return Part("manifest", "", "no passages yet", remedy), None
+        command = Command.of("sparta index", corpus="FILE")
+        advice = how_to_finish(generation, folder.path) if generation else remedy("{}", command)
+        return Part("manifest", "", "no passages yet", advice), None
     if _finished(folder, generation):
         return Part("manifest", f"model {generation.model['name']}"), generation
     if folder.is_being_written():

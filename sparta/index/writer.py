@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from sparta.base.errors import InputError, Interrupted
+from sparta.base.remedies import Command, remedy
 from sparta.data.units import is_cut, passage_of
-from sparta.index.fields import field_terms
-from sparta.index.folder import GROWING, Generation, IndexFolder, index_flag
-from sparta.index.impact_batches import ImpactBatch
+from sparta.index.folder import GROWING, Generation, IndexFolder
+from sparta.index.impact_batches import ImpactBatch, field_terms
 from sparta.index.jobs import Progress, Source, WriteOptions, job_id
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 from sparta.lucene.packing import EXACT_SCORES
@@ -74,8 +74,7 @@ def _write_batches(
     update = options.mode == "update"
     cut = existing if update and is_cut(source.job.get("unit", "passage")) else None
     try:
-        source.expect_last(progress.last_id)
-        for batch in source.batches(progress.consumed):
+        for batch in source.batches(progress.consumed, progress.last_id):
             if existing and not update:
                 _check_new(batch, progress, existing, cut=is_cut(source.job.get("unit", "passage")))
             positions = _positions(batch, progress, existing if update else None)
@@ -84,9 +83,9 @@ def _write_batches(
                 _remove_rest(writer, cut, _last_units([progress.last_id, *batch.passage_ids]))
             own = replace(batch, texts=[*map(fold, batch.texts)])
             _hand_over(writer, own, positions, told, update=update)
+            warned = warned or _warn_of_rounded_scores(batch)
             progress.add(batch)
             counted = True
-            warned = warned or _warn_of_rounded_scores(batch)
             if time.monotonic() - last_commit >= options.commit_seconds:
                 writer.commit(progress.dumps())
                 last_commit, kept = time.monotonic(), progress.consumed
@@ -99,7 +98,7 @@ def _write_batches(
         raise Interrupted(kept, "passage") from None
     except InputError:
         if counted and progress.consumed and options.mode not in GROWING:
-            writer.commit(progress.dumps())  # with --skip-invalid it goes on from here
+            writer.commit(progress.dumps())  # with skip_invalid it goes on from here
         raise
     _complete(writer, source, options, progress)
 
@@ -167,7 +166,7 @@ def _hand_over(
         batch.indptr,
         batch.term_ids,
         batch.impacts,
-        fields=field_terms(batch.records, told),
+        fields=field_terms(batch.objects, told),
         update=update,
     )
 
@@ -204,8 +203,10 @@ def _check_new(batch: ImpactBatch, progress: Progress, existing: ImpactSearcher,
     if taken:
         raise InputError(
             f"expected new passages, found the id {taken[0]!r}, which the index already holds",
-            remedy="give them ids of their own, or replace passages with: sparta update --corpus FILE"
-            f" {index_flag(existing.path.parent)} (Index.update)",
+            remedy=remedy(
+                "give them ids of their own, or replace passages with: {}",
+                Command.of("sparta update", corpus="FILE", index=existing.path.parent),
+            ),
         )
 
 

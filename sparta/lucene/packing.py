@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sparta.base.checks import not_unicode
 from sparta.base.errors import InputError
-from sparta.base.given import not_unicode
 from sparta.base.normal_form import normal_form
 
 Integers = npt.NDArray[np.integer[Any]] | Sequence[int]

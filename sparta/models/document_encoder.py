@@ -12,6 +12,7 @@ import torch
 
 from sparta.base.errors import ModelError
 from sparta.base.records import Advance, Passage
+from sparta.base.remedies import Option, remedy
 from sparta.models.prune import SparseRows, prune
 from sparta.models.quantize import Quantizer
 from sparta.models.sparse import SparseEncoder
@@ -212,7 +213,7 @@ class DocumentEncoder:
         if not np.isfinite(values).all():
             raise ModelError(
                 "expected finite weights, found infinite ones: the arithmetic overflowed",
-                remedy="encode with --dtype bf16 or --dtype fp32",
+                remedy=remedy("encode with {} or {}", Option("dtype", "bf16"), Option("dtype", "fp32")),
             )
         lengths = torch.bincount(row, minlength=len(weights)).cpu().numpy()
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

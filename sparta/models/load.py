@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
+from sparta.base.remedies import Command, remedy
 from sparta.models.document_encoder import fit_quantizer
 from sparta.models.foreign import load_beir_sparta, load_sparse_encoder
 from sparta.models.quantize import Quantizer
@@ -58,7 +58,7 @@ def _load(folder: Path) -> SparseEncoder:
         raise ModelError(
             "expected a model that writes terms, found a dense one, which makes vectors",
             where=str(folder),
-            remedy=f"give it to dense index --model {shlex.quote(str(folder))}, or name a SPARTA model here",
+            remedy=remedy("run {}, or name a SPARTA model", Command.of("dense index", model=folder)),
         )
     logger.warning(
         "%s: no sparta object in config.json: read as BEIR's SPARTA checkpoints (tied, no bias)", folder

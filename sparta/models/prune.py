@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sparta.base.given import whole
+from sparta.base.checks import whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparta.base.errors import InputError
+from sparta.base.remedies import Option, remedy
 
 MAX_BITS = 16
 QUERY_BITS = 4
@@ -51,7 +52,8 @@ class Quantizer:
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= MAX_BITS:
             raise InputError(
-                f"bits must be 1 to {MAX_BITS}, found {self.bits}", remedy="give --bits 8, or leave it out"
+                f"bits must be 1 to {MAX_BITS}, found {self.bits}",
+                remedy=remedy("give {}, or leave it out", Option("bits", 8)),
             )
         if not (np.isfinite(self.max_weight) and self.max_weight > 0):
             raise InputError(f"the quantizer's max_weight must be positive, found {self.max_weight}")

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from sparta.base.errors import ModelError, SpartaError
+from sparta.base.remedies import Option, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
 from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
@@ -45,7 +46,7 @@ def installed(folder: Path, what: str) -> Path:
         raise ModelError(
             f"the default {what} is not in this installation",
             where=str(folder),
-            remedy="give --model a folder or a hub id, or install sparta again",
+            remedy=remedy("give {} a folder or a hub id, or install sparta again", Option("model")),
         )
     return folder
 
@@ -95,7 +96,7 @@ def find_model(name: str, sha256: str, folder_of: Callable[[str], Path] = model_
         raise ModelError(
             f"expected the model whose SHA-256 begins with {sha256[:12]}, found another: {there[:12]}",
             where=name,
-            remedy="name the place where that model lies now with --model",
+            remedy=remedy("name the place where that model lies now with {}", Option("model")),
         )
     return name
 
@@ -140,11 +141,11 @@ def _default(kind: Kind) -> str | None:
 
 
 _WHAT = {
-    "model": ("SPARTA model", "--model"),
-    "dense": ("dense model", "--model"),
-    "reader": ("reader", "--reader"),
-    "path_reader": ("reader of paths", "--path-reader"),
-    "multi_task": ("bi-encoder for tasks", "--model"),
+    "model": ("SPARTA model", "model"),
+    "dense": ("dense model", "model"),
+    "reader": ("reader", "reader"),
+    "path_reader": ("reader of paths", "path_reader"),
+    "multi_task": ("bi-encoder for tasks", "model"),
 }
 
 
@@ -158,7 +159,7 @@ def model_for(name: str | None, language: str, kind: Kind = "model") -> str | No
         what, option = _WHAT[kind]
         raise ModelError(
             f"expected a {what} for the language {language!r}, for which none ships",
-            remedy=f"name one with {option}",
+            remedy=remedy("name one with {}", Option(option)),
         )
     return name if found == _default(kind) else found
 
@@ -189,7 +190,7 @@ def _download(name: str) -> Path:
         raise ModelError(
             f"expected a model folder or a model on the hub, could not get it: {_first_line(error)}",
             where=name,
-            remedy="check the name and the network, or give --model a folder",
+            remedy=remedy("check the name and the network, or give {} a folder", Option("model")),
         ) from error
 
 

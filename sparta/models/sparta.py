@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
-from sparta.base.given import path_of
+from sparta.base.checks import path_of
 from sparta.models.config import SpartaConfig
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.sparse import SparseEncoder

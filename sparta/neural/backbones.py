@@ -96,3 +96,21 @@ def encoder_config(encoder: nn.Module) -> dict[str, Any]:
     config: Any = encoder.config
     known = vars(config) if isinstance(config, SimpleNamespace) else config.to_dict()
     return {name: value for name, value in known.items() if name != "_name_or_path"}
+
+
+def set_dropout(module: nn.Module, probability: float) -> None:
+    """Give all dropout layers this probability; on a CPU, none makes a step several times faster."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = probability
+
+
+def use_fast_attention(encoder: nn.Module) -> None:
+    """Choose the form of attention with the cheapest gradients: on a CPU the one in plain matrix products.
+
+    The fused kernel of torch is the faster one to read with, but its backward pass in bf16 took three times
+    as long (12 texts of 179 wordpieces, one thread).
+    """
+    choose = getattr(encoder, "set_attn_implementation", None)
+    if choose and next(encoder.parameters()).device.type == "cpu":
+        choose("eager")

@@ -14,9 +14,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import nn
 
+from sparta.base.checks import check_vocabulary
 from sparta.base.errors import ModelError
 from sparta.base.files import atomic_write, make_folder
-from sparta.base.given import check_vocabulary
+from sparta.base.remedies import Option, remedy
 from sparta.neural.encoding import one_thread
 from sparta.neural.stored import ROW_SCALE, check_sizes
 
@@ -75,7 +76,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ModelError(
             f"expected a JSON object, could not read it: {error}",
             where=str(path),
-            remedy="give --model a folder that holds a saved model",
+            remedy=remedy("give {} a folder that holds a saved model", Option("model")),
         ) from error
     if not isinstance(value, dict):
         raise ModelError(f"expected a JSON object, found {type(value).__name__}", where=str(path))
@@ -108,7 +109,7 @@ def with_weights[M: nn.Module](model: M, state: dict[str, torch.Tensor], where: 
         model.load_state_dict(state)
     except RuntimeError as error:
         raise ModelError(
-            f"the weights do not fit the configuration: {error}",
+            f"expected weights that fit config.json: {error}",
             where=where,
             remedy="copy the model folder again, whole",
         ) from error

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import torch
 
 from sparta.base.errors import InputError
+from sparta.base.remedies import Command, Option, remedy
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ def parse_devices(text: str | None) -> tuple[str, ...]:
         if not part:
             raise InputError(
                 f"expected a device, or several with commas between them, found {text!r}",
-                remedy="name it, as in --device cpu or --device cuda:0,cuda:1, or leave the option out",
+                remedy=remedy("name it, as in {}, or leave it out", Option("device", "cpu")),
             )
         pick_device(part)
     return parts
@@ -108,6 +109,12 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if fast else torch.float32
 
 
+def arithmetic(device: torch.device, name: str = "auto") -> torch.autocast:
+    """Return a context in which models compute as `pick_dtype` says."""
+    dtype = pick_dtype(name, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
 def dtype_name(name: str, device: torch.device) -> str:
     """Return what a name means on a device, `fp32`, `bf16` or `fp16`: so `auto` is the same elsewhere."""
     return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[pick_dtype(name, device)]
@@ -124,7 +131,9 @@ def pick_device(name: str | None = None) -> torch.device:
         except (RuntimeError, AssertionError) as error:  # AssertionError: a torch built without CUDA
             raise InputError(
                 f"expected a device that torch can use here, found {name!r}: {str(error).splitlines()[0]}",
-                remedy="use --device cpu, or leave it out; sparta doctor shows what there is",
+                remedy=remedy(
+                    "use {}; {} shows what there is", Option("device", "cpu"), Command("sparta doctor")
+                ),
             ) from error
     if torch.cuda.is_available():
         return torch.device("cuda")

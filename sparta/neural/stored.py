@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import ModelError
+from sparta.base.remedies import Option, remedy
 
 ROW_SCALE = ".row_scale"
 """Ends the name of an 8-bit matrix's scales, one a row."""
@@ -88,17 +89,20 @@ def _too_large(expected: str, found: str, folder: Path) -> ModelError:
     )
 
 
-def check_length(length: int, config: dict[str, Any], where: str) -> None:
+def check_length(length: int, config: dict[str, Any], where: str = "", option: str = "") -> None:
     """Refuse inputs longer than an encoder of this configuration has positions for.
 
-    :raises ModelError: it has fewer.
+    :param option: what sets the length; without it, a model folder does
+    :raises ModelError: the encoder has fewer.
     """
     positions = config.get("max_position_embeddings")
     if isinstance(positions, int) and length > positions > 0:
         raise ModelError(
-            f"expected inputs of at most {positions} wordpieces, found a layout of {length}",
+            f"expected at most {positions} wordpieces, the positions of the encoder, found {length}",
             where=where,
-            remedy="correct max_length in config.json",
+            remedy=remedy("train with {}, or less", Option(option, positions))
+            if option
+            else "correct max_length in config.json",
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError, ModelError
+from sparta.base.remedies import Command, Option, remedy
 from sparta.models.resolve import folder_with, given_or_shipped
 
 DEFAULT_READER = "reader-bge-small-en"
@@ -25,6 +26,23 @@ def reader_folder(name: str | Path | None = None, language: str = "en") -> Path:
             "expected the folder of a reader (config.json with a `reader` object), found none",
             where=str(name or folder.name),
             remedy="check the path, or make one with: sparta train-reader",
+        )
+    return found
+
+
+def path_reader_folder(name: str | Path | None = None, language: str = "en") -> Path:
+    """Return the folder of a reader of paths: for None the one that ships for the language, or a named one;
+    of a training's output the best in it.
+
+    :raises ModelError: there is none.
+    """
+    folder = given_or_shipped(name, language, "path_reader")
+    found = folder_with("path_reader", folder)
+    if found is None:
+        raise ModelError(
+            "expected a reader of paths (config.json with a `path_reader` object), found none",
+            where=str(name or folder.name),
+            remedy=remedy("give {} what {} made", Option("path_reader"), Command("sparta train-paths")),
         )
     return found
 
@@ -95,19 +113,19 @@ class ReaderConfig:
         return replace(self, weight=weight, answer=None)
 
     @staticmethod
-    def from_dict(given: Any, where: str) -> ReaderConfig:
+    def from_dict(values: Any, where: str) -> ReaderConfig:
         """Read what `asdict` made.
 
         :raises ModelError: something else.
         """
         try:
             config = ReaderConfig(
-                ReaderLayout(**given["layout"]),
-                int(given["global_tokens"]),
-                _calibration(given["passage"]),
-                _calibration(given["answer"]) if given["answer"] else None,
-                float(given.get("weight", 0.2)),
-                given.get("sum_mentions", False),
+                ReaderLayout(**values["layout"]),
+                int(values["global_tokens"]),
+                _calibration(values["passage"]),
+                _calibration(values["answer"]) if values["answer"] else None,
+                float(values.get("weight", 0.2)),
+                values.get("sum_mentions", False),
             )
             if not isinstance(config.sum_mentions, bool):
                 raise TypeError(f"sum_mentions {config.sum_mentions!r}")
@@ -122,8 +140,8 @@ class ReaderConfig:
             ) from error
 
 
-def _calibration(given: dict[str, Any]) -> Calibration:
-    found = Calibration(float(given["a"]), float(given["b"]))
+def _calibration(values: dict[str, Any]) -> Calibration:
+    found = Calibration(float(values["a"]), float(values["b"]))
     if not (math.isfinite(found.a) and math.isfinite(found.b)):
         raise ValueError(f"a {found.a}, b {found.b}")
     return found

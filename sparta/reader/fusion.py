@@ -52,8 +52,8 @@ def _layer(
     """One layer of BERT over passages `(n, length, width)` and global tokens `(g, width)`."""
     heads, (n, length, width), g = layer.attention.self, states.shape, len(shared)
 
-    def split(part: Any, given: torch.Tensor) -> torch.Tensor:
-        return part(given).unflatten(-1, (heads.heads, -1)).transpose(-3, -2)  # (…, heads, length, size)
+    def split(part: Any, rows: torch.Tensor) -> torch.Tensor:
+        return part(rows).unflatten(-1, (heads.heads, -1)).transpose(-3, -2)  # (…, heads, length, size)
 
     keys, values = split(heads.key, states), split(heads.value, states)
     shared_keys, shared_values = split(heads.key, shared), split(heads.value, shared)

@@ -16,18 +16,20 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
+from sparta.base.checks import path_of
 from sparta.base.errors import InputError, ModelError
-from sparta.base.given import path_of
+from sparta.base.remedies import Option, remedy
 from sparta.data.languages import language_of
 from sparta.data.sentences import sentence_splitter
 from sparta.models.query_encoder import load_tokenizer
-from sparta.models.resolve import folder_with, given_or_shipped
+from sparta.models.resolve import folder_with
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model
 from sparta.neural.encoding import each_batch, pick_device, pick_dtype
 from sparta.neural.inputs import special_frame, with_accents
 from sparta.neural.pooling import pad_inputs
-from sparta.reader.config import ReaderConfig
+from sparta.neural.stored import check_length
+from sparta.reader.config import ReaderConfig, path_reader_folder
 from sparta.reader.decode import best_spans
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
@@ -60,7 +62,7 @@ class PathLayout:
         if not whole or self.max_length < self.longest_question + 4 * _SHORTEST:
             raise InputError(
                 f"expected whole numbers of wordpieces, with room for passages, found {self}",
-                remedy="give longer inputs (--max-length), or shorter questions",
+                remedy=remedy("give a greater {}, or shorter questions", Option("max_length")),
             )
 
 
@@ -168,10 +170,10 @@ class PathReader(nn.Module):
             raise ModelError(
                 "expected an encoder, or a reader without global tokens, found one with them",
                 where=str(name),
-                remedy="name another with --encoder, or leave it out for the shipped one",
+                remedy=remedy("name another with {}, or leave it out for the shipped one", Option("encoder")),
             )
         reader = SpanReader.from_encoder(name, ReaderConfig())
-        reader.check_length(layout.max_length, remedy="give a smaller --max-length, or another encoder")
+        reader.check_length(layout.max_length, option="max_length")
         made = PathReader(reader.encoder, reader.tokenizer, layout)
         made.spans.load_state_dict(reader.spans.state_dict())
         return made
@@ -196,18 +198,18 @@ class PathReader(nn.Module):
         """
         folder = path_of(folder, "a model folder")
         raw = read_json(folder / "config.json")
-        where, remedy = str(folder / "config.json"), "copy the model folder again, whole"
+        where = str(folder / "config.json")
         try:
             layout = PathLayout(**raw.pop("path_reader"))
             reader = PathReader(blank_encoder(raw, str(folder)), load_tokenizer(folder), layout)
             reader.load_state_dict(load_state(folder / "model.safetensors"))
         except (KeyError, TypeError, RuntimeError, InputError) as error:
-            said = f"expected the configuration of a reader of paths and its weights ({error})"
-            raise ModelError(said, where=where, remedy=remedy) from error
-        positions = reader._encoder_config.get("max_position_embeddings")
-        if isinstance(positions, int) and layout.max_length > positions:
-            said = f"expected inputs of at most {positions} wordpieces, found {layout.max_length}"
-            raise ModelError(said, where=where, remedy="correct max_length in it")
+            raise ModelError(
+                f"expected the configuration of a reader of paths and its weights ({error})",
+                where=where,
+                remedy="copy the model folder again, whole",
+            ) from error
+        check_length(layout.max_length, reader._encoder_config, where)
         return reader
 
     def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
@@ -232,7 +234,7 @@ class PathReader(nn.Module):
         if not 1 <= len(texts) <= room // _SHORTEST:
             raise InputError(
                 f"expected a path of 1 to {room // _SHORTEST} passages, found {len(texts)}",
-                remedy="read shorter paths, or train a reader with a greater --max-length",
+                remedy=remedy("read shorter paths, or train with a greater {}", Option("max_length")),
             )
         titles = [self._ids(text.title)[: room // len(texts) // 4] for text in texts]
         heads = [[self.mark, *title, *([last] if title else [])] for title in titles]
@@ -350,23 +352,6 @@ class PathReader(nn.Module):
                 found.append(PathSpan(text, one.score, number, one.start, one.end))
         best = max(found, key=lambda one: one.score)
         return best._replace(score=float(torch.exp(2 * best.score - spans.logsumexp(1).sum())))
-
-
-def path_reader_folder(name: str | Path | None = None, language: str = "en") -> Path:
-    """Return the folder of a reader of paths: for None the one that ships for the language, or a named one;
-    of a training's output the best in it.
-
-    :raises ModelError: there is none.
-    """
-    folder = given_or_shipped(name, language, "path_reader")
-    found = folder_with("path_reader", folder)
-    if found is None:
-        raise ModelError(
-            "expected a reader of paths (config.json with a `path_reader` object), found none",
-            where=str(name or folder.name),
-            remedy="give a folder that `sparta train-paths` made (--path-reader), or another chain",
-        )
-    return found
 
 
 def shares(lengths: Sequence[int], room: int) -> list[int]:

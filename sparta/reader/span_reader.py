@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from sparta.base.errors import InputError, ModelError
-from sparta.base.remedies import Remedy
+from sparta.base.remedies import Command, Option, remedy
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with, is_shipped, sparta_folder
 from sparta.models.sparta import SpartaModel
@@ -23,7 +23,7 @@ from sparta.neural.backbones import (
     load_encoder,
     token_types,
 )
-from sparta.neural.checkpoint import load_state, read_json, save_model
+from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
 from sparta.reader.config import ReaderConfig, ReaderLayout, reader_folder
 from sparta.reader.fusion import FusedEncoder
 from sparta.reader.records import Text
@@ -64,14 +64,10 @@ class SpanReader(nn.Module):
         known = self._encoder_config.get("max_position_embeddings")
         return known if isinstance(known, int) else None
 
-    def check_length(
-        self,
-        length: int,
-        where: str = "",
-        remedy: str | Remedy = "give a smaller --train-length, or another encoder",
-    ) -> None:
+    def check_length(self, length: int, where: str = "", option: str = "") -> None:
         """Refuse windows that the encoder has no positions for.
 
+        :param option: what sets the length; without it, a model folder does
         :raises InputError: it has fewer.
         """
         known = self.positions
@@ -80,7 +76,9 @@ class SpanReader(nn.Module):
                 f"expected windows of at most {known} wordpieces, which the encoder has positions for, found"
                 f" {length}",
                 where=where,
-                remedy=remedy,
+                remedy=remedy("give a smaller {}, or another encoder", Option(option))
+                if option
+                else "correct the layout in it",
             )
 
     @property
@@ -117,14 +115,12 @@ class SpanReader(nn.Module):
             raise ModelError(
                 "expected a reader (config.json with a `reader` object), found another model",
                 where=str(folder),
-                remedy="give one that `sparta train-reader` made, or leave --reader out for the shipped one",
+                remedy=remedy("give {} what {} made", Option("reader"), Command("sparta train-reader")),
             )
         config = ReaderConfig.from_dict(raw.pop("reader"), str(folder / "config.json"))
         reader = SpanReader(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
-        where, remedy = str(folder / "config.json"), "correct the reader's layout in it"
-        reader.check_length(config.layout.max_length, where, remedy)
-        _fill(reader, load_state(folder / "model.safetensors"), folder)
-        return reader.eval()
+        reader.check_length(config.layout.max_length, str(folder / "config.json"))
+        return with_weights(reader, load_state(folder / "model.safetensors"), str(folder))
 
     @staticmethod
     def from_encoder(name: str | Path, config: ReaderConfig) -> SpanReader:
@@ -139,7 +135,7 @@ class SpanReader(nn.Module):
                         f"expected the reader's {other.config.global_tokens} global tokens, found"
                         f" {config.global_tokens}",
                         where=str(name),
-                        remedy="train it further with the same --global-tokens, or begin with an encoder",
+                        remedy=remedy("give the same {}, or an encoder", Option("global_tokens")),
                     )
                 reader.encoder.load_state_dict(other.encoder.state_dict())
             reader.spans.load_state_dict(other.spans.state_dict())
@@ -152,14 +148,3 @@ class SpanReader(nn.Module):
 
 def _plain(reader: SpanReader) -> nn.Module:
     return reader.encoder.encoder if isinstance(reader.encoder, FusedEncoder) else reader.encoder
-
-
-def _fill(reader: SpanReader, state: Mapping[str, torch.Tensor], folder: Path) -> None:
-    try:
-        reader.load_state_dict(state)
-    except RuntimeError as error:
-        raise ModelError(
-            f"expected weights that fit config.json: {error}",
-            where=str(folder),
-            remedy="copy the model folder again, whole",
-        ) from error

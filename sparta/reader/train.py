@@ -6,38 +6,44 @@ import hashlib
 import logging
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn import functional
 
+from sparta.base.checks import path_of, several
 from sparta.base.errors import InputError, ModelError
 from sparta.base.files import short_hash
-from sparta.base.given import path_of, several
+from sparta.base.remedies import Option, remedy
 from sparta.data.answers import answer_spans, exact_match, token_f1
 from sparta.models.resolve import shipped_for
-from sparta.neural.encoding import pick_dtype
-from sparta.neural.trainer import Trainer, process_group, set_dropout, training_device, use_fast_attention
-from sparta.reader.card import finish
+from sparta.neural.encoding import arithmetic
+from sparta.neural.processes import training_device
 from sparta.reader.config import ReaderConfig, ReaderLayout
 from sparta.reader.examples import ReadingExample, read_examples
 from sparta.reader.reader import Reader
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
+from sparta.reader.training import (
+    ReadingRecipe,
+    ReadingTraining,
+    check_different,
+    check_enough,
+    span_loss,
+    targets,
+)
 from sparta.reader.windows import Window, padded
+from sparta.training.model_card import READER
 from sparta.training.options import TrainResult
-from sparta.training.ranking import check_output, trainer_config
+from sparta.training.run import check_output
 
 logger = logging.getLogger(__name__)
 _SORTED_TOGETHER = 24
-HEAD_RATE = 10.0
-HEADS = ("spans.", "encoder.global_states")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReaderRecipe:
+class ReaderRecipe(ReadingRecipe):
     """How a reader is trained.
 
     A batch has `batch_size` questions, each with a passage that holds the answer; a share `negatives` of them
@@ -51,19 +57,14 @@ class ReaderRecipe:
     steps: int = 1500
     batch_size: int = 12
     learning_rate: float = 6e-5
+    validate_every: int = 300
+    held_out: int = 300
     negatives: float = 0.4
     passages: int = 2
     unanswered: float = 0.15
     globally: bool = True
     global_tokens: int = 0
-    layer_decay: float = 1.0
     train_length: int = 256
-    held_out: int = 300
-    validate_every: int = 300
-    accumulate: int = 1
-    dropout: float = 0.0
-    seed: int = 13
-    device: str | None = None
     language: str = "en"
     layout: ReaderLayout = field(default_factory=ReaderLayout)
 
@@ -72,113 +73,80 @@ class ReaderRecipe:
 
         :raises ModelError: neither is there.
         """
-        found = self.encoder or shipped_for(self.language, "reader")
-        if found is None:
+        name = self.encoder or shipped_for(self.language, "reader")
+        if name is None:
             raise ModelError(
                 f"expected an encoder for the language {self.language!r}, for which no reader ships",
-                remedy="name one with --encoder",
+                remedy=remedy("name one with {}", Option("encoder")),
             )
-        return found
+        return name
 
 
-class ReaderTraining:
-    """One training run: its examples, batches, loss and validation."""
+class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
+    """The training of a reader: its examples, batches, loss and validation."""
+
+    kind, heads, figure = READER, ("spans.", "encoder.global_states"), "F1 {:.1f}".format
 
     def __init__(self, recipe: ReaderRecipe, sets: Sequence[ReadingSet], folder: Path) -> None:
         if recipe.passages < 2:
             raise InputError(f"expected at least 2 passages of a question, found {recipe.passages}")
-        self.recipe, self.folder = recipe, folder
+        self.recipe = recipe = replace(recipe, encoder=recipe.beginning())
         torch.manual_seed(recipe.seed)
         config = ReaderConfig(recipe.layout, recipe.global_tokens)
-        self.model = SpanReader.from_encoder(recipe.beginning(), config).to(training_device(recipe.device))
-        self.model.check_length(recipe.train_length)
-        layout, positions = recipe.layout, self.model.positions
+        model = SpanReader.from_encoder(recipe.beginning(), config).to(training_device(recipe.device))
+        model.check_length(recipe.train_length, option="train_length")
+        layout, positions = recipe.layout, model.positions
         if positions is not None and layout.max_length > positions:
             logger.warning("the encoder reads windows of %d wordpieces, not %d", positions, layout.max_length)
             layout = replace(layout, max_length=positions, overlap=min(layout.overlap, positions // 4))
-            self.model.config = replace(config, layout=layout)
-        use_fast_attention(self.model.encoder)
-        set_dropout(self.model, recipe.dropout)
-        if recipe.train_length < 2 * layout.longest_question:
+            model.config = replace(config, layout=layout)
+        least = 2 * layout.longest_question
+        if recipe.train_length < least:
             raise InputError(
-                f"expected training windows of at least {2 * layout.longest_question} wordpieces, twice the"
-                f" longest question, found {recipe.train_length}",
-                remedy=f"give --train-length {2 * layout.longest_question}, or a smaller --longest-question",
+                f"expected training windows of at least {least} wordpieces, twice the longest question, found"
+                f" {recipe.train_length}",
+                remedy=remedy(
+                    "give {}, or a smaller {}", Option("train_length", least), Option("longest_question")
+                ),
             )
         overlap = min(layout.overlap, recipe.train_length // 4)
         self.layout = replace(layout, max_length=recipe.train_length, overlap=overlap)
-        examples, self.held_out = split(sets, recipe.held_out)
-        self.examples = [one for one in examples if self._answerable(one)]
-        if len(self.examples) < len(examples):
-            left_out = len(examples) - len(self.examples)
+        examples, held_out = split(sets, recipe.held_out)
+        answerable = [example for example in examples if self._answerable(example)]
+        if len(answerable) < len(examples):
+            left_out = len(examples) - len(answerable)
             logger.warning("left out %d questions whose answer is longer than a reader gives", left_out)
-        if len(self.examples) < recipe.batch_size:
-            raise InputError(
-                f"expected a batch of {recipe.batch_size} questions to train on, found {len(self.examples)}",
-                remedy="give more data, or a smaller --batch-size",
-            )
+        check_enough(answerable, recipe.batch_size)
+        super().__init__(recipe, model, answerable, held_out, folder, fingerprint(answerable))
         self._right: dict[str, set[str]] = {}
-        for one in examples:
-            self._right.setdefault(one.question, set()).update(one.passages[i].text for i in one.positives)
+        for example in examples:
+            right = self._right.setdefault(example.question, set())
+            right.update(example.passages[i].text for i in example.positives)
         self.lengths = [len(e.passages[e.positives[0]].text) for e in self.examples]
-        self._epoch: tuple[int, list[list[int]]] = (-1, [])
-
-    def run(self, *, resume: bool = False) -> TrainResult:
-        """Train; the best by F1 on held-out questions ends in `best`."""
-        recipe = self.recipe
-        config = trainer_config(recipe, self.model.device, clip=1.0, checkpoint_every=recipe.validate_every)
-        settings = {name: value for name, value in asdict(recipe).items() if name != "device"}
-        facts = {
-            **settings,
-            "encoder": recipe.beginning(),
-            "examples": fingerprint(self.examples),
-            "processes": process_group()[1],
-        }
-        trainer = Trainer(
-            self.model,
-            layer_groups(self.model, self.model.encoder_depth, recipe.layer_decay, HEADS),
-            self.loss,
-            self.validate,
-            self.save_best,
-            config,
-            self.folder,
-            facts,
-        )
-        state = trainer.run(resume=resume)
-        return TrainResult(self.folder / "best", state.best, state.best_step, reached=f"F1 {state.best:.1f}")
 
     def _answerable(self, example: ReadingExample) -> bool:
         """Whether some answer is no longer than those that are given, about 5 characters a wordpiece."""
         most = 5 * self.layout.longest_answer
         return any(b - a <= most for spans in example.spans for a, b in spans)
 
-    def save_best(self) -> None:
-        """Write the model in full precision."""
-        self.model.save_pretrained(self.folder / "best")
-
     # ------------------------------------------------------------------ batches
 
     def batch(self, step: int) -> list[tuple[int, list[Window]]]:
         """The questions of a step (their examples' numbers) with their windows: a function of the step."""
-        epoch, at = divmod(step, len(self.examples) // self.recipe.batch_size)
-        if self._epoch[0] != epoch:
-            self._epoch = (epoch, self._batches(epoch))
-        draw = random.Random(f"{self.recipe.seed} {step}")
-        return [(i, self._windows(i, draw)) for i in self._epoch[1][at]]
+        numbers, draw = self.numbers(step)
+        return [(i, self._windows(i, draw)) for i in numbers]
 
-    def _batches(self, epoch: int) -> list[list[int]]:
-        """Cut the examples, shuffled, into batches of texts of similar length."""
-        draw, size = random.Random(f"{self.recipe.seed} epoch {epoch}"), self.recipe.batch_size
-        order = draw.sample(range(len(self.examples)), len(self.examples))
+    def cut(self, order: Sequence[int], size: int, draw: random.Random) -> list[list[int]]:
+        """Cut an epoch's examples into batches of texts of similar length."""
         block = size * _SORTED_TOGETHER
         blocks = [
             sorted(order[i : i + block], key=lambda e: self.lengths[e]) for i in range(0, len(order), block)
         ]
-        cut = [b[i : i + size] for b in blocks for i in range(0, len(b) - size + 1, size)]
+        batches = [b[i : i + size] for b in blocks for i in range(0, len(b) - size + 1, size)]
         rest = [e for b in blocks for e in b[len(b) - len(b) % size :]]
-        cut += [rest[i : i + size] for i in range(0, len(rest) - size + 1, size)]
-        draw.shuffle(cut)
-        return cut
+        batches += [rest[i : i + size] for i in range(0, len(rest) - size + 1, size)]
+        draw.shuffle(batches)
+        return batches
 
     def _windows(self, number: int, draw: random.Random) -> list[Window]:
         """A window with the answer, which names its passage, and perhaps some without, passage -1."""
@@ -258,9 +226,7 @@ class ReaderTraining:
         """F1 in percent on held-out questions, each with one passage that holds its answer."""
         reader = Reader(self.model)
         texts = [[e.passages[e.positives[0]]] for e in self.held_out]
-        device = self.model.device
-        dtype = pick_dtype("auto", device)
-        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+        with arithmetic(self.device):
             found = reader.read_all([e.question for e in self.held_out], texts, 1)
         f1, em = 0.0, 0
         for example, [text], [spans] in zip(self.held_out, texts, found, strict=True):
@@ -270,63 +236,6 @@ class ReaderTraining:
         n = max(1, len(self.held_out))
         logger.info("held-out questions: F1 %.1f, EM %.1f", 100 * f1 / n, 100 * em / n)
         return 100 * f1 / n
-
-
-def layer_groups(
-    model: torch.nn.Module, depth: int, decay: float, heads: tuple[str, ...]
-) -> list[dict[str, Any]]:
-    """Adam's groups: parameters whose names begin with one of `heads` learn faster, layers below the highest
-    slower by `decay` each.
-    """
-
-    def factor(name: str) -> float:
-        if name.startswith(heads):
-            return HEAD_RATE
-        parts = name.split(".")
-        layer = int(parts[parts.index("layer") + 1]) if "layer" in parts else -1
-        return float(decay ** (depth - 1 - layer))
-
-    groups: dict[float, list[torch.nn.Parameter]] = {}
-    for name, parameter in model.named_parameters():
-        groups.setdefault(factor(name), []).append(parameter)
-    return [{"params": own, "factor": one} for one, own in groups.items()]
-
-
-def targets(window: Window, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """First and last position in the window of each answer that it holds as a whole.
-
-    An answer may begin or end with what no wordpiece has, as a control character, which tokenizers drop: it
-    is whole where a wordpiece stands before it and one behind it.
-    """
-    found, offsets = [], window.offsets
-    for start, end in spans:
-        inside = [i for i, (a, b) in enumerate(offsets) if a < end and b > start]
-        if not inside:
-            continue
-        first, last = inside[0], inside[-1]
-        begun = first > 0 or offsets[first][0] <= start
-        ended = last < len(offsets) - 1 or offsets[last][1] >= end
-        if begun and ended:
-            found.append((window.text_start + first, window.text_start + last))
-    return found
-
-
-def span_loss(
-    scores: torch.Tensor, spans: Sequence[Sequence[tuple[int, int]]], *, no_answer: bool = True
-) -> torch.Tensor:
-    """`scores (2, windows, length)`; without a right span, "no answer", whose score is 0, is right.
-
-    :param no_answer: whether that is among what may be right
-    """
-    total = functional.pad(scores.flatten(1), (0, int(no_answer))).logsumexp(1)
-    if not any(spans):
-        return total.mean()
-    right = [
-        torch.stack([scores[side, row, at] for row, at in places])
-        for side in (0, 1)
-        for places in [dict.fromkeys((row, pair[side]) for row, own in enumerate(spans) for pair in own)]
-    ]
-    return (total[0] - right[0].logsumexp(0) + total[1] - right[1].logsumexp(0)) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +273,7 @@ def split(sets: Sequence[ReadingSet], held_out: int) -> tuple[list[ReadingExampl
     if not any(drawn):
         raise InputError(
             f"expected questions beside those of {held_out} held-out examples, found none in {len(every)}",
-            remedy="give more data, or a smaller --held-out",
+            remedy=remedy("give more data, or a smaller {}", Option("held_out")),
         )
     if left_out := len(every) - len(kept) - sum(map(may_train, every)):
         logger.info("left out %d examples that share a text or a question with those held out", left_out)
@@ -414,22 +323,13 @@ def train_reader(
     output = check_output(output, resume=resume)
     pairs = [one if isinstance(one, tuple) else (one, None) for one in several(data, "files")]
     sized = [(path_of(path, "a file"), size) for path, size in pairs]
-    if len({path.resolve() for path, _ in sized}) < len(sized):
-        raise InputError("expected different files, found one twice", remedy="name it once, as in FILE=5000")
+    check_different([path for path, _ in sized])
     sets = [ReadingSet(path.name, read_examples(path, recipe.language), size) for path, size in sized]
     training = ReaderTraining(recipe, sets, output)
-    result = training.run(resume=resume)
     rows = [
-        f"| {one.name} | {len(one.examples):,} | {one.size or len(one.examples):,} |"
-        f" `{fingerprint(one.examples)}` |"
-        for one in sets
+        (each.name, f"{n:,}", f"{each.size or n:,}", f"`{fingerprint(each.examples)}`")
+        for each in sets
+        for n in [len(each.examples)]
     ]
-    return finish(
-        result,
-        what="A reader: it finds the answer to a question in passages.",
-        tags="extractive",
-        encoder=recipe.beginning(),
-        data=["| data | questions | used in an epoch | fingerprint |", "|---|---|---|---|", *rows],
-        command=command or str(recipe),
-        held_out="held-out questions",
-    )
+    table = [("data", "questions", "used in an epoch", "fingerprint"), *rows]
+    return training.train(training.recipe, table, resume=resume, command=command)

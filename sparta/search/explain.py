@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from sparta.base.checks import limit, query_of
 from sparta.base.filters import Filter, FilterLike
-from sparta.base.given import limit, query_of
 from sparta.data.languages import Language
 from sparta.data.units import is_chunk, passage_of
 from sparta.index.snapshot import IndexSnapshot

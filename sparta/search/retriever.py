@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from sparta.base.checks import queries_of, query_of, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import Filter, FilterLike
-from sparta.base.given import queries_of, query_of, whole
 from sparta.base.records import Hit, Ranking
 from sparta.models.query_encoder import QueryTokenizer
 

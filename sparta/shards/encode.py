@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -12,10 +13,11 @@ from typing import Any
 
 import torch
 
+from sparta.base.checks import path_of
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT
-from sparta.base.given import path_of
 from sparta.base.manifest import write_manifest
+from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
@@ -43,6 +45,7 @@ from sparta.shards.store import (
     KIND,
     EncodedShard,
     passages_hash,
+    stored_object,
     stored_record,
     write_shard,
 )
@@ -109,7 +112,9 @@ def _block_encoder(model: SparseEncoder, options: EncodeOptions) -> Work[Encoded
         rows, windowed = encoder.encode([folded(p, language) for p in passages], advance)
         rows = prune(rows, min_weight=options.min_weight)
         ids = tuple(p.passage_id for p in passages)
-        return EncodedShard(number, first, ids, tuple(map(stored_record, passages)), rows, windowed)
+        objects = tuple(map(stored_object, passages))
+        records = tuple(json.dumps(stored, ensure_ascii=False) for stored in objects)
+        return EncodedShard(number, first, ids, records, rows, windowed, objects)
 
     return encode
 
@@ -159,12 +164,14 @@ def encode_corpus(
     resume: bool = False,
     skip_invalid: bool = False,
     advance: Advance | None = None,
+    progress: bool | None = False,
     cluster: RayCluster | None = None,
 ) -> EncodeReport:
     """Encode a corpus into a folder of shards. With `resume`, only the shards that are missing.
 
     :param model: a model, or its folder or hub id; None is the one that ships with sparta
     :param bits: of an impact, where the model is named; None is the model's own
+    :param progress: show a bar of the bytes of the corpus that are done; None does on a terminal
     :param cluster: encode there instead of in this process; its devices count, not those of the options
     :raises Interrupted: Ctrl-C; says how many passages are in the folder.
     """
@@ -173,7 +180,8 @@ def encode_corpus(
         with kept_on_interrupt(output):
             model = open_encoder(model, bits, ("cpu",) if cluster else options.devices)
     reader = CorpusReader(source, skip_invalid=skip_invalid)
-    passages = split_units(reader, options.unit, options.language)
+    shown = ReadingProgress(shown=progress, advance=advance)
+    passages = shown.follow(reader, split_units(reader, options.unit, options.language))
     side = model.query_side()
     chosen = cluster.dtype(options.dtype) if cluster else options.dtype
     options = replace(options, dtype=dtype_name(chosen, model.device))  # the same on all machines
@@ -193,12 +201,12 @@ def encode_corpus(
             raise corpus_changed(path)
         report.count(facts)
 
-    with writing(output), kept_on_interrupt(output):
+    with shown, writing(output), kept_on_interrupt(output):
         done = open_output(output, manifest, resume=resume, prepare=lambda: side.save(output / "tokenizer"))
-        missing = missing_blocks(passages, options, done, report, keep, advance)
+        missing = missing_blocks(passages, options, done, report, keep, shown.advance)
         executor = cluster or LocalExecutor(options.devices or (str(model.device),))
         job = SparseJob(model, options, output.absolute())
-        with closing(executor.run(job, missing, advance)) as shards:
+        with closing(executor.run(job, missing, shown.advance)) as shards:
             for facts in shards:
                 report.encoded += facts["count"]
                 report.count(facts)

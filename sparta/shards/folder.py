@@ -5,12 +5,11 @@ Each shard is a safetensors file, there whole or not at all, whose metadata tell
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,10 @@ from safetensors import SafetensorError, safe_open
 
 from sparta.base.errors import IndexStateError, InputError, Interrupted, folder_in_use
 from sparta.base.files import disk_fails, make_folder, storage_error, storage_errors
+from sparta.base.locks import lock
 from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
 from sparta.base.records import Advance, Passage
+from sparta.base.remedies import Option, remedy
 from sparta.data.languages import check_language
 
 SHARD_SIZE = 2048
@@ -49,7 +50,7 @@ class ShardOptions:
         i, n = self.part
         if not 0 <= i < n:
             raise InputError(
-                f"expected --shard i/n with 0 ≤ i < n, found {i}/{n}", remedy="count from 0: 0/2, 1/2"
+                f"expected the part i of n with 0 ≤ i < n, found {i}/{n}", remedy="count from 0: 0/2, 1/2"
             )
         if self.shard_size < 1:
             raise InputError(f"a shard holds at least one passage, found {self.shard_size}")
@@ -122,7 +123,9 @@ def reading_shard(path: Path) -> Iterator[None]:
         raise InputError(
             f"expected an encoded shard, could not read it: {error}",
             where=str(path),
-            remedy="delete this file and repeat the command that wrote it with --resume",
+            remedy=remedy(
+                "delete this file and repeat the command that wrote it with {}", Option("resume", True)
+            ),
         ) from error
 
 
@@ -154,19 +157,15 @@ def writing(folder: Path) -> Iterator[None]:
     if not _is_new(folder) and not (folder / MANIFEST_NAME).is_file():
         raise folder_in_use(folder, resumable=False)
     make_folder(folder)
-    with storage_errors(folder):
-        stream = (folder / _LOCK).open("ab")
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
+    with ExitStack() as stack:
+        with storage_errors(folder):
+            is_free = lock(stack.enter_context((folder / _LOCK).open("ab")))
+        if not is_free:
             raise IndexStateError(
                 "another process is writing here",
                 where=str(folder),
-                remedy="wait until it is done, or choose another --output",
-            ) from None
-        except OSError:
-            pass
+                remedy=remedy("wait until it is done, or choose another {}", Option("output")),
+            )
         yield
 
 
@@ -214,7 +213,11 @@ def open_output(
             f"expected the settings that this encoding was started with, found another"
             f" {', '.join(differing)}",
             where=str(folder),
-            remedy="repeat the original command with --resume, or choose another --output",
+            remedy=remedy(
+                "repeat the original command with {}, or choose another {}",
+                Option("resume", True),
+                Option("output"),
+            ),
         )
     remove_left_overs(folder)
     return shard_files(folder)
@@ -226,7 +229,7 @@ def check_finished(folder: Path, manifest: Mapping[str, Any], command: str) -> N
         raise InputError(
             "expected a finished encoding, found one that is still to be completed",
             where=str(folder),
-            remedy=f"run the same {command} command with --resume",
+            remedy=remedy("run the same {} command with {}", command, Option("resume", True)),
         )
 
 

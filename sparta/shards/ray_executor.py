@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparta.base.errors import SpartaError
 from sparta.base.records import Advance
+from sparta.base.remedies import Option, remedy
 from sparta.shards.executors import Facts, ShardJob
 from sparta.shards.folder import Block, remove_left_overs
 from sparta.shards.ray_session import connected, describe_room, ray_module, worker_count
@@ -123,7 +124,10 @@ class _Crew:
             if not done and not any(worker.ready for worker in self._workers):
                 raise SpartaError(
                     f"expected a worker within {_PATIENCE:.0f} seconds, found none: {describe_room()}",
-                    remedy="give the cluster nodes, or the workers less; --resume keeps what is done",
+                    remedy=remedy(
+                        "give the cluster nodes, or the workers less; {} keeps what is done",
+                        Option("resume", True),
+                    ),
                 )
             for ref in done:
                 yield from self._finished(ref)
@@ -169,7 +173,11 @@ class _Crew:
         if self._ended[number] == _TRIES:
             raise SpartaError(
                 f"{_TRIES} workers ended {at}, the last with: {error}",
-                remedy="if memory ran out, take fewer --workers; --resume keeps what is done",
+                remedy=remedy(
+                    "if memory ran out, take fewer {}; {} keeps what is done",
+                    Option("workers"),
+                    Option("resume", True),
+                ),
             )
         logger.warning("a worker ended %s, another takes its place: %s", at, reason)
         self._of = {ref: other for ref, other in self._of.items() if other is not worker}

@@ -12,13 +12,16 @@ from typing import Any, Protocol
 
 from sparta.base.errors import InputError
 from sparta.base.extras import optional_packages
+from sparta.base.remedies import Command, Option, remedy
 
 _ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
 _SECONDS = 5.0
 _ROUNDING = 1e-9
-_START = (
-    "start one with: ray start --head, and on every other node: ray start --address=HOST:6379; or encode on"
-    " this machine alone, without --ray"
+_START = remedy(
+    "start one with: {}, and on every other node: {}; or encode on this machine only, without {}",
+    Command.of("ray start", head=True),
+    Command.of("ray start", address="HOST:6379"),
+    Option("ray"),
 )
 
 
@@ -60,13 +63,13 @@ def connected(address: str) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    given: dict[str, Any] = {"address": address}
+    settings: dict[str, Any] = {"address": address}
     if address == "local":
-        given.update(_node_ip_address="127.0.0.1", include_dashboard=False)
+        settings.update(_node_ip_address="127.0.0.1", include_dashboard=False)
     elif address != "auto":
         _check_reachable(address)
     try:
-        ray.init(**given, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(**settings, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises just this where its own processes did not start
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
@@ -85,8 +88,8 @@ def _check_reachable(address: str) -> None:
     match = _ADDRESS.fullmatch(address)
     if match is None:
         raise InputError(
-            f"expected --ray local, auto or HOST:PORT, found {address!r}",
-            remedy="run the command on a node of the cluster, with --ray auto",
+            f"expected a Ray address (local, auto or HOST:PORT), found {address!r}",
+            remedy=remedy("run the command on a node of the cluster, with {}", Option("ray", "auto")),
         )
     try:
         socket.create_connection((match["host"].strip("[]"), int(match["port"])), _SECONDS).close()
@@ -120,6 +123,6 @@ def worker_count(wanted: Wanted) -> int:
     if not room and (wanted.workers is None or wanted.address == "local"):
         raise InputError(
             f"expected a node with {cpus} CPUs and {gpus:g} GPUs for a worker, found {describe_room()}",
-            remedy="choose other --cpus-per-worker and --gpus-per-worker",
+            remedy=remedy("choose other {} and {}", Option("cpus_per_worker"), Option("gpus_per_worker")),
         )
     return wanted.workers or room

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from sparta.base.errors import InputError, SpartaError
+from sparta.base.remedies import Option, remedy
 from sparta.shards.executors import Facts, ShardJob
 from sparta.shards.folder import Block
 
@@ -26,7 +27,7 @@ class Token:
 
 @contextmanager
 def placed_token(folder: Path) -> Iterator[Token]:
-    """Put such a file there for as long as the work takes; what a kill leaves of it, `--resume` removes."""
+    """Keep a token file in the folder during the work; a resumed job removes what a kill leaves."""
     path = folder / f".sparta-{secrets.token_hex(8)}.tmp"
     path.touch()
     try:
@@ -49,8 +50,12 @@ class BlockWorker:
             raise InputError(
                 f"expected a folder that all nodes share, found that {platform.node()} does not see it",
                 where=str(job.folder),
-                remedy="write to a file system that they share, or run the command on each machine with"
-                " --shard i/n and an --output of its own",
+                remedy=remedy(
+                    "write to a file system that they share, or run the command on each machine with {} and"
+                    " another {}",
+                    Option("shard", "I/N"),
+                    Option("output"),
+                ),
             )
         if (found := _versions()) != token.versions:
             raise SpartaError(

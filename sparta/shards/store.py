@@ -43,7 +43,8 @@ class EncodedShard:
     """Shard `number`: passages `first, first + 1, …` of the corpus, in its order, with their sparse vectors.
 
     `records[i]` is the JSON of passage i as the index stores it: see `stored_record`. `windowed` counts the
-    passages that were longer than the model reads at once.
+    passages that were longer than the model reads at once. `objects` is what the records say, where that is
+    known without parsing them.
     """
 
     number: int
@@ -52,6 +53,7 @@ class EncodedShard:
     records: tuple[str, ...]
     rows: SparseRows
     windowed: int = 0
+    objects: tuple[Mapping[str, Any], ...] = ()
 
     def __len__(self) -> int:
         return len(self.passage_ids)
@@ -71,7 +73,12 @@ class EncodedShard:
 
 
 def stored_record(passage: Passage) -> str:
-    """The JSON that the index keeps: what the corpus held, with `id`, `title` and `contents` always there.
+    """Return the JSON that the index keeps of a passage."""
+    return json.dumps(stored_object(passage), ensure_ascii=False)
+
+
+def stored_object(passage: Passage) -> dict[str, Any]:
+    """Return what the index keeps: what the corpus held, with `id`, `title` and `contents` always there.
 
     `contents` is where Pyserini's tools look for the text. A `vector` of Pyserini's is left out.
     """
@@ -79,7 +86,7 @@ def stored_record(passage: Passage) -> str:
     record.update({k: v for k, v in passage.record.items() if k not in {"_id", "text", *record}})
     if _is_vector(record.get("vector")):
         del record["vector"]
-    return json.dumps(record, ensure_ascii=False)
+    return record
 
 
 def _is_vector(value: object) -> bool:
@@ -88,17 +95,6 @@ def _is_vector(value: object) -> bool:
         return False
     numbers = value.values() if isinstance(value, dict) else value
     return all(isinstance(one, int | float) for one in numbers)
-
-
-def searched_text(record: Mapping[str, Any]) -> str:
-    """What BM25 reads of a stored record, wherever it came from: title and text."""
-    return f"{stored_title(record)} {record['contents']}".strip()
-
-
-def stored_title(record: Mapping[str, Any]) -> str:
-    """The title of a stored record; none where it is no text, as JSON vectors may have it."""
-    title = record.get("title")
-    return title if isinstance(title, str) else ""
 
 
 def passages_hash(records: Sequence[str]) -> str:

@@ -75,8 +75,8 @@ def _answers(record: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(one) for one in listed if isinstance(one, str | int | float))
 
 
-def _check_negatives(given: Any) -> None:
-    texts = given if isinstance(given, list) else [given or ""]
+def _check_negatives(negatives: Any) -> None:
+    texts = negatives if isinstance(negatives, list) else [negatives or ""]
     wrong = next((one for one in texts if not isinstance(one, str)), None)
     if wrong is not None:
         raise InputError(

@@ -53,7 +53,7 @@ def measure_named(name: str) -> Measure:
         return negative_average_rank
     if match := _RECALL.fullmatch(name):
         k = int(match[1])
-        return lambda *given: float((ranks(*given) <= k).float().mean())
+        return lambda *arguments: float((ranks(*arguments) <= k).float().mean())
     raise InputError(
         f"expected rr, average-rank or recall@K to validate by, found {name!r}",
         remedy="for example recall@20",

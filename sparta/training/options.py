@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError
+from sparta.base.remedies import Option, Remedy, remedy
 
 TRAIN_LENGTH = 192
 PAPER_DECIDES = (
@@ -15,42 +17,59 @@ PAPER_DECIDES = (
     *("term_rate", "gain_rate", "mined", "mine_every", "teachers"),
 )
 """Options that the recipe of the paper fixes."""
+_SHORT = 60
+"""Shorter values of settings stand in the message of an error."""
+REPEAT = remedy(
+    "repeat the original command with {}, or choose another {}", Option("resume"), Option("output")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainOptions:
-    """Options that the trainings of all retrievers share, beside data and folder.
+class TrainSettings:
+    """Options that all trainings share, beside data and folder.
 
-    `encoder` is a pretrained encoder (folder or hub id). A step has `accumulate` batches; `mined` adds hard
-    negatives from BM25, and every `mine_every` steps the model mines them anew (0: never). `teachers` are
-    `NAME[=WEIGHT]`, whose scores are distilled. Without `context`, an answer is read by itself.
-    `max_length` is the longest text, in wordpieces, that the model reads at once, `train_length` the longest
-    that it is trained on.
+    `encoder` is a pretrained encoder (folder or hub id). A step has `accumulate` batches.
     """
 
-    encoder: str
+    encoder: str | None
     steps: int = 1100
     learning_rate: float = 5e-5
     validate_every: int = 200
     seed: int = 13
     accumulate: int = 1
+    device: str | None = None
+
+    def changed(self) -> dict[str, Any]:
+        """Return the options that have no default, or another value than their default."""
+        return {
+            each.name: value
+            for each in fields(self)
+            if (value := getattr(self, each.name)) != each.default
+            and (each.default_factory is MISSING or value != each.default_factory())
+        }
+
+    def __str__(self) -> str:
+        changed = ", ".join(f"{name}={value!r}" for name, value in self.changed().items())
+        return f"{type(self).__name__}({changed})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainOptions(TrainSettings):
+    """Options that the trainings of all retrievers share.
+
+    `mined` adds hard negatives from BM25, and every `mine_every` steps the model mines them anew (0: never).
+    `teachers` are `NAME[=WEIGHT]`, whose scores are distilled. Without `context`, an answer is read without
+    its context. `max_length` is the longest text, in wordpieces, that the model reads at once, `train_length`
+    the longest that it is trained on.
+    """
+
+    encoder: str
     max_length: int = 256
     train_length: int = TRAIN_LENGTH
     mined: bool = True
     mine_every: int = 0
     teachers: Sequence[str] = ()
     context: bool = True
-    device: str | None = None
-
-    def changed(self) -> dict[str, Any]:
-        """Return the options that have no default, or another value than their default."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        defaults = {one.name: one.default for one in fields(self) if one.default is not MISSING}
-        return {k: v for k, v in values.items() if k not in defaults or v != defaults[k]}
-
-    def __str__(self) -> str:
-        given = ", ".join(f"{name}={value!r}" for name, value in self.changed().items())
-        return f"{type(self).__name__}({given})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +109,40 @@ class SpartaRecipe(TrainOptions):
         if self.paper and (others := sorted(self.changed().keys() & {*PAPER_DECIDES})):
             raise InputError(
                 f"expected the recipe of the paper, which decides {', '.join(others)}, found others",
-                remedy=f"leave out --paper, or {', '.join(others)}",
+                remedy=remedy(f"leave out {{}}, or {', '.join(others)}", Option("paper")),
             )
         unused = {"term_rate": ("tied", self.tied), "gain_rate": ("lexical=False", not self.lexical)}
         for name, (other, without) in unused.items():
             if without and name in self.changed():
                 raise InputError(f"{name} has no effect with {other}", remedy=f"leave out {name}, or {other}")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerConfig:
+    """How long, how fast, how often; a checkpoint is written at each validation too.
+
+    `warmup` is a share of the steps; `clip` bounds the gradient norm; the gradients of `accumulate` batches
+    are averaged in one step.
+    """
+
+    steps: int
+    learning_rate: float = 3e-5
+    warmup: float = 0.1
+    clip: float = 1.0
+    accumulate: int = 1
+    bf16: bool = True
+    seed: int = 13
+    validate_every: int = 200
+    checkpoint_every: int = 200
+
+
+@dataclass
+class TrainerState:
+    """How far training got and the best validation so far."""
+
+    step: int = 0
+    best: float = -math.inf
+    best_step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +154,46 @@ class TrainResult:
     step: int
     validated: tuple[str, ...] = ()
     reached: str = ""
+
+
+def fields_of(recipe: TrainSettings, other: type) -> dict[str, Any]:
+    """Return the options of a recipe that are fields of another dataclass too."""
+    names = {each.name for each in fields(other)}
+    return {each.name: getattr(recipe, each.name) for each in fields(recipe) if each.name in names}
+
+
+def settings_of(recipe: Any) -> dict[str, Any]:
+    """Return the settings of a recipe that must be the same when its training is resumed."""
+    return {name: value for name, value in asdict(recipe).items() if name != "device"}
+
+
+def check_same(
+    stored: Mapping[str, Any],
+    now: Mapping[str, Any],
+    where: Path,
+    *,
+    remedies: Mapping[str, Remedy] | None = None,
+) -> None:
+    """Raise InputError unless what is on disk was begun with the same settings.
+
+    :param remedies: what to do where a setting is the only one that differs
+    """
+    before, after = _flat(stored), _flat(now)
+    differing = sorted(k for k in {*before, *after} if before.get(k) != after.get(k))
+    if differing:
+        values = [f"({after.get(k)!r}, was {before.get(k)!r})" for k in differing]
+        shown = [f"{k} {v}" if len(v) < _SHORT else k for k, v in zip(differing, values, strict=True)]
+        raise InputError(
+            f"expected the same settings as before, found another {', '.join(shown)}",
+            where=str(where),
+            remedy=(remedies or {}).get(",".join(differing), REPEAT),
+            facts={"differing": differing},
+        )
+
+
+def _flat(facts: Mapping[str, Any], head: str = "") -> dict[str, Any]:
+    """Facts by their full names: those of a mapping follow its name."""
+    flat: dict[str, Any] = {}
+    for name, value in facts.items():
+        flat |= _flat(value, f"{head}{name}.") if isinstance(value, Mapping) else {f"{head}{name}": value}
+    return flat

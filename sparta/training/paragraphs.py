@@ -15,6 +15,7 @@ import numpy as np
 from sparta.base.errors import InputError
 from sparta.base.files import short_hash
 from sparta.base.records import Passage
+from sparta.base.remedies import Option, remedy
 from sparta.data.languages import Language, language_of
 from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad, reported
 from sparta.data.sentences import Splitter, sentence_splitter
@@ -129,7 +130,7 @@ class ParagraphSet:
                 raise InputError(
                     "expected answers in what is read of their texts, found all of them beyond it",
                     where=self.name,
-                    remedy="give shorter texts, or name the file with --pairs",
+                    remedy=remedy("give shorter texts, or name the file with {}", Option("pairs")),
                 )
             return replace(left, hard_negatives=())  # their numbers were those of all paragraphs
         return self
@@ -163,16 +164,16 @@ def _warn_left_out(name: str, n: int, of: int) -> None:
     logger.warning("%s: %d of %d questions left out: the answer stands beyond what is read", name, n, of)
 
 
-def name_and_weight(given: str, what: str) -> tuple[str, float]:
+def name_and_weight(text: str, what: str) -> tuple[str, float]:
     """Split `NAME` or `NAME=WEIGHT`; without a weight it is 1."""
-    name, _, weight = given.partition("=")
+    name, _, weight = text.partition("=")
     try:
         factor = float(weight) if weight else 1.0
     except ValueError:
         factor = math.nan
     if not 0 < factor < math.inf:
         raise InputError(
-            f"expected {what}=WEIGHT with a number above 0, found {given!r}",
+            f"expected {what}=WEIGHT with a number above 0, found {text!r}",
             remedy=f"write {name}=0.5, or {name} alone for a weight of 1",
         )
     return name, factor

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from sparta.base.errors import ModelError, folder_in_use
-from sparta.base.given import path_of
 from sparta.base.records import Passage
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.neural.encoding import pick_dtype
 from sparta.neural.inputs import InputLayout
-from sparta.neural.trainer import (
-    Trainer,
-    TrainerConfig,
-    TrainerState,
-    process_group,
-    set_dropout,
-    use_fast_attention,
-)
 from sparta.training.batches import Batch, make_batch
-from sparta.training.metrics import RECIPROCAL, Measure, measure_named
+from sparta.training.metrics import RECIPROCAL, Measure, measure_named, shown
 from sparta.training.negatives import Bm25, Scorer, bag_matrix, mine, read_negatives, write_negatives
+from sparta.training.options import TrainerConfig, TrainerState
 from sparta.training.paragraphs import Paragraph, ParagraphSet, hold_out
+from sparta.training.run import TrainingRun
+from sparta.training.run import check_output as check_output
 from sparta.training.teachers import Teacher, weight_hashes
 
 VALIDATED_AT_ONCE = 16
@@ -61,15 +54,13 @@ class RankingConfig:
     validate_by: str = RECIPROCAL
 
 
-class RankingTraining[M: nn.Module, Q]:
-    """One training run: batches, loss, validation. A subclass says how questions and candidates are scored.
+class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
+    """The training of a retriever. A subclass says how questions and candidates are scored.
 
-    `M` is the model, `Q` what questions are encoded into. A mined negative scores above `score_floor`. A
-    model that was `trained_before` may stay the best.
+    `M` is the model, `Q` what questions are encoded into. A mined negative scores above `score_floor`.
     """
 
     score_floor = 0.0
-    trained_before = False
 
     def __init__(
         self,
@@ -81,23 +72,22 @@ class RankingTraining[M: nn.Module, Q]:
         folder: Path,
         teacher: Teacher | None = None,
     ) -> None:
-        self.model, self.folder, self.teacher = model, folder, teacher
-        self.ranking_config = config
+        super().__init__(model, config.trainer, folder, config, encoders=encoders, dropout=config.dropout)
+        self.ranking_config, self.tokenizer, self.teacher = config, tokenizer, teacher
         self.measure = measure_named(config.validate_by)
-        self.tokenizer = tokenizer
         self.seed = config.trainer.seed
-        self.memory: dict[str, float] = {}
         self._mined_last = 0
         layout: InputLayout = cast("Any", model).config.layout
         longest = min(config.max_tokens, layout.max_length)
         self.layout = replace(layout, max_length=longest, overlap=0)
-        set_dropout(model, config.dropout)
-        for encoder in encoders:
-            use_fast_attention(encoder)
         sets, self.validation = hold_out([s.answerable(self._characters_read) for s in sets], config.held_out)
-        self.together = process_group()[1] if config.gather else 1
-        sets = [replace(one, batch_size=one.batch_size * self.together) for one in sets]
-        self.sets = [self._with_bm25_negatives(one) for one in sets] if config.mined else sets
+        self.validated = tuple(each.name for each in self.validation)
+        self.figure = partial(shown, config.validate_by) if self.validated else None
+        if self.validated:
+            self.measured_on = f", on queries of {', '.join(self.validated)} that no step was trained on"
+        self.together = self.processes if config.gather else 1
+        sets = [replace(each, batch_size=each.batch_size * self.together) for each in sets]
+        self.sets = [self._with_bm25_negatives(each) for each in sets] if config.mined else sets
 
     def _characters_read(self, paragraph: Paragraph) -> int:
         """How many characters of a paragraph the model reads: what its first window holds."""
@@ -107,16 +97,6 @@ class RankingTraining[M: nn.Module, Q]:
         texts = [f"{p.title} {p.text}" for p in one.paragraphs]
         columns = Bm25(texts, self.tokenizer).weigh(texts).T.tocsr()
         return mine(one, lambda encoded: (bag_matrix(encoded, self.tokenizer) @ columns).toarray())
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model is."""
-        return next(self.model.parameters()).device
-
-    @property
-    def validated(self) -> tuple[str, ...]:
-        """The sets that have questions to validate on."""
-        return tuple(one.name for one in self.validation)
 
     # ------------------------------------------------------------------ what a retriever is
 
@@ -128,21 +108,21 @@ class RankingTraining[M: nn.Module, Q]:
         """`(n_questions, n_candidates) float32`, with gradients."""
         raise NotImplementedError
 
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """Adam's groups, each maybe with a `factor` of the learning rate."""
-        return [{"params": list(self.model.parameters())}]
-
     def scorer(self, candidates: Sequence[Passage]) -> Scorer:
         """Return a function from questions to `(n_questions, n_candidates)` scores, without gradients."""
         raise NotImplementedError
 
     def facts(self) -> dict[str, Any]:
-        """Return what of the model must be the same for a training to be continued."""
-        raise NotImplementedError
-
-    def save_best(self) -> None:
-        """Write the model, which has just validated best, to `folder/best`."""
-        raise NotImplementedError
+        """Settings, the form of the model, sets and teacher."""
+        dev = [[s.name, s.fingerprint(), s.weight] for s in self.validation if s.dev]
+        return {
+            **super().facts(),
+            "model": cast("Any", self.model).config.as_dict(),
+            "sets": [[s.name, s.fingerprint(), s.weight, s.batch_size] for s in self.sets],
+            **({"dev": dev} if dev else {}),
+            "teacher": self.teacher.name if self.teacher else None,
+            "teacher_weights": weight_hashes(self.teacher),
+        }
 
     # ------------------------------------------------------------------ training
 
@@ -151,28 +131,7 @@ class RankingTraining[M: nn.Module, Q]:
         if not (resume and (self.folder / "state.pt").exists()):
             for path in self.folder.glob("mined-*.json"):  # of a training that never came to a checkpoint
                 path.unlink(missing_ok=True)  # each process of torchrun comes here
-        dev = [[s.name, s.fingerprint(), s.weight] for s in self.validation if s.dev]
-        trainer = Trainer(
-            self.model,
-            [g for g in self.parameter_groups() if g["params"]],
-            self.loss,
-            self.validate,
-            self.save_best,
-            self.ranking_config.trainer,
-            self.folder,
-            {
-                **asdict(self.ranking_config),
-                **self.facts(),
-                "processes": process_group()[1],
-                "sets": [[s.name, s.fingerprint(), s.weight, s.batch_size] for s in self.sets],
-                **({"dev": dev} if dev else {}),
-                "teacher": self.teacher.name if self.teacher else None,
-                "teacher_weights": weight_hashes(self.teacher),
-            },
-            self.memory,
-            validate_first=self.trained_before,
-        )
-        return trainer.run(resume=resume)
+        return super().run(resume=resume)
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
         """Return the loss of a step, a function of seed and step alone, and what to log."""
@@ -199,8 +158,7 @@ class RankingTraining[M: nn.Module, Q]:
 
     def _mine_if_due(self, batch: int) -> None:
         """Let the model mine hard negatives when it is time; they are written for a training that resumes."""
-        trainer = self.ranking_config.trainer
-        every = self.ranking_config.mine_every * trainer.batches // trainer.steps
+        every = self.ranking_config.mine_every * self.batches_per_step
         due = batch // every if every else 0
         if due == self._mined_last:
             return
@@ -212,7 +170,7 @@ class RankingTraining[M: nn.Module, Q]:
                 for s in self.sets
             ]
             self.model.train()
-            if not process_group()[0]:
+            if not self.rank:
                 write_negatives(path, self.sets)
             return
         stored = zip(self.sets, read_negatives(path), strict=True)
@@ -278,8 +236,8 @@ class RankingTraining[M: nn.Module, Q]:
         """
         if not self.validation:
             return 0.0
-        values = [self._of_set(one, self.measure) for one in self.validation]
-        return float(np.average(values, weights=[one.weight for one in self.validation]))
+        values = [self._of_set(each, self.measure) for each in self.validation]
+        return float(np.average(values, weights=[each.weight for each in self.validation]))
 
     def _of_set(self, held_out: ParagraphSet, measure: Measure) -> float:
         training = () if held_out.dev else next(s.paragraphs for s in self.sets if s.name == held_out.name)
@@ -301,7 +259,7 @@ class RankingTraining[M: nn.Module, Q]:
         self, questions: Sequence[str], paragraphs: Sequence[Paragraph]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Scores of all sentences and of all paragraphs, in order; paragraphs of like length together."""
-        bf16 = self.ranking_config.trainer.bf16
+        bf16 = self.schedule.bf16
         order = sorted(range(len(paragraphs)), key=lambda i: len(paragraphs[i].text))
         columns: list[torch.Tensor] = [torch.empty(0)] * len(order)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
@@ -315,59 +273,16 @@ class RankingTraining[M: nn.Module, Q]:
         return torch.cat([c[:, :-1] for c in columns], 1), torch.cat([c[:, -1:] for c in columns], 1)
 
 
-class Schedule(Protocol):
-    """What every recipe says of how long, how fast and how often it trains."""
-
-    @property
-    def steps(self) -> int:
-        """Training steps."""
-
-    @property
-    def learning_rate(self) -> float:
-        """Its peak."""
-
-    @property
-    def accumulate(self) -> int:
-        """Batches per step."""
-
-    @property
-    def seed(self) -> int:
-        """Of all draws."""
-
-    @property
-    def validate_every(self) -> int:
-        """Steps between validations."""
-
-
-def trainer_config(
-    recipe: Schedule, device: torch.device, *, clip: float = 2.0, **others: int
-) -> TrainerConfig:
-    """Return how long, how fast and how often a recipe trains; `others` are fields that it does not have."""
-    return TrainerConfig(
-        steps=recipe.steps,
-        learning_rate=recipe.learning_rate,
-        clip=clip,
-        accumulate=recipe.accumulate,
-        bf16=pick_dtype("auto", device) == torch.bfloat16,
-        seed=recipe.seed,
-        validate_every=recipe.validate_every,
-        **others,
-    )
-
-
-def check_output(output: str | Path, *, resume: bool) -> Path:
-    """Return the folder of a training, which may hold no files where it begins; one process asks for all."""
-    folder = path_of(output, "a folder")
-    if not resume and not process_group()[0] and folder.exists() and any(folder.iterdir()):
-        raise folder_in_use(folder)
-    return folder
-
-
-def check_length(encoder: nn.Module, max_length: int, option: str = "--max-length") -> None:
-    """Refuse texts longer than the encoder has positions for."""
-    positions = getattr(getattr(encoder, "config", None), "max_position_embeddings", None)
-    if positions and max_length > positions:
-        raise ModelError(
-            f"expected at most {positions} wordpieces, the positions of the encoder, found {max_length}",
-            remedy=f"train with {option} {positions}, or less",
+def table_of(sets: Sequence[ParagraphSet]) -> list[tuple[object, ...]]:
+    """Return the card's table of the sets."""
+    rows = [
+        (
+            f"{each.name}{' (dev)' * each.dev}",
+            f"{each.weight:g}",
+            f"{len(each.paragraphs):,}",
+            f"{each.n_questions:,}",
+            f"`{each.fingerprint()}`",
         )
+        for each in sets
+    ]
+    return [("set", "weight", "texts", "questions", "fingerprint"), *rows]

@@ -18,9 +18,11 @@ from sparta.models.document_encoder import fit_quantizer
 from sparta.models.sparta import SpartaModel
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import mixed, occurrences, pad_inputs, pooled_positions, surroundings
-from sparta.neural.trainer import TrainerState, mean_of_all, process_group
+from sparta.neural.processes import mean_of_all
 from sparta.training.batches import Batch, SampledNegatives
+from sparta.training.model_card import SPARTA
 from sparta.training.negatives import Scorer
+from sparta.training.options import TrainerState
 from sparta.training.paragraphs import ParagraphSet
 from sparta.training.ranking import RankingConfig, RankingTraining
 from sparta.training.teachers import Teacher
@@ -91,6 +93,8 @@ class EncodedCandidates(NamedTuple):
 class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
     """One training run: SPARTA's score, the penalty on its vocabulary, and what is saved."""
 
+    kind = SPARTA
+
     def __init__(
         self,
         model: SpartaModel,
@@ -115,8 +119,8 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         elif self.config.terms:
             self.memory["log_pressure"] -= math.log(START_DIVISOR)
         state = super().run(resume=resume)
-        if not process_group()[0]:
-            self._finish()
+        if not self.rank:
+            self._quantize_best()
         return state
 
     def scorer(self, candidates: Sequence[Passage]) -> Scorer:
@@ -136,10 +140,6 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         named = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
         own = [{"params": [p], "factor": rates[n]} for n, p in named if n in rates]
         return [{"params": [p for n, p in named if n not in rates]}, *own]
-
-    def save_best(self) -> None:
-        """Write the model in full precision; its quantizer and 8 bits come at the end."""
-        self.model.save_pretrained(self.folder / "best")
 
     def batch(self, step: int) -> Batch:
         """Return the batch of a step; of the paper's recipe, questions with their own negatives."""
@@ -199,19 +199,16 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         ramp = min(1.0, 3 * self._progress(step)) ** 2
         if self.trained_before and self.config.terms:
             ramp = 1.0
-        if self.config.terms and step % self._batches_per_step() < process_group()[1]:
+        if self.config.terms and step % self.batches_per_step < self.processes:
             self._move_pressure(mean_of_all(logs["paragraph_terms"], self.device), ramp)
         loss = ranking + ramp * self._pressure() * penalty
         logs["ranking"] = float(ranking.detach())
         return loss, logs
 
-    def _batches_per_step(self) -> int:
-        """How many batches make one step of all processes."""
-        return self.config.trainer.accumulate * process_group()[1]
-
     def _progress(self, batch: int) -> float:
         """Return the share of the training that was over before the step that a batch belongs to."""
-        return (batch - batch % self._batches_per_step()) / max(1, self.config.trainer.batches)
+        per_step = self.batches_per_step
+        return (batch - batch % per_step) / max(1, self.schedule.steps * per_step)
 
     def encode_queries(self, questions: Sequence[str]) -> QueryTerms:
         """Return the terms of the questions, and their weights in each."""
@@ -234,10 +231,6 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         """Sum in float32: bf16 has too few digits to tell scores apart."""
         with torch.autocast(self.device.type, enabled=False):
             return queries.counts @ weights.float().T
-
-    def facts(self) -> dict[str, Any]:
-        """Layout and form of the model."""
-        return {"model": self.model.config.as_dict()}
 
     def _penalty(
         self, weights: torch.Tensor, counted: torch.Tensor, n_sentences: int
@@ -317,7 +310,7 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         counts[rows[queries], columns[queries]] = saturated[queries]
         return self._mixed(encoded, counts.to(self.device) * gains[wanted.to(self.device)])
 
-    def _finish(self) -> None:
+    def _quantize_best(self) -> None:
         """Calibrate the best model's quantizer on held-out answers and save it so; once: int8 rounds."""
         best = SpartaModel.load(self.folder / "best")
         if best.config.quantizer:

@@ -21,7 +21,9 @@ from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
 from sparta.models.resolve import sparta_folder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import load_encoder
-from sparta.neural.encoding import length_sorted_batches, pick_dtype
+from sparta.neural.encoding import arithmetic, length_sorted_batches
+from sparta.neural.inputs import EncoderInput
+from sparta.neural.pooling import pad_inputs
 from sparta.training.negatives import Bm25, bag_matrix
 from sparta.training.paragraphs import ParagraphSet, name_and_weight
 
@@ -185,15 +187,9 @@ class DenseTeacher:
     @torch.no_grad()
     def _encode_batch(self, texts: Sequence[str]) -> torch.Tensor:
         encoded = self.tokenizer.encode_batch(list(texts))
-        longest = max(len(e.ids) for e in encoded)
-        ids = torch.zeros(len(encoded), longest, dtype=torch.long)
-        mask = torch.zeros_like(ids)
-        for row, one in enumerate(encoded):
-            ids[row, : len(one.ids)] = torch.tensor(one.ids)
-            mask[row, : len(one.ids)] = 1
-        ids, mask = ids.to(self.device), mask.to(self.device)
-        dtype = pick_dtype("auto", self.device)
-        with torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32):
+        inputs = [EncoderInput(e.ids, e.type_ids, 0, len(e.ids)) for e in encoded]
+        ids, mask, _ = (part.to(self.device) for part in pad_inputs(inputs))
+        with arithmetic(self.device):
             states = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state.float()
         shown = mask[:, :, None].float()
         pooled = (states * shown).sum(1) / shown.sum(1) if self.mean else states[:, 0]

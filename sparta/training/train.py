@@ -10,16 +10,19 @@ from typing import Any
 import torch
 
 from sparta.base.errors import InputError, ModelError
+from sparta.base.remedies import Option, remedy
 from sparta.models.config import SpartaConfig
 from sparta.models.resolve import sparta_folder
 from sparta.models.sparta import SpartaModel
+from sparta.neural.backbones import encoder_config
 from sparta.neural.inputs import ANSWER, CONTEXT, InputLayout, Lexical
-from sparta.neural.trainer import training_device
-from sparta.training.model_card import finish
+from sparta.neural.processes import training_device
+from sparta.neural.stored import check_length
 from sparta.training.negatives import Bm25
-from sparta.training.options import SpartaRecipe, TrainResult
+from sparta.training.options import SpartaRecipe, TrainResult, fields_of
 from sparta.training.paragraphs import ParagraphSet
-from sparta.training.ranking import check_length, check_output, trainer_config
+from sparta.training.ranking import table_of
+from sparta.training.run import check_output, trainer_config
 from sparta.training.sparta_training import SpartaTraining, TrainConfig
 from sparta.training.teachers import TeacherOpener, open_teacher
 
@@ -60,18 +63,14 @@ def train_model(
     model, trained_before = _model(form, sets, use_title=not recipe.paper)
     config = TrainConfig(
         trainer=trainer_config(recipe, model.device),
-        pressure=form.pressure,
-        terms=form.terms,
         max_tokens=recipe.train_length,
-        mined=form.mined,
-        mine_every=form.mine_every,
         int8=not recipe.full_precision,
-        **(PAPER_LOSS if recipe.paper else {"term_rate": recipe.term_rate, "gain_rate": recipe.gain_rate}),
+        **{**fields_of(form, TrainConfig), **(PAPER_LOSS if recipe.paper else {})},
     )
     teacher = open_teacher(recipe.teachers, sets, model.query_tokenizer(), str(model.device), openers)
     training = SpartaTraining(model, sets, config, output, teacher)
     training.trained_before = trained_before
-    return finish("sparta", training.run(resume=resume), training, sets, recipe, command)
+    return training.train(recipe, table_of(sets), resume=resume, command=command)
 
 
 def _model(
@@ -88,8 +87,8 @@ def _model(
     )
     if recipe.context_share and not layout.share_context:
         raise InputError(
-            "expected a context share only where answers share one, found --no-context or --segments",
-            remedy="leave out one of them",
+            "expected a context share only where answers share a context, found answers that do not",
+            remedy=remedy("leave out {}", Option("context_share")),
         )
     model, trained_before = _new_or_trained(recipe.encoder, SpartaConfig(layout, tied=recipe.tied))
     share = recipe.context_share
@@ -102,10 +101,10 @@ def _model(
         raise InputError(
             "expected a model without gains for terms that stand in the answer, found one that has them",
             where=recipe.encoder,
-            remedy="leave --no-lexical (lexical=False) out, or train a new model from an encoder",
+            remedy=remedy("leave {} out, or train a new model", Option("lexical", flag="no-lexical")),
         )
     model = model.to(training_device(recipe.device))
-    check_length(model.encoder, recipe.max_length)
+    check_length(recipe.max_length, encoder_config(model.encoder), option="max_length")
     return model, trained_before
 
 
@@ -124,7 +123,13 @@ def _new_or_trained(name: str, config: SpartaConfig) -> tuple[SpartaModel, bool]
         raise ModelError(
             f"expected a model of the form that is asked for, found {', '.join(differing)}",
             where=name,
-            remedy="repeat --tied, --no-context, --segments and --max-length as when the model was trained",
+            remedy=remedy(
+                "repeat {}, {}, {} and {} as when the model was trained",
+                Option("tied"),
+                Option("context", flag="no-context"),
+                Option("segments"),
+                Option("max_length"),
+            ),
         )
     return model, True
 

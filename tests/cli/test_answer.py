@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -309,7 +310,8 @@ def test_more_is_read_than_retrieved(folder: Path, command: Any, option: str) ->
     reading = ("--answers", "--reader", folder / "reader", "--depths", 150)
     wrong = run(command, "eval", *of_set, *reading)
     assert f"found 150\n  → raise {option}" in wrong.output
-    assert option in [name for one in command.commands["eval"].params for name in one.opts]
+    evaluation = command.get_command(click.Context(command), "eval")
+    assert option in [name for parameter in evaluation.params for name in parameter.opts]
 
 
 def test_sets_without_answers(folder: Path, write_jsonl: Callable[..., Path]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import cli._dense
 import cli._hybrid
-from cli._options import table
+from cli._output import table
 from cli._sparta import main
 from tests.cli.commands import QUESTION, done, refused, sparta
 
@@ -137,7 +137,9 @@ def test_an_unknown_id(arguments, built):
 
 def test_help_tells_every_command_in_one_line():
     output = done(sparta("--help")).stdout
-    for name, command in main.commands.items():
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
         assert re.search(rf"^  {name} +\S.*[^.]\.$", output, re.MULTILINE), f"the line of {name} is cut"
         text = done(sparta(name, "--help")).stdout
         assert f"sparta {name} " in text.replace("main", "sparta")

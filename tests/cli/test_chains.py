@@ -189,7 +189,10 @@ def test_another_channel_retrieves(index: Path) -> None:
         (["search", QUESTION, "--chain", "{circle}"], "circle: "),
         (["search", QUESTION, "--chain", "{unknown}"], "expected a step of retrieve, expand, link, rerank"),
         (["search", QUESTION, "--chain", "{reranked}"], "expected a model with skills"),
-        (["explain", QUESTION, "google", "--chain", "hop", "--filter", "a=b"], "--chain without --filter"),
+        (
+            ["explain", QUESTION, "google", "--chain", "hop", "--filter", "a=b"],
+            "expected --chain or --filter",
+        ),
         (["explain", QUESTION, "google", "--entities", "x"], "expected --chain with --entities"),
     ],
 )

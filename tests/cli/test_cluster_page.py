@@ -24,7 +24,7 @@ GROUPS = {"sparta": cli._sparta.main, "dense": cli._dense.main}
 @pytest.mark.parametrize("command", COMMANDS)
 def test_its_options_exist(command: str) -> None:
     group, name, *words = shlex.split(command)
-    chosen = GROUPS[group].commands[name]
+    chosen = GROUPS[group].get_command(click.Context(GROUPS[group]), name)
     chosen.make_parser(click.Context(chosen)).parse_args(words)
 
 

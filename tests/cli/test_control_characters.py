@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import cli._group
 import cli._search
 import cli._sparta
-from cli._options import dumps, visible
+from cli._output import dumps, visible
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e"
 
@@ -62,7 +63,7 @@ def test_a_bad_record_with_them_in_its_message(tmp_path: Path, tiny_model_folder
 
 
 def test_what_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
-    cli._options._quiet_logging()
+    cli._group._quiet_logging()
     logging.getLogger("sparta.x").warning("from a file: %s", EVIL)
     assert controls(capsys.readouterr().err) == set()
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli._hybrid import main as hybrid
-from cli._options import JSON_VERSION
+from cli._output import JSON_VERSION
 from cli._sparta import main as sparta
 from sparta.index.pipeline import IndexOptions, build_index
 

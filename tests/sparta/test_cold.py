@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import cli
 import sparta
 from cli._sparta import main
 
@@ -189,7 +190,7 @@ def _modules(package: Any) -> list[str]:
 
 def test_importing_starts_no_java_and_asks_no_network(python, without_java):
     code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
-    ended = python(code, *_modules(sparta), "cli._sparta", "cli._options", **without_java)
+    ended = python(code, *_modules(sparta), *_modules(cli), **without_java)
     assert (ended.code, ended.stderr) == (0, "")
     assert "torch" in ended.modules  # some of them do need it
     assert ended.modules & JAVA == set()

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from cli._sparta import main
 from sparta import doctor
 from sparta.base.manifest import write_manifest
+from sparta.base.remedies import on_command_line
 from sparta.data import languages
 from sparta.doctor import Finding, examine
 from sparta.index.folder import FORMAT_VERSION, KIND, Generation, IndexFolder, IndexState
@@ -42,7 +43,7 @@ def found(name: str, index: Path | None = None) -> list[Finding]:
 
 def state_of(name: str, index: Path | None = None) -> tuple[str, str, str]:
     (finding,) = found(name, index)
-    return finding.state, finding.found, finding.remedy
+    return finding.state, finding.found, on_command_line(finding.remedy)
 
 
 def test_every_finding_that_is_not_ok_says_what_to_do_or_that_nothing_must_be_done():
@@ -50,7 +51,7 @@ def test_every_finding_that_is_not_ok_says_what_to_do_or_that_nothing_must_be_do
     assert {f.state for f in findings} <= {"ok", "note", "bad"}
     assert all(f.remedy for f in findings if f.state == "bad")
     assert all(not f.remedy for f in findings if f.state == "ok")
-    assert all("\n" not in f.found + f.remedy for f in findings)
+    assert all("\n" not in f.found + str(f.remedy) for f in findings)
 
 
 class Version(NamedTuple):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -58,3 +60,10 @@ def test_no_test_file_is_too_long() -> None:
     lengths = {p: len(p.read_text().splitlines()) for p in (ROOT / "tests").rglob("*.py")}
     assert len(lengths) > 60
     assert {p.name: n for p, n in lengths.items() if n > 500} == {}
+
+
+@pytest.mark.parametrize("package", ["sparta", "dense", "hybrid"])
+def test_windows_is_refused_in_one_sentence(package: str) -> None:
+    code = f"import sys; sys.platform = 'win32'; import {package}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: sparta runs on Linux and macOS; ")

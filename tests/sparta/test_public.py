@@ -25,7 +25,9 @@ PACKAGES = ("sparta", "dense", "hybrid", "cli")
 
 
 LIBRARIES = (sparta, dense, hybrid)
-NAMES = [(library, name) for library in LIBRARIES for name in library.__all__]
+NAMES = [(lib, name) for lib in LIBRARIES for name in lib.__all__ if ":" not in lib._HOMES[name]]
+OLD_NAMES = [(lib, name) for lib in LIBRARIES for name in lib.__all__ if ":" in lib._HOMES[name]]
+"""Names of an earlier release, which others have taken the place of."""
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -44,7 +46,7 @@ def test_type_checkers_see_the_same_names_from_the_same_homes(library):
         if isinstance(node, ast.ImportFrom)
         for name in node.names
     }
-    assert seen == library._HOMES
+    assert seen == {name: home for name, home in library._HOMES.items() if ":" not in home}
 
 
 @pytest.mark.parametrize(("library", "name"), NAMES)
@@ -53,6 +55,14 @@ def test_a_name_is_what_its_home_defines(library, name):
     assert value is getattr(importlib.import_module(library._HOMES[name]), name)
     assert value.__module__ == library._HOMES[name]
     assert value.__doc__
+
+
+@pytest.mark.parametrize(("library", "name"), OLD_NAMES)
+def test_an_old_name_works_with_a_warning(library, name):
+    module, _, present = library._HOMES[name].partition(":")
+    with pytest.warns(DeprecationWarning, match=f"{library.__name__}.{name} is now {module}.{present}"):
+        value = getattr(library, name)
+    assert value is getattr(importlib.import_module(module), present)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

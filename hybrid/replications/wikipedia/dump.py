@@ -21,6 +21,7 @@ from hybrid.replications.wikipedia.wikitext import (
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path, longest_line, numbered_lines, open_decompressed, reading, too_long
 from sparta.base.records import Advance
+from sparta.base.remedies import Option, remedy
 from sparta.data.kilt import PASSAGE_WORDS
 from sparta.data.parsing import decoded, identifier, parse_object, placed, string_field
 
@@ -34,7 +35,7 @@ _PAGES_IN_A_LINE = 4
 _LINE_COSTS = 50  # bytes of a string in memory
 _MOST_REDIRECTS = 10
 _AGAIN = "download it again"
-_FORMS = "a Wikipedia dump (pages-articles.xml.bz2), or a folder or file of WikiExtractor's with --links"
+_FORMS = "a Wikipedia dump (pages-articles.xml.bz2), or what WikiExtractor wrote with its option for links"
 
 
 class Page(NamedTuple):
@@ -66,7 +67,7 @@ def write_links(dump: Path, output: Path, passages: Path, advance: Advance | Non
     if len({path.resolve() for path in (dump, output, passages)}) < 3:
         raise InputError(
             f"expected three different files, found {dump}, {output} and {passages}",
-            remedy="name another file for the paragraphs (--output) or the passages (--passages)",
+            remedy=remedy("name another file for {} or {}", Option("output"), Option("passages")),
         )
     redirects = dict(_redirects(dump)) if _is_xml(dump) else {}
     pages = paragraphs = links = written = 0

@@ -17,7 +17,7 @@ from dense.training.train import DenseTraining
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.neural.inputs import InputLayout
-from sparta.neural.trainer import TrainerConfig
+from sparta.training.options import TrainerConfig
 from sparta.training.ranking import RankingConfig
 from tests.dense.models.bi_encoders import LAYOUT, bert, questions_on
 

@@ -20,7 +20,7 @@ from dense.training.train import DenseTraining, Recipe, train_dense
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Passage
 from sparta.neural.inputs import InputLayout
-from sparta.neural.trainer import TrainerConfig
+from sparta.training.options import TrainerConfig
 from sparta.training.ranking import RankingConfig
 from tests.dense.models.bi_encoders import LAYOUT, bert, by_hand, questions_on
 
@@ -200,7 +200,7 @@ def test_training_learns_resumes_and_repeats(
     assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10])
     model = DenseModel.load(first.folder)
     assert model.encode_passages([Passage("", "the moon")]).shape == (1, max(1, codes), 32)
-    with pytest.raises(InputError, match="expected the same training settings"):
+    with pytest.raises(InputError, match="expected the same settings as before"):
         run("first", steps=61, resume=True)
 
 

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -165,8 +166,9 @@ def test_dense_train_as_one_types_it(pairs: Path, encoder: str, tmp_path: Path) 
 
 
 def sets_of(batch_size: int, **files: list[str]) -> list[ParagraphSet]:
-    given = {"pairs": [], "articles": [], "passages": [], **files}
-    return named_sets({**given, "batch_size": batch_size, "train_length": 192, "dev": (), "language": "en"})
+    named = {"pairs": [], "articles": [], "passages": [], **files}
+    data = SimpleNamespace(**named, dev=(), language="en")
+    return named_sets(data, SimpleNamespace(batch_size=batch_size, train_length=192))
 
 
 def test_files_of_one_name_are_two_sets(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
@@ -190,9 +192,9 @@ def test_files_of_one_name_are_two_sets(tmp_path: Path, write_jsonl: Callable[..
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--routing", "det", "--two-encoders"], "expected one of --routing and --two-encoders"),
-        (["--pooling", "cls", "--codes", "2"], "expected one of --pooling cls and --codes"),
-        (["--routing", "det", "--experts", "3"], "--routing det and more than 2 --experts"),
+        (["--routing", "det", "--two-encoders"], "expected --routing or --two-encoders"),
+        (["--pooling", "cls", "--codes", "2"], "expected --pooling mean with --codes"),
+        (["--routing", "det", "--experts", "3"], "expected --routing seq or tok with --experts"),
         (["--experts", "3"], "expected --routing with --experts"),
         (["--period", "2"], "expected --routing with --period"),
         (["--routing", "det", "--entropy", "0.1"], "expected --routing seq or tok with --entropy"),

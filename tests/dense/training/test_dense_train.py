@@ -63,7 +63,7 @@ def test_resuming_with_another_decay_or_entropy_is_refused(
     run()
     run(layer_decay=1.0, entropy=0.01)
     for change in ({"layer_decay": 0.9}, {"entropy": 0.1}, {"validate_by": "recall@5"}, {"questions": 2}):
-        with pytest.raises(InputError, match="expected the same training settings"):
+        with pytest.raises(InputError, match="expected the same settings as before"):
             run(**change)
 
 

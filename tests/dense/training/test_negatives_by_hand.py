@@ -29,9 +29,9 @@ class Fixed:
 
 def mined(question: Question, *hits: tuple[str, str], most: int = 10) -> tuple[list[str], list[str]]:
     searcher: Any = Fixed(*hits)
-    ((_, positives, found),) = Miner(searcher, searcher, 100, "string", 1).ranked([question])
-    miner = Miner(searcher, searcher, 100, "string", 1)
-    negatives = miner.negatives(question, positives, found, most)
+    miner = Miner(searcher, searcher, lambda _: None, {"negatives": most, "threads": 1})
+    ((_, positives, found),) = miner.ranked([question])
+    negatives = miner.negatives(question, positives, found)
     return [p["passage_id"] for p in positives], [n["passage_id"] for n in negatives]
 
 

@@ -204,7 +204,7 @@ def test_records_of_the_same_query_are_one_example(read: Any) -> None:
         ),
         ("link", {**PARAGRAPH, "links": [{"start": 3}]}, "KeyError"),
         ("span", {**ROW, "cells": ["too few"]}, "ValueError"),
-        ("single", {"input": "x", "output": [{"provenance": [{"passage_ids": ["nowhere"]}]}]}, "--texts"),
+        ("single", {"input": "x", "output": [{"provenance": [{"passage_ids": ["nowhere"]}]}]}, "with texts"),
         ("rerank", {"question": "x"}, "positive"),
     ],
 )

@@ -19,8 +19,7 @@ from dense.training.skill_train import SkillTraining, train_skills
 from dense.training.skill_validation import validate_set
 from sparta.base.errors import InputError, Interrupted, ModelError
 from sparta.base.records import Passage
-from sparta.neural import trainer
-from sparta.neural.trainer import Trainer, TrainerConfig
+from sparta.neural import processes
 from tests.dense.training.recipes import weights
 from tests.dense.training.skill_sets import recipe, sets_of, training
 
@@ -113,7 +112,7 @@ def test_what_is_held_out_is_trained_on_nowhere() -> None:
     taken = {e.query for s in held_out for e in s.examples}
     assert not taken & {e.query for s in rest for e in s.examples}
     assert hold_out(sets, 0) == (sets, [])
-    with pytest.raises(InputError, match="held-out"):
+    with pytest.raises(InputError, match="held out"):
         hold_out([SkillSet("a", "single", (many[0], many[2]))], 1)
 
 
@@ -149,30 +148,27 @@ def test_examples_that_cannot_be_trained_on(
     assert "mine: example 1" in str(raised.value)
 
 
-def test_gradients_of_several_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_gradients_of_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A parameter that no process's batch needed stays without gradient, and so where it is."""
     model = torch.nn.Linear(2, 1)
-    config = TrainerConfig(steps=1, bf16=False)
-    one = Trainer(model, [{"params": list(model.parameters())}], None, None, None, config, tmp_path)  # type: ignore[arg-type]
-    one.processes = 2
     monkeypatch.setattr("torch.distributed.all_reduce", lambda tensor: tensor.mul_(2))  # both have the same
     model.weight.grad = torch.ones_like(model.weight)
-    one._average_gradients()
+    processes.average_gradients(model, 2)
     assert model.bias.grad is None
     torch.testing.assert_close(model.weight.grad, torch.ones(1, 2))
 
 
 def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "pick_device", lambda name: torch.device(name or "cuda"))
-    monkeypatch.setattr(trainer, "process_group", lambda: (1, 2))
+    monkeypatch.setattr(processes, "pick_device", lambda name: torch.device(name or "cuda"))
+    monkeypatch.setattr(processes, "process_group", lambda: (1, 2))
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert [str(trainer.training_device(name)) for name in (None, "cuda", "cpu")] == [
+    assert [str(processes.training_device(name)) for name in (None, "cuda", "cpu")] == [
         "cuda:1",
         "cuda:1",
         "cpu",
     ]
     with pytest.raises(InputError, match="CUDA_VISIBLE_DEVICES"):
-        trainer.training_device("cuda:0")
+        processes.training_device("cuda:0")
 
 
 def test_refusals(encoder: str, words: list[str], tmp_path: Path) -> None:

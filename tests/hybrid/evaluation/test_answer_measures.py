@@ -22,9 +22,9 @@ from hybrid.evaluation.answering import (
     measure_answers,
 )
 from hybrid.evaluation.measures import Evaluation
-from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import Holds, Retrieved
 from hybrid.evaluation.results import SetResults, per_query_lines, results_table
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evaluation.tune_reader import fit, tune_and_save, tune_reader
 from sparta.base.errors import InputError, SpartaError
 from sparta.base.records import Hit, Query, ScoredPassage

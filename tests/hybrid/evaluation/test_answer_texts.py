@@ -5,10 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import search_all
-from sparta.base.records import Query
-from sparta.search.ranked import Ranked
+from hybrid.evaluation.testsets import QuestionSet
+from sparta.base.records import Query, Ranking
 
 RECORDS: list[dict[str, Any]] = [
     {"title": "Larry Page", "text": "He founded a search engine."},
@@ -28,8 +27,8 @@ class Channel:
             )
         }
 
-    def batch_search(self, texts: Any, k: int, threads: int = 1) -> dict[str, list[Ranked]]:
-        found = Ranked([f"p{i}" for i in range(4)], list(range(4)), [4.0, 3.0, 2.0, 1.0])
+    def batch_search(self, texts: Any, k: int, threads: int = 1) -> dict[str, list[Ranking]]:
+        found = Ranking([f"p{i}" for i in range(4)], list(range(4)), [4.0, 3.0, 2.0, 1.0])
         return {"bm25": [found for _ in texts]}
 
 
@@ -63,7 +62,7 @@ def test_each_question_reads_its_own_chunk_of_a_document() -> None:
     channel.searchers["bm25"].unit = "chunk:5:0"
     best = {"who founded google": 1, "what is it": 0}
     channel.batch_search = lambda texts, k, threads=1: {
-        "bm25": [Ranked(["d"], [best[text]], [1.0]) for text in texts]
+        "bm25": [Ranking(["d"], [best[text]], [1.0]) for text in texts]
     }
     queries = (Query("q", "who founded google", ("Larry Page",)), Query("r", "what is it", ("Larry Page",)))
     retrieved = search_all(channel, QuestionSet("made", queries), 4)

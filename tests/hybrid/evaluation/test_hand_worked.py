@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hybrid.evaluation.measures import Evaluation, against_best, evaluate, holm, parse_measures
-from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import Holds, Retrieved, answer_recall, depth_of
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.measures import Gold
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError

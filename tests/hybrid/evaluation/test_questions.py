@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cli._fusion_options import query_sets_of
-from hybrid.evaluation.questions import QuestionSet, questions_beside, questions_of, set_beside
-from hybrid.evaluation.testsets import open_test_set
+from hybrid.evaluation.questions import questions_beside, questions_of, set_beside
+from hybrid.evaluation.testsets import QuestionSet, open_test_set
 from sparta.base.errors import InputError
 from sparta.base.records import Query
 from sparta.data.kilt import Provenance

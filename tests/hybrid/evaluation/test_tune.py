@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from statistics import fmean
 from types import SimpleNamespace
@@ -14,10 +15,10 @@ import pytest
 
 from hybrid.evaluation.compare import compare, timed, with_macro
 from hybrid.evaluation.measures import evaluate
-from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import can_measure
 from hybrid.evaluation.results import results_table
 from hybrid.evaluation.tables import Table
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evaluation.tune import (
     ALPHAS,
     Setting,
@@ -35,8 +36,7 @@ from hybrid.evaluation.tune import (
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
-from sparta.base.records import Query, ScoredPassage
-from sparta.search.ranked import Ranked
+from sparta.base.records import Query, Ranking, ScoredPassage
 
 PASSAGES = [f"p{i}" for i in range(30)]
 
@@ -59,7 +59,7 @@ def made_up(
     return asked, runs
 
 
-class Made:
+class Made(Channels):
     """Channels that have a run for each question; `calls` counts how often each was searched for one."""
 
     def __init__(self, *sets: Mapping[str, Mapping[str, Any]], names: tuple[str, ...]) -> None:
@@ -72,22 +72,25 @@ class Made:
             for n in names
         }
 
-    def _found(self, name: str, text: str, k: int) -> Ranked:
+    def _found(self, name: str, text: str, k: int) -> Ranking:
         ranking = self.runs[name][text.removeprefix("text of ")][:k]
         ids = [p.passage_id for p in ranking]
-        return Ranked(ids, [int(i[1:]) for i in ids], [p.score for p in ranking])
+        return Ranking(ids, [int(i[1:]) for i in ids], [p.score for p in ranking])
 
-    def search(self, text: str, k: int, names: Any = None) -> dict[str, Ranked]:
+    def search(self, text: str, k: int, names: Any = None) -> dict[str, Ranking]:
         return {n: self._found(n, text, k) for n in names or self.runs}
 
     def batch_search(
         self, texts: Any, k: int, threads: int = 1, names: Any = None, *, filter: Any = None
-    ) -> dict[str, list[Ranked]]:
+    ) -> dict[str, list[Ranking]]:
         self.calls += 1
         return {n: [self._found(n, text, k) for text in texts] for n in names or self.runs}
 
     def records(self, docids: Any) -> list[dict[str, Any]]:
         return [{"text": f"the answer of p{docid} is here"} for docid in docids]
+
+    def holding(self) -> Any:
+        return nullcontext()
 
     def channels(self) -> Channels:
         return cast(Channels, self)

@@ -14,7 +14,7 @@ import torch
 from click.testing import CliRunner
 
 from cli._hybrid import main as hybrid_main
-from hybrid.evaluation.questions import QuestionSet
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.measures import Gold
 from hybrid.multihop.searcher import ChainPassages
 from hybrid.multihop.steps import read_chain
@@ -108,8 +108,9 @@ def test_sentences_are_read_in_their_passage(tmp_path: Path) -> None:
 def test_another_file_is_refused_and_stays_as_it_is(content: bytes, tmp_path: Path) -> None:
     output = tmp_path / "notes.txt"
     output.write_bytes(content)
-    with pytest.raises(InputError, match="expected answers of"):
+    with pytest.raises(InputError) as caught:
         solve_task(task_of("Rome"), tmp_path, found_of("Rome"), TitleSolver(), output, resume=True)
+    assert caught.value.where == str(output)
     assert output.read_bytes() == content
 
 
@@ -122,9 +123,10 @@ def test_answers_of_another_model_or_index_are_not_mixed(tmp_path: Path) -> None
 
     solved(tmp_path, "one", resume=False)
     solved(tmp_path, "one", resume=True)
-    for index, model in ((tmp_path, "two"), (tmp_path / "other", "one")):
-        with pytest.raises(InputError, match="expected answers of"):
+    for index, model, differing in ((tmp_path, "two", "model"), (tmp_path / "other", "one", "index")):
+        with pytest.raises(InputError) as caught:
             solved(index, model, resume=True)
+        assert caught.value.facts["differing"] == [differing]
     other = QuestionSet("task", (Query("0", "wer?", ("Rome",)),))
     with pytest.raises(InputError, match="found another question 0"):
         solve_task(other, tmp_path, found_of("Rome"), TitleSolver(), output, model="one", resume=True)
@@ -152,13 +154,14 @@ def test_answers_of_an_edited_chain_are_not_mixed(tmp_path: Path) -> None:
         steps = (replace(read_chain("hop")[0], depth=depth),)
         tools = Mock(language="en", words=Mock(in_context=list))
         chain = Mock(channel="hop", chain=Mock(steps=steps), tools=tools)
-        chain.batch_search = lambda _, ids, *__: {i: [] for i in ids}
+        chain.batch_search = lambda _, ids, *__, **___: {i: [] for i in ids}
         return solve_task(task, tmp_path, ChainPassages(chain), TitleSolver(), output, resume=resume)
 
     solved(5, resume=False)
     solved(5, resume=True)
-    with pytest.raises(InputError, match="expected answers of"):
+    with pytest.raises(InputError) as caught:
         solved(6, resume=True)
+    assert caught.value.facts["differing"] == ["steps"]
 
 
 def test_standard_output_keeps_no_answers(data: Data, tmp_path: Path) -> None:
@@ -213,7 +216,7 @@ def test_the_command_and_resumed(data: Data, tmp_path: Path) -> None:
     assert run(*deep).exit_code == 0
     other = run(*command, "--resume", "--depth", 5)
     assert other.exit_code != 0
-    assert "expected answers of" in other.output
+    assert "found another depth (5, was 3)" in " ".join(other.output.split())
 
 
 def test_a_generating_model(tiny_tokenizer: Any, tmp_path: Path) -> None:
@@ -293,6 +296,7 @@ def test_labels_are_learnt_and_resumed(
         given, label_recipe(encoder_folder, steps=40, learning_rate=2e-3), tmp_path / "long"
     )
     assert result.validation > 0.9
+    assert "| REFUTES | 30 |" in (result.folder / "README.md").read_text()
     model = LabelModel.load(tmp_path / "long")
     assert model.labels == ("REFUTES", "SUPPORTS")
     found = model.predict(given)
@@ -358,7 +362,7 @@ def test_labels_by_the_commands(
     changed += [[new if one == old else one for one in command] for old, new in others]
     for one in changed:
         other = run(*one, "--resume")
-        assert "expected passages of" in other.output
+        assert "expected the same settings as before" in other.output
     answers = ["--by", "label", "--output", tmp_path / "a.jsonl", *common, "--quiet"]
     done = run("downstream", "--dataset", path, "--model", tmp_path / "labels", *answers)
     assert done.exit_code == 0, done.output
@@ -378,8 +382,8 @@ def test_bad_input(
         assert found.exit_code != 0
         return " ".join(found.output.split())
 
-    assert "a folder as --model for --by label, found none" in said("--by", "label")
-    assert "none as --model for --by title" in said("--by", "title", "--model", "x")
+    assert "expected a model folder for answers by label, found none" in said("--by", "label")
+    assert "expected no model for answers by title" in said("--by", "title", "--model", "x")
     assert "hybrid train-labels" in said("--by", "label", "--model", encoder_folder)
     listed = {"id": "1", "input": "who", "output": [{"answer": ["a", "b"]}]}
     path = write_jsonl(tmp_path / "listed.jsonl", [listed])

@@ -29,10 +29,9 @@ from sparta.base.errors import InputError
 from sparta.neural.checkpoint import load_state
 from sparta.reader.path_reader import PathReader
 from sparta.reader.records import Text
+from tests.sparta.reader.made_data import COLORS, THINGS, USUAL, written
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-COLORS = ["red", "white", "small", "large", "old", "new", "young", "high"]
-THINGS = ["house", "street", "river", "star", "city", "school", "island", "park"]
 
 
 @pytest.fixture
@@ -49,23 +48,11 @@ def data(tmp_path: Path) -> Path:
         draw.shuffle(passages)
         question = f"which {things[0]} and {things[1]}"
         lines.append({"question": question, "answers": [colors[0]], "passages": passages})
-    path = tmp_path / "data.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    return path
+    return written(tmp_path, lines)
 
 
 def recipe(encoder: Path, **changes: object) -> PathRecipe:
-    usual: dict[str, Any] = {
-        "encoder": str(encoder),
-        "steps": 8,
-        "batch_size": 8,
-        "learning_rate": 2e-3,
-        "max_length": 128,
-        "held_out": 20,
-        "validate_every": 4,
-        "device": "cpu",
-    }
-    return PathRecipe(**{**usual, **changes})
+    return PathRecipe(**{**USUAL, "encoder": str(encoder), "max_length": 128, **changes})
 
 
 def test_list_mle_by_hand() -> None:

@@ -133,7 +133,7 @@ def test_a_full_disk_is_a_storage_error() -> None:
     ):
         full.write(b"x" * 100_000)
     assert caught.value.where == "here"
-    assert "free some space" in caught.value.remedy
+    assert "free some space" in str(caught.value.remedy)
 
 
 def test_a_disk_that_fills_up_while_writing_leaves_the_old_file(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def test_a_newer_format_names_both_versions_and_the_remedy(tmp_path: Path) -> No
     write_manifest(tmp_path, {**GOOD, "format_version": 7})
     with pytest.raises(IndexStateError, match=r"\b7\b.*\b3\b") as caught:
         read_manifest(tmp_path, "vectors", 3)
-    assert "upgrade" in caught.value.remedy
-    assert "rebuild" in caught.value.remedy
+    assert "upgrade" in str(caught.value.remedy)
+    assert "rebuild" in str(caught.value.remedy)
     assert caught.value.exit_code == 2
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from sparta.base.errors import InputError
 from sparta.base.records import Passage, Skip
+from sparta.base.remedies import Option
 from sparta.data.corpus import CorpusReader, open_corpus
 from sparta.shards.store import stored_record
 from tests.sparta.data.corpora import jsonl, small, written
@@ -217,7 +218,7 @@ def test_a_bad_record_stops_or_is_skipped(
         found.extend(reader)
     assert caught.value.message.startswith(f"{reason}: ")
     assert caught.value.where == f"{path}:3"
-    assert "--skip-invalid" in caught.value.remedy
+    assert Option("skip_invalid", True) in caught.value.remedy.options
     assert caught.value.exit_code == 2
     assert reader.counts.read == reader.counts.used == 1
 
@@ -264,7 +265,7 @@ def test_a_bad_header_is_always_an_error(tmp_path: Path, header: str) -> None:
     with pytest.raises(InputError, match="expected") as caught:
         ids_of(path, skip_invalid=True)
     assert caught.value.where == f"{path}:1"
-    assert "skip" not in caught.value.remedy
+    assert "skip" not in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize("text", ["", " ", "\u00a0\u2003\n\t"])
@@ -333,7 +334,7 @@ def test_the_advice_for_other_formats_works(
     path.write_bytes(gzip.compress(content.encode()) if packed else content.encode())
     with pytest.raises(InputError, match="unknown format") as caught:
         ids_of(path)
-    what, _, command = caught.value.remedy.partition(": ")
+    what, _, command = str(caught.value.remedy).partition(": ")
     assert what.endswith("make JSONL of it")
     assert "\n" not in command
     subprocess.run(command, shell=True, check=True, env={**os.environ, "PYTHONUTF8": "1"})
@@ -346,7 +347,7 @@ def test_a_json_array_gets_its_own_advice(tmp_path: Path) -> None:
     for text in ('[{"id": 1, "text": "a"}]', '[\n{"id": 1, "text": "a"},\n{"id": 2, "text": "a"}\n]'):
         with pytest.raises(InputError, match="found an array") as caught:
             list(CorpusReader(written(tmp_path / "c.json", text), skip_invalid=True))
-        assert "jq -c '.[]'" in caught.value.remedy
+        assert "jq -c '.[]'" in str(caught.value.remedy)
     packed = tmp_path / "p.json.gz"
     packed.write_bytes(gzip.compress(b'[{"id": 1}]'))
     with pytest.raises(InputError, match=r"gzip -dc .*p\.json\.gz \| jq -c '\.\[\]' > .*p\.json\.jsonl"):
@@ -356,7 +357,7 @@ def test_a_json_array_gets_its_own_advice(tmp_path: Path) -> None:
     spread = '{\n"id": 1,\n"text": "a"\n}\n'
     with pytest.raises(InputError, match="an object of several lines") as caught:
         list(CorpusReader(written(tmp_path / "c.json", spread), skip_invalid=True))
-    assert "jq -c '.'" in caught.value.remedy
+    assert "jq -c '.'" in str(caught.value.remedy)
 
 
 def incompressible(count: int) -> str:
@@ -406,7 +407,7 @@ def test_only_the_first_twenty_skips_are_kept(tmp_path: Path) -> None:
 def test_one_record_is_no_list_of_them(one: Any) -> None:
     with pytest.raises(InputError, match="expected several records, found one") as caught:
         open_corpus(one)
-    assert "[record]" in caught.value.remedy
+    assert "[record]" in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize(

@@ -232,5 +232,5 @@ def test_a_full_temporary_disk_is_a_storage_error() -> None:
         seen._database.execute("PRAGMA max_page_count = 10")
         with pytest.raises(StorageError, match="full") as caught:
             seen.add([(f"{i:0500d}", f"f:{i}") for i in range(1000)])
-    assert "TMPDIR" in caught.value.remedy
+    assert "TMPDIR" in str(caught.value.remedy)
     assert isinstance(caught.value.__cause__, sqlite3.Error)

@@ -4,6 +4,7 @@ import pytest
 
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
+from sparta.base.remedies import Option
 from sparta.data.corpus import CorpusReader
 from sparta.data.parsing import BadRecordError
 from sparta.data.sentences import _tell_replaced, sentence_splitter, split_units
@@ -126,7 +127,7 @@ def test_ids_that_end_like_a_sentences(tmp_path):
     with pytest.raises(BadRecordError, match="does not end like a sentence's, found 'b#1'") as caught:
         list(split_units(reader, "sentence"))
     assert caught.value.where == f"{path}:2"
-    assert "--skip-invalid" in caught.value.remedy
+    assert Option("skip_invalid", True) in caught.value.remedy.options
     assert reader.counts.used == 1
     assert len(list(split_units(CorpusReader(path), "passage"))) == 3
     with pytest.raises(BadRecordError, match="found 'b#1'"):

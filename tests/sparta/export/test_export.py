@@ -44,7 +44,7 @@ def side() -> QuerySide:
 
 
 def source(vectors: Vectors, *, batch: int = 7, job: str = "first") -> Source:
-    def batches(done: int) -> Iterator[ImpactBatch]:
+    def batches(done: int, last: str = "") -> Iterator[ImpactBatch]:
         items = list(vectors.items())[done:]
         for begin in range(0, len(items), batch):
             part = items[begin : begin + batch]

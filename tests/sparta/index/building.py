@@ -53,7 +53,7 @@ class Builder:
         side = side or self.side
         ids = side.tokenizer.get_vocab()
 
-        def batches(done: int) -> Iterator[ImpactBatch]:
+        def batches(done: int, last: str = "") -> Iterator[ImpactBatch]:
             number = done // size
             for number, rows in enumerate(batched(docs[done:], size), done // size):
                 before(number)

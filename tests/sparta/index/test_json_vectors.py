@@ -128,8 +128,8 @@ def test_json_vectors_resume_with_the_right_terms(builder, json_vectors, monkeyp
     expected = [Doc(f"x{i}", {names[i % 7]: i + 1, names[(3 * i + 1) % 7]: 9}) for i in range(10)]
     source = json_vectors(*(line(d.passage_id, **d.vector) for d in expected))
 
-    def stopping(skip: int) -> Iterator[ImpactBatch]:
-        for number, batch in enumerate(source.batches(skip)):
+    def stopping(skip: int, last: str = "") -> Iterator[ImpactBatch]:
+        for number, batch in enumerate(source.batches(skip, "")):
             if number == done:
                 raise KeyboardInterrupt
             yield batch
@@ -211,7 +211,7 @@ def test_a_line_that_no_query_can_find_is_refused(builder, json_vectors):
 
 
 def test_terms_that_no_query_can_make_are_counted(json_vectors, caplog):
-    for _ in json_vectors(line("a", moon=2, Zürich=1), line("b", sun=1, Genf=1)).batches(0):
+    for _ in json_vectors(line("a", moon=2, Zürich=1), line("b", sun=1, Genf=1)).batches(0, ""):
         pass
     assert "2 terms" in caplog.text
     assert "Zürich" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -172,7 +173,8 @@ def test_progress_survives_its_text():
 def test_skipping_never_cuts_a_batch():
     def batch(*ids: str) -> ImpactBatch:
         empty = np.zeros(0, np.int32)
-        return ImpactBatch(ids, ids, ids, np.zeros(len(ids) + 1, np.int32), empty, empty, [f"t{ids[0]}"])
+        records = [json.dumps({"id": i}) for i in ids]
+        return ImpactBatch(ids, records, ids, np.zeros(len(ids) + 1, np.int32), empty, empty, [f"t{ids[0]}"])
 
     batches = [batch("a", "b"), batch("c"), batch("d", "e"), batch("f")]
 

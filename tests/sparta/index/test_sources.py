@@ -83,8 +83,8 @@ def test_shards_of_another_standard_input_are_no_resumption(
         encode_corpus("-", tmp_path / "sh", tiny_model, EncodeOptions(shard_size=8, dtype="fp32"))
         return vectors_source([tmp_path / "sh"])
 
-    def stopping(skip: int) -> Iterator[ImpactBatch]:
-        yield next(whole.batches(skip))
+    def stopping(skip: int, last: str = "") -> Iterator[ImpactBatch]:
+        yield next(whole.batches(skip, ""))
         raise KeyboardInterrupt
 
     whole = source("a", 1)
@@ -123,18 +123,16 @@ def test_shards_resume_without_reading_what_is_skipped(encoded, monkeypatch):
 
     monkeypatch.setattr("sparta.index.sources.read_shard", reading)
     source = vectors_source(folders)
-    ids = [i for batch in source.batches(16) for i in batch.passage_ids]
+    ids = [i for batch in source.batches(16, "") for i in batch.passage_ids]
     assert ids == [f"p{i}" for i in range(16, 30)]
     assert read == ["shard-000002.safetensors", "shard-000003.safetensors"]
-    assert list(source.batches(30)) == []
+    assert list(source.batches(30, "")) == []
     for done in (5, 31):
         with pytest.raises(IndexStateError, match="cut in another way"):
-            list(source.batches(done))
-    source.expect_last("p15")
-    assert len(list(source.batches(16))) == 2
-    source.expect_last("p14")
+            list(source.batches(done, ""))
+    assert len(list(source.batches(16, "p15"))) == 2
     with pytest.raises(InputError, match=r"expected passage 16 of the input to be 'p14'.*found 'p15'"):
-        list(source.batches(16))
+        list(source.batches(16, "p14"))
 
 
 def test_appending_shards_to_an_index_made_from_a_corpus(encoded, tmp_path, tiny_model, make_records):
@@ -155,7 +153,7 @@ def test_shards_that_do_not_belong_together(encoded, tmp_path, make_tiny_model, 
 
     corpus, folders, options = encoded
     with pytest.raises(InputError, match="a gap"):
-        list(vectors_source(folders[1:]).batches(0))
+        list(vectors_source(folders[1:]).batches(0, ""))
     other = tmp_path / "other.jsonl"
     other.write_text("".join(json.dumps(r) + "\n" for r in make_records(30, seed=5)))
     second = make_tiny_model(tiny_model.config, seed=3)
@@ -186,8 +184,8 @@ def test_a_corpus_is_encoded_only_from_where_it_goes_on(
 
     corpus = write_jsonl(tmp_path / "corpus.jsonl", make_records(30, seed=4))
     source = corpus_source(corpus, tiny_model, EncodeOptions(shard_size=8, dtype="fp32"))
-    whole = list(source.batches(0))
-    rest = list(source.batches(16))
+    whole = list(source.batches(0, ""))
+    rest = list(source.batches(16, ""))
     assert [len(b) for b in rest] == [8, 6]
     for ours, theirs in zip(rest, whole[2:], strict=True):
         assert ours.passage_ids == theirs.passage_ids
@@ -283,10 +281,10 @@ def test_resuming_checks_where_the_input_was_left(tiny_model, tmp_path):
         return corpus_source(corpus, tiny_model, EncodeOptions(shard_size=4))
 
     good = source()
-    good.expect_last("p3")
-    assert [i for batch in good.batches(4) for i in batch.passage_ids] == [f"p{i}" for i in range(4, 10)]
+    assert [i for batch in good.batches(4, "p3") for i in batch.passage_ids] == [
+        f"p{i}" for i in range(4, 10)
+    ]
     for done, last in ((4, "other"), (11, "p9")):
         bad = source()
-        bad.expect_last(last)
         with pytest.raises(InputError, match="written last"):
-            list(bad.batches(done))
+            list(bad.batches(done, last))

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from sparta.base.errors import InputError
-from sparta.index.impact_batches import JsonVectors
-from sparta.shards.store import searched_text
+from sparta.index.impact_batches import JsonVectors, searched_text
 
 pytestmark = pytest.mark.jvm
 

@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparta.base.errors import IndexStateError, InputError, JavaError, SpartaError, StorageError
+from sparta.base.errors import (
+    IndexStateError,
+    InputError,
+    JavaError,
+    NewerFormatError,
+    SpartaError,
+    StorageError,
+)
 from sparta.data.languages import LANGUAGES
 from sparta.lucene import bridge as lucene
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
@@ -162,7 +169,7 @@ with ImpactWriter(sys.argv[1]) as writer:
             try:
                 call()
             except JavaError as error:
-                print("ran out of memory" in error.message and "SPARTA_JVM_HEAP" in error.remedy)
+                print("ran out of memory" in error.message and "SPARTA_JVM_HEAP" in str(error.remedy))
 """
 
 
@@ -180,7 +187,7 @@ def test_batch_larger_than_javas_memory(tmp_path):
         ("java.lang.OutOfMemoryError", "Java heap space", False, JavaError),
         ("java.io.IOException", "No space left on device", False, StorageError),
         ("java.nio.file.AccessDeniedException", "/x/write.lock", False, StorageError),
-        ("org.apache.lucene.index.IndexFormatTooNewException", "version 99", True, IndexStateError),
+        ("org.apache.lucene.index.IndexFormatTooNewException", "version 99", True, NewerFormatError),
         ("org.apache.lucene.index.CorruptIndexException", "checksum", True, IndexStateError),
         ("java.nio.file.NoSuchFileException", "_0.cfs", True, IndexStateError),
         ("java.lang.ArrayIndexOutOfBoundsException", "Index 9 out of bounds", True, IndexStateError),
@@ -208,9 +215,9 @@ def test_translation(name, message, reading, kind):
     assert error.where == "/x"
     assert error.remedy
     if "OutOfMemory" in name:
-        assert "SPARTA_JVM_HEAP" in error.remedy
+        assert "SPARTA_JVM_HEAP" in str(error.remedy)
     if "Thai" in message:
-        assert "SPARTA_JAVA_HOME" in error.remedy
+        assert "SPARTA_JAVA_HOME" in str(error.remedy)
 
 
 def test_string_tables():

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from sparta.index.folder import IndexFolder
+from sparta.index.impact_batches import searched_text
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
-from sparta.shards.store import searched_text
 
 pytestmark = pytest.mark.jvm
 

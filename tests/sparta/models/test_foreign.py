@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
+from sparta.base.remedies import Command
 from sparta.models.foreign import load_beir_sparta, load_sparse_encoder
 from sparta.models.load import load_model
 from sparta.models.quantize import QueryQuantizer
@@ -474,7 +475,7 @@ def test_a_dense_model_is_told_from_a_plain_encoder(
     (tmp_path / "config.json").write_text(json.dumps({**config, "dense": {"pooling": "cls"}}))
     with pytest.raises(ModelError, match="writes terms, found a dense one") as caught:
         load_model(tmp_path)
-    assert caught.value.remedy.startswith(f"give it to dense index --model {tmp_path}")
+    assert caught.value.remedy.commands == [Command.of("dense index", model=tmp_path)]
     assert "BEIR" not in caplog.text
 
 

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel, BertPreTrainedModel
 
-from sparta.neural.backbones import blank_encoder, encoder_config
+from sparta.neural.backbones import blank_encoder, encoder_config, set_dropout
 from sparta.neural.bert import Bert
-from sparta.neural.trainer import set_dropout
 
 SIZES = {"vocab_size": 90, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3}
 

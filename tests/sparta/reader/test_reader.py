@@ -13,8 +13,14 @@ import torch
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Hit
-from sparta.reader.config import DEFAULT_READER, Calibration, ReaderConfig, ReaderLayout, reader_folder
-from sparta.reader.path_reader import path_reader_folder
+from sparta.reader.config import (
+    DEFAULT_READER,
+    Calibration,
+    ReaderConfig,
+    ReaderLayout,
+    path_reader_folder,
+    reader_folder,
+)
 from sparta.reader.reader import Reader
 from sparta.reader.records import Text, text_of
 from sparta.reader.span_reader import SpanReader

@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from sparta.base.errors import InputError, ModelError
+from sparta.base.remedies import Option
 from sparta.neural.backbones import encoder_config, load_encoder
 from sparta.reader.config import ReaderLayout
 from sparta.reader.examples import ReadingExample, read_examples
@@ -28,21 +29,17 @@ from sparta.reader.reader import Reader
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
 from sparta.reader.train import (
-    HEADS,
     ReaderRecipe,
     ReaderTraining,
     ReadingSet,
-    layer_groups,
-    span_loss,
-    targets,
     train_reader,
 )
+from sparta.reader.training import span_loss, targets
 from sparta.reader.windows import padded, windows
+from tests.sparta.reader.made_data import COLORS, THINGS, USUAL, written
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LAYOUT = ReaderLayout(max_length=48, overlap=16, longest_question=12, longest_answer=6)
-COLORS = ["red", "white", "small", "large", "old", "new", "young", "high"]
-THINGS = ["house", "street", "river", "star", "city", "school", "island", "park"]
 
 
 @pytest.fixture
@@ -55,24 +52,12 @@ def data(tmp_path: Path) -> Path:
         colors = draw.sample(COLORS, 3)
         text = " and ".join(f"the {c} {t}" for c, t in zip(colors, things, strict=True))
         lines.append({"question": f"which {things[1]}", "positive": text, "answers": [colors[1]]})
-    path = tmp_path / "data.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    return path
+    return written(tmp_path, lines)
 
 
 def recipe(encoder: Path, **changes: object) -> ReaderRecipe:
-    usual: dict[str, object] = {
-        "encoder": str(encoder),
-        "steps": 8,
-        "batch_size": 8,
-        "learning_rate": 2e-3,
-        "train_length": 48,
-        "held_out": 20,
-        "validate_every": 4,
-        "device": "cpu",
-        "layout": LAYOUT,
-    }
-    return ReaderRecipe(**{**usual, **changes})  # type: ignore[arg-type]
+    usual = {**USUAL, "encoder": str(encoder), "train_length": 48, "layout": LAYOUT}
+    return ReaderRecipe(**{**usual, **changes})
 
 
 def test_the_loss_by_hand() -> None:
@@ -153,7 +138,7 @@ def test_the_same_twice_and_resumed(data: Path, encoder_folder: Path, tmp_path: 
     again.run(resume=True)
     assert torch.equal(_weights(again), figures[0][1])
     other = ReaderTraining(recipe(encoder_folder, negatives=0.1), sets, tmp_path / "c")
-    with pytest.raises(InputError, match="expected the same training settings"):
+    with pytest.raises(InputError, match="expected the same settings as before"):
         other.run(resume=True)
 
 
@@ -192,7 +177,7 @@ def test_what_the_softmax_runs_over(data: Path, encoder_folder: Path, tmp_path: 
 def test_layers_learn_at_rates_of_their_own(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     sets = [ReadingSet("data", read_examples(data))]
     training = ReaderTraining(recipe(encoder_folder, layer_decay=0.5, global_tokens=2), sets, tmp_path)
-    groups = layer_groups(training.model, training.model.encoder_depth, 0.5, HEADS)
+    groups = training.parameter_groups()
     factors = {group["factor"] for group in groups}
     assert factors == {10.0, 1.0, 0.5, 0.25}  # spans and global tokens; two layers; embeddings
     sizes = sum(p.numel() for group in groups for p in group["params"])
@@ -278,7 +263,7 @@ def test_another_number_of_processes_is_another_training(
     data: Path, encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train_reader([data], recipe(encoder_folder, steps=1), tmp_path / "out")
-    monkeypatch.setattr("sparta.reader.train.process_group", lambda: (0, 2))
+    monkeypatch.setattr("sparta.training.run.process_group", lambda: (0, 2))
     with pytest.raises(InputError, match="processes"):
         train_reader([data], recipe(encoder_folder, steps=1), tmp_path / "out", resume=True)
 
@@ -305,8 +290,9 @@ def test_encoders_without_two_token_types(
 def test_a_language_begins_with_its_reader() -> None:
     assert ReaderRecipe().beginning() == "reader-bge-small-en"
     assert ReaderRecipe(language="zh").beginning() == "reader-small-zh"
-    with pytest.raises(ModelError, match=r"'de', for which no reader ships[\s\S]*--encoder"):
+    with pytest.raises(ModelError, match="'de', for which no reader ships") as caught:
         ReaderRecipe(language="de").beginning()
+    assert caught.value.remedy.options == [Option("encoder")]
 
 
 def test_a_text_near_by_that_holds_the_answer_is_no_negative(encoder_folder: Path, tmp_path: Path) -> None:
@@ -344,5 +330,6 @@ def test_a_passage_that_answers_in_another_example_is_no_negative(
 
 def test_training_windows_shorter_than_two_questions(encoder_folder: Path, tmp_path: Path) -> None:
     own = [ReadingExample(f"q{i}", ("a",), (Text(f"a{i}"),), (((0, 1),),)) for i in range(60)]
-    with pytest.raises(InputError, match="give --train-length 24, or a smaller --longest-question"):
+    with pytest.raises(InputError) as caught:
         ReaderTraining(recipe(encoder_folder, train_length=20), [ReadingSet("a", own)], tmp_path / "out")
+    assert caught.value.remedy.options == [Option("train_length", 24), Option("longest_question")]

@@ -84,6 +84,24 @@ def test_filters_and_collapsing_equal_brute_force(index: Path, channel: str) -> 
                 assert searcher.search(query, 5, collapse=field) == firsts(hits, field)[:5]
 
 
+def test_a_filter_may_have_more_conditions_than_lucene_counts_clauses(
+    tmp_path: Path, tokenizer: Path
+) -> None:
+    """Lucene's limit is 1024, also for the values of all conditions together."""
+    fields = {f"f{i}": i for i in range(1100)}
+    lines = [
+        {"id": "a", "contents": "moon", "vector": {"moon": 2}, **fields},
+        {"id": "b", "contents": "moon", "vector": {"moon": 1}, **fields, "f1099": 0},
+    ]
+    vectors = tmp_path / "vectors.jsonl"
+    vectors.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_index(IndexFolder(tmp_path / "index"), vectors_source([vectors], tokenizer), WriteOptions())
+    with Searcher(tmp_path / "index") as searcher:
+        many = {name: {"in": [value, *range(2000, 2050)]} for name, value in list(fields.items())[:40]}
+        assert [hit.passage_id for hit in searcher.search("moon", filter=many)] == ["a", "b"]
+        assert [hit.passage_id for hit in searcher.search("moon", filter=fields)] == ["a"]
+
+
 def test_both_channels_in_one_call(index: Path) -> None:
     rng = random.Random(3)
     with Searcher(index) as searcher:

@@ -280,7 +280,7 @@ def test_bm25_over_title_and_text(index_of, tmp_path, tiny_tokenizer):
     shard = EncodedShard(0, 0, ids, tuple(map(json.dumps, records)), nothing)
     side = QuerySide(tiny_tokenizer, None, "m", "h", Quantizer(1.0))
     batch = quantized_batch(shard, side.quantizer)
-    source = Source({"source": "x", "sha256": "y"}, side, lambda _: iter([batch]))
+    source = Source({"source": "x", "sha256": "y"}, side, lambda *_: iter([batch]))
     write_index(IndexFolder(tmp_path / "bm25"), source, WriteOptions(ram_buffer_mb=16))
     texts = [f"{r['title']} {r['contents']}" for r in records]
     with Searcher(tmp_path / "bm25", channel="bm25") as searcher:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sparta.base.errors import IndexStateError, InputError
+from sparta.base.remedies import Option
 from sparta.shards.folder import shard_files, writing
 from sparta.shards.store import ShardFolder, read_shard, read_shards
 
@@ -185,7 +186,7 @@ def test_what_is_there_is_not_overwritten(encode, tmp_path):
     encode("out")
     with pytest.raises(IndexStateError, match="expected an empty or a new folder") as caught:
         encode("out")
-    assert "--resume" in caught.value.remedy
+    assert Option("resume", True) in caught.value.remedy.options
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").touch()
     for resume in (False, True):
@@ -268,7 +269,7 @@ def test_a_second_command_in_a_folder_is_refused(encode):
         temporary.touch()
         with pytest.raises(IndexStateError, match="another process is writing here") as caught:
             encode("out", resume=True)
-        assert "another --output" in caught.value.remedy
+        assert Option("output") in caught.value.remedy.options
         assert temporary.exists()
         encode("part", part=(1, 2))
     encode("out", resume=True)
@@ -365,7 +366,7 @@ def test_shares_are_put_together(encode):
     for left_out in range(3):
         with pytest.raises(InputError, match="a gap") as caught:
             list(read_shards(f for i, f in enumerate(folders) if i != left_out))
-        assert "all the machines" in caught.value.remedy
+        assert "all the machines" in str(caught.value.remedy)
 
 
 def test_the_last_share_cannot_be_forgotten(encode):
@@ -385,7 +386,7 @@ def test_damaged_shards_are_told(encode):
         with pytest.raises(InputError, match="expected an encoded shard") as caught:
             read()
         assert caught.value.where == str(path)
-        assert "--resume" in caught.value.remedy
+        assert Option("resume", True) in caught.value.remedy.options
     path.unlink()
     encode("out", resume=True)
     assert len(list(read_shards([folder]))) == 7
@@ -402,7 +403,7 @@ def test_wrong_options():
     from sparta.shards.encode import EncodeOptions
 
     for part in ((2, 2), (-1, 2), (0, 0)):
-        with pytest.raises(InputError, match="--shard i/n"):
+        with pytest.raises(InputError, match="0 ≤ i < n"):
             EncodeOptions(part=part)
     with pytest.raises(InputError, match="at least one passage"):
         EncodeOptions(shard_size=0)

@@ -78,7 +78,7 @@ def test_the_loss_is_eq_7_of_eq_4_to_6(make_tiny_model: Any, tmp_path: Any) -> N
 
     from sparta.models.config import SpartaConfig
     from sparta.neural.inputs import InputLayout
-    from sparta.neural.trainer import TrainerConfig
+    from sparta.training.options import TrainerConfig
     from sparta.training.sparta_training import SpartaTraining, TrainConfig
     from sparta.training.train import PAPER_FORM, PAPER_LOSS
 

@@ -73,16 +73,16 @@ def test_texts_longer_than_the_encoder_are_refused(train):
 def test_resuming_another_model_or_other_data_is_refused(train, pairs_file):
     train("out")
     for change in ({"context": False}, {"max_length": 64}, {"tied": True}):
-        with pytest.raises(InputError, match="expected the same training settings"):
+        with pytest.raises(InputError, match="expected the same settings as before"):
             train("out", resume=True, **change)
     lines = pairs_file.read_text().splitlines()
     pairs_file.write_text("\n".join([lines[1], lines[0], *lines[2:]]))
-    with pytest.raises(InputError, match="expected the same training settings"):
+    with pytest.raises(InputError, match="expected the same settings as before"):
         train("out", resume=True)
 
 
 def test_sets_are_drawn_by_their_weights(make_tiny_model, tmp_path, words):
-    from sparta.neural.trainer import TrainerConfig
+    from sparta.training.options import TrainerConfig
     from sparta.training.paragraphs import Paragraph, ParagraphSet
     from sparta.training.sparta_training import SpartaTraining, TrainConfig
 
@@ -250,7 +250,7 @@ def test_a_new_model_gives_contexts_a_share_and_an_old_one_keeps_its_own(train):
     assert share("further", encoder=first) == 0.2
     assert share("changed", encoder=first, context_share=0.1) == 0.1
     for how in ({"context": False}, {"segments": True}):
-        with pytest.raises(InputError, match="only where answers share one"):
+        with pytest.raises(InputError, match="only where answers share a context"):
             train("refused", context_share=0.3, **how)
 
 

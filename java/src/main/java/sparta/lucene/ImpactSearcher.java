@@ -47,11 +47,6 @@ public final class ImpactSearcher implements Closeable {
   /** The key of the commit's string in Lucene's commit data. */
   static final String USER_DATA = "sparta";
 
-  static {
-    // A query has as many clauses as it has terms; queries with thousands of expansion terms are ordinary here.
-    IndexSearcher.setMaxClauseCount(Integer.MAX_VALUE);
-  }
-
   private final Directory directory;
   private final DirectoryReader reader;
   private final IndexSearcher searcher;

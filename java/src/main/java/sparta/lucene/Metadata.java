@@ -82,8 +82,9 @@ final class Metadata {
   }
 
   /** The filter as a query of Lucene's; the fields that it names are added to a list. */
-  private static Query query(StringTable parts, List<BytesRef> fields) {
+  private Query query(StringTable parts, List<BytesRef> fields) throws IOException {
     BooleanQuery.Builder all = new BooleanQuery.Builder();
+    int leaves = 0;
     for (int at = 0; at < parts.size(); ) {
       Query condition;
       switch (parts.string(at++)) {
@@ -109,6 +110,10 @@ final class Metadata {
           condition = new TermRangeQuery(IndexFields.METADATA, low, parts.bytes(at++), true, false);
         }
         default -> throw new IllegalArgumentException("filter: an unknown condition, " + parts.string(at - 1));
+      }
+      if ((leaves += FEW) >= IndexSearcher.getMaxClauseCount()) { // Lucene counts all conditions, and their terms
+        all = new BooleanQuery.Builder().add(KeptDocs.of(all.build(), searcher), BooleanClause.Occur.FILTER);
+        leaves = 2 * FEW;
       }
       all.add(condition, BooleanClause.Occur.FILTER);
     }

@@ -7,15 +7,11 @@ import java.util.Map;
 import org.apache.lucene.analysis.Analyzer;
 import org.apache.lucene.analysis.TokenStream;
 import org.apache.lucene.analysis.tokenattributes.TermToBytesRefAttribute;
-import org.apache.lucene.index.Term;
-import org.apache.lucene.search.BooleanClause;
-import org.apache.lucene.search.BooleanQuery;
-import org.apache.lucene.search.BoostQuery;
 import org.apache.lucene.search.Query;
-import org.apache.lucene.search.TermQuery;
 import org.apache.lucene.util.BytesRef;
-import sparta.lucene.scoring.ImpactQuery;
 import sparta.lucene.filtering.KeptDocs;
+import sparta.lucene.scoring.ImpactQuery;
+import sparta.lucene.scoring.TermSumQuery;
 import sparta.lucene.util.IndexFields;
 import sparta.lucene.util.Packed;
 import sparta.lucene.util.StringTable;
@@ -55,13 +51,7 @@ final class Queries {
 
   /** A search for the words of a text, each weighted by how often it occurs, among the kept documents. */
   static Query text(String text, Analyzer analyzer, KeptDocs kept) throws IOException {
-    BooleanQuery.Builder query = new BooleanQuery.Builder();
-    words(text, analyzer)
-        .forEach(
-            (word, count) ->
-                query.add(
-                    new BoostQuery(new TermQuery(new Term(IndexFields.TEXT, word)), count), BooleanClause.Occur.SHOULD));
-    return KeptDocs.among(kept, query).build();
+    return new TermSumQuery(IndexFields.TEXT, words(text, analyzer), kept);
   }
 
   /** The words of a text with how often each occurs, in the order of their first places. */

@@ -6,7 +6,6 @@ import java.util.Iterator;
 import java.util.List;
 import org.apache.lucene.codecs.FieldsConsumer;
 import org.apache.lucene.codecs.NormsProducer;
-import org.apache.lucene.codecs.lucene103.blocktree.Lucene103BlockTreeTermsWriter;
 import org.apache.lucene.index.Fields;
 import org.apache.lucene.index.FilterLeafReader;
 import org.apache.lucene.index.IndexOptions;
@@ -24,12 +23,7 @@ final class ImpactFieldsConsumer extends FieldsConsumer {
     this.state = state;
     postings = new ImpactPostingsWriter(state);
     try {
-      terms =
-          new Lucene103BlockTreeTermsWriter(
-              state,
-              postings,
-              Lucene103BlockTreeTermsWriter.DEFAULT_MIN_BLOCK_SIZE,
-              Lucene103BlockTreeTermsWriter.DEFAULT_MAX_BLOCK_SIZE);
+      terms = TermDictionary.writer(state, postings);
     } catch (Throwable e) {
       IOUtils.closeWhileHandlingException(postings);
       throw e;

@@ -4,7 +4,6 @@ import java.io.IOException;
 import java.util.Iterator;
 import java.util.TreeMap;
 import org.apache.lucene.codecs.FieldsProducer;
-import org.apache.lucene.codecs.lucene103.blocktree.Lucene103BlockTreeTermsReader;
 import org.apache.lucene.index.SegmentReadState;
 import org.apache.lucene.index.Terms;
 import org.apache.lucene.util.IOUtils;
@@ -19,7 +18,7 @@ final class ImpactFieldsProducer extends FieldsProducer {
     ImpactPostingsReader postings = new ImpactPostingsReader(state);
     FieldsProducer first = null;
     try {
-      first = new Lucene103BlockTreeTermsReader(postings, state);
+      first = TermDictionary.reader(state, postings);
       others = postings.others() ? open(state) : null;
     } catch (Throwable e) {
       IOUtils.closeWhileHandlingException(postings, first);

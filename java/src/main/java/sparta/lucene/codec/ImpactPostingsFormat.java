@@ -4,7 +4,6 @@ import java.io.IOException;
 import org.apache.lucene.codecs.FieldsConsumer;
 import org.apache.lucene.codecs.FieldsProducer;
 import org.apache.lucene.codecs.PostingsFormat;
-import org.apache.lucene.codecs.lucene104.Lucene104PostingsFormat;
 import org.apache.lucene.index.SegmentReadState;
 import org.apache.lucene.index.SegmentWriteState;
 
@@ -22,6 +21,9 @@ import org.apache.lucene.index.SegmentWriteState;
 public final class ImpactPostingsFormat extends PostingsFormat {
   /** By this name a field says what reads it. */
   static final String NAME = "SpartaImpacts";
+
+  /** Lucene's format of the fields that are not impacts. */
+  static final String LUCENE = "Lucene104";
 
   static final String EXTENSION = "imp";
   static final int VERSION = 0;
@@ -43,7 +45,7 @@ public final class ImpactPostingsFormat extends PostingsFormat {
 
   /** The format of the fields that are not impacts. */
   static PostingsFormat others() {
-    return new Lucene104PostingsFormat();
+    return PostingsFormat.forName(LUCENE);
   }
 
   /** What the files of those fields have in their names, so that they do not meet ours. */

@@ -4,8 +4,6 @@ import java.io.IOException;
 import java.util.Arrays;
 import java.util.List;
 import org.apache.lucene.index.LeafReaderContext;
-import org.apache.lucene.search.BooleanClause;
-import org.apache.lucene.search.BooleanQuery;
 import org.apache.lucene.search.IndexSearcher;
 import org.apache.lucene.search.Query;
 import org.apache.lucene.search.ScoreMode;
@@ -51,11 +49,6 @@ public final class KeptDocs extends DocBits {
   /** Whether the filter keeps nothing. */
   public boolean isEmpty() {
     return Arrays.stream(counts).allMatch(count -> count == 0);
-  }
-
-  /** A query of optional clauses, of which one suffices, among the kept documents; {@code null} keeps all. */
-  public static BooleanQuery.Builder among(KeptDocs kept, BooleanQuery.Builder query) {
-    return kept == null ? query : query.add(kept, BooleanClause.Occur.FILTER).setMinimumNumberShouldMatch(1);
   }
 
   /** Those of one segment. */

@@ -1,16 +1,14 @@
 package sparta.lucene.scoring;
 
 import java.util.Arrays;
+import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.lucene.index.Term;
 import org.apache.lucene.search.BooleanClause;
-import org.apache.lucene.search.BooleanQuery;
-import org.apache.lucene.search.BoostQuery;
 import org.apache.lucene.search.IndexSearcher;
 import org.apache.lucene.search.Query;
 import org.apache.lucene.search.QueryVisitor;
 import org.apache.lucene.search.ScoreMode;
-import org.apache.lucene.search.TermQuery;
 import org.apache.lucene.search.Weight;
 import org.apache.lucene.util.BytesRef;
 import sparta.lucene.filtering.KeptDocs;
@@ -57,12 +55,11 @@ public final class ImpactQuery extends Query {
 
   /** The same in Lucene's own queries; they need {@link ImpactSimilarity} to score the same. */
   Query plain() {
-    BooleanQuery.Builder plain = new BooleanQuery.Builder();
+    Map<BytesRef, Integer> bag = new LinkedHashMap<>();
     for (int i = 0; i < terms.length; i++) {
-      Query term = new BoostQuery(new TermQuery(new Term(field, terms[i])), weights[i]);
-      plain.add(term, BooleanClause.Occur.SHOULD);
+      bag.put(terms[i], weights[i]);
     }
-    return KeptDocs.among(kept, plain).build();
+    return new TermSumQuery(field, bag, kept);
   }
 
   @Override

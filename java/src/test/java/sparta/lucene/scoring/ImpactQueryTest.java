@@ -16,6 +16,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.stream.IntStream;
 import org.apache.lucene.document.Document;
 import org.apache.lucene.document.Field;
 import org.apache.lucene.document.NumericDocValuesField;
@@ -100,6 +101,32 @@ class ImpactQueryTest {
           Map<BytesRef, Integer> query = randomQuery(random, i % 3 == 2);
           search(reader, query, deleted);
           filtered(reader, query, deleted, random);
+        }
+      }
+    }
+  }
+
+  /** Lucene's limit on clauses holds for the whole process, so it is left as it is. */
+  @Test
+  void sumsMoreTermsThanLucenesLimit() throws IOException {
+    Random random = new Random(15);
+    int limit = IndexSearcher.getMaxClauseCount();
+    assertEquals(1024, limit);
+    fill(random, 9000, IntStream.range(0, limit + 100).map(term -> term % 7).toArray(), 255);
+    BitSet deleted = new BitSet();
+    try (Directory directory = new ByteBuffersDirectory()) {
+      write(directory, random, 2, "deletes", deleted);
+      try (DirectoryReader reader = DirectoryReader.open(directory)) {
+        for (int terms : new int[] {limit - 1, limit, limit + 1, limit + 100}) {
+          Map<BytesRef, Integer> query = new LinkedHashMap<>();
+          IntStream.range(0, terms).forEach(term -> query.put(new BytesRef("t" + term), 1 + random.nextInt(5)));
+          search(reader, query, deleted);
+          filtered(reader, query, deleted, random);
+          Query plain = new ImpactQuery(FIELD, query).plain();
+          IndexSearcher searcher = new IndexSearcher(reader);
+          searcher.setSimilarity(new ImpactSimilarity());
+          ScoreDoc best = searcher.search(plain, 1).scoreDocs[0];
+          assertEquals(best.score, searcher.explain(plain, best.doc).getValue().floatValue());
         }
       }
     }

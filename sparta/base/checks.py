@@ -1,4 +1,4 @@
-"""What a caller gives: queries and their ids, counts, numbers and paths, checked where they come in."""
+"""Checks of arguments: queries and their ids, counts, numbers and paths."""
 
 from __future__ import annotations
 
@@ -18,89 +18,89 @@ _MOST_GAPS, _FEW_TERMS = 2, 1 << 16  # numbers of a vocabulary may have gaps
 _LISTS = "give lists: run(list(q.values()), list(q)) of a dictionary q, run([text], [id]) of one query"
 
 
-def whole(name: str, given: Any, least: int = 1, remedy: str | Remedy = "") -> int:
+def whole(name: str, value: Any, least: int = 1, remedy: str | Remedy = "") -> int:
     """Return a count; numpy's will do.
 
     :raises InputError: no whole number, or one below `least`.
     """
-    if not isinstance(given, Integral) or isinstance(given, bool):
-        raise InputError(f"{name} must be a whole number, found {given!r}", remedy=remedy)
-    if given < least:
-        raise InputError(f"{name} must be at least {least}, found {given}", remedy=remedy)
-    return int(given)
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise InputError(f"{name} must be a whole number, found {value!r}", remedy=remedy)
+    if value < least:
+        raise InputError(f"{name} must be at least {least}, found {value}", remedy=remedy)
+    return int(value)
 
 
-def limit(name: str, given: Any) -> int | None:
-    """Return a count of what is wanted at most, 1 or more; None is all."""
-    return None if given is None else whole(name, given)
+def limit(name: str, value: Any) -> int | None:
+    """Return the highest count, 1 or more; None means all."""
+    return None if value is None else whole(name, value)
 
 
-def is_number(given: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Whether this is a number, also one of numpy's; true and false are none."""
-    return isinstance(given, Real) and not isinstance(given, bool)
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def plain_number(given: Any) -> int | float:
+def plain_number(value: Any) -> int | float:
     """Return a number of Python for one of numpy's.
 
     :raises TypeError: no number.
     """
-    if isinstance(given, Integral):
-        return int(given)
-    if isinstance(given, Real):
-        return float(given)
-    raise TypeError(f"Object of type {_kind(given)} is not JSON serializable")
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise TypeError(f"Object of type {_kind(value)} is not JSON serializable")
 
 
-def share(name: str, given: Any) -> float:
+def share(name: str, value: Any) -> float:
     """Return a number from 0 to 1.
 
     :raises InputError: anything else.
     """
-    if not is_number(given) or not 0 <= given <= 1:
-        raise InputError(f"expected {name} from 0 to 1, found {given!r}")
-    return float(given)
+    if not is_number(value) or not 0 <= value <= 1:
+        raise InputError(f"expected {name} from 0 to 1, found {value!r}")
+    return float(value)
 
 
-def path_of(given: Any, what: str) -> Path:
-    """Return a path that is given as a text or as a path.
+def path_of(value: Any, what: str) -> Path:
+    """Return the path that a text or a path names.
 
     :param what: what it leads to, for the message
     :raises InputError: something else.
     """
-    if not isinstance(given, str | Path):
-        raise InputError(f"expected the path of {what}, found {_kind(given)}")
-    return Path(given)
+    if not isinstance(value, str | Path):
+        raise InputError(f"expected the path of {what}, found {_kind(value)}")
+    return Path(value)
 
 
-def paths_of(given: Any, what: str) -> list[Path]:
+def paths_of(value: Any, what: str) -> list[Path]:
     """Return several paths.
 
     :raises InputError: one alone, or something else.
     """
-    return [path_of(one, what) for one in several(given, f"paths of {what}")]
+    return [path_of(path, what) for path in several(value, f"paths of {what}")]
 
 
-def several(given: Any, what: str, remedy: str | Remedy = "") -> list[Any]:
-    """Return what is given as a list, a tuple or anything else to iterate over, as a list.
+def several(value: Any, what: str, remedy: str | Remedy = "") -> list[Any]:
+    """Return a list of what a list, a tuple or another iterable holds.
 
     :raises InputError: a text, a dictionary, or nothing to iterate over.
     """
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise InputError(f"expected a list of {what}, found {_kind(given)}", remedy=remedy)
-    return list(given)
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise InputError(f"expected a list of {what}, found {_kind(value)}", remedy=remedy)
+    return list(value)
 
 
-def query_of(given: Any) -> str:
+def query_of(value: Any) -> str:
     """Return one query.
 
     :raises InputError: no text, or one that UTF-8 cannot hold.
     """
-    if not isinstance(given, str):
+    if not isinstance(value, str):
         raise InputError(
-            f"expected one query, a text, found {_kind(given)}", remedy="batch_search takes a list of queries"
+            f"expected one query, a text, found {_kind(value)}", remedy="batch_search takes a list of queries"
         )
-    return _unicode(given)
+    return _unicode(value)
 
 
 def queries_of(queries: Any, query_ids: Any = None) -> tuple[list[str], list[str]]:
@@ -161,5 +161,5 @@ def _unicode(text: str) -> str:
     return text
 
 
-def _kind(given: Any) -> str:
-    return type(given).__name__
+def _kind(value: Any) -> str:
+    return type(value).__name__

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hybrid
 import sparta
+from sparta.base.checks import limit, path_of, paths_of, plain_number, queries_of, query_of, share, whole
 from sparta.base.errors import IndexStateError, InputError
-from sparta.base.given import limit, path_of, paths_of, plain_number, queries_of, query_of, share, whole
 
 
 def test_lists_generators_and_views() -> None:
@@ -51,7 +52,7 @@ def test_what_is_no_list_of_queries(queries: Any, ids: Any, said: str) -> None:
 def test_a_dictionary_is_told_how_to_ask() -> None:
     with pytest.raises(InputError) as refused:
         queries_of({"q1": "red fox"})
-    assert "run(list(q.values()), list(q))" in refused.value.remedy
+    assert "run(list(q.values()), list(q))" in str(refused.value.remedy)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_paths() -> None:
     [
         "sparta.train_model",
         "sparta.train_reader",
-        "sparta.train_path_reader",
+        "hybrid.train_path_reader",
         "dense.train_dense",
         "dense.train_in_two_stages",
         "dense.train_skills",
@@ -113,8 +114,9 @@ def test_the_folder_of_a_training_may_be_a_text(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "recipe"), [("train_reader", "ReaderRecipe"), ("train_path_reader", "PathRecipe")]
+    ("library", "name", "recipe"),
+    [(sparta, "train_reader", "ReaderRecipe"), (hybrid, "train_path_reader", "PathRecipe")],
 )
-def test_files_of_a_training_may_be_texts(name: str, recipe: str, tmp_path: Path) -> None:
+def test_files_of_a_training_may_be_texts(library: Any, name: str, recipe: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
-        getattr(sparta, name)([str(tmp_path / "no.jsonl")], getattr(sparta, recipe)(), tmp_path / "out")
+        getattr(library, name)([str(tmp_path / "no.jsonl")], getattr(library, recipe)(), tmp_path / "out")

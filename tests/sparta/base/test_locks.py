@@ -1,0 +1,72 @@
+"""Locks of files beside the operating system's own."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparta.base.locks import is_locked, lock
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert not is_locked(path)
+    with path.open("ab") as first, path.open("ab") as second:
+        assert lock(first)
+        assert is_locked(path)
+        begin = time.monotonic()
+        assert not lock(second, 0.1)
+        assert time.monotonic() - begin >= 0.1
+    assert not is_locked(path)
+
+
+def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    code = "import sys, time; from sparta.base.locks import lock; stream = open(sys.argv[1], 'ab');"
+    code += "print(lock(stream), flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True\n"
+        assert is_locked(path)
+        process.kill()
+    assert not is_locked(path)
+
+
+def test_readers_look_at_once_and_do_not_write(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.touch(mode=0o444)
+    with path.open("rb") as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        assert not is_locked(path)
+    assert not is_locked(tmp_path / "none")
+    assert [file.name for file in tmp_path.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize(
+    ("number", "is_free"), [(errno.ENOSYS, True), (errno.ENOLCK, True), (errno.EACCES, False)]
+)
+def test_file_systems_that_answer_otherwise(
+    number: int, is_free: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(number, "refused")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with (tmp_path / "lock").open("ab") as stream:
+        assert lock(stream) is is_free
+
+
+def test_a_failing_disk_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, "failed")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with (tmp_path / "lock").open("ab") as stream, pytest.raises(OSError, match="failed"):
+        lock(stream)

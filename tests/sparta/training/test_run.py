@@ -1,0 +1,106 @@
+"""`TrainingRun`: settings that must be the same, the card, and checkpoints of earlier releases."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from sparta.base.errors import InputError
+from sparta.base.remedies import Option
+from sparta.training.model_card import ModelKind
+from sparta.training.options import SpartaRecipe, TrainerConfig, TrainSettings, check_same, fields_of
+from sparta.training.run import TrainingRun, rate_groups, trainer_config
+
+CHECKPOINT = Path(__file__).parent / "checkpoint"
+"""Four of eight steps, written at commit d1e9018."""
+
+
+class Noise(TrainingRun[torch.nn.Linear]):
+    """Fits a line to noise."""
+
+    kind, measured_on = ModelKind("A line.", "lines", "line {}"), ", on nothing"
+
+    def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
+        return self.model(torch.rand(3, 4)).square().mean(), {}
+
+    def validate(self) -> float:
+        return 0.25
+
+    def save_best(self) -> None:
+        (self.folder / "best").mkdir(exist_ok=True)
+        save_file(self.model.state_dict(), self.folder / "best" / "model.safetensors")
+
+
+def noise(folder: Path, **changes: Any) -> Noise:
+    torch.manual_seed(0)
+    config = TrainerConfig(
+        **{"steps": 8, "bf16": False, "checkpoint_every": 4, "validate_every": 100, **changes}
+    )
+    return Noise(torch.nn.Linear(4, 1), config, folder, facts={"learned": "noise", "device_free": 1})
+
+
+def test_a_checkpoint_of_an_earlier_release_is_resumed(tmp_path: Path) -> None:
+    shutil.copytree(CHECKPOINT, tmp_path / "out")
+    resumed = noise(tmp_path / "out")
+    with torch.no_grad():
+        resumed.model.weight.zero_()  # the checkpoint replaces them
+    assert resumed.run(resume=True).step == 8
+    assert resumed.memory == {"pressure": 0.5}
+    expected = [-0.003599692601710558, 0.26836904883384705, -0.41137412190437317, -0.3678213059902191]
+    assert resumed.model.weight.tolist()[0] == pytest.approx(expected, rel=1e-6)
+    assert resumed.model.bias.tolist() == pytest.approx([-0.1924281120300293], rel=1e-6)
+    steps = [json.loads(line)["step"] for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    assert steps == [1, 2, 3, 4, 5, 6, 7, 8, 8]
+
+
+def test_other_settings_are_data_of_the_error(tmp_path: Path) -> None:
+    shutil.copytree(CHECKPOINT, tmp_path / "out")
+    with pytest.raises(InputError) as caught:
+        noise(tmp_path / "out", seed=5, steps=9).run(resume=True)
+    assert caught.value.facts["differing"] == ["trainer.seed", "trainer.steps"]
+    assert caught.value.remedy.options == [Option("resume"), Option("output")]
+    with pytest.raises(InputError, match=r"found another a\.b \(2, was 1\), long\n"):
+        check_same({"a": {"b": 1}, "long": "x" * 80}, {"a": {"b": 2}, "long": "y"}, tmp_path)
+
+
+def test_the_card_of_a_training(tmp_path: Path) -> None:
+    recipe = TrainSettings(encoder="org/encoder", steps=8)
+    result = noise(tmp_path / "line").train(recipe, [("data", "n"), ("noise", 3)])
+    assert (result.step, result.reached) == (8, "25.0% at step 8")
+    card = (result.folder / "README.md").read_text()
+    for part in (
+        "base_model: org/encoder\ntags: [lines, sparta]",
+        "# line\n\nA line. It began as `org/encoder`.\n\n    line line\n",
+        "| data | n |\n| --- | --- |\n| noise | 3 |\n",
+        "    TrainSettings(encoder='org/encoder', steps=8)\n",
+        "Validation: 25.0% at step 8, on nothing.",
+    ):
+        assert part in card
+    (result.folder / "README.md").write_text(f"{card}Licence: MIT\n")
+    noise(tmp_path / "line").train(recipe, [("data", "n")], resume=True, command="another")
+    assert (result.folder / "README.md").read_text().endswith("Licence: MIT\n"), "the weights are the same"
+
+
+def test_a_schedule_is_that_of_the_recipe() -> None:
+    recipe = SpartaRecipe(encoder="e", steps=7, seed=3, accumulate=2, validate_every=5, learning_rate=1e-4)
+    made = trainer_config(recipe, torch.device("cpu"), checkpoint_every=9)
+    expected = TrainerConfig(7, 1e-4, clip=2.0, accumulate=2, bf16=made.bf16, seed=3, validate_every=5)
+    assert made == TrainerConfig(**{**fields_of_config(expected), "checkpoint_every": 9})
+    assert fields_of(recipe, TrainSettings)["encoder"] == "e"
+
+
+def fields_of_config(config: TrainerConfig) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in TrainerConfig.__dataclass_fields__}
+
+
+def test_groups_are_in_order_of_appearance() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+    groups = rate_groups(model.named_parameters(), lambda name: 10.0 if name.startswith("1.") else 1.0)
+    assert [group["factor"] for group in groups] == [1.0, 10.0]
+    assert [len(group["params"]) for group in groups] == [2, 2]

@@ -1,0 +1,54 @@
+"""The script that checks style finds each kind of fault, and nothing in the code."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "check_style.py"
+FAULTS = runpy.run_path(str(SCRIPT))["faults"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'raise InputError("wrong", remedy="add --append")',
+        'remedy = f"leave {name} out, or give --paper"',
+        "def whole(name, given): pass",
+        "def run(**given): pass",
+        "def run(*given): pass",
+        'if "newer" in error.message: pass',
+        'if f"{name} index" in error.remedy: pass',
+        'found = error.message == "closed"',
+        'if error.message.startswith("no index"): pass',
+        'if re.search("memory", str(error)): pass',
+        'try: pass\nexcept OSError as reason:\n    if "disk" in str(reason): pass',
+    ],
+)
+def test_a_fault_is_found(code: str) -> None:
+    assert len(list(FAULTS("sparta/base/new.py", ast.parse(code)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("sparta/base/new.py", 'def run():\n    """Write `--resume`."""'),
+        ("sparta/base/new.py", 'remedy("add {}", Option("append", True))'),
+        ("sparta/base/new.py", 'a -- b; "a--b ---"'),
+        ("sparta/base/new.py", "given = str(error)\nlogger.warning(error.message)"),
+        ("sparta/lucene/jvm.py", 'options.append("--add-modules=x")'),
+        ("cli/new.py", 'option("--append")'),
+    ],
+)
+def test_other_code_is_not(path: str, code: str) -> None:
+    assert not list(FAULTS(path, ast.parse(code)))
+
+
+def test_the_code_has_none() -> None:
+    ended = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "")
