@@ -99,12 +99,12 @@ def _guarded(call: Callable[..., Objects]) -> Callable[..., Objects]:
     """One call at a time, on the index as it is now; an error meant for people is told with its remedy."""
 
     @wraps(call)
-    def guarded(self: _Tools, *given: Any, **named: Any) -> Objects:
+    def guarded(self: _Tools, *args: Any, **kwargs: Any) -> Objects:
         if not self.lock.acquire(timeout=LIMITS.answer):
             raise ToolError("the calls before this call are not done yet → try again later")
         try:
             self.refresh()
-            return call(self, *given, **named)
+            return call(self, *args, **kwargs)
         except SpartaError as error:
             raise ToolError(str(error)) from error
         except Exception:

@@ -240,12 +240,12 @@ def _steps(value: Mapping[str, Any]) -> list[Step]:
     return steps
 
 
-def _check_read(step: Step, given: Mapping[str, Any]) -> None:
+def _check_read(step: Step, table: Mapping[str, Any]) -> None:
     """Refuse settings that a step does not read, which would be without effect."""
     read = {"name", "skill", "after", "by", *SETTINGS[step.skill]}
     if step.skill != RETRIEVE and step.by == MODEL:
         read.discard("channel")
-    if unread := [name for name in given if name not in read]:
+    if unread := [name for name in table if name not in read]:
         raise InputError(
             f"expected settings that step {step.name!r} ({step.skill} by {step.by}) reads, found {unread[0]}",
             remedy=f"leave it out, or give it to another step; this one reads"

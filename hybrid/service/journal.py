@@ -23,9 +23,9 @@ class Journal:
         self._metrics = metrics
         self._prefix, self._numbers = token_hex(4), count(1)
 
-    def request_id(self, given: bytes = b"") -> str:
+    def request_id(self, header: bytes = b"") -> str:
         """The id that a request brought, else a new one."""
-        return given.decode() if _REQUEST_ID.fullmatch(given) else f"{self._prefix}-{next(self._numbers)}"
+        return header.decode() if _REQUEST_ID.fullmatch(header) else f"{self._prefix}-{next(self._numbers)}"
 
     def answered(
         self,

@@ -71,12 +71,12 @@ async def _write(stream: IO[bytes], parts: AsyncIterator[bytes], seconds: float)
         raise
 
 
-def check_content_type(given: str) -> None:
+def check_content_type(content_type: str) -> None:
     """Refuse what a page of somebody else could make a browser send here."""
-    if given.partition(";")[0].strip().lower() not in CONTENT_TYPES:
+    if content_type.partition(";")[0].strip().lower() not in CONTENT_TYPES:
         raise HttpError(
             415,
-            f"expected a body of {CONTENT_TYPES[0]}, found {given or 'none'}",
+            f"expected a body of {CONTENT_TYPES[0]}, found {content_type or 'none'}",
             remedy=f"send the header Content-Type: {CONTENT_TYPES[0]}, one JSON value a line",
         )
 

@@ -102,9 +102,9 @@ class Service:
         name = self.default_channels if channels is None else channels
         return Plan(name, weights_of(name), page, explain)
 
-    def _filter(self, given: dict[str, Any] | None) -> Filter | None:
-        self.settings.limits.check_filter(given or {})
-        return Filter.of(given)
+    def _filter(self, conditions: dict[str, Any] | None) -> Filter | None:
+        self.settings.limits.check_filter(conditions or {})
+        return Filter.of(conditions)
 
     async def aside[R](
         self,

@@ -29,6 +29,10 @@ def test_each_front_end_has_its_own_form() -> None:
     assert [command.name for command in advice.commands] == ["sparta index"]
 
 
+def test_a_command_may_have_an_option_called_name() -> None:
+    assert str(remedy("{}", Command.of("sparta push", name="wiki"))) == "sparta push --name wiki"
+
+
 def test_remedies_are_joined() -> None:
     """Parts of both count; braces of a plain text are kept."""
     joined = remedy("give {}", Option("index")) + '; or JSON: {"a": {}}'
