@@ -6,6 +6,7 @@ import ast
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,10 @@ def test_other_code_is_not(path: str, code: str) -> None:
 def test_the_code_has_none() -> None:
     ended = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, "")
+
+
+def test_every_mutant_is_of_the_code_as_it_is() -> None:
+    """What a mutant replaces stands in its file."""
+    mutants = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text(encoding="utf-8"))["mutant"]
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in {one["file"] for one in mutants}}
+    assert [one["old"] for one in mutants if one["old"] not in texts[one["file"]]] == []
