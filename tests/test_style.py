@@ -6,11 +6,13 @@ import ast
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "check_style.py"
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "scripts" / "check_style.py"
 FAULTS = runpy.run_path(str(SCRIPT))["faults"]
 
 
@@ -52,3 +54,10 @@ def test_other_code_is_not(path: str, code: str) -> None:
 def test_the_code_has_none() -> None:
     ended = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, "")
+
+
+def test_every_mutant_is_of_the_code_as_it_is() -> None:
+    """What a mutant replaces stands once in its file."""
+    mutants = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text(encoding="utf-8"))["mutant"]
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in {one["file"] for one in mutants}}
+    assert [one["old"] for one in mutants if texts[one["file"]].count(one["old"]) != 1] == []

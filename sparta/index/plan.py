@@ -107,7 +107,7 @@ def _check_unchanged(
         advice = remedy("{}; or {}", how_to_finish(live, index.path), replaced)
     elif job.get("from") == "corpus":
         update = Command.of("sparta update", corpus=job["source"], index=index.path)
-        advice = remedy("write its passages again with: {}, {}", update, replaced)
+        advice = remedy("write its passages again with: {}; or {}", update, replaced)
     else:
         advice = replaced
     raise IndexStateError(

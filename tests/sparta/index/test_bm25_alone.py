@@ -165,7 +165,7 @@ def test_what_is_added_is_not_encoded_either(built: Path, options: IndexOptions)
     for mode in ("append", "update"):
         report = build_index(built, more, mode, IndexOptions(model=options.model))
         assert (report.documents, report.written.get("postings", 0)) == (4, 0)
-    with pytest.raises(InputError, match="--channels"):
+    with pytest.raises(InputError, match="give channels='bm25'"):
         build_index(built, more, "update", replace(options, channels="impact,bm25"))
     assert IndexFolder(built).require_live().channels == "bm25"
 

@@ -123,7 +123,9 @@ def test_an_interrupted_job_is_named_with_the_command_that_finishes_it(
     assert on_command_line(manifest(index).remedy) in caplog.text
     (finding,) = [f for f in examine(index) if f.name == "index"]
     advice = on_command_line(manifest(index).remedy)
-    assert finding[1:] == ("note", f"{index} is incomplete: {name} was interrupted", advice)
+    state, told, remedy = finding[1:]
+    assert (state, told) == ("note", f"{index} is incomplete: {name} was interrupted")
+    assert on_command_line(remedy) == advice
     with pytest.raises(IndexStateError, match=rf"changed since by {name}, which was interrupted") as caught:
         build_index(index, index.parent / "a 1.jsonl", options=OPTIONS)
     assert caught.value.remedy.for_command_line().startswith(on_command_line(manifest(index).remedy))
@@ -272,7 +274,10 @@ def test_the_command_names_the_model_and_what_is_pruned(
     options = IndexOptions(model=str(tiny_model_folder), top_k=3, min_weight=0.1, bits=4)
     build_index(tmp_path / "ix", write("b"), options=options)
     live = IndexFolder(tmp_path / "ix").require_live()
-    said = how_to_finish(live, tmp_path / "ix")
+    said = how_to_finish(live, tmp_path / "ix").for_command_line()
     assert f"--top-k 3 --min-weight 0.1 --model {tiny_model_folder} --bits 4 --resume" in said
     shards = replace(live, unit="sentence", job={**live.job, "from": "shards", "folders": ["s"]})
-    assert "sparta index --vectors s --resume --index" in how_to_finish(shards, tmp_path / "ix")
+    assert (
+        "sparta index --vectors s --resume --index"
+        in how_to_finish(shards, tmp_path / "ix").for_command_line()
+    )
