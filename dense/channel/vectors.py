@@ -33,6 +33,8 @@ logger = logging.getLogger("sparta.dense")
 
 _QUESTIONS_AT_ONCE = 256
 _FILTERS_KEPT = 4  # whose rows are known
+_MODEL = "dense model"
+"""What the hash and the question side of a model are kept by."""
 
 
 class Selection(NamedTuple):
@@ -119,8 +121,8 @@ class DenseChannel:
     @cached_property
     def model(self) -> QuestionEncoder:
         """The question side of the channel's model, loaded when the first question comes."""
-        key = self.vectors.model.sha256
-        if key not in self._kept:
+        known = self._kept.get(_MODEL)
+        if known is None or known[0] != self.vectors.model.sha256:
             try:
                 identity = find_dense_model(self.vectors.model._replace(name=self.model_name))
             except SpartaError as error:
@@ -131,9 +133,9 @@ class DenseChannel:
                     Option("overwrite", True),
                 )
                 raise
-            self._kept.clear()
-            self._kept[key] = open_question_encoder(dense_model_folder(identity.name))
-        encoder: QuestionEncoder = self._kept[key]
+            known = identity.sha256, open_question_encoder(dense_model_folder(identity.name))
+            self._kept[_MODEL] = known
+        encoder: QuestionEncoder = known[1]
         return encoder
 
     def rank(self, queries: Sequence[str], page: Page, threads: int) -> list[Ranking]:

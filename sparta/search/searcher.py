@@ -20,7 +20,7 @@ from sparta.data.units import SENTENCE, is_chunk, is_cut, passage_of
 from sparta.index.folder import default_index
 from sparta.index.reader import IndexReader
 from sparta.index.snapshot import IndexSnapshot, IndexVersion
-from sparta.lucene.bridge import Bm25, ImpactSearcher
+from sparta.lucene.bridge import Bm25
 from sparta.lucene.packing import EXACT_SCORES, Hits
 from sparta.models.query_encoder import QueryTokenizer, is_blank
 from sparta.search.contexts import in_context, whole_record
@@ -29,6 +29,7 @@ from sparta.search.retriever import Page, Retriever
 
 IMPACT, BM25 = "impact", "bm25"
 CHANNELS = (IMPACT, BM25)
+_ROUNDED = "rounded scores"
 _OLD_NAMES = {"sparta": IMPACT}
 
 logger = logging.getLogger(__name__)
@@ -171,7 +172,7 @@ class Searcher(ChannelSearcher):
                 some = [bags[i] for i in which if i < len(bags)]
                 others = [folded[i - len(bags)] for i in which if i >= len(bags)]
                 hits = snapshot.lucene.search(some, others, depth, threads, page.filter)
-                return _columns(snapshot.lucene, hits, len(some))
+                return _columns(snapshot, hits, len(some))
 
             n, depth = len(impacts) + len(texts), page.depth
             keys: Keys | None = partial(snapshot.lucene.keys, field=page.collapse) if page.collapse else None
@@ -281,11 +282,12 @@ def no_channel(found: Any, channels: Sequence[str]) -> InputError:
     )
 
 
-def _columns(lucene: ImpactSearcher, hits: Hits, integers: int) -> list[Ranking]:
+def _columns(snapshot: IndexSnapshot, hits: Hits, integers: int) -> list[Ranking]:
     """Each query's hits in columns; the scores of the first `integers` queries are integers."""
-    ids, docids = lucene.ids(hits.docids), hits.docids.tolist()
+    ids, docids = snapshot.lucene.ids(hits.docids), hits.docids.tolist()
     whole = hits.indptr[integers]
-    if hits.scores[:whole].max(initial=0) >= EXACT_SCORES:
+    if hits.scores[:whole].max(initial=0) >= EXACT_SCORES and not snapshot.kept.get(_ROUNDED):
+        snapshot.kept[_ROUNDED] = True  # said once
         logger.warning(
             "scores of %s or more are rounded to float32, and their order with them:"
             " scale impacts or query weights down",
