@@ -34,10 +34,10 @@ def open_domain() -> ModuleType:
 
 def finding(scores: dict[str, dict[str, float]]) -> Any:
     """A searcher that has these passages for each question; of equal scores, the first one first."""
-    from sparta.search.ranked import Ranked as Columns
+    from sparta.base.records import Ranking as Columns
 
-    def found(questions: list[str], k: int, threads: int) -> list[Columns]:
-        ranked = [sorted(scores[q].items(), key=lambda one: -one[1])[:k] for q in questions]
+    def found(questions: list[str], page: Any, threads: int) -> list[Columns]:
+        ranked = [sorted(scores[q].items(), key=lambda one: -one[1])[: page.k] for q in questions]
         return [Columns([p for p, _ in own], list(range(len(own))), [s for _, s in own]) for own in ranked]
 
     return SimpleNamespace(rank=found, num_docs=sum(map(len, scores.values())))
@@ -137,7 +137,7 @@ class Ranked:
         self.searchers = dict.fromkeys(names, SimpleNamespace(language="en", unit="passage"))
 
     def batch_search(self, queries: list[str], k: int, threads: int = 1) -> Any:
-        from sparta.search.ranked import Ranked as Columns
+        from sparta.base.records import Ranking as Columns
 
         best = {name: [list(own[q].items())[:k] for q in queries] for name, own in self.found.items()}
         return {

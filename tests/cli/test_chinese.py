@@ -57,7 +57,7 @@ def test_without_a_model_only_bm25_is_written_and_one_line_says_why(alone: Path)
     [line] = (alone.parent / "told").read_text().splitlines()
     assert "no SPARTA model ships for the language 'zh'" in line
     assert "BM25 alone" in line
-    assert "--model" in line
+    assert "name a model" in line
     live = json.loads((alone / "manifest.json").read_text())["live"]
     assert (live["model"]["name"], live["job"]["channels"]) == ("", "bm25")
 

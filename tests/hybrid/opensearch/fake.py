@@ -276,6 +276,7 @@ def serving(fake: Fake, tls: ssl.SSLContext | None = None) -> Iterator[Fake]:
     """Serve it on a port of this machine."""
 
     class Handler(BaseHTTPRequestHandler):
+        disable_nagle_algorithm = True  # else each answer waits 40 ms for an acknowledgement
         protocol_version = "HTTP/1.1"
 
         def respond(self) -> None:
