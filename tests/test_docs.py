@@ -20,6 +20,7 @@ def python_of(page: Path) -> str:
     return "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
@@ -85,6 +86,7 @@ def benchmarks_of(page: str) -> list[list[str]]:
     return [shlex.split(command)[1:] for command in typed]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", "docs/benchmarks.md"])
 def test_the_commands_of_benchmarks_can_be_typed(page: str) -> None:
     """Each script that is named has one with all its arguments, which its own parser takes; none is run."""

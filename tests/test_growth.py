@@ -20,6 +20,7 @@ def test_a_doubling_costs_at_most_three_times(parser: str) -> None:
     assert {name: f for name, f in factors.items() if f > growth.MOST_OF_A_DOUBLING} == {}
 
 
+@pytest.mark.slow
 def test_the_measure_knows_a_quadratic_parser() -> None:
     def parse(text: str) -> object:
         return sum(text[i:].count("a") for i in range(len(text)))

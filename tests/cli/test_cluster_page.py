@@ -32,6 +32,7 @@ def test_there_are_commands() -> None:
     assert len(COMMANDS) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variable", ["SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"])
 def test_its_scripts_run(
     variable: str, make_records: Any, write_jsonl: Any, tiny_model_folder: Path, tmp_path: Path

@@ -150,6 +150,7 @@ def test_a_pipe_that_is_closed_early(built, tmp_path):
     assert (result.stderr, result.returncode) == ("", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("home", ["/dev/null", "/proc"])
 def test_a_home_that_cannot_be_written_costs_only_the_cache(home, corpus, tmp_path, model):
     """Also where HOME is a file, as for a system user."""
@@ -161,6 +162,7 @@ def test_a_home_that_cannot_be_written_costs_only_the_cache(home, corpus, tmp_pa
     assert result.stdout.startswith("  1  Google")
 
 
+@pytest.mark.slow
 def test_a_temporary_folder_that_fills_up_is_named(small_disk, built, corpus, tmp_path, model):
     """Commands that need no temporary folder work; the others name it and TMPDIR."""
     variables = {"TMPDIR": str(small_disk("size=40k"))}

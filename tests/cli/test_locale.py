@@ -30,6 +30,7 @@ def packages(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variables", LOCALES.values(), ids=LOCALES.keys())
 def test_index_search_and_doctor(variables, packages, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

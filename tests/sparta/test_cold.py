@@ -188,6 +188,7 @@ def _modules(package: Any) -> list[str]:
     return [package.__name__, *(m.name for m in found if not m.name.startswith("sparta.resources.models"))]
 
 
+@pytest.mark.slow
 def test_importing_starts_no_java_and_asks_no_network(python, without_java):
     code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
     ended = python(code, *_modules(sparta), *_modules(cli), **without_java)

@@ -188,6 +188,7 @@ def test_refusals(folder: Path, options: list[str], said: str) -> None:
     assert said in result.output
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_nothing_half_written(folder: Path, tmp_path: Path) -> None:
     """Killed while a chain is asked: no file is there, and the same command then writes all."""
     many = tmp_path / "many.jsonl"

@@ -142,6 +142,7 @@ def test_inputs_are_drawn_as_the_paper_draws_them(training: PathTraining) -> Non
     assert [one.input for one in training.batch(7)] == again
 
 
+@pytest.mark.slow
 def test_it_learns(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     result = train_path_reader(
         [data], recipe(encoder_folder, steps=250, validate_every=250, layer_decay=1.0), tmp_path / "made"

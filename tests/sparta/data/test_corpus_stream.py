@@ -190,6 +190,7 @@ def test_a_pipe_is_read_while_it_is_written(tmp_path: Path) -> None:
     writer.join(10)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     _, passages = endless(monkeypatch, "some text " * 20)
     tracemalloc.start()

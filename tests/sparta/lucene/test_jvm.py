@@ -285,6 +285,7 @@ except KeyboardInterrupt:
     assert run(code) == "interrupted\n"
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_archive_is_made_used_and_never_needed(tmp_path):
     cache = {"XDG_CACHE_HOME": str(tmp_path), "SPARTA_JVM_ARCHIVE": ""}

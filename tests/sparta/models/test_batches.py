@@ -45,6 +45,7 @@ def test_scores_do_not_depend_on_the_batch_in_bf16(tiny_model: SpartaModel) -> N
     check_bf16(tiny_model, TEXTS)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not default_model_folder().is_dir(), reason="the default model is not here")
 def test_scores_of_the_default_model_do_not_depend_on_the_batch() -> None:
     model = load_model()

@@ -99,6 +99,7 @@ def test_a_target_may_begin_and_end_with_what_no_wordpiece_has(tiny_reader) -> N
     assert targets(cut, [(place, place + len("\x07google\x07"))]) == []
 
 
+@pytest.mark.slow
 def test_it_learns(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     result = train_reader([(data, None)], recipe(encoder_folder, steps=150), tmp_path / "out")
     reader = Reader.open(result.folder, device="cpu", dtype="fp32")

@@ -12,6 +12,7 @@ from tests.sparta.training.made_trainings import dense, forget_the_words
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.mark.slow
 def test_the_loss_falls_and_the_best_is_kept(training, tmp_path):
     """From random term embeddings to those of the words that are asked for."""
     from sparta.models.load import load_model
