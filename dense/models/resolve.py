@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from sparta.base.errors import ModelError
 from sparta.base.remedies import Command, Option, remedy
+from sparta.models.registered import local_folder
 from sparta.models.resolve import (
+    default_name,
     find_model,
     folder_with,
     hash_folder,
@@ -19,7 +21,7 @@ from sparta.models.resolve import (
     shipped_folder,
 )
 
-DEFAULT_DENSE_MODEL = "taser-det-en"
+DEFAULT_DENSE_MODEL = default_name("dense")
 
 
 class ModelIdentity(NamedTuple):
@@ -44,7 +46,7 @@ def bi_encoder_folder(name: str | Path) -> Path | None:
 
     None for everything else: other encoders, hub ids.
     """
-    return folder_with("dense", dense_model_folder(name) if _ships(name) else Path(name))
+    return folder_with("dense", dense_model_folder(name) if _ships(name) else local_folder(name))
 
 
 def _ships(name: str | Path) -> bool:

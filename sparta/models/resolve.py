@@ -18,8 +18,19 @@ from sparta.base.remedies import Option, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
 from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
+from sparta.models.registered import local_folder, looks_like_path
 
-DEFAULT_MODEL = "sparta-bge-small-en"
+Kind = Literal["model", "dense", "reader", "path_reader", "multi_task"]
+"""What ships for a language: SPARTA's model, the dense one, the readers of passages and of paths, the one for
+many tasks."""
+
+
+def default_name(kind: Kind) -> str:
+    """Return the name of the model that ships for the default language."""
+    return str(getattr(LANGUAGES[DEFAULT_LANGUAGE], kind))
+
+
+DEFAULT_MODEL = default_name("model")
 QUERY_WEIGHTS = "query_term_weights"
 """The tensor of a SPARTA model that says what a question's terms count."""
 _WANTED = ["*.json", "*.txt", "*.safetensors", "*.bin"]
@@ -52,16 +63,17 @@ def installed(folder: Path, what: str) -> Path:
 
 
 def model_folder(name: str | Path | None) -> Path:
-    """Return the folder of a model: the English one for None, a shipped one, a given one, one from the hub.
+    """Return the folder of a model: the English one for None, one that ships, a folder, a registered one, or
+    one from the hub.
 
     :raises ModelError: there is none.
     """
     if name is None or is_shipped(name):
         return installed(_shipped_folder(name), "model")
-    path = Path(name)
-    if path.is_dir():
-        return _trained(path)
-    if path.is_absolute() or str(name).startswith(("./", "../", "~")) or str(name).count("/") != 1:
+    folder = local_folder(name)
+    if folder.is_dir():
+        return _trained(folder)
+    if looks_like_path(str(name)) or "/" not in str(name):
         raise ModelError(
             "expected a model folder, found none",
             where=str(name),
@@ -106,7 +118,7 @@ def sparta_folder(name: str | Path) -> Path | None:
 
     None for everything else: other encoders, hub ids.
     """
-    return folder_with("sparta", model_folder(name) if is_shipped(name) else Path(name))
+    return folder_with("sparta", model_folder(name) if is_shipped(name) else local_folder(name))
 
 
 def folder_with(part: str, folder: Path) -> Path | None:
@@ -119,11 +131,6 @@ def folder_with(part: str, folder: Path) -> Path | None:
     return folder if isinstance(config, dict) and part in config else None
 
 
-Kind = Literal["model", "dense", "reader", "path_reader", "multi_task"]
-"""What ships for a language: SPARTA's model, the dense one, the readers of passages and of paths, the one for
-many tasks."""
-
-
 def is_shipped(name: str | Path, kind: Kind = "model") -> bool:
     """Whether a name is that of a model that ships for some language, and no folder's."""
     return any(str(name) == getattr(one, kind) for one in LANGUAGES.values()) and not Path(name).is_dir()
@@ -132,12 +139,7 @@ def is_shipped(name: str | Path, kind: Kind = "model") -> bool:
 def shipped_for(language: str, kind: Kind = "model") -> str | None:
     """Return the name of what ships for a language, if this installation has it; the default one must."""
     name: str | None = getattr(language_of(language), kind)
-    return name if name and (name == _default(kind) or shipped_folder(name).is_dir()) else None
-
-
-def _default(kind: Kind) -> str | None:
-    name: str | None = getattr(LANGUAGES[DEFAULT_LANGUAGE], kind)
-    return name
+    return name if name and (name == default_name(kind) or shipped_folder(name).is_dir()) else None
 
 
 _WHAT = {
@@ -161,7 +163,7 @@ def model_for(name: str | None, language: str, kind: Kind = "model") -> str | No
             f"expected a {what} for the language {language!r}, for which none ships",
             remedy=remedy("name one with {}", Option(option)),
         )
-    return name if found == _default(kind) else found
+    return name if found == default_name(kind) else found
 
 
 def given_or_shipped(name: str | Path | None, language: str, kind: Kind) -> Path:
@@ -170,8 +172,8 @@ def given_or_shipped(name: str | Path | None, language: str, kind: Kind) -> Path
     :raises ModelError: none is named, and none ships.
     """
     if name and not is_shipped(name, kind):
-        return Path(name)
-    return shipped_folder(str(name or model_for(None, language, kind) or _default(kind)))
+        return local_folder(name)
+    return shipped_folder(str(name or model_for(None, language, kind) or default_name(kind)))
 
 
 def _trained(folder: Path) -> Path:
@@ -204,8 +206,8 @@ def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | N
     None for hub ids, models of other makers and whatever is not as it should be: loading the model tells.
     """
     shipped = name is None or is_shipped(name)
-    folder = _shipped_folder(name) if shipped else _trained(Path(name or ""))
     try:
+        folder = _shipped_folder(name) if shipped else _trained(local_folder(name or ""))
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         quantizer = Quantizer(**config["sparta"]["quantizer"])
         chosen = Quantizer(quantizer.max_weight, bits or quantizer.bits)

@@ -9,9 +9,9 @@ from typing import Any
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.remedies import Command, Option, remedy
-from sparta.models.resolve import folder_with, given_or_shipped
+from sparta.models.resolve import default_name, folder_with, given_or_shipped
 
-DEFAULT_READER = "reader-bge-small-en"
+DEFAULT_READER = default_name("reader")
 
 
 def reader_folder(name: str | Path | None = None, language: str = "en") -> Path:

@@ -13,6 +13,7 @@ from torch import nn
 from sparta.base.errors import InputError, ModelError
 from sparta.base.remedies import Command, Option, remedy
 from sparta.models.query_encoder import load_tokenizer
+from sparta.models.registered import local_folder
 from sparta.models.resolve import folder_with, is_shipped, sparta_folder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import (
@@ -126,7 +127,7 @@ class SpanReader(nn.Module):
     def from_encoder(name: str | Path, config: ReaderConfig) -> SpanReader:
         """Return an untrained reader on an encoder: a folder, a hub id, a SPARTA model, or another reader."""
         shipped = is_shipped(name, "reader")
-        if found := reader_folder(name) if shipped else folder_with("reader", Path(name)):
+        if found := reader_folder(name) if shipped else folder_with("reader", local_folder(name)):
             other = SpanReader.load(found)
             reader = SpanReader(_plain(other), other.tokenizer, config)
             if isinstance(other.encoder, FusedEncoder):

@@ -1,0 +1,121 @@
+"""Shipped names lie in one table; other distributions register models through entry points."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dense.models.resolve import bi_encoder_folder, dense_model_folder
+from sparta.base.errors import ModelError
+from sparta.data.languages import LANGUAGES
+from sparta.models.resolve import (
+    Kind,
+    default_name,
+    known_query_side,
+    model_folder,
+    shipped_folder,
+    sparta_folder,
+)
+from sparta.reader.config import path_reader_folder, reader_folder
+
+ROOT = Path(__file__).parents[3]
+KINDS: tuple[Kind, ...] = ("model", "dense", "reader", "path_reader", "multi_task")
+SHIPPED = {name for language in LANGUAGES.values() for kind in KINDS if (name := getattr(language, kind))}
+
+
+def literals(path: Path) -> Iterator[str]:
+    """Yield the string literals of a module, except docstrings and help texts."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    prose = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    prose += [node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "help"]
+    skipped = {
+        id(part)
+        for text in prose
+        if not isinstance(text, ast.Call)
+        for part in ast.walk(text)
+        if isinstance(part, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            yield node.value
+
+
+def test_only_the_table_of_languages_names_shipped_models() -> None:
+    naming = {
+        path.relative_to(ROOT).as_posix()
+        for package in ("sparta", "dense", "hybrid", "cli")
+        for path in (ROOT / package).rglob("*.py")
+        if any(name in text for text in literals(path) for name in SHIPPED)
+    }
+    assert naming == {"sparta/data/languages.py"}
+
+
+@pytest.fixture
+def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A distribution on sys.path that registers models; its folder."""
+    site = tmp_path / "site"
+    info = site / "acme_models-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-models\nVersion: 1.0\n")
+    names = KINDS[:4]
+    (info / "entry_points.txt").write_text(
+        "[sparta.models]\n"
+        + "".join(f"acme-{name} = acme_registered:{name}\n" for name in names)
+        + "acme-broken = acme_registered:broken\nacme/none = acme_registered:none\n"
+        + "acme-absent = acme_registered:absent\nacme-number = acme_registered:number\n"
+    )
+    lines = [f"{name} = {str(shipped_folder(default_name(name)))!r}" for name in names]
+    lines[0] = f"def model(): return {str(shipped_folder(default_name('model')))!r}"
+    lines += ["def broken(): raise RuntimeError('no disk')", "none = '/no/such/folder'", "number = 7"]
+    (site / "acme_registered.py").write_text("\n".join(lines) + "\n")
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.delitem(sys.modules, "acme_registered", raising=False)
+    return site
+
+
+@pytest.mark.usefixtures("registered")
+def test_registered_models_open_by_name() -> None:
+    assert model_folder("acme-model") == sparta_folder("acme-model") == shipped_folder(default_name("model"))
+    assert known_query_side("acme-model", None) is not None
+    dense = shipped_folder(default_name("dense"))
+    assert dense_model_folder("acme-dense") == bi_encoder_folder("acme-dense") == dense
+    assert reader_folder("acme-reader") == shipped_folder(default_name("reader"))
+    assert path_reader_folder("acme-path_reader") == shipped_folder(default_name("path_reader"))
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("name", ["acme-broken", "acme-absent", "acme/none", "acme-number"])
+def test_a_registration_without_a_folder_is_refused_by_its_distribution(name: str) -> None:
+    for find in (model_folder, dense_model_folder, reader_folder):
+        with pytest.raises(ModelError) as refused:
+            find(name)
+        assert "acme-models" in str(refused.value.where)
+
+
+def test_shipped_names_and_folders_scan_no_entry_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scanned(**_: str) -> None:
+        raise AssertionError("entry points were scanned")
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", scanned)
+    copy = tmp_path / "copy"
+    shutil.copytree(model_folder(None), copy)
+    for name in (None, default_name("model"), copy):
+        assert model_folder(name).is_dir()
+        assert known_query_side(name, None) is not None
+    for dense in (None, default_name("dense"), default_name("multi_task")):
+        assert dense_model_folder(dense).is_dir()
+    assert reader_folder(default_name("reader")) == reader_folder()
+    assert path_reader_folder(default_name("path_reader")) == path_reader_folder()
+    for absent in (str(tmp_path / "absent"), "./absent", "~/absent", "a/b/c"):
+        with pytest.raises(ModelError):
+            model_folder(absent)
+    with pytest.raises(AssertionError):
+        model_folder("no-such-name")
