@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cli._arguments import Finite, Needs, arguments, filled, flag, group, option, output_type
+from cli._arguments import Finite, Needs, arguments, flag, option, output_type
 from sparta.base.errors import InputError
 from sparta.base.files import check_place
 
@@ -76,20 +75,3 @@ class AnsweringArguments:
         folder = reader_folder(self.reader, language)
         first = next(iter(parse_devices(device)), None)  # a reader takes the first of several devices
         return Answering(Reader.open(folder, device=first), depths, self.weight)
-
-
-answering_options = group(AnsweringArguments)
-
-
-def answering_of(
-    values: Mapping[str, Any], retrieved: int, *others: str, language: str = "en"
-) -> Answering | None:
-    """Open what reads answers, if anything does.
-
-    :param others: options of the command that mean something with --answers only
-    """
-    answering = filled(AnsweringArguments, values)
-    Needs("--answers", others, remedy="add --answers").check(answering)
-    raise_by = "--candidates" if "candidates" in values else "-k"
-    device = values.get("device")
-    return answering.open(retrieved, raise_by, plot=values["plot"], device=device, language=language)

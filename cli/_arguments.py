@@ -38,19 +38,21 @@ class Needs(NamedTuple):
     :param what: the thing that they need, as typed; a flag such as `--ray` is looked up among the values
     :param names: the options, by their names in Python
     :param has: returns whether the values have the thing, where `what` is more than a flag
+    :param found: what is there in its place
     """
 
     what: str
     names: tuple[str, ...]
     has: Callable[[Any], object] | None = None
     remedy: str = ""
+    found: str = "none"
 
     def check(self, values: Any) -> None:
         """Raise InputError if an option was typed without the thing."""
         flag = self.what[2:].replace("-", "_")
         if not (self.has(values) if self.has else getattr(values, flag)) and (unused := typed(*self.names)):
             remedy = self.remedy or f"leave {unused[0]} out"
-            raise InputError(f"expected {self.what} with {unused[0]}, found none", remedy=remedy)
+            raise InputError(f"expected {self.what} with {unused[0]}, found {self.found}", remedy=remedy)
 
 
 class Excludes(NamedTuple):
@@ -112,15 +114,26 @@ def takes[T](kind: type[T]) -> Callable[[Callable[[T], None]], Callable[..., Non
 
 
 def filled[T](kind: type[T], values: Mapping[str, Any]) -> T:
-    """Return an instance with the values of click's parameters, after a check of its rules."""
+    """Return an instance with the values of click's parameters; its rules are checked, then its groups'."""
+    instance = _built(kind, values)
+    _check(instance)
+    return instance
+
+
+def _built[T](kind: type[T], values: Mapping[str, Any]) -> T:
     chosen = {}
     for field in fields(kind):  # type: ignore[arg-type]
         inner = getattr(field.default, "kind", None)
-        chosen[field.name] = filled(inner, values) if inner else values[field.name]
-    instance = kind(**chosen)
-    for rule in getattr(kind, "RULES", ()):
+        chosen[field.name] = _built(inner, values) if inner else values[field.name]
+    return kind(**chosen)
+
+
+def _check(instance: object) -> None:
+    for rule in getattr(instance, "RULES", ()):
         rule.check(instance)
-    return instance
+    for value in vars(instance).values():
+        if is_dataclass(value):
+            _check(value)
 
 
 def made[T](kind: type[T], *sources: object, **changes: Any) -> T:
@@ -237,16 +250,6 @@ def one_of(values: Sequence[str], text: str, *flags: str) -> Any:
 def flag(text: str, *flags: str) -> Any:
     """Declare an option without a value."""
     return Declared(text, *flags, is_flag=True)
-
-
-def number(*flags: str, default: int, text: str, least: int = 1, most: int | None = None) -> Any:
-    """Return click's decorator for an option of a whole number."""
-    return whole(default, text, *flags, least=least, most=most)
-
-
-def choice(*flags: str, values: Sequence[str], text: str) -> Any:
-    """Return click's decorator for an option of one of some words."""
-    return one_of(values, text, *flags)
 
 
 def typed(*names: str) -> list[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from cli._arguments import Needs, arguments, filled, group, option, typed
+from cli._arguments import Needs, arguments, group, option, typed
 from cli._output import counted, dumps, visible
 from cli._search import SearchArguments, bold, run_queries, shown_snippet
 from sparta.base.errors import InputError
@@ -90,17 +90,16 @@ class ChainArguments:
         return open_chain(self.chain, self.models, index, channel, device)
 
 
-model_options = group(ChainModels)
-
-
-def open_chains(values: Mapping[str, Any]) -> list[ChainSearcher]:
+def open_chains(
+    chains: Sequence[str], models: ChainModels, index: Path | None, *, remote: bool
+) -> list[ChainSearcher]:
     """Open the chains to be measured, side by side.
 
+    :param remote: whether the channels that they are measured beside lie elsewhere
     :raises InputError: one is named twice, or an index elsewhere.
     """
     from hybrid.evaluation.results import file_word
 
-    chains, models, remote = values["chains"], filled(ChainModels, values), values["opensearch"]
     names = [Path(name).stem for name in chains]
     if len(set(map(file_word, names))) < len(names) or (names and remote):
         found = "--opensearch" if remote else f"one name twice among {', '.join(names)}"
@@ -115,8 +114,7 @@ def open_chains(values: Mapping[str, Any]) -> list[ChainSearcher]:
             rule._replace(has=lambda _: False).check(models)
     models.refuse_unread(chains)
     with ExitStack() as stack:
-        device = values.get("device")
-        opened = [stack.enter_context(models.open(name, values["index"], None, device)) for name in chains]
+        opened = [stack.enter_context(models.open(name, index, None, None)) for name in chains]
         stack.pop_all()  # all are open: the caller closes them
     return opened
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._arguments import arguments, filled, group, made, one_of, option, options, typed, whole
-from cli._options import index_option
+from cli._arguments import arguments, made, one_of, option, typed, whole
 from cli._output import counted
 from sparta.base.errors import InputError
 
@@ -45,9 +44,6 @@ class MethodArguments:
         return made(Fusion, self, weights=weights, candidates=candidates)
 
 
-_method_options = group(MethodArguments)
-
-
 @arguments
 class FusionArguments(MethodArguments):
     """How scores of channels become one, and how many."""
@@ -55,19 +51,6 @@ class FusionArguments(MethodArguments):
     candidates: int = whole(100, "Passages from each channel.")
 
 
-method_options = group(FusionArguments)
-tuned_options = options(
-    index_option,
-    _method_options,
-    option("Weights to try.", "--alphas", metavar="FROM:TO:STEP|α,…", default="0.5:2:0.1"),
-    option(
-        "Passages from each channel; of several numbers the best is chosen too.",
-        "--candidates",
-        metavar="N,…",
-        default="100",
-    ),
-)
-fusion_options = options(index_option, method_options)
 alpha_option = option("Weight of BM25.", "--alpha", type=float, default=1.0)
 sample_option = option(
     "A sample of N queries of each set, always the same.", "--sample", type=click.IntRange(1), metavar="N"
@@ -92,9 +75,6 @@ class QuestionArguments:
     )
 
 
-question_options = group(QuestionArguments)
-
-
 def base_option(shown: str) -> Any:
     """Option of the channel that BM25 joins, with what is said of its default."""
     return option(
@@ -115,11 +95,11 @@ def channel_weights(weights: str | None, base: str | None, alpha: float) -> dict
     from hybrid.retrieval.channels import CHANNELS, channel
 
     if weights is not None:
-        return given_weights(weights, CHANNELS)
+        return typed_weights(weights, CHANNELS)
     return {channel(base or "impact"): 1.0, "bm25": alpha}
 
 
-def given_weights(text: str, known: Sequence[str]) -> dict[str, float]:
+def typed_weights(text: str, known: Sequence[str]) -> dict[str, float]:
     """Read --weights, which stand in place of --base and --alpha."""
     from hybrid.retrieval.fusion import parse_weights
 
@@ -190,25 +170,3 @@ def print_table(table: Table, form: str, below: Iterable[str] = ()) -> None:
     marked = any(str(cell).endswith(("*↑", "*↓")) for row in table.rows for cell in row)
     for note in [LEGEND, *below] if marked else below:
         click.echo(f"\n{note}" if form == "markdown" else note, err=form in ("csv", "json"))
-
-
-def folder_of(values: Mapping[str, Any]) -> Path:
-    """Return the index folder."""
-    from sparta.index.folder import default_index
-
-    return values["index"] or default_index()
-
-
-def fusion_of(weights: Mapping[str, float], values: Mapping[str, Any]) -> Fusion:
-    """Return the fusion of these channels."""
-    return filled(MethodArguments, values).fusion(weights, values["candidates"])
-
-
-def weights_of(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the weights as named, or those of base and α."""
-    return channel_weights(values["weights"], values["base"], values["alpha"])
-
-
-def query_sets_of(values: Mapping[str, Any], index: Path) -> list[QuestionSet]:
-    """Return the sets of questions, matched and sampled as the options say."""
-    return query_sets(filled(QuestionArguments, values), index)

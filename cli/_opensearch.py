@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cli._arguments import arguments, filled, flag, group, made, option, typed
+from cli._arguments import arguments, flag, made, option, typed
 from hybrid.opensearch.server import URL_VARIABLE
 from sparta.base.errors import InputError
 
@@ -94,18 +93,3 @@ class RequiredServer(ServerArguments):
         show_envvar=True,
     )
     name: str = option("Alias of the index there.", metavar="ALIAS", required=True)
-
-
-def server_options(*, required: bool) -> Any:
-    """Options that name a server and an alias on it."""
-    return group(RequiredServer if required else ServerArguments)
-
-
-def is_remote(values: Mapping[str, Any]) -> bool:
-    """Whether a server is named; its other options need one."""
-    return filled(ServerArguments, values).is_remote()
-
-
-def remote_channels(values: Mapping[str, Any]) -> OpenSearchChannels:
-    """Open the channels of an index in OpenSearch, to be measured."""
-    return filled(ServerArguments, values).channels()

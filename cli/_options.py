@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,8 @@ from cli._arguments import (
     Finite,
     Needs,
     arguments,
-    filled,
     flag,
     folder_type,
-    group,
     made,
     one_of,
     option,
@@ -91,14 +88,6 @@ class Bm25Arguments:
         from sparta.lucene.bridge import Bm25
 
         return Bm25(self.k1, self.b) if typed("k1", "b") else None
-
-
-bm25_options = group(Bm25Arguments)
-
-
-def bm25_of(values: Mapping[str, Any]) -> Bm25 | None:
-    """Return BM25's parameters; None, the usual ones, if none was typed."""
-    return filled(Bm25Arguments, values).parameters
 
 
 @arguments
@@ -181,10 +170,6 @@ class IndexTermArguments(TermArguments):
     )
 
 
-model_options = group(ModelArguments)
-unit_options = group(TermArguments)
-
-
 def encoding_options(
     model: ModelArguments, terms: TermArguments, language: str, **shards: Any
 ) -> EncodeOptions:
@@ -205,13 +190,6 @@ def encoding_options(
         devices=devices,
         **shards,
     )
-
-
-def encode_options(**values: Any) -> EncodeOptions:
-    """Return the encoding options from the values of click's parameters."""
-    unused = {"chunk": None, "overlap": None, "skip_invalid": False}
-    model, terms = filled(ModelArguments, values), filled(TermArguments, {**unused, **values})
-    return encoding_options(model, terms, values["language"])
 
 
 @arguments

@@ -1,4 +1,4 @@
-"""How commands print: visible characters, tables, JSON, counts and progress bars."""
+"""How commands print: visible characters, tables, JSON, counts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sparta.base.files import COMPRESSED, is_standard_output, unreadable
-from sparta.data.units import unit_noun
+from sparta.base.files import is_standard_output
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -30,32 +29,6 @@ def dumps(value: Mapping[str, Any], *, unicode: bool | None = None) -> str:
         unicode = "utf" in (getattr(sys.stdout, "encoding", None) or "").lower()
     text = json.dumps({"version": JSON_VERSION, **value}, ensure_ascii=not unicode)
     return _CONTROLS.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
-
-
-def count_lines(source: str) -> int | None:
-    """How many lines a plain file has, for the progress bar's ETA; None when that is not cheap to know."""
-    path = Path(source)
-    if not path.is_file() or path.suffix in COMPRESSED:
-        return None
-    try:
-        with path.open("rb") as stream:
-            return sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 22), b""))
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def corpus_bar(corpus: str, unit: str | None, *, quiet: bool) -> Any:
-    """Open a bar with rate and, where the number of units is cheap to know, ETA; only on a terminal."""
-    from tqdm import tqdm
-
-    total = count_lines(corpus) if unit == "passage" else None
-    return tqdm(
-        total=total,
-        unit=unit_noun(unit or "passage"),
-        disable=True if quiet else None,
-        smoothing=0.1,
-        file=sys.stderr,
-    )
 
 
 def is_kept(output: Path) -> bool:

@@ -71,9 +71,6 @@ class SearchArguments:
     page: PageArguments = group(PageArguments)
 
 
-search_options = group(SearchArguments)
-
-
 def channel_option(what: str = "What is searched", name: str = "channel", default: str = "") -> Any:
     """Option of a channel or several, as `open_retriever` takes them; another name is refused at once.
 

@@ -19,7 +19,6 @@ from cli._arguments import (
     command_line,
     flag,
     folder_type,
-    group,
     option,
     whole,
 )
@@ -121,9 +120,6 @@ class EndArguments:
 
     resume: bool = flag("Continue from the last checkpoint.")
     device: str | None = device_option
-
-
-end_options = group(EndArguments)
 
 
 def named_sets(data: DataArguments, lengths: LengthArguments) -> list[ParagraphSet]:

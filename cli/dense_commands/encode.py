@@ -18,7 +18,7 @@ from cli._options import (
     quiet_option,
     skip_invalid_option,
 )
-from cli._output import corpus_bar, counted
+from cli._output import counted
 from cli._reports import only_beginnings, read_counts
 from sparta.data.units import UNITS, unit_noun
 
@@ -69,18 +69,17 @@ def encode(encoding: _Encoding) -> None:
     from dense.channel.encode import VectorOptions, encode_vectors
 
     unit = encoding.unit.name or "passage"
-    with corpus_bar(corpus, unit, quiet=encoding.quiet) as bar:
-        report, counts = encode_vectors(
-            corpus,
-            output,
-            model,
-            made(VectorOptions, encoding, part=part, unit=unit),
-            resume=encoding.resume,
-            skip_invalid=encoding.skip_invalid,
-            device=encoding.device,
-            advance=bar.update,
-            cluster=cluster,
-        )
+    report, counts = encode_vectors(
+        corpus,
+        output,
+        model,
+        made(VectorOptions, encoding, part=part, unit=unit),
+        resume=encoding.resume,
+        skip_invalid=encoding.skip_invalid,
+        device=encoding.device,
+        progress=False if encoding.quiet else None,
+        cluster=cluster,
+    )
     click.echo(
         f"{output}: encoded {counted(report.encoded, unit_noun(unit))}, kept {report.kept:,}, left to other"
         f" machines {report.elsewhere:,}{only_beginnings(report)}{read_counts(counts)}"

@@ -113,12 +113,9 @@ class SkillRecipeArguments:
     )
 
 
-recipe_options = group(SkillRecipeArguments)
-
-
 @arguments
 class _Training:
-    recipe: SkillRecipeArguments = recipe_options
+    recipe: SkillRecipeArguments = group(SkillRecipeArguments)
     skills: _Skills = group(_Skills)
     output: Path = option("Folder for checkpoints and the model.", required=True, type=folder_type)
     dev: tuple[Path, ...] = option(

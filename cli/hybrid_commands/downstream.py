@@ -4,46 +4,66 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from cli._arguments import HIGHEST_SEED, Finite, choice, folder_type, number, options, output_type
+from cli._arguments import (
+    arguments,
+    folder_type,
+    group,
+    made,
+    one_of,
+    option,
+    output_type,
+    takes,
+    whole,
+)
 from cli._fusion_options import notes, print_table, sample_option
 from cli._options import form_option, index_option, quiet_option
 from cli._search import channel_option
-from cli._training import end_options, report
+from cli._training import EndArguments, accumulate_option, rate_option, report, seed_option, validate_option
 
-_retrieving = options(
-    index_option,
-    channel_option("What retrieves"),
-    number("--depth", default=3, text="Passages that are read with a question."),
-    sample_option,
-)
+if TYPE_CHECKING:
+    from hybrid.evaluation.testsets import QuestionSet
+
+
+@arguments
+class _Retrieving:
+    index: Path | None = index_option
+    channel: str | None = channel_option("What retrieves")
+    depth: int = whole(3, "Passages that are read with a question.")
+    sample: int | None = sample_option
+
+    def questions(self, path: Path) -> QuestionSet:
+        """Open the questions, or a sample of them."""
+        from hybrid.evaluation.questions import questions_of
+
+        questions = questions_of(path)
+        return questions if self.sample is None else questions.sample(self.sample)
+
+
+@arguments
+class _Downstream:
+    dataset: Path = option(
+        "A task of KILT, or questions with answers in any form of hybrid eval.", required=True
+    )
+    by: str = one_of(
+        ["title", "reader", "label", "generated"],
+        "What answers: the title of the best passage (entity linking), a reader (slot filling, questions), a"
+        " classifier of train-labels (fact checking), or a sequence-to-sequence model.",
+    )
+    model: str | None = option("The reader, classifier or generating model.", metavar="FOLDER|ID")
+    output: Path = option("File for the answers, JSONL.", required=True, type=output_type)
+    retrieving: _Retrieving = group(_Retrieving)
+    quiet: bool = quiet_option
+    end: EndArguments = group(EndArguments)
+    form: str = form_option
 
 
 @click.command()
-@click.option(
-    "--dataset",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="A task of KILT, or questions with answers in any form of hybrid eval.",
-)
-@choice(
-    "--by",
-    values=["title", "reader", "label", "generated"],
-    text="What answers: the title of the best passage (entity linking), a reader (slot filling, questions), a"
-    " classifier of train-labels (fact checking), or a sequence-to-sequence model.",
-)
-@click.option("--model", metavar="FOLDER|ID", help="The reader, classifier or generating model.")
-@click.option("--output", required=True, type=output_type, help="File for the answers, JSONL.")
-@_retrieving
-@quiet_option
-@end_options
-@form_option
-def downstream(
-    dataset: Path, index: Path | None, output: Path, sample: int | None, form: str, quiet: bool, **given: Any
-) -> None:
+@takes(_Downstream)
+def downstream(chosen: _Downstream) -> None:
     """Answer a task's questions from the best passages, and measure the answers (Maillard et al., Table 4).
 
     accuracy is letter for letter, EM and F1 are SQuAD's, and kilt_accuracy counts an answer where the pages
@@ -57,7 +77,6 @@ def downstream(
     """  # noqa: D301 (click looks for the backspace)
     from tqdm import tqdm
 
-    from hybrid.evaluation.questions import questions_of
     from hybrid.evaluation.results import results_table
     from hybrid.replications.downstream import solve_task
     from hybrid.replications.solvers import open_solver
@@ -65,19 +84,25 @@ def downstream(
     from hybrid.retrieval.searcher import open_retriever
     from sparta.index.folder import default_index
 
-    known = questions_of(dataset)
-    known = known if sample is None else known.sample(sample)
-    own = {name: given.pop(name) for name in ("by", "model", "device")}
-    folder = index or default_index()
-    most = max(CANDIDATES, given["depth"])
-    with open_retriever(folder, given.pop("channel"), candidates=most) as retriever:
-        solver = open_solver(retriever, **own)
-        with tqdm(unit="question", disable=True if quiet else None) as bar:
-            model = _shown(own["model"])
-            found = solve_task(
-                known, folder, retriever, solver, output, model=model, advance=bar.update, **given
+    retrieving, model = chosen.retrieving, chosen.model
+    questions = retrieving.questions(chosen.dataset)
+    folder = retrieving.index or default_index()
+    most = max(CANDIDATES, retrieving.depth)
+    with open_retriever(folder, retrieving.channel, candidates=most) as retriever:
+        solver = open_solver(retriever, chosen.by, model, chosen.end.device)
+        with tqdm(unit="question", disable=True if chosen.quiet else None) as bar:
+            results = solve_task(
+                questions,
+                folder,
+                retriever,
+                solver,
+                chosen.output,
+                depth=retrieving.depth,
+                model=_shown(model),
+                resume=chosen.end.resume,
+                advance=bar.update,
             )
-    print_table(results_table([found], label="answered by"), form, notes([known], []))
+    print_table(results_table([results], label="answered by"), chosen.form, notes([questions], []))
 
 
 def _shown(model: str | None) -> str:
@@ -85,32 +110,26 @@ def _shown(model: str | None) -> str:
     return str(Path(model).resolve()) if model and Path(model).exists() else model or ""
 
 
+@arguments
+class _Labels:
+    encoder: str = option("Pretrained encoder to begin with.", metavar="FOLDER|ID", required=True)
+    data: Path = option("Claims: a task of KILT.", required=True)
+    output: Path = option("Folder for checkpoints and the model.", required=True, type=folder_type)
+    retrieving: _Retrieving = group(_Retrieving)
+    steps: int = whole(600, "Steps of training.")
+    batch_size: int = whole(16, "Claims of a step.")
+    accumulate: int = accumulate_option
+    max_length: int = whole(320, "Wordpieces of a claim with its passages.", least=96)
+    learning_rate: float = rate_option("--learning-rate", 5e-5, "Highest rate.")
+    held_out: int = whole(300, "Claims for validation.")
+    validate_every: int = validate_option(100)
+    seed: int = seed_option
+    end: EndArguments = group(EndArguments)
+
+
 @click.command("train-labels")
-@click.option("--encoder", metavar="FOLDER|ID", required=True, help="Pretrained encoder to begin with.")
-@click.option("--data", required=True, type=click.Path(path_type=Path), help="Claims: a task of KILT.")
-@click.option("--output", required=True, type=folder_type, help="Folder for checkpoints and the model.")
-@_retrieving
-@number("--steps", default=600, text="Steps of training.")
-@number("--batch-size", default=16, text="Claims of a step.")
-@number("--accumulate", default=1, text="Batches whose gradients make one step.")
-@number("--max-length", default=320, least=96, text="Wordpieces of a claim with its passages.")
-@click.option(
-    "--learning-rate", type=Finite(0, min_open=True), default=5e-5, show_default=True, help="Highest rate."
-)
-@number("--held-out", default=300, least=1, text="Claims for validation.")
-@number("--validate-every", default=100, text="Steps between validations.")
-@number("--seed", default=13, least=0, most=HIGHEST_SEED, text="Seed of everything random.")
-@end_options
-def train_labels(
-    data: Path,
-    index: Path | None,
-    channel: str | None,
-    depth: int,
-    sample: int | None,
-    output: Path,
-    resume: bool,
-    **given: Any,
-) -> None:
+@takes(_Labels)
+def train_labels(chosen: _Labels) -> None:
     """Train a classifier of claims that reads the passages found for them.
 
     The labels are the answers of the file, such as SUPPORTS and REFUTES. The best model by accuracy on
@@ -119,15 +138,14 @@ def train_labels(
     \b
     hybrid train-labels --data fever.train.jsonl --encoder bert-base-uncased --channel bm25 --output labels
     """  # noqa: D301 (click looks for the backspace)
-    from hybrid.evaluation.questions import questions_of
     from hybrid.replications.claims import claims_of
     from hybrid.replications.labels import LabelRecipe
     from hybrid.replications.labels import train_labels as train
     from sparta.training.ranking import check_output
 
-    check_output(output, resume=resume)
+    check_output(chosen.output, resume=chosen.end.resume)
     logging.getLogger("sparta").setLevel(logging.INFO)
-    known = questions_of(data)
-    known = known if sample is None else known.sample(sample)
-    claims = claims_of(known, index, channel, depth, output)
-    report(train(claims, LabelRecipe(**given), output, resume=True))
+    retrieving = chosen.retrieving
+    questions = retrieving.questions(chosen.data)
+    claims = claims_of(questions, retrieving.index, retrieving.channel, retrieving.depth, chosen.output)
+    report(train(claims, made(LabelRecipe, chosen), chosen.output, resume=True))

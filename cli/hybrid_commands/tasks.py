@@ -6,36 +6,30 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import output_type
+from cli._arguments import arguments, option, output_type, takes
 from cli._fusion_options import notes, print_table, sample_option
-from cli._options import form_option, index_option
+from cli._options import device_option, form_option, index_option
 from sparta.base.files import check_place
 
 
+@arguments
+class _Tasks:
+    index: Path | None = index_option
+    datasets: tuple[Path, ...] = option(
+        "A task of KILT, such as fever.dev.jsonl.", "--dataset", required=True
+    )
+    models: tuple[str, ...] = option("A bi-encoder, or several.", "--model", metavar="FOLDER|NAME")
+    sample: int | None = sample_option
+    device: str | None = device_option
+    per_query: Path | None = option(
+        "Also write the measures of every query here, as JSONL.", type=output_type
+    )
+    form: str = form_option
+
+
 @click.command()
-@index_option
-@click.option(
-    "--dataset",
-    "datasets",
-    multiple=True,
-    required=True,
-    type=click.Path(path_type=Path),
-    help="A task of KILT, such as fever.dev.jsonl.",
-)
-@click.option("--model", "models", multiple=True, metavar="FOLDER|NAME", help="A bi-encoder, or several.")
-@sample_option
-@click.option("--device", metavar="NAME", help="Device [default: the best there is].")
-@click.option("--per-query", type=output_type, help="Also write the measures of every query here, as JSONL.")
-@form_option
-def tasks(
-    index: Path | None,
-    datasets: tuple[Path, ...],
-    models: tuple[str, ...],
-    sample: int | None,
-    device: str | None,
-    per_query: Path | None,
-    form: str,
-) -> None:
+@takes(_Tasks)
+def tasks(chosen: _Tasks) -> None:
     """Measure bi-encoders on tasks beside the index's own bm25 and impact: exact search, one table.
 
     R-precision and Recall@20 of pages and of passages. Models are encoded here, and the index keeps nothing
@@ -49,8 +43,8 @@ def tasks(
     from hybrid.replications.pool import TaskPool, measure_all
     from sparta.index.folder import default_index
 
-    check_place(per_query, "file")
-    pool = TaskPool(index or default_index(), datasets, sample)
-    results = measure_all(pool, models, device)
-    print_table(results_table(results, label="model"), form, notes(pool.sets, []))
-    write_per_query(results, per_query)
+    check_place(chosen.per_query, "file")
+    pool = TaskPool(chosen.index or default_index(), chosen.datasets, chosen.sample)
+    results = measure_all(pool, chosen.models, chosen.device)
+    print_table(results_table(results, label="model"), chosen.form, notes(pool.sets, []))
+    write_per_query(results, chosen.per_query)

@@ -16,7 +16,7 @@ from cli._options import (
     language_option,
     quiet_option,
 )
-from cli._output import corpus_bar, counted
+from cli._output import counted
 from cli._reports import read_counts, windowed
 from sparta.base.errors import folder_in_use
 
@@ -55,18 +55,17 @@ def encode(encoding: _Encoding) -> None:
 
     size = encoding.shards.shard_size
     options = encoding_options(model, terms, encoding.language, part=part, shard_size=size)
-    with corpus_bar(corpus, options.unit, quiet=encoding.quiet) as bar:
-        report = encode_corpus(
-            corpus,
-            output,
-            name,
-            options,
-            bits=model.bits,
-            resume=encoding.resume,
-            skip_invalid=terms.skip_invalid,
-            advance=bar.update,
-            cluster=cluster,
-        )
+    report = encode_corpus(
+        corpus,
+        output,
+        name,
+        options,
+        bits=model.bits,
+        resume=encoding.resume,
+        skip_invalid=terms.skip_invalid,
+        progress=False if encoding.quiet else None,
+        cluster=cluster,
+    )
     click.echo(
         f"{output}: encoded {counted(report.encoded, 'passage')} "
         f"({report.mean_terms:,.0f} terms per passage), "

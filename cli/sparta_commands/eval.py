@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._answering import answering_of, answering_options
-from cli._arguments import file_type, folder_type, output_type, typed
+from cli._answering import AnsweringArguments
+from cli._arguments import (
+    Needs,
+    argument,
+    arguments,
+    file_type,
+    folder_type,
+    group,
+    option,
+    output_type,
+    takes,
+)
 from cli._fusion_options import print_table
 from cli._options import (
+    ModelArguments,
+    TermArguments,
     depth_option,
-    encode_options,
+    encoding_options,
     form_option,
     language_option,
-    model_options,
     quiet_option,
     threads_option,
-    unit_options,
 )
-from cli._output import corpus_bar, counted
+from cli._output import counted
 from sparta.base.errors import InputError
 from sparta.base.files import check_place
+
+if TYPE_CHECKING:
+    from hybrid.evaluation.answering import Answering
+    from hybrid.evaluation.results import SetResults
 
 _OF_SETS = (
     *("model", "bits", "device", "dtype", "language"),
@@ -32,64 +47,62 @@ _OF_SETS = (
 """Options that say how a test set is indexed and searched."""
 
 
+@arguments
+class _Evaluation:
+    sets: tuple[Path, ...] = argument("sets", nargs=-1, metavar="[SET]...", type=click.Path(path_type=Path))
+    runs: tuple[Path, ...] = option(
+        "A TREC run, with --qrels; several may be given.", "--run", type=file_type
+    )
+    qrels: Path | None = option("Judgments for --run, in TREC's or BEIR's form.", type=file_type)
+    out_of_domain: tuple[Path, ...] = option(
+        "A set of another domain than the model's training; these have a mean of their own. [default: as"
+        " MultiReQA splits its sets]",
+        metavar="SET",
+    )
+    model: ModelArguments = group(ModelArguments)
+    terms: TermArguments = group(TermArguments)
+    channels: tuple[str, ...] = option(
+        "What is ranked by [default: both].",
+        "--channel",
+        type=click.Choice(["impact", "bm25", "sparta"]),  # sparta: the former name of impact
+        metavar="[impact|bm25]",
+    )
+    dense: tuple[str, ...] = option(
+        "Also search the candidates exactly with this bi-encoder or Poly-Encoder: a model's folder, or"
+        " taser-det-en or multi-task-bge-small-en, which ship; several may be given.",
+        metavar="MODEL",
+    )
+    measures: str = option("Measures, as ir_measures names them.", default="RR,Success@1,R@20,nDCG@10")
+    language: str = language_option
+    depth: int = depth_option
+    threads: int = threads_option
+    form: str = form_option
+    per_query: Path | None = option(
+        "Also write the measures of every query here, as JSONL.", type=output_type
+    )
+    output_runs: Path | None = option("Also leave the TREC runs in this folder.", type=folder_type)
+    answering: AnsweringArguments = group(AnsweringArguments)
+    plot: Path | None = option(
+        "Draw the first measure here (PNG, SVG, PDF); with --answers, EM against depth.", type=output_type
+    )
+    quiet: bool = quiet_option
+    RULES = (
+        Needs("test sets", _OF_SETS, lambda a: not a.runs, found="runs, which are measured as they are"),
+    )
+
+    def check(self) -> None:
+        """Refuse options that do not go together."""
+        if bool(self.sets or self.out_of_domain) == bool(self.runs) or bool(self.runs) != bool(self.qrels):
+            raise InputError(
+                "expected test sets, or --run and --qrels together",
+                remedy="sparta eval FOLDER, or sparta eval --run run.trec --qrels test.tsv",
+            )
+        check_place(self.per_query, "file")
+
+
 @click.command(name="eval")
-@click.argument("sets", nargs=-1, metavar="[SET]...", type=click.Path(path_type=Path))
-@click.option(
-    "--run", "runs", multiple=True, type=file_type, help="A TREC run, with --qrels; several may be given."
-)
-@click.option("--qrels", type=file_type, help="Judgments for --run, in TREC's or BEIR's form.")
-@click.option(
-    "--out-of-domain",
-    "out_of_domain",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="SET",
-    help="A set of another domain than the model's training; these have a mean of their own. [default: as"
-    " MultiReQA splits its sets]",
-)
-@model_options
-@unit_options
-@click.option(
-    "--channel",
-    "channels",
-    multiple=True,
-    type=click.Choice(["impact", "bm25", "sparta"]),  # sparta: the former name of impact
-    metavar="[impact|bm25]",
-    help="What is ranked by [default: both].",
-)
-@click.option(
-    "--dense",
-    multiple=True,
-    metavar="MODEL",
-    help="Also search the candidates exactly with this bi-encoder or Poly-Encoder: a model's folder, or"
-    " taser-det-en or multi-task-bge-small-en, which ship; several may be given.",
-)
-@click.option(
-    "--measures",
-    default="RR,Success@1,R@20,nDCG@10",
-    show_default=True,
-    help="Measures, as ir_measures names them.",
-)
-@language_option
-@depth_option
-@threads_option
-@form_option
-@click.option("--per-query", type=output_type, help="Also write the measures of every query here, as JSONL.")
-@click.option("--output-runs", type=folder_type, help="Also leave the TREC runs in this folder.")
-@answering_options
-@click.option(
-    "--plot",
-    type=output_type,
-    help="Draw the first measure here (PNG, SVG, PDF); with --answers, EM against depth.",
-)
-@quiet_option
-def eval_command(
-    sets: tuple[Path, ...],
-    runs: tuple[Path, ...],
-    qrels: Path | None,
-    out_of_domain: tuple[Path, ...],
-    **given: Any,
-) -> None:
+@takes(_Evaluation)
+def eval_command(chosen: _Evaluation) -> None:
     """Measure rankings on test sets, or runs against judgments.
 
     A SET is a BEIR folder, SQuAD JSON, MRQA JSONL, or a folder with candidates.json of MultiReQA and its MRQA
@@ -104,18 +117,8 @@ def eval_command(
     sparta eval dev-v1.1.json --answers
     sparta eval MultiReQA/SQuAD MultiReQA/HotpotQA MultiReQA/BioASQ MultiReQA/DuoRC
     """  # noqa: D301 (click looks for the backspace)
-    if bool(sets or out_of_domain) == bool(runs) or bool(runs) != bool(qrels):
-        raise InputError(
-            "expected test sets, or --run and --qrels together",
-            remedy="sparta eval FOLDER, or sparta eval --run run.trec --qrels test.tsv",
-        )
-    if runs and (others := typed(*_OF_SETS)):
-        raise InputError(
-            f"expected test sets with {', '.join(others)}, found runs, which are measured as they are",
-            remedy=f"leave {others[0]} out",
-        )
-    check_place(given["per_query"], "file")
-    from hybrid.evaluation.evaluate import evaluate_runs, evaluate_set
+    chosen.check()
+    from hybrid.evaluation.evaluate import evaluate_runs
     from hybrid.evaluation.measures import parse_measures
     from hybrid.evaluation.plots import check_plot
     from hybrid.evaluation.results import (
@@ -125,70 +128,80 @@ def eval_command(
         write_answers,
         write_per_query,
     )
+
+    measures, plot = parse_measures(chosen.measures.split(",")), chosen.plot
+    check_plot(plot)
+    answering = chosen.answering.open(
+        chosen.depth, "-k", plot=plot, device=chosen.model.device, language=chosen.language
+    )
+    if chosen.qrels:
+        results = [evaluate_runs(chosen.runs, chosen.qrels, measures)]
+    else:
+        results = list(_evaluate_sets(chosen, measures, answering))
+    write_per_query(results, chosen.per_query)
+    write_answers(results, chosen.answering.output_answers)
+    print_table(results_table(results, measures, label="ranking", digits=1), chosen.form)
+    if answering:
+        plot_answers(results, answering, plot)
+    elif plot:
+        draw(results, measures[0], plot)
+
+
+def _evaluate_sets(
+    chosen: _Evaluation, measures: Sequence[str], answering: Answering | None
+) -> Iterator[SetResults]:
+    """Yield the results of each test set."""
+    from hybrid.evaluation.evaluate import evaluate_set
     from hybrid.evaluation.testsets import check_test_set, domains_of, names_of
 
-    measures = parse_measures(given["measures"].split(","))
-    check_plot(given["plot"])
-    answering = answering_of(given, given["depth"], language=given["language"])
-    if qrels:
-        found = [evaluate_runs(runs, qrels, measures)]
-    else:
-        domains = domains_of(sets)
-        if out_of_domain:
-            domains = dict.fromkeys(sets, "in-domain") | dict.fromkeys(out_of_domain, "out-of-domain")
-        for path in domains:
-            check_test_set(path)
-        options = encode_options(**given)
-        channels, model = _ranked_by(given, options)
-        found, names = [], names_of(domains)
-        for path, domain in domains.items():
-            with corpus_bar(str(path / "corpus.jsonl"), options.unit, quiet=given["quiet"]) as bar:
-                one = evaluate_set(
-                    path,
-                    model,
-                    options,
-                    channels=channels,
-                    dense=given["dense"],
-                    measures=measures,
-                    depth=given["depth"],
-                    threads=given["threads"],
-                    output_runs=given["output_runs"],
-                    skip_invalid=given["skip_invalid"],
-                    advance=bar.update,
-                    name=names[path],
-                    domain=domain,
-                    answering=answering,
-                )
-            found.append(one)
-            if one.left_out:
-                left = counted(one.left_out, "question")
-                click.echo(f"{one.name}: left out {left} without a judged passage", err=True)
-    write_per_query(found, given["per_query"])
-    write_answers(found, given["output_answers"])
-    print_table(results_table(found, measures, label="ranking", digits=1), given["form"])
-    if answering:
-        plot_answers(found, answering, given["plot"])
-    elif given["plot"]:
-        draw(found, measures[0], given["plot"])
+    domains = domains_of(chosen.sets)
+    if chosen.out_of_domain:
+        domains = dict.fromkeys(chosen.sets, "in-domain") | dict.fromkeys(
+            chosen.out_of_domain, "out-of-domain"
+        )
+    for path in domains:
+        check_test_set(path)
+    options = encoding_options(chosen.model, chosen.terms, chosen.language)
+    channels, model = _ranked_by(chosen, options)
+    names = names_of(domains)
+    for path, domain in domains.items():
+        results = evaluate_set(
+            path,
+            model,
+            options,
+            channels=channels,
+            dense=chosen.dense,
+            measures=measures,
+            depth=chosen.depth,
+            threads=chosen.threads,
+            output_runs=chosen.output_runs,
+            skip_invalid=chosen.terms.skip_invalid,
+            progress=False if chosen.quiet else None,
+            name=names[path],
+            domain=domain,
+            answering=answering,
+        )
+        if results.left_out:
+            left = counted(results.left_out, "question")
+            click.echo(f"{results.name}: left out {left} without a judged passage", err=True)
+        yield results
 
 
-def _ranked_by(given: dict[str, Any], options: Any) -> tuple[tuple[str, ...], Any]:
+def _ranked_by(chosen: _Evaluation, options: Any) -> tuple[tuple[str, ...], Any]:
     """Return what ranks, and the model of impacts, where these do."""
     from sparta.models.resolve import model_for, shipped_for
 
-    channels = given["channels"]
-    if not channels and given["model"] is None and shipped_for(given["language"]) is None:
+    channels, model, language = chosen.channels, chosen.model.model, chosen.language
+    if not channels and model is None and shipped_for(language) is None:
         click.echo(
-            f"no SPARTA model ships for the language {given['language']!r}: ranked by BM25 alone;"
+            f"no SPARTA model ships for the language {language!r}: ranked by BM25 alone;"
             " --model names one that reads it",
             err=True,
         )
         channels = ("bm25",)
     channels = channels or ("impact", "bm25")
-    if tuple(channels) == ("bm25",):
+    if channels == ("bm25",):
         return channels, None
     from sparta.models.load import open_encoder
 
-    return channels, open_encoder(
-        model_for(given["model"], given["language"]), given["bits"], options.devices
-    )
+    return channels, open_encoder(model_for(model, language), chosen.model.bits, options.devices)

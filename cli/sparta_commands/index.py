@@ -17,7 +17,6 @@ from cli._options import (
     index_options,
     refuse_leftover,
 )
-from cli._output import corpus_bar
 from cli._reports import print_index_report
 from sparta.base.errors import InputError
 
@@ -94,6 +93,6 @@ def index(index: _Index) -> None:
         vectors = (*index.vectors, *index.more)
         report = build_index_from_vectors(path, vectors, mode, options, tokenizer=index.tokenizer)
     else:
-        with corpus_bar(index.corpus, options.unit, quiet=index.writing.quiet) as bar:
-            report = build_index(path, index.corpus, mode, options, advance=bar.update)
+        progress = False if index.writing.quiet else None
+        report = build_index(path, index.corpus, mode, options, progress=progress)
     print_index_report(report, optimized=options.optimize)

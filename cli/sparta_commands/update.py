@@ -8,7 +8,6 @@ import click
 
 from cli._arguments import arguments, flag, group, option, takes
 from cli._options import IndexModelArguments, IndexTermArguments, WriteArguments, index_option, index_options
-from cli._output import corpus_bar
 from cli._reports import print_index_report
 
 
@@ -31,9 +30,6 @@ def update(update: _Update) -> None:
     from sparta.index.folder import default_index
     from sparta.index.pipeline import build_index
 
-    options = index_options(update, terms=update.terms)
-    with corpus_bar(update.corpus, options.unit, quiet=update.writing.quiet) as bar:
-        report = build_index(
-            update.index or default_index(), update.corpus, "update", options, advance=bar.update
-        )
-    print_index_report(report)
+    index, options = update.index or default_index(), index_options(update, terms=update.terms)
+    progress = False if update.writing.quiet else None
+    print_index_report(build_index(index, update.corpus, "update", options, progress=progress))

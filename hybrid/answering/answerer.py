@@ -153,18 +153,18 @@ class Answerer(Closing):
         return dict(heapq.nlargest(n, known.items(), key=itemgetter(1)))
 
 
-def _retriever(given: Any) -> Retriever:
-    """What finds passages, of what was given for it."""
-    if isinstance(given, Index):
-        return given.retriever()
-    if isinstance(given, ChainSearcher):
-        return ChainPassages(given)
-    if not hasattr(given, "batch_search"):
+def _retriever(source: Any) -> Retriever:
+    """What finds passages: a retriever, or that of an index or of a chain."""
+    if isinstance(source, Index):
+        return source.retriever()
+    if isinstance(source, ChainSearcher):
+        return ChainPassages(source)
+    if not hasattr(source, "batch_search"):
         raise InputError(
-            f"expected a retriever, found {type(given).__name__}",
+            f"expected a retriever, found {type(source).__name__}",
             remedy="give index.retriever(), or any other Retriever",
         )
-    return given
+    return source
 
 
 def open_answerer(

@@ -12,6 +12,7 @@ from sparta.base.checks import path_of
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Query
+from sparta.base.remedies import Option, remedy
 from sparta.data.answers import answer_spans
 from sparta.reader.records import no_texts, text_of
 from sparta.search.retriever import Retriever
@@ -67,6 +68,6 @@ def mine_answers(
         if not written:
             raise InputError(
                 f"expected a passage that holds an answer among the first {depth}, found none",
-                remedy="check that questions and index belong together, or raise --depth",
+                remedy=remedy("check that questions and index belong together, or raise {}", Option("depth")),
             )
     return written

@@ -158,14 +158,14 @@ def measure_answers(
                 q: own[name][q] if name in own else readings.answer(q, run[q], depth, weight)
                 for q in expected
             }
-            given = answers[name]
+            by_query = answers[name]
             measures[f"EM{suffix}"] = {
-                q: float(one is not None and same(one.answer, expected[q])) for q, one in given.items()
+                q: float(one is not None and same(one.answer, expected[q])) for q, one in by_query.items()
             }
             if match == "string":
                 measures[f"F1{suffix}"] = {
                     q: token_f1(one.answer, expected[q], language=language) if one else 0.0
-                    for q, one in given.items()
+                    for q, one in by_query.items()
                 }
         measured.append(Evaluation(name, measures))
     return measured, answers
@@ -183,9 +183,9 @@ def _judged(retrieved: Retrieved) -> Run:
 
 def interval(values: Sequence[float], seed: int = 1) -> tuple[float, float]:
     """95 % interval of a mean over questions, by the bootstrap."""
-    given = np.asarray(values, dtype=np.float64)
-    draws = np.random.default_rng(seed).integers(0, len(given), (RESAMPLES, len(given)))
-    low, high = np.percentile(given[draws].mean(1), [2.5, 97.5])
+    sample = np.asarray(values, dtype=np.float64)
+    draws = np.random.default_rng(seed).integers(0, len(sample), (RESAMPLES, len(sample)))
+    low, high = np.percentile(sample[draws].mean(1), [2.5, 97.5])
     return float(low), float(high)
 
 

@@ -95,8 +95,7 @@ def run_chain(
         said = {q: answer.answer if answer else None for q, answer in answers.items()}
         values = measured(query_set.supporting, facts, said, query_set.answers, query_set.language)
         per_query |= {measure: values[measure] for measure in told}
-    given = answers if searcher.reads else None
-    return ChainRun(f"chain {searcher.channel}", runs, per_query, ms, given)
+    return ChainRun(f"chain {searcher.channel}", runs, per_query, ms, answers if searcher.reads else None)
 
 
 def _warm(searcher: ChainSearcher, query_set: QuestionSet) -> None:

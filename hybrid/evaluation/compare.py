@@ -36,6 +36,7 @@ from sparta.base.checks import path_of, several
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
 from sparta.base.records import Advance, Run
+from sparta.base.remedies import Command, Option, remedy
 
 logger = logging.getLogger("sparta.hybrid")
 
@@ -80,7 +81,7 @@ def compare(
     few = min((one.candidates for one in fusions if len(one.weights) > 1), default=depth)
     for measure in own:
         if cutoff_of(measure) > few:
-            logger.warning("%s: fusions have %d candidates of each channel (--candidates)", measure, few)
+            logger.warning("%s: fusions have %d candidates of each channel", measure, few)
     if output_runs:
         make_folder(path_of(output_runs, "a folder"))  # before hours of searching
     retrieved = search_all(channels, query_set, depth, threads, one_by_one=one_by_one)
@@ -103,10 +104,10 @@ def compare(
     found = [Evaluation(e.name, {**e.per_query, **by_paths.get(e.name, {})}) for e in found]
     answers: Mapping[str, Mapping[str, Answer | None]] = {}
     if answering:
-        given = {one.name: one.answers for one in chained if one.answers is not None}
+        own_answers = {one.name: one.answers for one in chained if one.answers is not None}
         if judged:
             retrieved = replace(retrieved, query_set=_with_passages_there(channels, query_set))
-        found, answers = measure_answers(retrieved, runs, found, answering, judged=judged, own=given)
+        found, answers = measure_answers(retrieved, runs, found, answering, judged=judged, own=own_answers)
     return SetResults(
         query_set.name,
         found,
@@ -150,15 +151,19 @@ def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[
             f"expected what {', '.join(wanted)} can be measured by (answers, judged passages, KILT's"
             " provenance), found none of it",
             where=query_set.name,
-            remedy="choose other --measures, or leave the set out",
+            remedy=remedy("choose other {}, or leave the set out", Option("measures")),
         )
     told = [m for m in own if m in OF_SENTENCES]
     if told and not tells:
         raise InputError(
             f"expected a chain whose reader tells supporting sentences for {told[0]}, found none",
             where=query_set.name,
-            remedy="train the reader on HotpotQA's JSON (sparta train-paths), and name it:"
-            " --chain hop-read --path-reader FOLDER",
+            remedy=remedy(
+                "train the reader on HotpotQA's JSON ({}), and name it: {} {}",
+                Command("sparta train-paths"),
+                Option("chain", "hop-read"),
+                Option("path_reader", "FOLDER"),
+            ),
         )
     if told and all(map(of_paths, own)):
         own = [measures_of(query_set)[0], *own]  # of channels, which are measured beside the chain
@@ -167,7 +172,7 @@ def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[
             f"expected a measure of channels beside {', '.join(own)} that this set can be measured by, found"
             " none",
             where=query_set.name,
-            remedy="--measures " + ",".join([*own, measures_of(query_set)[0]]),
+            remedy=remedy("{}", Option("measures", ",".join([*own, measures_of(query_set)[0]]))),
         )
     return own
 

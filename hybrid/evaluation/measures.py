@@ -38,10 +38,10 @@ def parse_measures(names: Sequence[str]) -> list[str]:
 
     :raises InputError: an unknown name, or none.
     """
-    given, parsed = several(names, "measures", _REMEDY), []
-    if not given:
+    listed, parsed = several(names, "measures", _REMEDY), []
+    if not listed:
         raise InputError("expected a measure, found none", remedy=_REMEDY)
-    for name in given:
+    for name in listed:
         if not isinstance(name, str):
             raise InputError(f"expected a measure, found {name!r}", remedy=_REMEDY)
         head, at, cutoff = name.strip().partition("@")

@@ -18,7 +18,7 @@ from sparta.base.checks import path_of
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
-from sparta.base.remedies import Remedy
+from sparta.base.remedies import Option, Remedy, remedy
 from sparta.data.jsonlist import json_list
 from sparta.data.kilt import Evidence, evidence_of, well_mapped
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
@@ -65,7 +65,7 @@ def questions_beside(index: Path) -> QuestionSet:
     raise InputError(
         "expected questions beside the index's corpus (questions.jsonl), found none",
         where=str(corpus.parent if corpus else index),
-        remedy="name a file or folder of questions: --dataset PATH",
+        remedy=remedy("name a file or folder of questions: {}", Option("dataset", "PATH")),
     )
 
 
@@ -285,10 +285,10 @@ def _question(record: Mapping[str, Any], number: str) -> _Asked:
 
 def _of_kilt(query_id: str, text: str, outputs: Any) -> _Asked:
     """A question of KILT: the answers of its outputs, each once, and their provenance; either will do."""
-    given = outputs if isinstance(outputs, list) else [outputs]
-    said = [one["answer"] for one in given if isinstance(one, dict) and one.get("answer")]
+    listed = outputs if isinstance(outputs, list) else [outputs]
+    said = [one["answer"] for one in listed if isinstance(one, dict) and one.get("answer")]
     answers = [one for one in said if not isinstance(one, str) or one.strip()]
-    evidence = evidence_of(given)
+    evidence = evidence_of(listed)
     remedy = 'write "output": [{"answer": "…"}], as KILT does'
     if not (answers or evidence):
         detail = "expected an output with an answer or with provenance, found neither"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -48,7 +48,7 @@ def sweep(
     depth: int = 100,
     threads: int = 2,
     skip_invalid: bool = False,
-    advance: Callable[[int], object] | None = None,
+    progress: bool | None = False,
     name: str = "",
 ) -> list[Kept]:
     """Encode a test set once, and index and search it with K terms per passage, for each K and with all.
@@ -56,6 +56,7 @@ def sweep(
     The milliseconds are those of all questions together, searched by `threads`, divided by their number.
 
     :param source: what `hybrid.evaluation.testsets.open_test_set` opens, or a set that is open.
+    :param progress: show a bar of the bytes of the corpus that are encoded; None does on a terminal
     :param name: what the set is called, if not by its file or folder (`names_of`)
     """
     from sparta.shards.encode import encode_corpus
@@ -67,7 +68,7 @@ def sweep(
         check_unit(tested, options.unit)
         options = replace(options, top_k=None, min_weight=0.0)  # pruning is what is measured
         shards = work / "shards"
-        encode_corpus(corpus_of(tested), shards, model, options, skip_invalid=skip_invalid, advance=advance)
+        encode_corpus(corpus_of(tested), shards, model, options, skip_invalid=skip_invalid, progress=progress)
         for top_k in (*sorted(set(ks)), None):
             index = IndexFolder(work / f"index-{top_k}")
             written = write_index(

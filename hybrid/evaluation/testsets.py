@@ -16,6 +16,7 @@ from hybrid.evidence.supporting import Supporting
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
+from sparta.base.remedies import Command, remedy
 from sparta.data.kilt import Evidence
 from sparta.data.qa_formats import QuestionedText, misplacement, read_candidates, read_mrqa, read_squad
 from sparta.data.queries import read_queries
@@ -165,7 +166,9 @@ def _refuse_tasks(path: Path) -> None:
         raise InputError(
             "expected a test set with its corpus, found a task of KILT, whose corpus is shared",
             where=str(path),
-            remedy=f"measure it on an index: hybrid eval --index FOLDER --dataset {path}",
+            remedy=remedy(
+                "measure it on an index: {}", Command.of("hybrid eval", index="FOLDER", dataset=path)
+            ),
         )
 
 

@@ -26,6 +26,7 @@ from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.checks import several, whole
 from sparta.base.errors import InputError
+from sparta.base.remedies import Option, remedy
 
 ALPHAS = tuple(round(0.5 + 0.1 * i, 1) for i in range(16))
 """TASER, §4.3."""
@@ -95,18 +96,20 @@ def _check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
     if of_paths(measure):
         raise InputError(
             f"expected a measure of single passages to tune for, found {measure}, which only chains have",
-            remedy="name another, as in --measure passage_Rprec",
+            remedy=remedy("name another, as in {}", Option("measure", "passage_Rprec")),
         )
     wanted = "answers" if measure.startswith(ANSWER_RECALL) else "judged passages"
     wanted = "KILT's provenance" if measure.startswith("page_") else wanted
     for one in sets:
         if not can_measure(one, measure):
             others = [m for m in measures_of(one) if can_measure(one, m)]
-            other = f", or another measure, as in --measure {others[0]}" if others else ""
+            advice = remedy("name sets that have them")
+            if others:
+                advice += remedy(", or another measure, as in {}", Option("measure", others[0]))
             raise InputError(
                 f"expected {wanted} to tune on for {measure}, found none",
                 where=one.name,
-                remedy=f"name sets that have them{other}",
+                remedy=advice,
             )
 
 
@@ -139,7 +142,12 @@ def tune(
     if (settings := len(alphas) ** len(tuned) * len(fusions)) > MOST_SETTINGS:
         raise InputError(
             f"expected at most {MOST_SETTINGS:,} settings to measure, found {settings:,}",
-            remedy="give fewer --alphas, --channels or --candidates",
+            remedy=remedy(
+                "give fewer {}, {} or {}",
+                Option("alphas"),
+                Option("tuned", flag="channels"),
+                Option("candidates"),
+            ),
         )
     grid = list(itertools.product(alphas, repeat=len(tuned)))
     values: list[Values] = []
@@ -163,8 +171,9 @@ def _check_tried(
     fusion: Fusion, sets: Sequence[QuestionSet], alphas: Sequence[float], tuned: Sequence[str]
 ) -> None:
     """Refuse to tune on nothing, with nothing to try, or what is not fused."""
-    for what, given in (("set of questions", sets), ("weight to try", alphas), ("channel to tune", tuned)):
-        if not given:
+    needed = {"set of questions": sets, "weight to try": alphas, "channel to tune": tuned}
+    for what, values in needed.items():
+        if not values:
             raise InputError(f"expected at least one {what}, found none")
     Fusion({str(alpha): alpha for alpha in alphas})  # refuses what is no weight
     if unknown := [name for name in tuned if name not in fusion.weights]:
@@ -177,10 +186,10 @@ def _values(
     """Return the measure of each question with each weights of the grid, by setting."""
     candidates, depth = fusion.gather_runs(retrieved.runs), depth_of(fusion, measure)
     found: dict[Setting, Mapping[str, float]] = {}
-    for given in grid:
-        weights = list({**fusion.weights, **dict(zip(tuned, given, strict=True))}.values())
+    for tried in grid:
+        weights = list({**fusion.weights, **dict(zip(tuned, tried, strict=True))}.values())
         run = {q: own.ranked(weights, depth) for q, own in candidates.items()}
-        found[Setting(given, fusion.candidates)] = retrieved.measured("", run, [measure]).per_query[measure]
+        found[Setting(tried, fusion.candidates)] = retrieved.measured("", run, [measure]).per_query[measure]
     return found
 
 
@@ -278,7 +287,7 @@ def parse_alphas(text: str) -> tuple[float, ...]:
     if not 0 < len(found) <= MOST_ALPHAS or not all(map(math.isfinite, found)):
         raise InputError(
             f"expected 1 to {MOST_ALPHAS:,} weights, as FROM:TO:STEP or with commas, found {text!r}",
-            remedy="--alphas 0.1:2:0.1, or --alphas 0.2,0.5,1",
+            remedy=remedy("{}, or {}", Option("alphas", "0.1:2:0.1"), Option("alphas", "0.2,0.5,1")),
         )
     return tuple(found)
 
@@ -292,6 +301,6 @@ def parse_candidates(text: str, option: str = "candidates") -> tuple[int, ...]:
     if not all(part.isdecimal() and len(part) < 10 and int(part) for part in parts):
         raise InputError(
             f"expected whole numbers from 1 to 999,999,999, with commas, found {text!r}",
-            remedy=f"--{option} 100, or --{option} 20,50,100 to compare them",
+            remedy=remedy("{}, or {} to compare them", Option(option, "100"), Option(option, "20,50,100")),
         )
     return tuple(int(part) for part in parts)

@@ -90,8 +90,8 @@ def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> T
     for config in [plain] if plain.global_tokens else both:
         readings.config = config
         for weight in WEIGHTS:
-            given = {q: readings.answer(q, run[q], depth, weight) for q in expected}
-            scored = {q: (one.score, same(one.answer, expected[q])) for q, one in given.items() if one}
+            answers = {q: readings.answer(q, run[q], depth, weight) for q in expected}
+            scored = {q: (one.score, same(one.answer, expected[q])) for q, one in answers.items() if one}
             tried[config.adds_up, weight] = replace(config, weight=weight), scored
     by_setting = {
         setting: sum(right for _, right in scored.values()) / max(1, len(expected))

@@ -9,6 +9,7 @@ from typing import Any
 
 from hybrid.evidence.measures import EvidenceSets, Gold, Unit
 from sparta.base.errors import InputError
+from sparta.base.remedies import Option, remedy
 from sparta.data.kilt import Evidence, Place, Provenance
 from sparta.data.units import is_chunk, is_cut, passage_of
 from sparta.search.searcher import BM25, Searcher
@@ -98,12 +99,13 @@ def _none_there(name: str, evidence: Mapping[str, Evidence], index: Path) -> Non
         raise InputError(
             "expected provenance that names passages of the index, found none of them there",
             where=f"{name}, {index}",
-            remedy="name the index of the corpus that this set belongs to: --index FOLDER",
+            remedy=remedy(
+                "name the index of the corpus that this set belongs to: {}", Option("index", "FOLDER")
+            ),
         )
     logger.warning(
         "%s: none of its provenance is in the index; pages are compared by their titles (or the records'"
-        " Wikipedia ids), and passages are not measured (sparta index --corpus kilt_knowledgesource.json"
-        " makes an index of them)",
+        " Wikipedia ids), and passages are not measured; an index of kilt_knowledgesource.json holds them",
         name,
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cli._fusion_options import query_sets_of
+from cli._fusion_options import QuestionArguments, query_sets
 from hybrid.evaluation.questions import questions_beside, questions_of, set_beside
 from hybrid.evaluation.testsets import QuestionSet, open_test_set
 from sparta.base.errors import InputError
@@ -351,8 +351,8 @@ def test_what_is_left_out_and_measured_for_some_is_said(tmp_path: Path, caplog: 
     assert len(warned) == 1
     assert found.known() == {"answers": 1, "judged passages": 1, "pages": 0, "supporting facts": 0}
     capsys.readouterr()
-    given = {"datasets": [tmp_path], "matches": [], "sample": None}
-    assert query_sets_of(given, tmp_path) == [found]
+    questions = QuestionArguments(datasets=(tmp_path,), sample=None, matches=())
+    assert query_sets(questions, tmp_path) == [found]
     said = capsys.readouterr().err
     assert all(
         part in said for part in ("2 questions", "answers are over 1 of 2", "passages are over 1 of 2")
