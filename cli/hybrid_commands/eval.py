@@ -44,6 +44,7 @@ from sparta.base.files import check_place
 if TYPE_CHECKING:
     from hybrid.evaluation.testsets import QuestionSet
     from hybrid.retrieval.fusion import Fusion
+    from sparta.index.reader import IndexReader
 
 
 _OF_CHANNELS = (
@@ -202,19 +203,18 @@ def evaluate_channels(chosen: _Evaluation) -> None:
             where=", ".join(each.name for each in sets),
             remedy="leave --answers out, or give the questions `answers`",
         )
-    retrieved = max(chosen.method.candidates, *RECALL_AT)
-    answering = chosen.answering.open(
-        retrieved, "--candidates", plot=chosen.plot, language=_language_of(index, remote)
-    )
-    names = list(REMOTE_CHANNELS) if remote else _channels_here(index, chosen)
-    fusions = chosen.fusions(names)
     results = []
     with ExitStack() as stack:
+        language, names = "en", list(REMOTE_CHANNELS)
+        if not remote:
+            reader = stack.enter_context(_opened(index, chosen))
+            language, names = _language_and_channels(reader, chosen)
+        fusions = chosen.fusions(names)
+        depth = max(chosen.method.candidates, *RECALL_AT)
+        answering = chosen.answering.open(depth, "--candidates", plot=chosen.plot, language=language)
         chains = open_chains(chosen.chains, chosen.models, chosen.index, remote=remote)
         chains = [stack.enter_context(chain) for chain in chains]
-        channels = stack.enter_context(
-            chosen.server.channels() if remote else Channels(index, names, chosen.bm25.parameters)
-        )
+        channels = stack.enter_context(chosen.server.channels() if remote else Channels(reader, names))
         bar = stack.enter_context(_chains_bar(sets, len(chains), quiet=chosen.quiet))
         for query_set in sets:
             compared = compare(
@@ -244,14 +244,6 @@ def _chains_bar(sets: Sequence[QuestionSet], chains: int, *, quiet: bool) -> Any
     return tqdm(total=total, unit="question", disable=True if quiet or not total else None)
 
 
-def _language_of(index: Path, remote: bool) -> str:
-    """Return the language of an index; of one that lies elsewhere, English."""
-    from sparta.index.folder import IndexFolder
-
-    generation = None if remote else IndexFolder(index).state().searchable
-    return generation.language if generation else "en"
-
-
 def _evaluate_runs(chosen: _Evaluation) -> None:
     from hybrid.evaluation.evaluate import evaluate_runs, named_runs
     from hybrid.evaluation.measures import parse_measures
@@ -276,25 +268,34 @@ def _evaluate_runs(chosen: _Evaluation) -> None:
     write_per_query([results], chosen.per_query)
 
 
-def _channels_here(index: Path, chosen: _Evaluation) -> list[str]:
-    """Return the channels of an index to measure; builds the dense channel if told to."""
-    from hybrid.retrieval.channels import channels_of
-    from sparta.index.folder import IndexFolder
+def _opened(index: Path, chosen: _Evaluation) -> IndexReader:
+    """Open an index with all channels that are measured; builds the dense one first if told to."""
+    from sparta.index.reader import IndexReader
 
-    IndexFolder(index).state()  # no index at all is one message, not two
     weights = chosen.named_weights() if chosen.names_fusion() else {}
     if chosen.no_dense and (chosen.build_dense or "dense" in weights):
         raise InputError("expected a dense channel or --no-dense, found both", remedy="leave one of them out")
     if chosen.build_dense:
         _build_dense(index, quiet=chosen.quiet)
-    names = [name for name in channels_of(index) if name != "dense" or not chosen.no_dense]
+    return IndexReader(index, chosen.bm25.parameters, channels=() if chosen.no_dense else None)
+
+
+def _language_and_channels(reader: IndexReader, chosen: _Evaluation) -> tuple[str, list[str]]:
+    """Return the language of an index, and those of its channels that are measured."""
+    from hybrid.retrieval.channels import CHANNELS
+
+    with reader.reading() as snapshot:
+        language, there = snapshot.generation.language, snapshot.channels
+    names = [name for name in CHANNELS if name in there and (name != "dense" or not chosen.no_dense)]
+    weights = chosen.named_weights() if chosen.names_fusion() else {}
     if "dense" not in names and not chosen.no_dense and (not weights or "dense" in weights):
+        index = reader.folder.path
         lacks = f"{index} has no dense channel"
         build = f"add --build-dense, or run: dense index --index {index}"
         if "dense" in weights:
             raise IndexStateError(lacks, remedy=build)
         click.echo(f"{lacks}: dense and its fusions are left out\n  → {build}", err=True)
-    return names
+    return language, names
 
 
 def _build_dense(index: Path, *, quiet: bool) -> None:

@@ -203,18 +203,18 @@ class ChannelFolder:
         for name in channel.file_names:
             self._check_file(name)
 
-    def _check_file(self, name: str) -> None:
+    def _check_file(self, name: str, manifest: bytes | None = None) -> None:
         """Refuse a file whose checksum is not that of the manifest, where it tells one."""
-        if (self.path / name).is_file() and not self.is_as_written(name):
+        if (self.path / name).is_file() and not self.is_as_written(name, manifest):
             raise IndexStateError(
                 "a file of the dense channel cannot be read: it is not as it was written",
                 where=str(self.path / name),
                 remedy=remedy("run: {}", self._again),
             )
 
-    def is_as_written(self, name: str) -> bool:
+    def is_as_written(self, name: str, manifest: bytes | None = None) -> bool:
         """Whether a file is there, and whole as far as the manifest tells."""
-        wanted = read_manifest(self.path, KIND, FORMAT_VERSION).get("crc32", {}).get(name)
+        wanted = read_manifest(self.path, KIND, FORMAT_VERSION, manifest).get("crc32", {}).get(name)
         path = self.path / name
         return path.is_file() and (wanted is None or _crc32(path) == wanted)
 
@@ -222,17 +222,20 @@ class ChannelFolder:
         """Write which rows are searched, or which nodes they are."""
         atomic_write(self.path / name, lambda stream: np.save(stream, rows))
 
-    def read_rows(self, channel: Channel) -> Rows:
-        """`(passages,) int64`: the rows that are searched, in corpus order."""
-        return self._numbers(channel.rows_name, channel.passages)
+    def read_rows(self, channel: Channel, manifest: bytes | None = None) -> Rows:
+        """Return the rows that are searched, in corpus order, `(passages,) int64`.
 
-    def read_nodes(self, channel: Channel, n: int) -> Rows | None:
-        """`(n,) int64`: which of FAISS's vectors each of n rows has; None: its own."""
-        return self._numbers(channel.nodes_name, n) if channel.nodes_name else None
+        :param manifest: the content of the manifest, where it was read before
+        """
+        return self._numbers(channel.rows_name, channel.passages, manifest)
 
-    def _numbers(self, name: str, n: int) -> Rows:
+    def read_nodes(self, channel: Channel, n: int, manifest: bytes | None = None) -> Rows | None:
+        """Return which of FAISS's vectors each of n rows has, `(n,) int64`; None: its own."""
+        return self._numbers(channel.nodes_name, n, manifest) if channel.nodes_name else None
+
+    def _numbers(self, name: str, n: int, manifest: bytes | None) -> Rows:
         path = self.path / name
-        self._check_file(name)
+        self._check_file(name, manifest)
         try:
             stored = np.load(path, mmap_mode="r" if n else None, allow_pickle=False)  # takes no memory yet
             if stored.shape != (n,) or stored.dtype != np.int64:

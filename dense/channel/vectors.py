@@ -61,13 +61,14 @@ class DenseChannel:
         self, folder: IndexFolder, generation: Generation, manifest: bytes | None, kept: dict[str, Any]
     ) -> None:
         self.folder, self.generation, self._kept = folder, generation, kept
+        self._manifest = manifest
         self._lock = threading.Lock()
         self.selections: dict[Filter, Selection] = {}
         self.place = ChannelFolder(folder.dense_path(generation))
         self.stored: Channel = self.place.read(manifest)
         self.vectors: VectorFolder = self.place.vectors(self.stored)
         self.model_name = self.stored.model.name
-        self.rows: Rows = self.place.read_rows(self.stored)
+        self.rows: Rows = self.place.read_rows(self.stored, manifest)
         if int(self.rows.max(initial=-1)) >= len(self.vectors):
             raise IndexStateError(
                 f"expected {len(self.vectors):,} vectors, found the row {self.rows.max():,} among those"
@@ -109,7 +110,7 @@ class DenseChannel:
             return ExactSearch(self.vectors, self.rows)
         if self.stored.index_name is None:
             return FlatSearch(self.vectors, self.rows)
-        nodes = self.place.read_nodes(self.stored, len(self.vectors))
+        nodes = self.place.read_nodes(self.stored, len(self.vectors), self._manifest)
         path = self.place.path / self.stored.index_name
         return ApproximateSearch.open(path, self.stored.search, self.rows, nodes)
 
