@@ -122,13 +122,11 @@ class _Evaluation:
 
     def named_measures(self) -> list[str]:
         """Return the measures that are named; those that chains alone have need a chain."""
-        from hybrid.evaluation.chains import of_paths
-        from hybrid.evaluation.rankings import parse_any
-        from hybrid.evidence.supporting import OF_SENTENCES
+        from hybrid.evaluation.measures import SENTENCES, kind_of, parse_any
 
         measures = [parse_any(name) for name in self.measures.split(",")] if self.measures else []
-        of_chains = [name for name in measures if of_paths(name)]
-        of_sentences = [name for name in of_chains if name in OF_SENTENCES]
+        of_chains = [name for name in measures if kind_of(name).of_chains]
+        of_sentences = [name for name in of_chains if kind_of(name) is SENTENCES]
         if of_sentences and not self.chains:
             raise InputError(
                 f"expected --chain for {of_sentences[0]}, which a chain that reads can tell, found none",
@@ -186,7 +184,7 @@ def evaluate_channels(chosen: _Evaluation) -> None:
         _evaluate_runs(chosen)
         return
     from hybrid.evaluation.compare import compare, timed, with_macro
-    from hybrid.evaluation.rankings import RECALL_AT
+    from hybrid.evaluation.measures import RECALL_AT
     from hybrid.evaluation.results import plot_answers, results_table, write_answers, write_per_query
     from hybrid.retrieval.channels import Channels
     from sparta.index.folder import default_index
@@ -246,8 +244,7 @@ def _chains_bar(sets: Sequence[QuestionSet], chains: int, *, quiet: bool) -> Any
 
 def _evaluate_runs(chosen: _Evaluation) -> None:
     from hybrid.evaluation.evaluate import evaluate_runs, named_runs
-    from hybrid.evaluation.measures import parse_measures
-    from hybrid.evaluation.rankings import MEASURES
+    from hybrid.evaluation.measures import MEASURES, parse_measures
     from hybrid.evaluation.results import results_table, write_per_query
 
     runs = (*chosen.runs, *chosen.more_runs)

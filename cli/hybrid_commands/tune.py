@@ -81,7 +81,7 @@ def tune(tuning: _Tuning) -> None:
     sets the mean decides: one choice for all. On one set the choice is also cross-validated: made on four of
     five parts of the questions, measured on the fifth.
     """
-    from hybrid.evaluation.rankings import parse_any
+    from hybrid.evaluation.measures import parse_any
     from hybrid.evaluation.tune import chosen, measure_for, parse_alphas, parse_candidates, tune_table
     from hybrid.evaluation.tune import tune as measured
     from hybrid.retrieval.channels import Channels

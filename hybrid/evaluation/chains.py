@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +9,10 @@ from statistics import median
 
 from hybrid.answering.answers import Answer
 from hybrid.answering.path_answerer import answers_of
+from hybrid.evaluation.measures import PATHS, SENTENCES, cutoff_of, kind_of
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.measures import EvidenceSets, evidence_by_passage
-from hybrid.evidence.supporting import OF_SENTENCES, Fact, facts_of, measured
+from hybrid.evidence.supporting import Fact, facts_of, measured
 from hybrid.multihop.measures import passage_em, path_recall
 from hybrid.multihop.paths import passages_of
 from hybrid.multihop.searcher import ALL, ChainSearcher
@@ -23,7 +23,6 @@ EM = "passage_EM"
 MEASURES = (EM, "path_recall@20", "R@20", "R@100")
 """What is measured of chains beside what a set is measured by anyway."""
 _WARMING_SECONDS = 1.0
-_PATH_RECALL = re.compile(r"path_recall@([1-9]\d{0,5})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +47,6 @@ class ChainRun:
         return " + ".join(f"{name} {median(one[name] for one in self.ms.values()):.1f}" for name in steps)
 
 
-def of_paths(measure: str) -> bool:
-    """Whether this is the name of a measure that chains alone have."""
-    return bool(_PATH_RECALL.fullmatch(measure)) or measure in OF_SENTENCES
-
-
 def run_chain(
     searcher: ChainSearcher,
     query_set: QuestionSet,
@@ -66,8 +60,8 @@ def run_chain(
     """
     needed = evidence_by_passage(query_set.gold, query_set.qrels)
     passage = query_set.gold.passage if query_set.gold else str
-    wanted = [m for m in measures if m == EM or _PATH_RECALL.fullmatch(m)]
-    told = [m for m in measures if m in OF_SENTENCES] if searcher.tells_sentences else []
+    wanted = [m for m in measures if m == EM or kind_of(m) is PATHS]
+    told = [m for m in measures if kind_of(m) is SENTENCES] if searcher.tells_sentences else []
     split, facts = sentence_splitter(query_set.language), dict[str, frozenset[Fact]]()
     runs, ms = dict[str, list[ScoredPassage]](), dict[str, dict[str, float]]()
     per_query: dict[str, dict[str, float]] = {m: {} for m in wanted}
@@ -109,7 +103,6 @@ def _warm(searcher: ChainSearcher, query_set: QuestionSet) -> None:
 
 def _measured(measure: str, paths: Sequence[Sequence[str]], sets: EvidenceSets) -> float:
     """The best of several evidence sets."""
-    match = _PATH_RECALL.fullmatch(measure)
-    if match:
-        return float(any(path_recall(paths, list(units), int(match[1])) for units in sets))
+    if k := cutoff_of(measure):
+        return float(any(path_recall(paths, list(units), k) for units in sets))
     return float(any(passage_em(paths, list(units)) for units in sets))

@@ -13,18 +13,17 @@ from statistics import fmean, median
 
 from hybrid.answering.answers import Answer
 from hybrid.evaluation.answering import JUDGED, Answering, measure_answers
-from hybrid.evaluation.chains import MEASURES, of_paths, run_chain
-from hybrid.evaluation.measures import Evaluation
-from hybrid.evaluation.rankings import (
+from hybrid.evaluation.chains import MEASURES, run_chain
+from hybrid.evaluation.measures import (
+    SENTENCES,
+    Evaluation,
     can_measure,
     cutoff_of,
-    depth_of,
+    kind_of,
     measures_of,
     parse_any,
-    search_all,
-    warn_if_none_judged,
-    words,
 )
+from hybrid.evaluation.rankings import depth_of, search_all, warn_if_none_judged, words
 from hybrid.evaluation.results import SetResults, save_run
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.supporting import OF_SENTENCES
@@ -153,7 +152,7 @@ def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[
             where=query_set.name,
             remedy=remedy("choose other {}, or leave the set out", Option("measures")),
         )
-    told = [m for m in own if m in OF_SENTENCES]
+    told = [m for m in own if kind_of(m) is SENTENCES]
     if told and not tells:
         raise InputError(
             f"expected a chain whose reader tells supporting sentences for {told[0]}, found none",
@@ -165,9 +164,9 @@ def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[
                 Option("path_reader", "FOLDER"),
             ),
         )
-    if told and all(map(of_paths, own)):
+    if told and all(kind_of(m).of_chains for m in own):
         own = [measures_of(query_set)[0], *own]  # of channels, which are measured beside the chain
-    if all(map(of_paths, own)):
+    if all(kind_of(m).of_chains for m in own):
         raise InputError(
             f"expected a measure of channels beside {', '.join(own)} that this set can be measured by, found"
             " none",

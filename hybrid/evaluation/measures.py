@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import ir_measures
 
-from hybrid.evaluation.testsets import Qrels
+from hybrid.evaluation.testsets import Qrels, QuestionSet
+from hybrid.evidence.measures import NAMES, OF_PAGES, OF_PASSAGES, evidence_by_passage
+from hybrid.evidence.supporting import OF_SENTENCES
 from sparta.base.checks import several
 from sparta.base.errors import InputError
 from sparta.base.records import Run, ScoredPassage
 
+ANSWER_RECALL = "answer_recall@"
+MEASURES = ("RR", "nDCG@10")
+RECALL_AT = (20, 100)
 DEFAULT_MEASURES = ("RR", "Success@1", "R@20", "nDCG@10")
 _OTHER_NAMES = {"MRR": "RR", "MAP": "AP", "Recall": "R"}
 _NO_SHARES = ("Accuracy", "NumQ", "NumRet", "NumRel", "NumRelRet")
@@ -31,6 +37,80 @@ class Evaluation:
         """The mean over all judged questions; one that the run does not answer counts 0."""
         values = self.per_query[measure].values()
         return math.fsum(values) / len(values)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureKind:
+    """Measures that need the same: how they are named, and what a set of questions must know.
+
+    :param names: a pattern of their whole names
+    :param needs: what they need, in words
+    :param known: returns what a set knows of it, nothing where they cannot be measured
+    :param usual: those that are measured where nothing is chosen
+    :param of_chains: whether chains alone have them
+    """
+
+    names: str
+    needs: str
+    known: Callable[[QuestionSet], object]
+    usual: tuple[str, ...] = ()
+    of_chains: bool = False
+
+
+def _evidence(query_set: QuestionSet) -> object:
+    return evidence_by_passage(query_set.gold, query_set.qrels)
+
+
+ANSWERS = MeasureKind(
+    f"{ANSWER_RECALL}0*[1-9]\\d*",
+    "answers",
+    lambda known: known.answers,
+    tuple(f"{ANSWER_RECALL}{k}" for k in RECALL_AT),
+)
+PAGES = MeasureKind(
+    f"page{NAMES}", "KILT's provenance", lambda known: known.gold and known.gold.pages, OF_PAGES
+)
+PASSAGES = MeasureKind(f"passage{NAMES}", "judged passages", _evidence, OF_PASSAGES)
+PATHS = MeasureKind(r"path_recall@[1-9]\d{0,5}", "judged passages", _evidence, of_chains=True)
+SENTENCES = MeasureKind(
+    "|".join(OF_SENTENCES), "supporting facts", lambda known: known.supporting, of_chains=True
+)
+JUDGED = MeasureKind(".*", "judged passages", lambda known: known.qrels, MEASURES)
+"""The measures of ir_measures."""
+
+
+def kind_of(measure: str) -> MeasureKind:
+    """Return the kind of a measure, by its name."""
+    kinds = ANSWERS, PAGES, PASSAGES, PATHS, SENTENCES
+    return next((kind for kind in kinds if re.fullmatch(kind.names, measure)), JUDGED)
+
+
+def measures_of(query_set: QuestionSet) -> list[str]:
+    """Return what can be measured on these questions."""
+    kinds = (ANSWERS, PAGES, PASSAGES) if query_set.gold else (ANSWERS, JUDGED)
+    return [name for kind in kinds if kind.known(query_set) for name in kind.usual]
+
+
+def can_measure(query_set: QuestionSet, measure: str) -> bool:
+    """Whether a set has the answers, the evidence or the judged passages that a measure needs."""
+    return bool(kind_of(measure).known(query_set))
+
+
+def cutoff_of(measure: str) -> int:
+    """How many passages a measure looks at; 0 where it looks at all."""
+    cutoff = re.search(r"@(\d+)$", measure)
+    return int(cutoff[1]) if cutoff else 0
+
+
+def parse_any(name: str) -> str:
+    """Return the name of a measure of any kind.
+
+    :raises InputError: an unknown name.
+    """
+    if not isinstance(name, str) or kind_of(name.strip()) is JUDGED:
+        return parse_measures([name])[0]
+    head, at, depth = name.strip().partition("@")
+    return f"{head}@{int(depth)}" if at else head
 
 
 def parse_measures(names: Sequence[str]) -> list[str]:

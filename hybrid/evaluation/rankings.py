@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,13 +11,22 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from hybrid.answering.answers import as_read
-from hybrid.evaluation.chains import of_paths
-from hybrid.evaluation.measures import Evaluation, evaluate, parse_measures
+from hybrid.evaluation.measures import (
+    ANSWER_RECALL,
+    ANSWERS,
+    JUDGED,
+    PAGES,
+    PASSAGES,
+    RECALL_AT,
+    Evaluation,
+    cutoff_of,
+    evaluate,
+    kind_of,
+)
 from hybrid.evaluation.testsets import Qrels, QuestionSet
 from hybrid.evidence.gold import page_of
-from hybrid.evidence.measures import Gold, evidence_by_passage, of_evidence
+from hybrid.evidence.measures import Gold, evidence_by_passage
 from hybrid.evidence.measures import measured as by_evidence
-from hybrid.evidence.supporting import OF_SENTENCES
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
@@ -27,13 +35,9 @@ from sparta.data.answers import has_answer
 from sparta.data.units import is_chunk
 from sparta.search.searcher import Searcher
 
-ANSWER_RECALL = "answer_recall@"
-MEASURES = ("RR", "nDCG@10")
-RECALL_AT = (20, 100)
 _AT_ONCE = 500
 _WARMING = 10  # queries that are asked before time is taken
 logger = logging.getLogger("sparta.hybrid")
-_CUTOFF = re.compile(r"@(\d+)$")
 
 
 class Holds:
@@ -113,11 +117,10 @@ class Retrieved:
 
     def measured(self, name: str, run: Run, measures: Iterable[str]) -> Evaluation:
         """Measure a run by answers (`answer_recall@K`), evidence (`page_…`, `passage_…`), judged passages."""
-        wanted = list(measures)
-        depths = [int(m.removeprefix(ANSWER_RECALL)) for m in wanted if m.startswith(ANSWER_RECALL)]
-        of_sets = [m for m in wanted if of_evidence(m)]
-        others = [m for m in wanted if not m.startswith(ANSWER_RECALL) and m not in of_sets]
-        by_passage = [m for m in others if not of_paths(m)]
+        kinds = {measure: kind_of(measure) for measure in measures}
+        depths = [cutoff_of(m) for m, kind in kinds.items() if kind is ANSWERS]
+        of_sets = [m for m, kind in kinds.items() if kind in (PAGES, PASSAGES)]
+        by_passage = [m for m, kind in kinds.items() if kind is JUDGED]
         per_query: dict[str, Mapping[str, float]] = {}
         if depths:
             per_query |= answer_recall(name, run, self.holds, depths).per_query
@@ -143,50 +146,9 @@ class Retrieved:
         return named
 
 
-def measures_of(query_set: QuestionSet) -> list[str]:
-    """Return what can be measured on these questions."""
-    by_answer = [f"{ANSWER_RECALL}{k}" for k in RECALL_AT] if query_set.answers else []
-    if query_set.gold:
-        return [*by_answer, *query_set.gold.measures()]
-    return [*by_answer, *(MEASURES if query_set.qrels else ())]
-
-
-def parse_any(name: str) -> str:
-    """Return the name of a measure: of answers, of evidence, or one of ir_measures.
-
-    :raises InputError: an unknown name.
-    """
-    if not isinstance(name, str):
-        return parse_measures([name])[0]
-    head, _, depth = name.strip().partition("@")
-    if f"{head}@" == ANSWER_RECALL and depth.isdecimal() and int(depth) > 0:
-        return f"{head}@{int(depth)}"
-    known = of_evidence(name.strip()) or of_paths(name.strip())
-    return name.strip() if known else parse_measures([name])[0]
-
-
-def can_measure(query_set: QuestionSet, measure: str) -> bool:
-    """Whether a set has the answers, the evidence or the judged passages that a measure needs."""
-    if measure.startswith(ANSWER_RECALL):
-        return bool(query_set.answers)
-    if measure in OF_SENTENCES:
-        return bool(query_set.supporting)
-    if query_set.gold and (of_evidence(measure) or of_paths(measure)):
-        return query_set.gold.knows(measure)
-    if of_evidence(measure):
-        return measure.startswith("passage_") and bool(evidence_by_passage(None, query_set.qrels))
-    return bool(query_set.qrels)
-
-
 def depth_of(fusion: Fusion, measure: str = "") -> int:
     """Return how many passages of each channel are ranked: all candidates, and what is measured."""
     return max(fusion.candidates, *RECALL_AT, cutoff_of(measure))
-
-
-def cutoff_of(measure: str) -> int:
-    """How many passages a measure looks at; 0 where it looks at all."""
-    found = _CUTOFF.search(measure)
-    return int(found[1]) if found else 0
 
 
 class Shown(NamedTuple):

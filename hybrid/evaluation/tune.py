@@ -10,16 +10,8 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import NamedTuple
 
-from hybrid.evaluation.chains import of_paths
-from hybrid.evaluation.rankings import (
-    ANSWER_RECALL,
-    Retrieved,
-    can_measure,
-    depth_of,
-    measures_of,
-    parse_any,
-    search_all,
-)
+from hybrid.evaluation.measures import can_measure, kind_of, measures_of, parse_any
+from hybrid.evaluation.rankings import Retrieved, depth_of, search_all
 from hybrid.evaluation.tables import Cell, Exact, Table
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.retrieval.channels import Channels
@@ -93,13 +85,12 @@ def measure_for(sets: Sequence[QuestionSet]) -> str:
 
 
 def _check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
-    if of_paths(measure):
+    kind = kind_of(measure)
+    if kind.of_chains:
         raise InputError(
             f"expected a measure of single passages to tune for, found {measure}, which only chains have",
             remedy=remedy("name another, as in {}", Option("measure", "passage_Rprec")),
         )
-    wanted = "answers" if measure.startswith(ANSWER_RECALL) else "judged passages"
-    wanted = "KILT's provenance" if measure.startswith("page_") else wanted
     for one in sets:
         if not can_measure(one, measure):
             others = [m for m in measures_of(one) if can_measure(one, m)]
@@ -107,7 +98,7 @@ def _check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
             if others:
                 advice += remedy(", or another measure, as in {}", Option("measure", others[0]))
             raise InputError(
-                f"expected {wanted} to tune on for {measure}, found none",
+                f"expected {kind.needs} to tune on for {measure}, found none",
                 where=one.name,
                 remedy=advice,
             )

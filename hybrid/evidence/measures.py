@@ -20,7 +20,9 @@ R_PRECISION = "Rprec"
 PAGE_PRECISION = f"page_{R_PRECISION}"
 OF_PAGES = (PAGE_PRECISION, "page_recall@20", "page_success@20")
 OF_PASSAGES = ("passage_Rprec", "passage_recall@20", "passage_success@20")
-_MEASURE = re.compile(r"(page|passage)_(?:Rprec|(EM)|(recall|success)@([1-9]\d{0,5}))")
+NAMES = r"_(?:Rprec|(EM)|(recall|success)@([1-9]\d{0,5}))"
+"""A pattern of what comes after `page` or `passage` in the name of a measure."""
+_MEASURE = re.compile(f"(page|passage){NAMES}")
 _MISS, _COMPLETE = -1, -2
 
 type Unit = frozenset[str]
@@ -59,10 +61,6 @@ class Gold:
         """What is measured where nothing is chosen."""
         return (*(OF_PAGES if self.pages else ()), *(OF_PASSAGES if self.passages else ()))
 
-    def knows(self, measure: str) -> bool:
-        """Whether there are questions that a measure of evidence can be taken of."""
-        return bool(self.pages if measure.startswith("page_") else self.passages)
-
 
 def evidence_by_passage(
     gold: Gold | None, qrels: Mapping[str, Mapping[str, int]]
@@ -72,11 +70,6 @@ def evidence_by_passage(
         return gold.passages
     judged = {q: [p for p, relevance in own.items() if relevance > 0] for q, own in qrels.items()}
     return {q: (frozenset(frozenset((p,)) for p in own),) for q, own in judged.items() if own}
-
-
-def of_evidence(measure: str) -> bool:
-    """Whether this is the name of one of these measures, as in page_Rprec or passage_recall@20."""
-    return bool(_MEASURE.fullmatch(measure))
 
 
 def measured(

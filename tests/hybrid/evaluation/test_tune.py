@@ -14,8 +14,7 @@ from typing import Any, cast
 import pytest
 
 from hybrid.evaluation.compare import compare, timed, with_macro
-from hybrid.evaluation.measures import evaluate
-from hybrid.evaluation.rankings import can_measure
+from hybrid.evaluation.measures import can_measure, evaluate
 from hybrid.evaluation.results import results_table
 from hybrid.evaluation.tables import Table
 from hybrid.evaluation.testsets import QuestionSet
