@@ -57,7 +57,7 @@ WRONG = {
     ),
     "a channel twice": (
         ["search", "x", "--channel", "impact,impact"],
-        ["found impact twice", "→ --channel bm25=1,impact=1,dense=1"],
+        ["found impact twice", "→ as in --channel bm25=1,impact=1,dense=1"],
     ),
     "output without queries": (["search", "x", "--output", "run"], ["--output", "--queries"]),
     "no option": (["index", "c.jsonl"], ["found c.jsonl", "sparta index --corpus c.jsonl"]),
