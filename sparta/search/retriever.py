@@ -165,10 +165,8 @@ class Retriever(Closing, ABC):
     def hits(self, rankings: Sequence[Ranking]) -> list[list[Hit]]:
         """Return rankings with titles, texts and metadata, which are all read at once."""
         records = iter(self.records([docid for ranking in rankings for docid in ranking.docids]))
-        return [
-            [hit_of(passage_id, score, next(records)) for passage_id, score in ranking]
-            for ranking in rankings
-        ]
+        columns = ((ranking.passage_ids, ranking.scores, records) for ranking in rankings)
+        return [list(map(hit_of, *rows)) for rows in columns]
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
         """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
