@@ -44,8 +44,8 @@ def open_channel(
 def channels_of(index: Path) -> list[str]:
     """Return the channels that an index has."""
     generation = IndexFolder(index).state().searchable
-    lucene = [BM25] if generation and generation.channels == BM25 else [BM25, IMPACT]
-    return [*lucene, *other_channels(index)]
+    lucene = generation.lucene_channels if generation else (IMPACT, BM25)
+    return [*reversed(lucene), *other_channels(index)]
 
 
 class Channels(Closing):

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
 from sparta.base.closing import Closing
 from sparta.base.records import Advance, Passage
@@ -89,6 +89,3 @@ class ReadingProgress(Closing):
         """Leave the bar as it is."""
         if self._bar is not None:
             self._bar.close()
-
-    def __enter__(self) -> Self:
-        return self

@@ -148,6 +148,11 @@ class Generation:
         return f"{CHANNEL}-{self.number:06d}"
 
     @property
+    def lucene_channels(self) -> tuple[str, ...]:
+        """The channels that lie in its Lucene index, the default one first."""
+        return (BM25,) if self.channels == BM25 else ("impact", BM25)
+
+    @property
     def tokenizer_name(self) -> str:
         """The folder of its tokenizer."""
         return f"tokenizer-{self.number:06d}"

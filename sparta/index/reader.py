@@ -179,10 +179,10 @@ class IndexReader(Closing):
     def _opened(self, generation: Generation, committed: Committed) -> IndexSnapshot:
         """Open a commit with the channels that every snapshot has open."""
         self.folder.refuse_links()
-        side = self.folder.query_side(generation)
         path, language = self.folder.lucene_path(generation), generation.analysis
-        lucene = ImpactSearcher(path, language=language, bm25=self.bm25)
+        side = self.folder.query_side(generation)
         tokenizer = side.query_tokenizer(language)
+        lucene = ImpactSearcher(path, language=language, bm25=self.bm25)
         snapshot = IndexSnapshot(
             self.folder, generation, committed, lucene, tokenizer, side.quantizer, self._kept
         )

@@ -15,6 +15,7 @@ from sparta.base.remedies import Command, remedy
 from sparta.index.changes import carried, changed_by, how_to_add_impacts, is_whole
 from sparta.index.channels import CHANNELS, OpenChannel
 from sparta.index.folder import (
+    BM25,
     Generation,
     IndexFolder,
     IndexState,
@@ -76,8 +77,7 @@ class IndexSnapshot(Closing):
     @property
     def channels(self) -> list[str]:
         """The channels that can be searched: those in Lucene's index, then the others."""
-        lucene = ["bm25"] if self.generation.channels == "bm25" else ["impact", "bm25"]
-        return [*lucene, *self.committed.manifests]
+        return [*self.generation.lucene_channels, *self.committed.manifests]
 
     @property
     def is_whole(self) -> bool:
@@ -118,7 +118,7 @@ class IndexSnapshot(Closing):
 
     def require_impacts(self) -> None:
         """Refuse an index for BM25 alone."""
-        if self.generation.channels == "bm25":
+        if self.generation.lucene_channels == (BM25,):
             path = self.folder.path
             changed = changed_by(self.generation, carried(self.lucene.user_data).get("deleted", 0))
             add = how_to_add_impacts(self.generation, path, changed)

@@ -144,7 +144,7 @@ class Searcher(ChannelSearcher):
     def channels(self) -> tuple[str, ...]:
         """The channels of this Lucene index, the default one first."""
         with self.reader.reading() as snapshot:
-            return (BM25,) if snapshot.generation.channels == BM25 else CHANNELS
+            return snapshot.generation.lucene_channels
 
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
         """Return a page of the ranking of each query: ids, docids and scores."""
