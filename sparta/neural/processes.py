@@ -28,6 +28,9 @@ def process_group() -> tuple[int, int]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return 0, 1
     if not distributed.is_initialized():
+        # Imported later, its functions would keep the group in their defaults, and gloo's threads with it.
+        import torch.distributed.nn  # noqa: F401
+
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         distributed.init_process_group(backend, timeout=_PATIENCE)
         atexit.register(_leave_gloo)
@@ -35,7 +38,7 @@ def process_group() -> tuple[int, int]:
 
 
 def _leave_gloo() -> None:
-    """End the threads of gloo before the interpreter does, which now and then takes the process down."""
+    """End gloo's threads while Python still runs; a thread that outlives Python aborts the process."""
     if distributed.is_initialized() and distributed.get_backend() == "gloo":
         distributed.destroy_process_group()
 

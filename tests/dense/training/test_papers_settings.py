@@ -170,7 +170,7 @@ def test_mining_with_bm25_takes_bounded_memory(tiny_tokenizer: Any, words: list[
 
 
 SCRIPT = """
-import json, sys
+import atexit, json, os, sys
 from pathlib import Path
 import torch
 import dense.training.train as module
@@ -180,6 +180,9 @@ module.pick_dtype = lambda *_: torch.float32
 pairs, output, size, recipe = sys.argv[1:]
 sets = [open_set(pairs, "pairs", int(size))]
 module.train_dense(sets, module.Recipe(**json.loads(recipe)), Path(output))
+atexit._run_exitfuncs()
+threads = [Path(f"/proc/self/task/{thread}/comm").read_text() for thread in os.listdir("/proc/self/task")]
+assert not any("gloo" in name for name in threads), threads
 """
 
 
