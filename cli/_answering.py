@@ -1,4 +1,4 @@
-"""Options of the commands that measure answers beside rankings."""
+"""Options of `sparta eval` and `hybrid eval` that measure answers."""
 
 from __future__ import annotations
 
@@ -15,27 +15,25 @@ if TYPE_CHECKING:
 
 @arguments
 class AnsweringArguments:
-    """How answers are read and measured, if they are."""
+    """Whether and how answers are extracted and measured."""
 
+    SECTION = "Answers"
     answers: bool = flag(
-        "Also read the best passages, and measure the answers: EM and F1; of a chain that reads"
-        " its paths, its own answers, whatever --depths says."
+        "Also extract answers from the best passages and measure EM and F1. For a chain that reads its paths:"
+        " measure the chain's own answers, at every depth."
     )
-    reader: str | None = option(
-        "With --answers: reader's folder [default: the one that ships].", metavar="FOLDER"
-    )
+    reader: str | None = option("Reader's folder [default: the shipped reader].", metavar="FOLDER")
     depths: str = option(
-        "With --answers: how many passages are read; several numbers are compared.",
+        "Number of passages the reader reads per question; several numbers are compared.",
         metavar="N,…",
         default="10",
     )
     weight: float | None = option(
-        "With --answers: the ranker's share of an answer's score [default: as the reader was tuned].",
+        "Weight of the retrieval score in an answer's score; the rest is the reader's [default: as the reader"
+        " was tuned].",
         type=Finite(0, 1),
     )
-    output_answers: Path | None = option(
-        "With --answers: also write every answer here, as JSONL.", type=output_type
-    )
+    output_answers: Path | None = option("Write every answer to this file, as JSONL.", type=output_type)
     RULES = (Needs("--answers", ("reader", "depths", "weight", "output_answers"), remedy="add --answers"),)
 
     def open(
@@ -47,11 +45,11 @@ class AnsweringArguments:
         device: str | None = None,
         language: str = "en",
     ) -> Answering | None:
-        """Open what reads answers; None without --answers.
+        """Return the reader and the depths to measure; None without --answers.
 
-        :param retrieved: how many passages of a question are retrieved
+        :param retrieved: number of passages retrieved per question
         :param raise_by: the option that raises this number
-        :param language: of the texts, whose reader is opened where none is named
+        :param language: code of the language whose shipped reader is the default
         """
         if not self.answers:
             return None
@@ -64,8 +62,7 @@ class AnsweringArguments:
         depths = sorted(set(parse_candidates(self.depths, "depths")))
         if depths[-1] > retrieved:
             raise InputError(
-                f"expected --depths of at most the {retrieved} passages that are retrieved,"
-                f" found {depths[-1]}",
+                f"expected --depths up to {retrieved}, the number of retrieved passages, found {depths[-1]}",
                 remedy=f"raise {raise_by}",
             )
         from sparta.neural.encoding import parse_devices

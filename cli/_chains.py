@@ -1,4 +1,4 @@
-"""What the commands on chains share: options, and how a path looks."""
+"""Shared by commands with --chain: options, and the printing of paths."""
 
 from __future__ import annotations
 
@@ -19,32 +19,34 @@ if TYPE_CHECKING:
     from hybrid.multihop.searcher import ChainSearcher
 
 _READ_BY = {"model": "hotpot", "entities": "hotpot", "path_reader": "hop-read"}
-"""Options of chains, and for each a chain that ships and reads it."""
+"""Options for a chain's models, each with a shipped chain that uses the model."""
 
 
 @arguments
 class ChainModels:
     """The models of a chain."""
 
+    SECTION = "Chain"
     model: str | None = option(
-        "With --chain: a model with skills, if steps need one: what dense train-skills made.",
+        "Model of several skills, for steps that need one; dense train-skills makes it.",
         metavar="FOLDER|ID",
     )
     entities: str | None = option(
-        "With --chain: index of descriptions, for links by the model.", metavar="FOLDER"
+        "Index of entity descriptions, for the chain hotpot, whose model links entities.", metavar="FOLDER"
     )
     path_reader: str | None = option(
-        "With --chain: reader of paths, for a step read [default: the one that ships].", metavar="FOLDER"
+        "Path reader, for chains that read their paths [default: the shipped path reader].",
+        metavar="FOLDER",
     )
 
     def open(self, chain: str, index: Path | None, channel: str | None, device: str | None) -> ChainSearcher:
-        """Open a chain with these models."""
+        """Return an open chain with these models."""
         from hybrid.multihop.searcher import ChainSearcher
 
         return ChainSearcher(chain, index, self.model, self.entities, channel, self.path_reader, device)
 
     def refuse_unread(self, chains: Sequence[str]) -> None:
-        """Refuse a model, an index of entities or a reader of paths that no step of the chains reads."""
+        """Raise InputError if no step of the chains uses a typed model, entity index or path reader."""
         from hybrid.multihop.steps import LINK, READ, read_chain
 
         named = [name for name in _READ_BY if getattr(self, name)]
@@ -58,18 +60,19 @@ class ChainModels:
             if not read[name]:
                 option = name.replace("_", "-")
                 raise InputError(
-                    f"expected a chain with a step that reads --{option}, found none in {', '.join(chains)}",
-                    remedy=f"leave it out, or name another chain: --chain {_READ_BY[name]}",
+                    f"expected a chain that uses --{option}, found {', '.join(chains)}",
+                    remedy=f"leave --{option} out, or use --chain {_READ_BY[name]}",
                 )
 
 
 @arguments
 class ChainArguments:
-    """A chain, if any."""
+    """An optional chain and its models."""
 
+    SECTION = "Chain"
     chain: str | None = option(
-        "Find paths of passages step by step: hop, hop-read, named, tabletext, hotpot, single, or"
-        " a file of steps (docs/chains.md).",
+        "Find paths of several passages, step by step: hop, hop-read, named, tabletext, hotpot, single, or a"
+        " file of steps (docs/chains.md).",
         metavar="NAME|FILE",
     )
     models: ChainModels = group(ChainModels)
@@ -81,9 +84,9 @@ class ChainArguments:
     def open(
         self, index: Path | None, channel: str | None = None, device: str | None = None
     ) -> ChainSearcher | None:
-        """Open the chain; None if no chain is named.
+        """Return the open chain; None if no chain is named.
 
-        :raises InputError: options that no chain reads, or not this one.
+        :raises InputError: an option has no effect with this chain
         """
         if self.chain is None:
             return None
@@ -93,10 +96,10 @@ class ChainArguments:
 def open_chains(
     chains: Sequence[str], models: ChainModels, index: Path | None, *, remote: bool
 ) -> list[ChainSearcher]:
-    """Open the chains to be measured, side by side.
+    """Return the open chains, to be measured beside the channels of the index.
 
-    :param remote: whether the channels that they are measured beside lie elsewhere
-    :raises InputError: one is named twice, or an index elsewhere.
+    :param remote: whether the channels lie in OpenSearch
+    :raises InputError: two chains have one name, or the index lies in OpenSearch
     """
     from hybrid.evaluation.results import file_word
 
@@ -104,8 +107,8 @@ def open_chains(
     if len(set(map(file_word, names))) < len(names) or (names and remote):
         found = "--opensearch" if remote else f"one name twice among {', '.join(names)}"
         raise InputError(
-            f"expected chains of different names over an index folder, found {found}",
-            remedy="rename a file, or leave one of them out",
+            f"expected --chain with different names and an index folder, found {found}",
+            remedy="rename a file of steps, or leave one option out",
         )
     if names:
         _refuse_with_chain("k1", "b")
@@ -115,22 +118,22 @@ def open_chains(
     models.refuse_unread(chains)
     with ExitStack() as stack:
         opened = [stack.enter_context(models.open(name, index, None, None)) for name in chains]
-        stack.pop_all()  # all are open: the caller closes them
+        stack.pop_all()  # from here on the caller closes them
     return opened
 
 
 def open_chain(
     chain: str, models: ChainModels, index: Path | None, channel: str | None = None, device: str | None = None
 ) -> ChainSearcher:
-    """Open a chain.
+    """Return an open chain.
 
-    :raises InputError: options that no chain reads, or not this one.
+    :raises InputError: an option has no effect with this chain
     """
     _refuse_with_chain("k1", "b", "candidates")
     if chain_reads(chain) and (others := typed("threads")):
         raise InputError(
-            f"expected a chain that reads its paths without {others[0]}, found both",
-            remedy="leave it out: a path is read by all processors",
+            f"{others[0]} has no effect on a chain that reads its paths",
+            remedy=f"leave {others[0]} out: the path reader uses all processors",
         )
     models.refuse_unread([chain])
     return models.open(chain, index, channel, device)
@@ -144,13 +147,13 @@ def chain_reads(name: str) -> bool:
 
 
 def _refuse_with_chain(*names: str) -> None:
-    """Refuse options that chains do not read."""
+    """Raise InputError if an option is typed that chains do not use."""
     if others := typed(*names):
         raise InputError(f"expected --chain without {others[0]}, found both", remedy="leave one of them out")
 
 
 def search_chain(chain: ChainSearcher, search: SearchArguments) -> None:
-    """Find paths for a question and print them, or for many and write them."""
+    """Find paths for a query and print them, or for a file of queries and write them."""
     from sparta.search.explain import word_snippets
 
     with chain as searcher:
@@ -158,42 +161,44 @@ def search_chain(chain: ChainSearcher, search: SearchArguments) -> None:
             run_queries(searcher, search)
             return
         page = search.page.for_retriever()
-        found = searcher.batch_search([search.query], ["0"], search.k, **page)["0"]
+        paths = searcher.batch_search([search.query], ["0"], search.k, **page)["0"]
         marked = word_snippets(searcher.tools.words, search.query)
-        for rank, path in enumerate(found, 1):
+        for rank, path in enumerate(paths, 1):
             if search.as_json:
                 click.echo(dumps({"rank": rank, **path.as_dict()}))
                 continue
             echo_path(f"{rank:>3}", path)
-            for one in path.passages:
-                snippet = shown_snippet(one.hit, marked, as_json=False)
-                click.echo(f"     {visible(one.hit.passage_id)}: {snippet}")
-        if not found and not search.as_json:
-            click.echo("no path: a step found no passage")
+            for passage in path.passages:
+                snippet = shown_snippet(passage.hit, marked, as_json=False)
+                click.echo(f"     {visible(passage.hit.passage_id)}: {snippet}")
+        if not paths and not search.as_json:
+            click.echo("no path found: a step of the chain found no passage")
 
 
 def echo_path(head: str, path: EvidencePath) -> None:
-    """Print a path: its score, its answer if it was read, and a line for each passage with what each step
-    scored it.
+    """Print a path: score, answer (if a path reader read the path), and a line per passage.
+
+    A passage's line shows its score, the score of each step, and the entity that linked to it.
     """
     answer = f"  {bold(visible(path.answer.answer))}  {path.answer.score:.2f}" if path.answer else ""
     click.echo(f"{head}  {path.score:.4g}{answer}")
-    for one in path.passages:
-        steps = "  ".join(f"{name} {score:.4g}" for name, score in one.scores.items())
-        entity = f'  "{visible(one.span)}"' if one.span else ""
-        name = visible(one.hit.title or one.hit.passage_id)
-        click.echo(f"     → {bold(name)}  [{visible(one.hit.passage_id)}]  {one.score:.4g} ({steps}{entity})")
+    for passage in path.passages:
+        steps = ", ".join(f"{name} {score:.4g}" for name, score in passage.scores.items())
+        entity = f', by "{visible(passage.span)}"' if passage.span else ""
+        passage_id = visible(passage.hit.passage_id)
+        name = bold(visible(passage.hit.title)) if passage.hit.title else bold(passage_id)
+        click.echo(f"     → {name}  [{passage_id}]  {passage.score:.4g} ({steps}{entity})")
 
 
 def explain_chain(chain: ChainSearcher, query: str, passage_id: str, *, as_json: bool) -> None:
-    """Print the best path that holds a passage."""
+    """Print the best path that contains a passage, and its rank among all paths."""
     with chain as searcher:
         rank, path, total = searcher.find(query, passage_id)
     if as_json:
         click.echo(dumps({"rank": rank, **(path.as_dict() if path else {"score": None, "passages": []})}))
         return
     if path is None:
-        click.echo(f"{visible(passage_id)}: in none of {counted(total, 'path')}")
+        click.echo(f"{visible(passage_id)} is in none of {counted(total, 'path')}")
         return
     echo_path("score", path)
     click.echo(f"rank {rank:,} of {counted(total, 'path')}")

@@ -4,24 +4,41 @@ from __future__ import annotations
 
 import click
 
-from cli._group import SpartaGroup
+from cli._group import Place, SpartaGroup
 
 _COMMANDS = {
-    "encode": "cli.dense_commands.encode:encode",
-    "index": "cli.dense_commands.index:index",
-    "search": "cli.dense_commands.search:search",
-    "train": "cli.dense_commands.train:train",
-    "train-skills": "cli.dense_commands.train_skills:train_skills",
-    "links": "cli.dense_commands.links:links",
-    "mine": "cli.dense_commands.mine:mine",
-    "convert": "cli.dense_commands.convert:convert",
+    "Index and search": {
+        "index": Place("cli.dense_commands.index:index", "Add a dense channel to an index, or update it."),
+        "search": Place(
+            "cli.dense_commands.search:search", "Find the best passages by the dense channel alone."
+        ),
+        "encode": Place(
+            "cli.dense_commands.encode:encode", "Encode a corpus on several machines, to index it later."
+        ),
+    },
+    "Train": {
+        "train": Place(
+            "cli.dense_commands.train:train", "Train a bi-encoder: TASER, DPR, or one shared encoder."
+        ),
+        "mine": Place("cli.dense_commands.mine:mine", "Find hard negatives, to train a bi-encoder with."),
+        "train-skills": Place(
+            "cli.dense_commands.train_skills:train_skills",
+            "Train one encoder for several skills (Chain-of-Skills).",
+        ),
+        "links": Place(
+            "cli.dense_commands.links:links", "Make training data from the links of a Wikipedia dump."
+        ),
+        "convert": Place(
+            "cli.dense_commands.convert:convert", "Convert a checkpoint of DPR, TASER or Chain-of-Skills."
+        ),
+    },
 }
 
 
-@click.group(cls=SpartaGroup, places=_COMMANDS)
+@click.group(cls=SpartaGroup, sections=_COMMANDS)
 @click.version_option(package_name="sparta-search", prog_name="dense")
 def main() -> None:
-    """Dense retrieval: passages found by the vectors of a bi-encoder.
+    """Dense retrieval: a bi-encoder turns passages and queries into vectors.
 
     \b
     sparta index --corpus wiki.jsonl

@@ -1,4 +1,4 @@
-"""What the commands on several channels share: options, and what they mean."""
+"""Shared by the commands that fuse channels: options, and the fusions and question sets they name."""
 
 from __future__ import annotations
 
@@ -19,26 +19,30 @@ if TYPE_CHECKING:
     from hybrid.evaluation.testsets import QuestionSet
     from hybrid.retrieval.fusion import Fusion
 
-_IN_PLACE = "Channels and their weights, in place of --base and --alpha, as in bm25=1.2,impact=1,dense=1."
+_IN_PLACE = "Weight of each channel, instead of --base and --alpha: bm25=1.2,impact=1,dense=1."
 
 
 @arguments
 class MethodArguments:
-    """How scores of channels become one."""
+    """How the scores of several channels are combined."""
 
-    method: str = one_of(["linear", "rrf"], "How scores are combined: weighted sum, or reciprocal ranks.")
+    SECTION = "Fusion"
+    method: str = one_of(["linear", "rrf"], "Weighted sum of normalized scores, or of reciprocal ranks.")
     normalization: str = one_of(
         ["minmax", "zscore", "none"],
-        "Normalization of the scores, by query and channel; minmax is from −0.5 to 0.5.",
+        "Normalization of the scores of each query and channel; minmax maps them to −0.5 to 0.5.",
     )
 
     def fusion(self, weights: Mapping[str, float], candidates: int) -> Fusion:
-        """Return the fusion of these channels."""
+        """Return the fusion of the weighted channels.
+
+        :param candidates: number of passages fused from each channel
+        """
         from hybrid.retrieval.fusion import Fusion
 
         if self.method == "rrf" and typed("normalization"):
             raise InputError(
-                "expected --method linear for --normalization, found rrf, which adds ranks",
+                "expected --method linear for --normalization, found rrf, which uses ranks",
                 remedy="leave one of them out",
             )
         return made(Fusion, self, weights=weights, candidates=candidates)
@@ -46,52 +50,57 @@ class MethodArguments:
 
 @arguments
 class FusionArguments(MethodArguments):
-    """How scores of channels become one, and how many."""
+    """How the scores of several channels are combined, and how many hits of each channel."""
 
-    candidates: int = whole(100, "Passages from each channel.")
+    candidates: int = whole(100, "Number of passages fused from each channel; others are not found.")
 
 
-alpha_option = option("Weight of BM25.", "--alpha", type=float, default=1.0)
+alpha_option = option("Weight of BM25 (α).", "--alpha", type=float, default=1.0, section="Fusion")
 sample_option = option(
-    "A sample of N queries of each set, always the same.", "--sample", type=click.IntRange(1), metavar="N"
+    "Use N questions of each set, drawn with a fixed seed.", "--sample", type=click.IntRange(1), metavar="N"
 )
 
 
 @arguments
 class QuestionArguments:
-    """Questions to measure with."""
+    """The sets of questions to measure with."""
 
+    SECTION = "Questions"
     datasets: tuple[Path, ...] = option(
-        "Questions: a BEIR folder, one with questions.jsonl, DPR's TSV or JSON, SQuAD JSON, MRQA"
-        " JSONL, KILT's or other JSON lines, or the folder of EntityQuestions; several may be given"
-        " [default: beside the index's corpus].",
+        "Set of questions: a BEIR folder, a folder with questions.jsonl, DPR's TSV or JSON, SQuAD JSON, MRQA"
+        " JSONL, KILT's or other JSON lines, or the folder of EntityQuestions. Repeat the option for several"
+        " sets [default: the questions beside the index's corpus].",
         "--dataset",
     )
     sample: int | None = sample_option
     matches: tuple[str, ...] = option(
-        "How answers are matched, in all sets or in the one of this name; regex for CuratedTREC.",
+        "How answers are matched in passages, for all sets or for the set NAME; CuratedTREC needs regex.",
         "--match",
         metavar="[NAME=]string|regex",
     )
 
 
 def base_option(shown: str) -> Any:
-    """Option of the channel that BM25 joins, with what is said of its default."""
+    """Declare the option of the channel that BM25 is added to.
+
+    :param shown: the default, in words
+    """
     return option(
-        f"The channel that BM25 is added to [default: {shown}].",
+        f"Channel that BM25 is added to [default: {shown}].",
         "--base",
         type=click.Choice(["impact", "dense", "sparta"]),  # sparta: the former name of impact
         metavar="[impact|dense]",
+        section="Fusion",
     )
 
 
 def weights_option(shown: str = _IN_PLACE) -> Any:
-    """Option of weights, which stand in place of base and α."""
-    return option(shown, "--weights", metavar="NAME=NUMBER,…")
+    """Declare the option of weights, which replace base and α."""
+    return option(shown, "--weights", metavar="NAME=NUMBER,…", section="Fusion")
 
 
 def channel_weights(weights: str | None, base: str | None, alpha: float) -> dict[str, float]:
-    """Return the weights as named, or those of base and α."""
+    """Return the weight of each channel: the typed weights, else base 1 and BM25 α."""
     from hybrid.retrieval.channels import CHANNELS, channel
 
     if weights is not None:
@@ -100,70 +109,80 @@ def channel_weights(weights: str | None, base: str | None, alpha: float) -> dict
 
 
 def typed_weights(text: str, known: Sequence[str]) -> dict[str, float]:
-    """Read --weights, which stand in place of --base and --alpha."""
+    """Return the parsed weights of --weights.
+
+    :raises InputError: --base or --alpha is typed as well
+    """
     from hybrid.retrieval.fusion import parse_weights
 
     if others := typed("base", "alpha"):
         raise InputError(
             f"expected --weights or {' and '.join(others)}, found both",
-            remedy="leave one of them out: --weights names every channel with its weight",
+            remedy="leave the others out: --weights sets the weight of every channel",
         )
     return parse_weights(text, known)
 
 
 def query_sets(questions: QuestionArguments, index: Path) -> list[QuestionSet]:
-    """Return the sets of questions, matched and sampled as the options say."""
+    """Return the sets of questions, with --match and --sample applied.
+
+    Prints on standard error how many questions no measure covers.
+    """
     from hybrid.evaluation.questions import judged, questions_beside, questions_of
 
-    found = [questions_of(path) for path in questions.datasets] or [questions_beside(index)]
-    if len({one.name for one in found}) < len(found):
-        found = [replace(one, name=str(path)) for one, path in zip(found, questions.datasets, strict=True)]
-    if len({one.name for one in found}) < len(found):
-        raise InputError("expected different sets of questions, found one twice", remedy="name each once")
+    sets = [questions_of(path) for path in questions.datasets] or [questions_beside(index)]
+    if len({each.name for each in sets}) < len(sets):
+        sets = [replace(each, name=str(path)) for each, path in zip(sets, questions.datasets, strict=True)]
+    if len({each.name for each in sets}) < len(sets):
+        raise InputError(
+            "expected different sets of questions, found a set twice", remedy="name each set once"
+        )
     for match in questions.matches:
-        found = _matched(found, match)
-    sampled = [one.sample(questions.sample) if questions.sample else one for one in found]
-    sets = [judged(one, index) for one in sampled]
-    for said in itertools.chain.from_iterable(map(_unmeasured, sets)):
-        click.echo(said, err=True)
+        sets = _matched(sets, match)
+    sets = [judged(each.sample(questions.sample) if questions.sample else each, index) for each in sets]
+    for note in itertools.chain.from_iterable(map(_unmeasured, sets)):
+        click.echo(note, err=True)
     return sets
 
 
-def _unmeasured(one: QuestionSet) -> Iterator[str]:
-    """Yield which questions of a set count in no measure, or only in some."""
-    if one.left_out:
-        without = counted(one.left_out, "question")
-        yield f"{one.name}: not measured: {without} without answers and judged passages"
-    for judgments, known in one.known().items():
-        if 0 < known < len(one.queries):
-            yield f"{one.name}: measures of {judgments} are over {known:,} of {len(one.queries):,} questions"
+def _unmeasured(questions: QuestionSet) -> Iterator[str]:
+    """Yield a note on the questions that no measure covers, and one for each partial kind of judgments."""
+    total = len(questions.queries)
+    if questions.left_out:
+        without = counted(questions.left_out, "question")
+        yield f"{questions.name}: {without} left out, without answers and without judged passages"
+    for judgments, known in questions.known().items():
+        if 0 < known < total:
+            yield f"{questions.name}: measures of {judgments} cover {known:,} of {total:,} questions"
 
 
 def _matched(sets: Sequence[QuestionSet], text: str) -> list[QuestionSet]:
+    """Return the sets with the matching of one --match."""
     name, equals, match = text.rpartition("=")
-    names = [one.name for one in sets]
+    names = [each.name for each in sets]
     if match not in ("string", "regex") or (equals and name not in names):
         raise InputError(
-            f"expected string, regex, or one of them for a set ({', '.join(names)}), found --match {text}",
+            f"expected --match string, regex or SET=regex (sets: {', '.join(names)}), found {text}",
             remedy=f"--match regex, or --match {names[-1]}=regex",
         )
-    return [replace(one, match=match) if not equals or one.name == name else one for one in sets]
+    return [replace(each, match=match) if not equals or each.name == name else each for each in sets]
 
 
 def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Iterator[str]:
-    """What must be said with a table: samples, and the formula of its fusions, which differ in weights."""
+    """Yield the notes below a table: which sets are samples, and the formula of the fusions."""
     from hybrid.evaluation.testsets import SAMPLE_SEED
     from hybrid.retrieval.fusion import formula
 
-    for one in query_sets:
-        if one.of:
-            yield f"{one.name}: a sample of {len(one.queries):,} of {one.of:,} questions (seed {SAMPLE_SEED})"
+    for questions in query_sets:
+        if questions.of:
+            size = f"{len(questions.queries):,} of {questions.of:,}"
+            yield f"{questions.name}: a sample of {size} questions (seed {SAMPLE_SEED})"
     if fusions:
         yield formula(*fusions)
 
 
 def print_table(table: Table, form: str, below: Iterable[str] = ()) -> None:
-    """Print a table, and notes below it, or on standard error where a program reads the table."""
+    """Print a table with notes below it; for csv and json the notes go to standard error."""
     from hybrid.evaluation.results import LEGEND
 
     click.echo(table.write(form))

@@ -1,4 +1,4 @@
-"""Programs as groups of commands: loading on demand, errors as messages, exit codes, Ctrl-C."""
+"""The three programs as groups of commands: lazy imports, error messages, exit codes, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -26,35 +26,58 @@ GROUP_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 11
 """Settings of the help of all three programs."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What the operating system says where standard output takes no more."""
+"""Error numbers of a full or broken disk behind standard output."""
+
+
+class Place(NamedTuple):
+    """Where a command is implemented, and when to use it.
+
+    :param function: `module:name`
+    :param summary: the first line of the command's help; the help of the program shows it without an import
+    """
+
+    function: str
+    summary: str
 
 
 class SpartaGroup(click.Group):
-    """A program that imports a command when it is run, and prints an error as a message.
+    """A program that imports only the command that runs, and prints errors as messages.
 
-    :param places: where each command is, `module:name`, in the order of the help
+    :param sections: heading of each section of the help, with its commands by name
     """
 
-    def __init__(self, *args: Any, places: Mapping[str, str], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, Place]], **kwargs: Any) -> None:
         super().__init__(*args, context_settings=GROUP_SETTINGS, **kwargs)
-        self._places = places
+        self.sections = sections
+        self._places = {name: place for places in sections.values() for name, place in places.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names, not sorted."""
+        """Return the names of the commands in the order of the help."""
         return list(self._places)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command."""
-        module, _, name = self._places.get(cmd_name, "").partition(":")
-        command: click.Command | None = getattr(import_module(module), name) if module else None
+        """Import and return a command; None for an unknown name."""
+        place = self._places.get(cmd_name)
+        if place is None:
+            return None
+        module, _, name = place.function.partition(":")
+        command: click.Command = getattr(import_module(module), name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under the headings of their sections; imports none of them."""
+        width = max(map(len, self._places))
+        for heading, places in self.sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), place.summary) for name, place in places.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command and its arguments; an option is not given twice, unless it takes several.
+        """Return the name, the command and its arguments.
 
-        What the command reads is not written over.
+        :raises click.UsageError: an option that takes one value is typed twice
+        :raises InputError: the output file is also an input file
         """
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None:
@@ -74,7 +97,7 @@ class SpartaGroup(click.Group):
             click.echo(f"error: {visible(error.for_command_line(), keep='\n')}", err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt as interrupt:
-            # Python's own end waits for threads: broken off by another Ctrl-C, C++ would abort.
+            # At exit Python waits for threads; a second Ctrl-C during that wait would make C++ abort.
             signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
             command = self.get_command(ctx, ctx.invoked_subcommand or "")
             kept = interrupt if isinstance(interrupt, Interrupted) else None
@@ -96,21 +119,19 @@ class SpartaGroup(click.Group):
                 remedy="free some space, or write to another disk",
             )
             click.echo(f"error: {full}", err=True)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left cannot be written
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at exit
             ctx.exit(full.exit_code)
 
 
 def _refuse_conflicts(
     command: click.Command, name: str | None, args: Sequence[str], ctx: click.Context
 ) -> None:
-    """Refuse an option that is given twice, of which click would take the last, and the same file to read
-    and to write.
-    """
+    """Refuse a repeated option (click would take the last value) and an output file that is also an input."""
     with click.Context(command, info_name=name, parent=ctx) as context:
         try:
             values, _, order = command.make_parser(context).parse_args(list(args))
         except click.UsageError:
-            return  # the command says it, with its usage
+            return  # the command itself raises the same error and prints its usage
     _refuse_overwriting(command, values)
     for option in order:
         once = isinstance(option, click.Option) and not (option.multiple or option.count or option.is_flag)
@@ -124,21 +145,22 @@ def _refuse_conflicts(
 
 
 def _interrupted(command: click.Command | None, interrupt: Interrupted | None) -> str:
-    """What to print after Ctrl-C, where a job says what it keeps."""
+    """Return the message after Ctrl-C: what was kept, and how to continue."""
     resumes = command is not None and any(option.name == "resume" for option in command.params)
     again = "the same command" + (" with --resume" if resumes else "")
     if interrupt is None:
         return "interrupted"
     if not interrupt.kept:
-        there = f"new was written yet, {interrupt.untouched} is as it was" if interrupt.untouched else ""
-        return f"interrupted: nothing {there or 'was written yet'}; {again} starts from the beginning"
+        unchanged = f"; {interrupt.untouched} is unchanged" if interrupt.untouched else ""
+        return f"interrupted: nothing was written yet{unchanged}; {again} starts from the beginning"
     return f"interrupted: {counted(interrupt.kept, interrupt.unit)} kept; {again} continues"
 
 
 def _never_fail_to_print() -> None:
-    """On a terminal without Unicode, print something else instead of characters that it lacks.
+    """Make standard output and error safe to print to.
 
-    What would be printed where nobody listens is thrown away.
+    Characters that the terminal's encoding lacks are printed as `?`. Closed streams are replaced by
+    the null device.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -150,7 +172,7 @@ def _never_fail_to_print() -> None:
 
 class _Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """Return the message, control characters shown."""
+        """Return the message with visible control characters."""
         return visible(super().format(record), keep="\n")
 
 
@@ -166,11 +188,10 @@ _IN_FOLDERS = ("corpus.jsonl", "queries.jsonl", "questions.jsonl", "qrels.tsv", 
 
 
 def _refuse_overwriting(command: click.Command, values: Mapping[str, Any]) -> None:
-    """Refuse an output file that another option or argument names, or that lies in a test set that one names.
+    """Refuse an output file that another parameter reads, itself or in a test set's folder.
 
-    :param values: the words of each parameter, by its name, as they were typed
-    :param outputs: the type of options that name a file to write
-    :raises InputError: there is one.
+    :param values: the typed words of each parameter, by its name
+    :raises InputError: an option would overwrite a file that the command reads
     """
     options = {parameter.name: parameter for parameter in command.params if parameter.name in values}
     for name, option in options.items():
@@ -182,12 +203,12 @@ def _refuse_overwriting(command: click.Command, values: Mapping[str, Any]) -> No
                 raise InputError(
                     f"expected another file for {option.opts[0]} than for {source}, found the same",
                     where=str(values[name]),
-                    remedy="name a new file: this one would be written over",
+                    remedy="name a new file: the command would overwrite this one",
                 )
 
 
 def _read(value: Any) -> Iterator[Path]:
-    """The files that a parameter names, and those of the test sets that it names."""
+    """Yield the files that a parameter names, and the files in folders of test sets that it names."""
     for word in value if isinstance(value, list | tuple) else [value]:
         path = Path(word) if isinstance(word, str) else None
         try:
@@ -195,5 +216,5 @@ def _read(value: Any) -> Iterator[Path]:
                 yield path
             elif path and path.is_dir():
                 yield from (file for name in _IN_FOLDERS for file in path.glob(name))
-        except (OSError, ValueError):  # a question, say, that no file can be called
+        except (OSError, ValueError):  # the word is no path, a long query for example
             continue

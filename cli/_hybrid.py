@@ -1,27 +1,55 @@
-"""`hybrid`: several channels as one, evaluation, and the experiments of the papers."""
+"""`hybrid`: fusion of channels, evaluation, and the experiments of the papers."""
 
 from __future__ import annotations
 
 import click
 
-from cli._group import SpartaGroup
+from cli._group import Place, SpartaGroup
 
 _COMMANDS = {
-    "search": "cli.hybrid_commands.search:search",
-    "eval": "cli.hybrid_commands.eval:evaluate_channels",
-    "tasks": "cli.hybrid_commands.tasks:tasks",
-    "leave-out": "cli.hybrid_commands.leave_out:leave_out",
-    "downstream": "cli.hybrid_commands.downstream:downstream",
-    "train-labels": "cli.hybrid_commands.downstream:train_labels",
-    "tune": "cli.hybrid_commands.tune:tune",
-    "sweep": "cli.hybrid_commands.sweep:sweep",
+    "Search": {
+        "search": Place(
+            "cli.hybrid_commands.search:search", "Find the best passages by several channels, fused."
+        ),
+    },
+    "Measure": {
+        "eval": Place(
+            "cli.hybrid_commands.eval:evaluate_channels",
+            "Measure channels of your index. For test sets: sparta eval.",
+        ),
+        "tune": Place("cli.hybrid_commands.tune:tune", "Choose the weights of a fusion on your questions."),
+        "sweep": Place(
+            "cli.hybrid_commands.sweep:sweep", "Measure what it costs to keep fewer terms per passage."
+        ),
+    },
+    "Experiments of the papers": {
+        "tasks": Place(
+            "cli.hybrid_commands.tasks:tasks", "Measure bi-encoders on tasks of KILT, over all passages."
+        ),
+        "leave-out": Place(
+            "cli.hybrid_commands.leave_out:leave_out",
+            "Measure zero-shot and few-shot retrieval, task by task.",
+        ),
+        "downstream": Place(
+            "cli.hybrid_commands.downstream:downstream", "Answer a task's questions from retrieved passages."
+        ),
+        "train-labels": Place(
+            "cli.hybrid_commands.downstream:train_labels", "Train a classifier of claims that reads passages."
+        ),
+    },
 }
 
 
-@click.group(cls=SpartaGroup, places=_COMMANDS)
+@click.group(cls=SpartaGroup, sections=_COMMANDS)
 @click.version_option(package_name="sparta-search", prog_name="hybrid")
 def main() -> None:
-    """Search impacts, BM25 and vectors as one ranking, measure rankings, and run the papers' experiments."""
+    """Hybrid retrieval: one ranking from several channels (impact, bm25, dense).
+
+    \b
+    sparta index --corpus wiki.jsonl
+    hybrid search "who founded google" --alpha 1.2
+    hybrid eval --alpha 1.2
+    """  # noqa: D301 (click looks for the backspace)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Options of commands that speak to an OpenSearch."""
+"""Options of commands that use an index in OpenSearch."""
 
 from __future__ import annotations
 
@@ -19,26 +19,33 @@ REMOTE_CHANNELS = ("bm25", "impact")
 
 @arguments
 class ServerArguments:
-    """A cluster of OpenSearch, and an index in it."""
+    """An OpenSearch cluster and an index in it."""
+
+    SECTION = "OpenSearch"
 
     opensearch: str | None = option(
         (
-            "Nodes of an OpenSearch cluster, in place of an index here"
+            "Search an index in this OpenSearch cluster, given by its nodes, instead of an index folder"
             f" [default with --name: ${URL_VARIABLE}]."
         ),
         metavar="URL[,URL]…",
     )
-    name: str | None = option("Alias of the index there.", metavar="ALIAS")
-    ca: str | None = option("Certificates to trust, where they are not the machine's.", metavar="FILE")
-    insecure: bool = flag("Accept any certificate.")
+    name: str | None = option("Alias of the index in OpenSearch.", metavar="ALIAS")
+    ca: str | None = option(
+        "File of certificates to trust [default: the certificates of this machine].", metavar="FILE"
+    )
+    insecure: bool = flag("Accept any certificate, without a check.")
 
     @property
     def url(self) -> str | None:
-        """The nodes: as typed, or those of the variable if an alias is named; None means an index here."""
+        """Return the nodes: as typed, or from the variable if --name is typed. None means an index folder."""
         return self.opensearch or (os.environ.get(URL_VARIABLE) if self.name else None)
 
     def is_remote(self) -> bool:
-        """Whether a server is named; its other options need one."""
+        """Return whether the index lies in OpenSearch.
+
+        :raises InputError: options of OpenSearch are typed, but no node is known
+        """
         others = typed("name", "ca", "insecure")
         if others and not self.url:
             known = bool(os.environ.get(URL_VARIABLE))
@@ -52,19 +59,19 @@ class ServerArguments:
         return bool(self.url)
 
     def server(self) -> Server:
-        """Open the server."""
+        """Return an open connection to the cluster."""
         from hybrid.opensearch.server import Access, Server
 
         return Server(made(Access, self, urls=self.url))
 
     def searcher(self, fusion: Fusion) -> OpenSearchHybrid:
-        """Open the searcher of several channels of an index in OpenSearch."""
+        """Return an open searcher that fuses channels of the index in OpenSearch."""
         from hybrid.opensearch.searcher import OpenSearchHybrid
 
         return OpenSearchHybrid(self.server(), self._alias(), fusion)
 
     def channels(self) -> OpenSearchChannels:
-        """Open the channels of an index in OpenSearch, to be measured."""
+        """Return the open channels of the index in OpenSearch, to measure them."""
         from hybrid.opensearch.remote import RemoteIndex
         from hybrid.opensearch.searcher import OpenSearchChannels
 
@@ -75,18 +82,18 @@ class ServerArguments:
         others = typed("index", "k1", "b", "build_dense", "no_dense")
         if not self.name or others:
             raise InputError(
-                f"expected --opensearch with --name alone, found {', '.join(others) or 'no --name'}",
-                remedy="an index there has its own BM25 parameters, and no dense channel",
+                f"expected --opensearch with --name only, found {', '.join(others) or 'no --name'}",
+                remedy="an index in OpenSearch has fixed BM25 parameters and no dense channel",
             )
         return self.name
 
 
 @arguments
 class RequiredServer(ServerArguments):
-    """The same where there must be one."""
+    """An OpenSearch cluster and an index in it, both required."""
 
     opensearch: str = option(
-        "Nodes of an OpenSearch cluster.",
+        "Nodes of the OpenSearch cluster.",
         metavar="URL[,URL]…",
         envvar=URL_VARIABLE,
         required=True,

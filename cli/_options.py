@@ -1,4 +1,4 @@
-"""Options that several commands share: index, corpus, model, unit, cluster, BM25."""
+"""Options shared by several commands: index, corpus, model, unit, cluster, BM25."""
 
 from __future__ import annotations
 
@@ -39,36 +39,40 @@ index_option = option(
     envvar="SPARTA_INDEX",
 )
 json_option = flag("Print a JSON object.", "--json", "as_json")
-depth_option = whole(100, "Hits per query.", "-k", "depth", most=HIGHEST_COUNT)
-threads_option = whole(2, "Threads.", "--threads")
-form_option = one_of(["text", "markdown", "csv", "json"], "Form of the table.", "--format", "form")
-quiet_option = flag("No progress bar.", "--quiet")
-language_option = option("Language of the texts, by its code.", "--language", default="en")
-device_option = option("Device [default: the best there is].", "--device", metavar="NAME")
+depth_option = whole(100, "Number of hits per query.", "-k", "depth", most=HIGHEST_COUNT)
+threads_option = whole(2, "Number of threads.", "--threads")
+form_option = one_of(["text", "markdown", "csv", "json"], "Format of the table.", "--format", "form")
+quiet_option = flag("Do not show a progress bar.", "--quiet")
+language_option = option("Language code of the texts, such as en or de.", "--language", default="en")
+device_option = option(
+    "Device, such as cpu or cuda:0 [default: a GPU if there is one].", "--device", metavar="NAME"
+)
 dtype_option = one_of(
     ["auto", "fp32", "bf16", "fp16"],
-    "Arithmetic of the encoder; auto is bf16 where the machine is fast at it.",
+    "Arithmetic of the encoder; auto means bf16 where the processor supports it, else fp32.",
     "--dtype",
 )
 _devices_option = option(
-    "Device, or several: cuda:0,cuda:1 [default: the best there is].", "--device", metavar="NAME"
+    "Device, or several: cuda:0,cuda:1 [default: a GPU if there is one].", "--device", metavar="NAME"
 )
 codec_option = option(
-    "Postings format: fast is searched fastest, lucene opens in any Pyserini [default: fast].",
+    "Postings format: fast is the fastest to search, lucene opens in an unmodified Pyserini [default: fast].",
     "--codec",
     type=click.Choice(["fast", "lucene", "sparta"]),  # sparta: the former name of fast
     metavar="[fast|lucene]",
 )
 skip_invalid_option = flag(
-    "Skip and count bad records instead of stopping; empty ones always are skipped.", "--skip-invalid"
+    "Skip and count invalid records instead of stopping. Empty records are always skipped.",
+    "--skip-invalid",
 )
 encoder_options = options(device_option, dtype_option, quiet_option)
 
 
 def corpus_option(*, required: bool) -> Any:
-    """Option of a corpus, in any form that is known."""
+    """Declare the option of a corpus, in any supported format."""
     return option(
-        "JSONL, TSV, a folder of them or of texts, a BEIR folder; compressed or not; - for standard input.",
+        "Passages: JSONL, TSV, a BEIR folder, or a folder of JSONL, TSV, text or Markdown files; plain or"
+        " compressed; - reads standard input.",
         "--corpus",
         metavar="PATH",
         required=required,
@@ -79,12 +83,13 @@ def corpus_option(*, required: bool) -> Any:
 class Bm25Arguments:
     """BM25's parameters."""
 
-    k1: float = real(0.9, "BM25: saturation of counts.")
-    b: float = real(0.4, "BM25: share of length.", most=1)
+    SECTION = "BM25"
+    k1: float = real(0.9, "Saturation of term counts (k1).")
+    b: float = real(0.4, "Strength of length normalization (b).", most=1)
 
     @property
     def parameters(self) -> Bm25 | None:
-        """The parameters; None, the usual ones, if none was typed."""
+        """Return the parameters; None means the defaults, because neither option was typed."""
         from sparta.lucene.bridge import Bm25
 
         return Bm25(self.k1, self.b) if typed("k1", "b") else None
@@ -92,13 +97,16 @@ class Bm25Arguments:
 
 @arguments
 class ModelArguments:
-    """The model of impacts, and where it runs."""
+    """The model that encodes passages into impacts, and its device."""
 
+    SECTION = "Encoder"
     model: str | None = option(
-        "Model folder or hub id [default: the model that ships with sparta].", metavar="FOLDER|ID"
+        "SPARTA model: a folder, or an id of the Hugging Face hub [default: the model shipped for the"
+        " language].",
+        metavar="FOLDER|ID",
     )
     bits: int | None = option(
-        "Bits of an impact [default: the model's own, usually 8].", type=click.IntRange(1, 16)
+        "Bits per impact [default: as the model says, usually 8].", type=click.IntRange(1, 16)
     )
     device: str | None = _devices_option
     dtype: str = dtype_option
@@ -106,18 +114,20 @@ class ModelArguments:
 
 @arguments
 class IndexModelArguments(ModelArguments):
-    """The same where an index may exist: None means the index's own."""
+    """The encoder of a command that may extend an index; None means the setting of that index."""
 
     model: str | None = option(
-        "Model folder or hub id [default: the index's, else the one that ships].", metavar="FOLDER|ID"
+        "SPARTA model: a folder, or an id of the Hugging Face hub [default: the model of the existing index,"
+        " else the model shipped for the language].",
+        metavar="FOLDER|ID",
     )
     bits: int | None = option(
-        "Bits of an impact [default: the index's, else the model's own, usually 8].",
+        "Bits per impact [default: as in the existing index, else as the model says, usually 8].",
         type=click.IntRange(1, 16),
     )
 
 
-_UNIT = "Unit of retrieval: passages, or sentences, each read in its passage"
+_UNIT = "What a hit is: a passage, or a sentence, which is encoded within its passage"
 unit_option = one_of(UNITS, f"{_UNIT}.", "--unit")
 
 
@@ -125,14 +135,16 @@ unit_option = one_of(UNITS, f"{_UNIT}.", "--unit")
 class UnitArguments:
     """The unit of retrieval."""
 
+    SECTION = "Units and terms"
     unit: str | None = unit_option
     chunk: int | None = option(
-        "Cut texts into chunks of so many words; a hit is a text, by its best chunk.",
+        "Split long texts into chunks of this many words. A hit is a whole text, with the score of its best"
+        " chunk.",
         type=click.IntRange(1),
         metavar="WORDS",
     )
     overlap: int | None = option(
-        "Words that chunks share [default: 0].", type=click.IntRange(0), metavar="WORDS"
+        "Words shared by neighboring chunks [default: 0].", type=click.IntRange(0), metavar="WORDS"
     )
     RULES = (
         Needs("--chunk", ("overlap",), remedy="--chunk 200 --overlap 50"),
@@ -141,41 +153,46 @@ class UnitArguments:
 
     @property
     def name(self) -> str | None:
-        """The name of the unit, such as `chunk:200:50`."""
+        """Return the name of the unit, such as `chunk:200:50`; None if no option was typed."""
         return self.unit if self.chunk is None else chunk_unit(self.chunk, self.overlap or 0)
 
 
 @arguments
 class TermArguments(UnitArguments):
-    """The unit of retrieval, and which of its terms are kept."""
+    """The unit of retrieval, and the pruning of its terms."""
 
-    top_k: int | None = option("Keep only the K strongest terms of each passage.", type=click.IntRange(1))
+    top_k: int | None = option(
+        "Keep only the K terms with the highest weights of each passage.", type=click.IntRange(1)
+    )
     min_weight: float | None = option(
-        "Drop terms below this weight.", type=Finite(0), default=0.0, show_default=False
+        "Drop terms with a weight below this.", type=Finite(0), default=0.0, show_default=False
     )
     skip_invalid: bool = skip_invalid_option
 
 
 @arguments
 class IndexTermArguments(TermArguments):
-    """The same where an index may exist: None means the index's own."""
+    """Unit and pruning of a command that may extend an index; None means the setting of that index."""
 
-    unit: str | None = option(f"{_UNIT} [default: passage, or that of the index].", type=click.Choice(UNITS))
+    unit: str | None = option(
+        f"{_UNIT} [default: as in the existing index, else passage].", type=click.Choice(UNITS)
+    )
     top_k: int | None = option(
-        "Keep only the K strongest terms of each passage [default: all, or as in the index].",
+        "Keep only the K terms with the highest weights of each passage [default: as in the existing index,"
+        " else all].",
         type=click.IntRange(1),
     )
     min_weight: float | None = option(
-        "Drop terms below this weight [default: 0, or that of the index].", type=Finite(0)
+        "Drop terms with a weight below this [default: as in the existing index, else 0].", type=Finite(0)
     )
 
 
 def encoding_options(
     model: ModelArguments, terms: TermArguments, language: str, **shards: Any
 ) -> EncodeOptions:
-    """Return the encoding options.
+    """Return the options of an encoding.
 
-    :param shards: part and size of the shards
+    :param shards: `part` and `shard_size` of `EncodeOptions`
     """
     from sparta.neural.encoding import parse_devices
     from sparta.shards.encode import EncodeOptions
@@ -194,15 +211,19 @@ def encoding_options(
 
 @arguments
 class WriteArguments:
-    """What commands that write an index share."""
+    """Options of all commands that write an index."""
 
-    threads: int = whole(2, "Indexing threads.")
+    SECTION = "Writing"
+    threads: int = whole(2, "Number of indexing threads.")
     commit_seconds: float = option("", type=click.FloatRange(0), default=30.0, hidden=True)
     quiet: bool = quiet_option
 
 
 def index_options(*sources: Any, terms: UnitArguments) -> IndexOptions:
-    """Return the options of an index; a source has values of the same names."""
+    """Return the options of an index build.
+
+    :param sources: argument groups whose values have the names of `IndexOptions`' fields
+    """
     from sparta.index.pipeline import IndexOptions
 
     return made(IndexOptions, *sources, terms, unit=terms.name)
@@ -210,17 +231,19 @@ def index_options(*sources: Any, terms: UnitArguments) -> IndexOptions:
 
 @arguments
 class ClusterArguments:
-    """A Ray cluster."""
+    """A Ray cluster that encodes."""
 
+    SECTION = "Ray cluster"
     ray: str | None = option(
-        "Encode on a Ray cluster: auto (this machine's), HOST:PORT, or local (this machine alone).",
+        "Encode on a Ray cluster: auto (the cluster this machine belongs to), HOST:PORT, or local (only this"
+        " machine).",
         metavar="ADDRESS",
     )
     workers: int | None = option(
-        "With --ray: processes that encode [default: as many as there is room for].", type=click.IntRange(1)
+        "Number of encoding processes [default: as many as the cluster has room for].", type=click.IntRange(1)
     )
-    cpus_per_worker: int = whole(1, "With --ray: CPUs and threads of a worker.")
-    gpus_per_worker: float = real(0.0, "With --ray: GPUs of a worker; 0.5: two share one.")
+    cpus_per_worker: int = whole(1, "CPUs and threads per worker.")
+    gpus_per_worker: float = real(0.0, "GPUs per worker; with 0.5, two workers share a GPU.")
     RULES = (
         Needs(
             "--ray", ("workers", "cpus_per_worker", "gpus_per_worker"), remedy="add --ray local or --ray auto"
@@ -230,7 +253,7 @@ class ClusterArguments:
 
     @property
     def cluster(self) -> RayCluster | None:
-        """The cluster; None without --ray."""
+        """Return the cluster; None without --ray."""
         if self.ray is None:
             return None
         from sparta.shards.ray_executor import RayCluster
@@ -240,14 +263,15 @@ class ClusterArguments:
 
 @arguments
 class ShardArguments:
-    """The share of one machine, and the size of shards."""
+    """The part of the corpus that this machine encodes, and the size of the shards."""
 
-    shard: str = option("This machine's share, I from 0.", metavar="I/N", default="0/1")
+    SECTION = "Shards"
+    shard: str = option("Encode part I of N of the corpus; I counts from 0.", metavar="I/N", default="0/1")
     shard_size: int = whole(2048, "Passages per shard.")
 
     @property
     def part(self) -> tuple[int, int]:
-        """The two numbers of `I/N`."""
+        """Return I and N of `I/N`."""
         try:
             i, n = (int(number) for number in self.shard.split("/"))
         except ValueError:
@@ -261,15 +285,18 @@ class ShardArguments:
 
 
 def refuse_leftover(words: tuple[Path, ...], option: str, remedy: str) -> None:
-    """Refuse words without an option, where the option that takes several of them is not typed."""
+    """Raise InputError if words stand without the option that takes several values, such as --vectors."""
     if words and not typed(option):
         raise InputError(f"expected options only, found {' '.join(map(str, words))}", remedy=remedy)
 
 
 def refuse_unused_bm25(channels: str) -> None:
-    """Refuse BM25's parameters where none of the channels, which stand with + between them, is BM25."""
+    """Raise InputError if BM25's parameters are typed and no searched channel is BM25.
+
+    :param channels: names of the searched channels, joined by +
+    """
     if "bm25" not in channels.split("+") and (unused := typed("k1", "b")):
         raise InputError(
-            f"expected {unused[0]} with BM25, found it with the channel {channels}",
-            remedy="--channel bm25, or bm25 among several; or leave it out",
+            f"expected {unused[0]} with BM25, found the channel {channels}",
+            remedy=f"add bm25 to --channel, or leave {unused[0]} out",
         )

@@ -1,4 +1,4 @@
-"""How commands print: visible characters, tables, JSON, counts."""
+"""Printing of commands: visible control characters, tables, JSON, counts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,22 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""Show control characters as `\x1b`, but for `keep`: texts of a corpus never steer the terminal."""
+    r"""Escape control characters (`\x1b`), so that texts of a corpus cannot control the terminal.
+
+    :param keep: control characters to leave as they are, such as a line break
+    """
     return _CONTROLS.sub(lambda m: m[0] if m[0] in keep else m[0].encode("unicode_escape").decode(), text)
 
 
 JSON_VERSION = 1
-"""Of what the commands print with --json: docs/output.schema.json. Keys may be added without a new one."""
+"""Version of the JSON schema of --json, docs/output.schema.json. A new key does not change the version."""
 
 
 def dumps(value: Mapping[str, Any], *, unicode: bool | None = None) -> str:
-    """One JSON object as --json prints it, with the version of its schema; `unicode` by the terminal."""
+    """Return one JSON object with the version of its schema, as --json prints it.
+
+    :param unicode: write characters beyond ASCII as they are [default: if standard output is Unicode]
+    """
     if unicode is None:
         unicode = "utf" in (getattr(sys.stdout, "encoding", None) or "").lower()
     text = json.dumps({"version": JSON_VERSION, **value}, ensure_ascii=not unicode)
@@ -32,18 +38,18 @@ def dumps(value: Mapping[str, Any], *, unicode: bool | None = None) -> str:
 
 
 def is_kept(output: Path) -> bool:
-    """Whether an output is a file of its own; elsewhere, what a command says must not stand among it."""
+    """Return whether the output is a regular file; if not, messages must go to standard error."""
     return output.is_file() and not is_standard_output(output)
 
 
 def counted(n: int, noun: str) -> str:
-    """`1 passage`, `2 passages`, `2 queries`."""
+    """Return number and noun: `1 passage`, `2 passages`, `2 queries`."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{n:,} {noun if n == 1 else plural}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns, the first aligned to the left, the others to the right."""
+    """Return a text table: the first column is aligned left, all others right."""
     cells = [list(header), *([visible(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     lines = []

@@ -1,4 +1,4 @@
-"""What commands print about what they did."""
+"""Reports of commands that write an index."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparta.data.units import is_cut, unit_noun
 
 
 def print_index_report(report: Any, *, optimized: bool = False) -> None:
-    """Say what an index holds now, and what was written."""
+    """Print what was written into an index and what the index holds now."""
     if report.unchanged:
         if optimized:
             click.echo(f"{report.path}: merged into one segment")
@@ -39,27 +39,27 @@ def print_index_report(report: Any, *, optimized: bool = False) -> None:
 
 
 def print_deletion(report: Any) -> None:
-    """Say how many of the passages that were named are deleted."""
+    """Print how many of the named passages were deleted."""
     units = f" ({counted(report.deleted, unit_noun(report.unit))})" if is_cut(report.unit) else ""
     click.echo(f"deleted {report.named - len(report.missing)} of {report.named}{units}")
 
 
 def print_channel_reports(reports: Iterable[Any]) -> None:
-    """Say what was done for the dense channel."""
+    """Print what was written into dense channels."""
     for report in reports:
         model = Path(report.model).name
-        held = f"{report.path}: {report.kind}, {counted(report.passages, 'vector')} of {model}"
+        summary = f"{report.path}: {report.kind}, {counted(report.passages, 'vector')} of {model}"
         if report.unchanged:
-            click.echo(f"{held}: up to date; nothing to do")
+            click.echo(f"{summary}: up to date; nothing to do")
         else:
             click.echo(
-                f"{held}: encoded {report.encoded:,}, reused {report.taken:,}, kept {report.kept:,}, removed"
-                f" {report.forgotten:,} in {report.seconds:.1f} s{only_beginnings(report)}"
+                f"{summary}: encoded {report.encoded:,}, reused {report.taken:,}, kept {report.kept:,},"
+                f" removed {report.forgotten:,} in {report.seconds:.1f} s{only_beginnings(report)}"
             )
 
 
 def read_counts(counts: dict[str, Any]) -> str:
-    """What was read of a corpus, to be put after a report."""
+    """Return how many records of a corpus were read, used and skipped, as the end of a report."""
     if "read" not in counts:
         return ""
     reasons = ", ".join(f"{n} {reason}" for reason, n in counts["reasons"].items())
@@ -69,13 +69,13 @@ def read_counts(counts: dict[str, Any]) -> str:
 
 
 def only_beginnings(report: Any) -> str:
-    """How many passages are in their vectors by their beginnings only, and what share was read of all."""
+    """Return how many passages were cut to the model's length, as the end of a report."""
     if not report.cut:
         return ""
-    cut = f"{counted(report.cut, 'passage')} cut to what the model reads at once"
-    return f"; {cut}, {report.share_read:.1%} of all wordpieces read"
+    cut = f"{counted(report.cut, 'passage')} cut to the model's longest input"
+    return f"; {cut}, {report.share_read:.1%} of all wordpieces encoded"
 
 
 def windowed(n: int) -> str:
-    """How many passages were longer than the model reads at once."""
-    return f"; {n:,} longer than the model reads at once, encoded in windows" if n else ""
+    """Return how many passages were longer than the model's input, as the end of a report."""
+    return f"; {n:,} longer than the model's input, encoded in overlapping windows" if n else ""

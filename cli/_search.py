@@ -1,4 +1,4 @@
-"""What the commands named search share: options, how a hit looks, runs of many queries."""
+"""Shared by the three search commands: options, printing of hits, runs of many queries."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from sparta.search.explain import Snippet, TermShare
 
 _CHANNELS = ("impact", "bm25", "dense")
-_QUERIES_AT_ONCE = 500  # bounds the memory that results take
+_QUERIES_AT_ONCE = 500  # bounds the memory of the rankings
 
 filter_option = option(
-    "Only passages whose metadata is so: lang=en, 'lang in en,de', 'year>=1990', or JSON as"
-    ' {"year": {"gte": 1990, "lt": 2000}}. Several must all hold.',
+    "Return only passages whose metadata meets a condition: lang=en, 'lang in en,de', 'year>=1990', or JSON:"
+    ' {"year": {"gte": 1990, "lt": 2000}}. Repeat the option for several conditions; all must hold.',
     "--filter",
     "filters",
+    section="Filter and page",
     multiple=True,
     metavar="CONDITION",
     type=Text(),
@@ -39,16 +40,17 @@ filter_option = option(
 
 @arguments
 class PageArguments:
-    """The part of a ranking to show: filter, collapse, offset."""
+    """The part of a ranking to return: filter, collapse, offset."""
 
+    SECTION = "Filter and page"
     filters: tuple[str, ...] = filter_option
     collapse: str | None = option(
-        "Only the best passage of each value of this field.", metavar="FIELD", type=Text()
+        "Return only the best passage for each value of this metadata field.", metavar="FIELD", type=Text()
     )
-    offset: int = whole(0, "Leave out so many of the best passages.", least=0, most=HIGHEST_COUNT)
+    offset: int = whole(0, "Skip this many of the best passages.", least=0, most=HIGHEST_COUNT)
 
     def for_retriever(self) -> dict[str, Any]:
-        """The keywords of a retriever's methods."""
+        """Return the keyword arguments of a retriever's search methods."""
         from sparta.base.filters import Filter
 
         return {"offset": self.offset, "filter": Filter.parse(self.filters), "collapse": self.collapse}
@@ -56,35 +58,42 @@ class PageArguments:
 
 @arguments
 class SearchArguments:
-    """What all commands named search share."""
+    """Options of all three search commands."""
 
     query: str = argument("query", required=False, type=Text())
     index: Path | None = index_option
-    k: int = whole(10, "How many passages.", "-k", most=HIGHEST_COUNT)
-    as_json: bool = flag("One JSON object a line for each hit; also with --queries.", "--json")
-    queries: str | None = option("Many queries: TSV (id, text) or BEIR JSONL.", metavar="FILE")
-    output: Path = option(
-        "With --queries: file for the TREC run, or with --json for the hits; - is standard output.",
-        type=output_type,
+    k: int = whole(10, "Number of hits.", "-k", most=HIGHEST_COUNT)
+    as_json: bool = flag("Print one JSON object per hit, each on its own line.", "--json")
+    queries: str | None = option(
+        "File of queries: TSV (id, text) or BEIR JSONL.", metavar="FILE", section="Many queries"
     )
-    threads: int = whole(1, "With --queries: threads.")
+    output: Path = option(
+        "File for the TREC run, or with --json for the hits; - is standard output.",
+        type=output_type,
+        section="Many queries",
+    )
+    threads: int = whole(1, "Number of threads.", section="Many queries")
     page: PageArguments = group(PageArguments)
 
 
-def channel_option(what: str = "What is searched", name: str = "channel", default: str = "") -> Any:
-    """Option of a channel or several, as `open_retriever` takes them; another name is refused at once.
+def channel_option(
+    purpose: str = "Channel to search", name: str = "channel", default: str = "", section: str = ""
+) -> Any:
+    """Declare the option of one or several channels, as `open_retriever` takes them.
 
-    :param default: where it is not `impact`
+    :param default: the default in words [default: impact]
+    :raises click.BadParameter: when the command runs, for an unknown channel
     """
     return option(
         (
-            f"{what}: impact, bm25 or dense, or several that are fused, as in dense,impact or"
-            f" bm25=1.2,impact=1 [default: {default or 'impact, or bm25 in an index for BM25 alone'}]."
+            f"{purpose}: impact, bm25 or dense; or several, fused: dense,impact or bm25=1.2,impact=1"
+            f" [default: {default or 'impact; bm25 if the index has no impacts'}]."
         ),
         "--channel",
         name,
         metavar="NAME[=WEIGHT],…",
         callback=_known,
+        section=section,
     )
 
 
@@ -96,7 +105,10 @@ def _known(_context: click.Context, _option: click.Parameter, value: str | None)
 
 
 def check_search(command: str, search: Any, output_name: str = "run.trec") -> None:
-    """Refuse options that do not go together."""
+    """Raise InputError unless there is one query, or --queries with --output.
+
+    :param command: the command line shown in the remedy
+    """
     query, queries, output = search.query, search.queries, search.output
     if (query is None) == (queries is None):
         raise InputError(
@@ -112,22 +124,22 @@ def check_search(command: str, search: Any, output_name: str = "run.trec") -> No
 
 
 def has_styles() -> bool:
-    """Whether words can be shown bold: on a terminal that is not `dumb`, unless NO_COLOR is set."""
+    """Return whether standard output can show bold words: a terminal that is not `dumb`, NO_COLOR not set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def mark(word: str) -> str:
-    """A word that matched, as a terminal or a file can show it."""
+    """Return a matched word, bold on a terminal and between asterisks elsewhere."""
     return click.style(word, bold=True, underline=True) if has_styles() else f"*{word}*"
 
 
 def bold(text: str) -> str:
-    """A title or an id as a heading."""
+    """Return a title or an id, bold on a terminal."""
     return click.style(text, bold=True) if has_styles() else text
 
 
 def echo_hit(rank: int, hit: Any, score: str, snippet: str) -> None:
-    """Print rank, title, [id] and score, and below them a part of the text."""
+    """Print rank, title, [id] and score, and a snippet of the text on the next line."""
     passage_id, title = visible(hit.passage_id), visible(hit.title)
     heading = f"{bold(title)}  [{passage_id}]" if title else bold(passage_id)
     click.echo(f"{rank:>3}  {heading}  {score}")
@@ -135,7 +147,10 @@ def echo_hit(rank: int, hit: Any, score: str, snippet: str) -> None:
 
 
 def shown_snippet(hit: Any, marked: Callable[[str], Snippet], *, as_json: bool) -> str:
-    """A part of a hit's text with the words marked that `marked` finds in it."""
+    """Return a snippet of a hit's text with its matched words marked.
+
+    :param marked: finds the snippet and the matched words of a text
+    """
     if as_json:
         return marked(hit.text).shown("*{}*".format)
     return marked(visible(hit.text, keep="\n\t")).shown(mark)
@@ -144,14 +159,15 @@ def shown_snippet(hit: Any, marked: Callable[[str], Snippet], *, as_json: bool) 
 def print_hits(
     retriever: Any,
     search: SearchArguments,
-    places: Callable[[Any], str] = lambda hit: f"{hit.score:.4g}",
+    shown_score: Callable[[Any], str] = lambda hit: f"{hit.score:.4g}",
     shares_of: Callable[[Sequence[Any]], Sequence[Sequence[TermShare]]] | None = None,
     matched: Callable[[str], Snippet] | None = None,
 ) -> None:
-    """Search for a query and print its hits, with the words of the query marked in their texts.
+    """Search for a query and print the hits with the matched words marked in their texts.
 
-    `places` says how a hit's score is shown. `shares_of` returns, for each of the hits, the terms that its
-    score is the sum of. `matched` marks a text otherwise than by the terms of the query.
+    :param shown_score: writes the score of a hit
+    :param shares_of: returns the term shares of each hit, whose sum is its score
+    :param matched: marks the matched words of a text [default: the terms of the query]
     """
     from sparta.search.explain import marked_snippet
 
@@ -161,14 +177,14 @@ def print_hits(
     hits = retriever.search(query, search.k, **page)
     if not hits and not as_json:
         unknown = retriever.channel == "impact" and not terms
-        which = " of this page" if page["offset"] else " that the filter keeps" if page["filter"] else ""
+        which = " after --offset" if page["offset"] else " that passes the filter" if page["filter"] else ""
         click.echo(
-            "no passage: the vocabulary of the index has no word of this query"
+            "no passage found: no word of the query is in the vocabulary of the index"
             if unknown
-            else f"no passage{which} has a word or a term of this query"
+            else f"no passage{which} matches the query"
         )
         for bound in page["filter"].text_bounds() if page["filter"] else ():
-            click.echo(f"{bound!r} is compared as a text, not as a number")
+            click.echo(f"note: the filter compares {bound!r} as a text, not as a number")
     all_shares = shares_of(hits) if shares_of else [()] * len(hits)
     for rank, (hit, shares) in enumerate(zip(hits, all_shares, strict=True), 1 + page["offset"]):
         by_terms = partial(
@@ -179,7 +195,7 @@ def print_hits(
             more = {"terms": [s.as_dict() for s in shares]} if shares else {}
             click.echo(dumps({"rank": rank, **hit.as_dict(), "snippet": snippet, **more}))
             continue
-        echo_hit(rank, hit, places(hit), snippet)
+        echo_hit(rank, hit, shown_score(hit), snippet)
         if shares:
             click.echo("     " + " + ".join(f"{visible(s.term)} {s.share}" for s in shares))
 
@@ -187,26 +203,29 @@ def print_hits(
 def search_fused(
     index: Path, fusion: Any, search: SearchArguments, bm25: Bm25Arguments, opened: Any = None
 ) -> None:
-    """Search several channels as one, for a query or for many; a hit shows its rank in each of them.
+    """Search several channels, fused, for one query or many, and print each hit's rank in each channel.
 
-    :param opened: a searcher of another place than the index folder
+    :param opened: an open searcher of an index elsewhere [default: the index folder is opened]
     """
     from hybrid.retrieval.searcher import HybridSearcher
 
-    def places(hit: Any) -> str:
-        ranks = ", ".join(f"{name} {place.rank or chr(8211)}" for name, place in hit.channels.items())
-        return f"{hit.score:.4g} ({ranks})"
+    def shown_score(hit: Any) -> str:
+        ranks = [
+            f"{name} #{place.rank}" if place.rank else f"not in {name}"
+            for name, place in hit.channels.items()
+        ]
+        return f"{hit.score:.4g}  ({', '.join(ranks)})"
 
     with opened or HybridSearcher(index, fusion, bm25=bm25.parameters) as searcher:
         refuse_unused_bm25(searcher.channel)
         if search.queries is not None:
             run_queries(searcher, search)
         else:
-            print_hits(searcher, search, places)
+            print_hits(searcher, search, shown_score)
 
 
 def _write_hits(retriever: Any, search: SearchArguments, queries: Sequence[Query], output: Path) -> None:
-    """Write a JSON object for each hit: the query's id, the rank, and the hit with its texts."""
+    """Write a JSON object per hit: the query's id, the rank, and the hit with its text."""
     lines, page = 0, search.page.for_retriever()
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
         for block in itertools.batched(queries, _QUERIES_AT_ONCE):
@@ -222,7 +241,7 @@ def _write_hits(retriever: Any, search: SearchArguments, queries: Sequence[Query
 
 
 def run_queries(retriever: Any, search: SearchArguments) -> None:
-    """Answer a file of queries with a TREC run."""
+    """Search for a file of queries and write a TREC run, or with --json the hits."""
     from sparta.data.queries import read_queries
     from sparta.data.trec import write_run
 
@@ -236,13 +255,13 @@ def run_queries(retriever: Any, search: SearchArguments) -> None:
     def rankings() -> Iterator[tuple[str, Any]]:
         for block in itertools.batched(queries, _QUERIES_AT_ONCE):
             texts, query_ids = [q.text for q in block], [q.query_id for q in block]
-            found = retriever.run(texts, query_ids, search.k, search.threads, **page)
-            for query_id, ranking in found.items():
+            run = retriever.run(texts, query_ids, search.k, search.threads, **page)
+            for query_id, ranking in run.items():
                 counts["lines"] += len(ranking)
                 counts["empty"] += not ranking
                 yield query_id, ranking
 
     write_run(output, rankings(), tag="-".join(f"sparta-{retriever.channel}".split()))
-    none = f", {counts['empty']:,} without any hit" if counts["empty"] else ""
-    said = f"{output}: {counted(counts['lines'], 'line')} for {counted(len(queries), 'query')}{none}"
-    click.echo(said, err=not is_kept(output))
+    without_hits = f", {counts['empty']:,} without hits" if counts["empty"] else ""
+    report = f"{output}: {counted(counts['lines'], 'line')} for {counted(len(queries), 'query')}"
+    click.echo(report + without_hits, err=not is_kept(output))

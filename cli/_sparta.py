@@ -1,46 +1,90 @@
-"""`sparta`: index, search, explain; models and machines."""
+"""`sparta`: index, search, answer, serve; models, measurements, maintenance."""
 
 from __future__ import annotations
 
 import click
 
-from cli._group import SpartaGroup
+from cli._group import Place, SpartaGroup
 
 _COMMANDS = {
-    "index": "cli.sparta_commands.index:index",
-    "update": "cli.sparta_commands.update:update",
-    "delete": "cli.sparta_commands.delete:delete",
-    "encode": "cli.sparta_commands.encode:encode",
-    "search": "cli.sparta_commands.search:search",
-    "answer": "cli.sparta_commands.answer:answer",
-    "explain": "cli.sparta_commands.explain:explain",
-    "terms": "cli.sparta_commands.explain:terms",
-    "info": "cli.sparta_commands.info:info",
-    "export": "cli.sparta_commands.export:export",
-    "push": "cli.service_commands.push:push",
-    "verify": "cli.sparta_commands.verify:verify",
-    "serve": "cli.service_commands.serve:serve",
-    "mcp": "cli.service_commands.mcp:mcp",
-    "train": "cli.sparta_commands.train:train",
-    "export-model": "cli.sparta_commands.export:export_model",
-    "eval": "cli.sparta_commands.eval:eval_command",
-    "doctor": "cli.sparta_commands.doctor:doctor",
-    "mine-answers": "cli.sparta_commands.reader:mine_answers",
-    "train-reader": "cli.sparta_commands.reader:train_reader",
-    "tune-reader": "cli.sparta_commands.reader:tune_reader",
-    "mine-paths": "cli.sparta_commands.reader:mine_paths",
-    "train-paths": "cli.sparta_commands.reader:train_paths",
+    "Index, search, answer, serve": {
+        "index": Place("cli.sparta_commands.index:index", "Build an index from your passages."),
+        "search": Place("cli.sparta_commands.search:search", "Find the best passages for a query."),
+        "answer": Place(
+            "cli.sparta_commands.answer:answer", "Answer a question from the passages of an index."
+        ),
+        "serve": Place("cli.service_commands.serve:serve", "Serve an index over HTTP, with a web page."),
+        "mcp": Place("cli.service_commands.mcp:mcp", "Serve an index to a language model (MCP)."),
+    },
+    "Change an index": {
+        "update": Place("cli.sparta_commands.update:update", "Replace passages by id, and add new ones."),
+        "delete": Place("cli.sparta_commands.delete:delete", "Delete passages by id."),
+    },
+    "Understand and check": {
+        "explain": Place(
+            "cli.sparta_commands.explain:explain", "Show why a passage has its score for a query."
+        ),
+        "terms": Place(
+            "cli.sparta_commands.explain:terms", "List the terms with the highest impacts of a passage."
+        ),
+        "info": Place(
+            "cli.sparta_commands.info:info", "Show passages, model, size and channels of an index."
+        ),
+        "verify": Place("cli.sparta_commands.verify:verify", "Check every file of an index for damage."),
+        "doctor": Place("cli.sparta_commands.doctor:doctor", "Check what this machine lacks."),
+    },
+    "Measure": {
+        "eval": Place(
+            "cli.sparta_commands.eval:eval_command",
+            "Measure models on test sets. For your own index: hybrid eval.",
+        ),
+    },
+    "Train": {
+        "train": Place("cli.sparta_commands.train:train", "Train a SPARTA model on questions and passages."),
+        "mine-answers": Place(
+            "cli.sparta_commands.reader:mine_answers", "Find passages with answers, to train a reader."
+        ),
+        "train-reader": Place(
+            "cli.sparta_commands.reader:train_reader", "Train a reader that extracts answers from passages."
+        ),
+        "tune-reader": Place(
+            "cli.sparta_commands.reader:tune_reader", "Calibrate a reader's scores on your questions."
+        ),
+        "mine-paths": Place(
+            "cli.sparta_commands.reader:mine_paths", "Find paths of passages, to train a path reader."
+        ),
+        "train-paths": Place(
+            "cli.sparta_commands.reader:train_paths", "Train a path reader (Chain-of-Skills)."
+        ),
+    },
+    "More": {
+        "encode": Place(
+            "cli.sparta_commands.encode:encode", "Encode a corpus on several machines, to index it later."
+        ),
+        "export": Place(
+            "cli.sparta_commands.export:export", "Write an index for PISA, Pyserini or OpenSearch."
+        ),
+        "push": Place(
+            "cli.service_commands.push:push", "Copy an index into OpenSearch, or only its changes."
+        ),
+        "export-model": Place(
+            "cli.sparta_commands.export:export_model", "Write a SPARTA model for sentence-transformers."
+        ),
+        "dense": Place("cli._dense:main", "Dense retrieval: all commands of the program dense."),
+        "hybrid": Place("cli._hybrid:main", "Fusion and evaluation: all commands of the program hybrid."),
+    },
 }
 
 
-@click.group(cls=SpartaGroup, places=_COMMANDS)
+@click.group(cls=SpartaGroup, sections=_COMMANDS)
 @click.version_option(package_name="sparta-search", prog_name="sparta")
 def main() -> None:
-    """Open-domain question answering from a Lucene index that a transformer wrote.
+    """Search and answer questions, without a neural network at query time.
 
     \b
     sparta index --corpus wiki.jsonl
     sparta search "who founded google"
+    sparta answer "who founded google"
     """  # noqa: D301 (click looks for the backspace)
 
 

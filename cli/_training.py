@@ -1,4 +1,4 @@
-"""What `sparta train` and `dense train` share: options, and the sets that they name."""
+"""Shared by the training commands: options, training sets, and the report."""
 
 from __future__ import annotations
 
@@ -31,52 +31,57 @@ if TYPE_CHECKING:
 
 
 def files_option(name: str, text: str) -> Any:
-    """Option of several training files, each with a weight."""
+    """Declare an option of several training files, each with an optional weight."""
     return option(text, name, multiple=True, metavar="FILE[=WEIGHT]")
 
 
 def rate_option(name: str, default: float, text: str) -> Any:
-    """Option of a learning rate, which is above 0."""
+    """Declare an option of a learning rate above 0."""
     return option(text, name, type=Finite(0, min_open=True), default=default)
 
 
 def dropout_option(text: str) -> Any:
-    """Option of dropout, off by default."""
+    """Declare an option of a dropout rate, 0 by default."""
     return option(text, "--dropout", type=Finite(0, 1, max_open=True), default=0.0)
 
 
-seed_option = whole(13, "Seed of everything random.", "--seed", least=0, most=HIGHEST_SEED)
-accumulate_option = whole(1, "Batches whose gradients make one step.", "--accumulate")
+seed_option = whole(13, "Seed of all random numbers.", "--seed", least=0, most=HIGHEST_SEED)
+accumulate_option = whole(1, "Number of batches whose gradients make one step.", "--accumulate")
 checkpoint_option = option("", "--checkpoint-every", type=click.IntRange(1), default=200, hidden=True)
 
 
 def validate_option(default: int) -> Any:
-    """Option of the steps between validations."""
-    return whole(default, "Steps between validations.", "--validate-every")
+    """Declare the option of the steps between validations."""
+    return whole(default, "Number of steps between validations.", "--validate-every")
 
 
 @arguments
 class DataArguments:
-    """What a retriever begins with and learns from, and where it goes."""
+    """The start model and the training files of a retriever, and its output folder."""
+
+    SECTION = "Data"
 
     encoder: str = option(
-        "Pretrained encoder to begin with; or, to train it further, a model that this command"
-        " made, or the name of the shipped one.",
+        "Pretrained encoder to start from. To train a model further: a folder that this command wrote, or the"
+        " name of a shipped model.",
         metavar="FOLDER|ID",
         required=True,
     )
     pairs: tuple[str, ...] = files_option(
-        "--pairs", "Questions and positives; a positive is read in its context when the record has one."
+        "--pairs",
+        "Questions and positives; each positive is encoded within its context, if the record has one.",
     )
     articles: tuple[str, ...] = files_option(
         "--articles",
-        "The same; positives that stand beside each other come from one text and are its sentences.",
+        "Questions and positives; adjacent positives are sentences of one text.",
     )
-    passages: tuple[str, ...] = files_option("--passages", "The same; the answer is the whole context.")
+    passages: tuple[str, ...] = files_option(
+        "--passages", "Questions and positives; the answer is the whole context."
+    )
     dev: tuple[str, ...] = files_option(
         "--dev",
-        "Validate on the questions of this file, with its texts and negatives as candidates"
-        " [default: on questions held out from the training files].",
+        "File to validate on: its questions, with its passages and negatives as candidates"
+        " [default: questions held out from the training files].",
     )
     language: str = language_option
     output: Path = option("Folder for checkpoints and the model.", required=True, type=folder_type)
@@ -84,54 +89,62 @@ class DataArguments:
 
 @arguments
 class LengthArguments:
-    """How long, how much at once, how fast."""
+    """Steps, batch size, lengths and learning rate."""
 
-    steps: int = whole(1100, "Steps of training.")
-    batch_size: int = whole(12, "Paragraphs per step, with their sentences and questions.", least=2)
+    SECTION = "Training"
+
+    steps: int = whole(1100, "Number of training steps.")
+    batch_size: int = whole(
+        12, "Number of paragraphs per batch, with their sentences and questions.", least=2
+    )
     accumulate: int = accumulate_option
-    max_length: int = whole(256, "Wordpieces that the model reads at once.", least=16)
-    train_length: int = whole(192, "Wordpieces of a training text; longer ones are cut.", least=16)
-    learning_rate: float = rate_option("--learning-rate", 1.5e-4, "Highest learning rate.")
+    max_length: int = whole(256, "Longest input of the model, in wordpieces.", least=16)
+    train_length: int = whole(192, "Longest training text, in wordpieces; longer texts are cut.", least=16)
+    learning_rate: float = rate_option("--learning-rate", 1.5e-4, "Peak learning rate.")
 
 
 @arguments
 class LoopArguments:
-    """What a retriever learns beside the files."""
+    """Validation, seed, teachers and mined negatives."""
+
+    SECTION = "Teachers and negatives"
 
     validate_every: int = validate_option(200)
     seed: int = seed_option
     teachers: tuple[str, ...] = option(
-        "Distil from BM25, SPARTA models, bi-encoders or other encoders; the scores of several are added.",
+        "Teacher whose scores the model learns: BM25, a SPARTA model, a bi-encoder or another encoder."
+        " Repeat the option to add the scores of several teachers.",
         "--teacher",
         metavar="bm25|FOLDER|ID[=WEIGHT]",
     )
     mine_every: int = whole(
-        0, "Steps between mining hard negatives with the model itself; 0: never.", least=0
+        0, "Number of steps between minings of hard negatives with the model itself; 0: never.", least=0
     )
     mined: bool = option("Do not mine negatives with BM25.", "--no-mined", flag_value=False, default=True)
     context: bool = option(
-        "Read answers without their context.", "--no-context", flag_value=False, default=True
+        "Encode answers without their context.", "--no-context", flag_value=False, default=True
     )
 
 
 @arguments
 class EndArguments:
-    """Where a training runs, and whether it continues."""
+    """Device of a training, and whether it continues a stopped one."""
 
     resume: bool = flag("Continue from the last checkpoint.")
     device: str | None = device_option
 
 
 def named_sets(data: DataArguments, lengths: LengthArguments) -> list[ParagraphSet]:
-    """Open the sets that the command line names, and let the training speak.
+    """Return the open training sets of the command line, and turn on the log of the training.
 
-    Sets are told apart by their names, when they validate: files of one name get their paths as names. A dev
-    file is read as the first training file is.
+    Validation reports each set by name, so files with equal names get their paths as names. A dev file has
+    the layout of the first training file.
     """
     layouts = {"pairs": data.pairs, "articles": data.articles, "passages": data.passages}
     if not any(layouts.values()):
         raise InputError(
-            "expected --pairs, --articles or --passages, found none", remedy="name at least one file of pairs"
+            "expected --pairs, --articles or --passages, found none",
+            remedy="name a training file: --pairs FILE",
         )
     from sparta.training.options import TRAIN_LENGTH
     from sparta.training.paragraphs import LONGEST_WORDS, name_and_weight, open_set
@@ -156,15 +169,15 @@ RETRIEVER_RULES = (
     ),
     Needs("more --steps than --mine-every", ("mine_every",), lambda a: a.loop.mine_every < a.lengths.steps),
 )
-"""Options of all trainings of retrievers that may have no effect."""
+"""Rules of all trainings of retrievers: options that have no effect with some settings."""
 
 
 def typed_command() -> str:
-    """Return the running command, for the model card."""
+    """Return the running command without paths of output and device, for the model card."""
     return command_line("output", "resume", "device")
 
 
 def report(result: TrainResult) -> None:
-    """Say where the model lies and how it validated, in the first process of torchrun."""
+    """Print the model's folder and its validation score; under torchrun only in the first process."""
     if not int(os.environ.get("RANK", "0")):
         click.echo(f"{result.folder}: validation {result.reached}")

@@ -1,4 +1,4 @@
-"""`dense convert`: checkpoints of others become model folders."""
+"""`dense convert`: convert checkpoints of other projects into model folders."""
 
 from __future__ import annotations
 
@@ -6,39 +6,40 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import folder_type
+from cli._arguments import command, folder_type
 
 
-@click.command()
+@command()
 @click.option(
     "--from",
     "sources",
     multiple=True,
     required=True,
     metavar="FILE|FOLDER|ID",
-    help="A dict file of DPR, TASER or Chain-of-Skills, or transformers' DPR: both its folders, by --from"
-    " twice.",
+    help="Checkpoint file of DPR, TASER or Chain-of-Skills; or both folders of a DPR model of"
+    " transformers, with"
+    " --from twice.",
 )
 @click.option("--output", required=True, type=folder_type, help="Folder for the model.")
-@click.option("--tokenizer", metavar="FOLDER|ID", help="Tokenizer of a checkpoint that brings none.")
+@click.option("--tokenizer", metavar="FOLDER|ID", help="Tokenizer, if the checkpoint has none.")
 @click.option(
     "--reader",
     type=click.Choice(["question", "passage", "expanded", "mention", "entity"]),
-    help="Of a model with skills, the expert that reads these texts alone, as a plain bi-encoder.",
+    help="Keep only the expert for these texts, as a plain bi-encoder; for a model with skills.",
 )
 @click.option(
     "--int8",
     is_flag=True,
-    help="Store the weights in 8 bits with row scales; experts that none of the model's skills uses are left"
-    " out.",
+    help="Store the weights in 8-bit integers with row scales, without experts that no skill of the model"
+    " uses.",
 )
 def convert(
     sources: tuple[str, ...], output: Path, tokenizer: str | None, reader: str | None, int8: bool
 ) -> None:
-    """Make a model folder from a checkpoint of DPR, TASER or Chain-of-Skills.
+    """Convert a checkpoint of DPR, TASER or Chain-of-Skills.
 
-    Of a folder of ours, --int8 makes a smaller one, and --reader entity one that indexes descriptions of
-    entities, for the links of a chain.
+    --from may also be a model folder of sparta: --int8 then makes the model smaller, and --reader entity
+    makes a model that encodes entity descriptions, for the links of a chain.
 
     \b
     dense convert --from hf_bert_base.cp --tokenizer bert-base-uncased --output dpr

@@ -1,4 +1,4 @@
-"""`dense encode`: a corpus becomes shards of vectors."""
+"""`dense encode`: encode a corpus into shards of vectors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import arguments, flag, folder_type, group, made, one_of, option, takes, whole
+from cli._arguments import arguments, command, flag, folder_type, group, made, one_of, option, takes, whole
 from cli._options import (
     ClusterArguments,
     ShardArguments,
@@ -25,23 +25,25 @@ from sparta.data.units import UNITS, unit_noun
 
 @arguments
 class _Unit(UnitArguments):
-    unit: str | None = one_of(UNITS, "Unit of the index that the vectors are for.")
+    unit: str | None = one_of(UNITS, "What a hit is, as in the index for the vectors.")
 
 
 @arguments
 class _Shards(ShardArguments):
-    shard_size: int = whole(2048, "Passages a shard.")
+    shard_size: int = whole(2048, "Passages per shard.")
 
 
 @arguments
 class _Encoding:
     corpus: str = corpus_option(required=True)
     output: Path = option("Folder for the shards.", required=True, type=folder_type)
-    model: str | None = option("Dense model [default: the one that ships with sparta].", metavar="FOLDER|ID")
+    model: str | None = option(
+        "Dense model [default: the model shipped for the language].", metavar="FOLDER|ID", section="Encoder"
+    )
     unit: _Unit = group(_Unit)
     language: str = language_option
     shards: _Shards = group(_Shards)
-    resume: bool = flag("Encode only what is missing.")
+    resume: bool = flag("Continue an interrupted command: encode only the missing shards.", section="Shards")
     ray: ClusterArguments = group(ClusterArguments)
     skip_invalid: bool = skip_invalid_option
     device: str | None = device_option
@@ -49,20 +51,25 @@ class _Encoding:
     quiet: bool = quiet_option
 
 
-@click.command()
+@command()
 @takes(_Encoding)
 def encode(encoding: _Encoding) -> None:
-    """Encode a corpus into shards of vectors.
+    """Encode a corpus on several machines, to index it later.
 
-    Afterwards: dense index --vectors. Several machines may share a corpus (--shard), or be
-    the nodes of a Ray cluster (--ray).
-    """
+    Writes shards of vectors, which dense index --vectors reads. Each machine encodes its own part (--shard),
+    or all machines are nodes of a Ray cluster (--ray).
+
+    \b
+    dense encode --corpus wiki.jsonl --output vectors-0 --shard 0/2
+    dense encode --corpus wiki.jsonl --output vectors-1 --shard 1/2
+    dense index --vectors vectors-*
+    """  # noqa: D301 (click looks for the backspace)
     from dense.models.resolve import vector_width
     from sparta.data.corpus import CorpusReader
     from sparta.models.resolve import model_for
 
     corpus, output = encoding.corpus, encoding.output
-    CorpusReader(corpus)  # a wrong path is told before torch is loaded
+    CorpusReader(corpus)  # a wrong path fails before torch is imported
     part, cluster = encoding.shards.part, encoding.ray.cluster
     model = model_for(encoding.model, encoding.language, "dense")
     vector_width(model)
@@ -81,6 +88,7 @@ def encode(encoding: _Encoding) -> None:
         cluster=cluster,
     )
     click.echo(
-        f"{output}: encoded {counted(report.encoded, unit_noun(unit))}, kept {report.kept:,}, left to other"
-        f" machines {report.elsewhere:,}{only_beginnings(report)}{read_counts(counts)}"
+        f"{output}: encoded {counted(report.encoded, unit_noun(unit))}, kept {report.kept:,} from before,"
+        " left"
+        f" {report.elsewhere:,} to other machines{only_beginnings(report)}{read_counts(counts)}"
     )

@@ -1,4 +1,4 @@
-"""`dense index`: the dense channel of an index."""
+"""`dense index`: add a dense channel to an index, or update it."""
 
 from __future__ import annotations
 
@@ -7,35 +7,37 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import folder_type
+from cli._arguments import command, folder_type
 from cli._options import encoder_options, index_option, refuse_leftover
 from cli._reports import print_channel_reports
 
 
-@click.command()
+@command()
 @index_option
 @click.option(
     "--model",
     metavar="FOLDER|ID",
-    help="Dense model [default: that of the channel or of --vectors, or the one that ships with sparta].",
+    help="Dense model [default: the model of the existing channel or of --vectors, else the shipped model].",
 )
 @click.option(
     "--kind",
     type=click.Choice(["auto", "flat", "ivf", "hnsw"]),
-    help="flat is exact, ivf and hnsw are faster; auto chooses by size [default: the channel's, or auto].",
+    help="Vector index: flat is exact, ivf and hnsw are faster, auto chooses by size [default: as in the"
+    " existing"
+    " channel, else auto].",
 )
 @click.option(
     "--vectors",
     multiple=True,
     metavar="FOLDER...",
     type=folder_type,
-    help="Folders that dense encode wrote, one or several: shards-*; what they lack is encoded.",
+    help="One or more folders from dense encode (shards-*); passages that they lack are encoded.",
 )
 @click.argument("more", nargs=-1, metavar="", type=folder_type)
 @click.option(
     "--overwrite",
     is_flag=True,
-    help="Make the channel anew, also of another model; vectors of the same model are kept.",
+    help="Build the channel anew, also with another model; vectors of the same model are reused.",
 )
 @encoder_options
 def index(
@@ -49,11 +51,15 @@ def index(
     dtype: str,
     quiet: bool,
 ) -> None:
-    """Give an index a dense channel, or bring it up to date.
+    """Add a dense channel to an index, or update it.
 
-    The passages are those that sparta index put into the index. An interrupted command goes on when it is
-    repeated. sparta index --append, sparta update and sparta delete keep the channel up to date.
-    """
+    Encodes the passages of an index from sparta index into vectors. After an interruption, the same command
+    continues. Later, sparta index --append, sparta update and sparta delete update the channel, too.
+
+    \b
+    sparta index --corpus wiki.jsonl
+    dense index
+    """  # noqa: D301 (click looks for the backspace)
     refuse_leftover(more, "vectors", "dense index --vectors FOLDER...")
     from tqdm import tqdm
 

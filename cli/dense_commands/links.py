@@ -1,4 +1,4 @@
-"""`dense links`: paragraphs with links from a dump of Wikipedia."""
+"""`dense links`: make training data from the links of a Wikipedia dump."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import output_type
+from cli._arguments import command, output_type
 from cli._options import quiet_option
 
 
-@click.command()
+@command()
 @click.option(
     "--dump",
     required=True,
     type=click.Path(path_type=Path, exists=True),
-    help="Wikipedia's pages-articles XML (plain, .bz2), or a folder that WikiExtractor made with --links.",
+    help="Wikipedia's pages-articles XML (plain or .bz2), or a folder from WikiExtractor with --links.",
 )
-@click.option("--output", required=True, type=output_type, help="Paragraphs with links to write, as JSONL.")
-@click.option("--passages", required=True, type=output_type, help="Passages of all pages to write: a corpus.")
+@click.option("--output", required=True, type=output_type, help="File for paragraphs with links, JSONL.")
+@click.option(
+    "--passages", required=True, type=output_type, help="File for the passages of all pages, a corpus."
+)
 @quiet_option
 def links(dump: Path, output: Path, passages: Path, quiet: bool) -> None:
-    """Make training data without labels from a dump of Wikipedia.
+    """Make training data from the links of a Wikipedia dump.
 
-    The paragraphs with links teach train-skills linking and expanded queries, the passages cropped ones
-    (Chain-of-Skills, §3.2): these are also what it finds the linked pages in. An XML dump is read twice, for
-    its redirects first.
+    dense train-skills learns entity links and expanded queries from the paragraphs with links, and single
+    retrieval from parts of the passages (Chain-of-Skills, §3.2). It looks up linked pages among the passages.
+    An XML dump is read twice, first for its redirects.
 
     \b
     dense links --dump enwiki-latest-pages-articles.xml.bz2 --output links.jsonl --passages passages.jsonl
@@ -37,8 +39,8 @@ def links(dump: Path, output: Path, passages: Path, quiet: bool) -> None:
     from hybrid.replications.wikipedia.dump import write_links
 
     with tqdm(unit="page", disable=True if quiet else None) as bar:
-        found = write_links(dump, output, passages, advance=bar.update)
+        counts = write_links(dump, output, passages, advance=bar.update)
     click.echo(
-        f"{output}: {found.paragraphs:,} paragraphs with {found.links:,} links\n"
-        f"{passages}: {found.passages:,} passages of {found.pages:,} pages"
+        f"{output}: {counts.paragraphs:,} paragraphs with {counts.links:,} links\n"
+        f"{passages}: {counts.passages:,} passages from {counts.pages:,} pages"
     )

@@ -1,4 +1,4 @@
-"""`dense mine`: hard negatives from an index."""
+"""`dense mine`: find hard negatives in an index."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import Needs, arguments, flag, one_of, option, output_type, takes, whole
+from cli._arguments import Needs, arguments, command, flag, one_of, option, output_type, takes, whole
 from cli._options import index_option, quiet_option, threads_option
 from cli._output import counted
 from sparta.base.errors import InputError
@@ -17,39 +17,38 @@ from sparta.base.files import unreadable
 class _Mining:
     index: Path | None = index_option
     paths: tuple[Path, ...] = option(
-        "Questions with answers (DPR's TSV, SQuAD JSON, MRQA JSONL, JSON lines), DPR training"
-        " JSON, a BEIR folder, or KILT's tasks.",
+        "Questions with answers (DPR's TSV, SQuAD JSON, MRQA JSONL, JSON lines), DPR training JSON, a BEIR"
+        " folder, or tasks of KILT.",
         "--dataset",
         required=True,
     )
-    output: Path = option("Training file to write: .json or .json.gz.", required=True, type=output_type)
+    output: Path = option("File for the training data, .json or .json.gz.", required=True, type=output_type)
     channel: str = option(
-        "What ranks the passages: bm25 for a first training, dense for the second.",
+        "Channel that ranks the passages: bm25 for a first training, dense for a second one.",
         type=click.Choice(["bm25", "dense", "impact", "sparta"]),  # sparta: the former name of impact
         metavar="[bm25|dense|impact]",
         default="bm25",
     )
-    depth: int = whole(100, "Passages per query that are looked at.")
-    negatives: int = whole(100, "How many are kept for each question.")
-    match: str = one_of(
-        ["string", "regex"], "How answers are matched: as strings, or as regular expressions (CuratedTREC)."
-    )
-    keep: bool = flag("Keep the hard negatives that the file has, before the mined ones.")
+    depth: int = whole(100, "Number of retrieved passages per question.")
+    negatives: int = whole(100, "Number of negatives kept per question.")
+    match: str = one_of(["string", "regex"], "How answers are matched in passages; CuratedTREC needs regex.")
+    keep: bool = flag("Keep the hard negatives of the file, before the mined ones.")
     with_answers: bool = flag(
-        "Passages that hold an answer may be negatives: only the positives are left out, as in TASER's P2."
+        "Allow passages with an answer as negatives and exclude only the positives, as in TASER's P2."
     )
     skill: str = one_of(
         ["single", "expanded", "link"],
-        "What dense train-skills learns from the file: questions, questions that go on from a"
-        " passage, or entities and their pages. For the last two, --dataset names the files of"
-        " dense train-skills.",
+        "Skill that dense train-skills learns from the file: single questions, questions expanded by a"
+        " passage,"
+        " or links from entities to pages. For expanded and link, --dataset names files of dense"
+        " train-skills.",
     )
     texts: tuple[Path, ...] = option(
-        "With --skill expanded or link: passages that the files name [default: those of the index].",
+        "Passages named by the files of --skill expanded or link [default: the passages of the index].",
         metavar="FILE",
     )
     model: str | None = option(
-        "With --skill expanded or link and --channel dense: the model with skills that encodes the queries.",
+        "Model with skills that encodes the queries, for --channel dense with --skill expanded or link.",
         metavar="FOLDER|ID",
     )
     threads: int = threads_option
@@ -60,17 +59,18 @@ class _Mining:
     )
 
 
-@click.command()
+@command()
 @takes(_Mining)
 def mine(mining: _Mining) -> None:
-    """Find hard negatives in an index.
+    """Find hard negatives, to train a bi-encoder with.
 
-    These are passages that rank high for a question and do not answer it. Writes DPR training JSON. A
-    positive is what the file gives or judges; of a question with answers only, the best passage of BM25 that
-    holds one; without any, the question is left out. Of KILT's tasks, they are the passages of its provenance
-    that was mapped with a BLEU score of 0.5 or more, or the first passage of the page, where it names pages
-    alone; a question of which nothing of that is in the index is left out, but one with answers that marks
-    no entity.
+    Hard negatives are passages that rank high for a question and do not answer it. Writes DPR training JSON.
+
+    The positives are the positives or judged passages of the file. For a question with answers only, the
+    positive is BM25's best passage with an answer; questions without one are left out. For KILT's tasks, the
+    positives are the passages of the provenance with a BLEU score of at least 0.5, or the first passage of
+    each page if only pages are named. A question without any of these passages in the index is left out,
+    unless it has answers and marks no entity.
 
     \b
     dense mine --dataset nq-train.tsv --negatives 1 --output first.json

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import click
-
-from cli._arguments import takes
+from cli._arguments import command, takes
 from cli._search import SearchArguments, check_search, print_hits, run_queries
 
 
-@click.command()
+@command()
 @takes(SearchArguments)
 def search(search: SearchArguments) -> None:
-    """Find passages for a query, or for many, in the dense channel.
+    """Find the best passages by the dense channel alone.
 
-    A hit shows its rank, title, [id] and score, and where its text has words of the query.
-    --queries takes many queries; their rankings go to --output as a TREC run.
+    Each hit shows rank, title, [id], score and a snippet with the words of the query marked. --queries
+    searches for many queries and writes a TREC run. To fuse channels: hybrid search.
     """
     check_search("dense search", search)
     from dense.channel.searcher import DenseSearcher

@@ -1,4 +1,4 @@
-"""`dense train`: a bi-encoder from queries and passages."""
+"""`dense train`: train a bi-encoder on questions and passages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli._arguments import Excludes, Needs, arguments, flag, group, made, one_of, option, takes, whole
+from cli._arguments import (
+    Excludes,
+    Needs,
+    arguments,
+    command,
+    flag,
+    group,
+    made,
+    one_of,
+    option,
+    takes,
+    whole,
+)
 from cli._training import (
     RETRIEVER_RULES,
     DataArguments,
@@ -29,76 +41,89 @@ if TYPE_CHECKING:
 
 @arguments
 class _Form:
-    """The form of the model."""
+    """Architecture of the model."""
 
+    SECTION = "Architecture"
     routing: str | None = option(
-        "Experts chosen by side (Det-R), by a router for each text (Seq-R) or token (Tok-R)"
-        " [default: none, one shared encoder].",
+        "TASER's experts: det chooses by question or passage (Det-R), seq by a router per text (Seq-R),"
+        " tok by a"
+        " router per token (Tok-R) [default: no experts, one shared encoder].",
         type=click.Choice(["det", "seq", "tok"]),
     )
-    experts: int = whole(2, "With --routing: how many.", least=2)
+    experts: int = whole(2, "Number of experts, for --routing.", least=2)
     period: int = whole(
-        3, "With --routing: every N-th layer has experts; 3 leaves two shared layers between."
+        3, "Every N-th layer has experts, for --routing; with 3, two shared layers lie between."
     )
-    two_encoders: bool = flag("One encoder for questions, one for passages (DPR).")
+    two_encoders: bool = flag("Use one encoder for questions and one for passages (DPR).")
     codes: int = whole(
         0,
-        "Vectors of a passage (Poly-Encoder); 0: one, the mean of its tokens. An index takes 0 only.",
+        "Number of vectors per passage (Poly-Encoder). 0 means one vector, the mean of the token states; only"
+        " such a model can be indexed.",
         least=0,
     )
-    pooling: str = one_of(["mean", "cls"], "A text is the mean of its tokens' states, or the state of [CLS].")
-    dot: bool = flag("Dot product of vectors as they are, instead of cosine.")
-    separate_title: bool = flag("[SEP] between title and text, as DPR reads them.")
+    pooling: str = one_of(
+        ["mean", "cls"], "Vector of a text: mean of its token states, or the state of [CLS]."
+    )
+    dot: bool = flag("Score by the dot product instead of cosine.")
+    separate_title: bool = flag("Put [SEP] between title and text, as in DPR.")
     RULES = (Excludes(("routing",), ("two_encoders",)), Needs("--routing", ("experts", "period")))
 
 
 @arguments
 class _Lengths(LengthArguments):
-    learning_rate: float = rate_option("--learning-rate", 5e-5, "Highest learning rate.")
+    learning_rate: float = rate_option("--learning-rate", 5e-5, "Peak learning rate.")
 
 
 @arguments
 class _Learning:
-    """How it learns."""
+    """Batches, regularization and validation."""
 
+    SECTION = "Batches and validation"
     layer_decay: float = option(
-        "Factor of the learning rate per layer, from the top down; embeddings learn slowest.",
+        "Factor on the learning rate per layer, from the top layer down; embeddings learn slowest.",
         type=click.FloatRange(0, 1, min_open=True),
         default=1.0,
     )
     entropy: float = option(
-        "With --routing seq or tok: β, the weight of the routers' entropy.",
+        "Weight β of the routers' entropy, for --routing seq or tok.",
         type=click.FloatRange(0),
         default=0.01,
     )
-    questions: int = whole(6, "Questions per paragraph in a batch, at most.")
+    questions: int = whole(6, "Highest number of questions per paragraph in a batch.")
     question_length: int | None = option(
-        "Wordpieces that are read of a question, in training and in search [default: 64, or as a"
-        " model that is trained further has it].",
+        "Longest question in wordpieces, in training and in search [default: as in the model of"
+        " --encoder, else"
+        " 64].",
         type=click.IntRange(3),
     )
-    dropout: float = dropout_option("Dropout of the encoder in training; 0.1 in DPR and TASER.")
-    by_size: bool = flag("Draw batches from the sets in proportion to their questions, times their weights.")
+    dropout: float = dropout_option("Dropout rate of the encoder; 0.1 in DPR and TASER.")
+    by_size: bool = flag(
+        "Draw batches from each set in proportion to its number of questions, times its weight."
+    )
     largest: int | None = option(
-        "With --by-size: a set of more questions counts as N, so that it does not drown the others.",
+        "Count larger sets as N questions, for --by-size, so that they do not crowd out small sets.",
         type=click.IntRange(1),
         metavar="N",
     )
     gather: bool = flag(
-        "Under torchrun: the processes share one batch of --batch-size paragraphs from each, in"
-        " which every question has the candidates of all (DPR)."
+        "Under torchrun, use the passages of all processes as candidates for every question (DPR). Each"
+        " process"
+        " adds --batch-size paragraphs to the shared batch."
     )
     validate_by: str = option(
-        "Measure by which the best model is chosen.", metavar="rr|average-rank|recall@K", default="rr"
+        "Measure that selects the best model.", metavar="rr|average-rank|recall@K", default="rr"
     )
-    held_out: int = whole(120, "Held-out questions of each set, for validation.", least=0)
+    held_out: int = whole(120, "Number of held-out questions per set, for validation.", least=0)
     candidates: int = whole(
-        80, "Training paragraphs of each set that are ranked with the held-out ones.", least=0
+        80, "Number of training paragraphs per set, ranked together with the held-out ones.", least=0
     )
-    two_stages: bool = flag("Train, let that model find hard negatives, and train anew with them (TASER).")
+    two_stages: bool = flag(
+        "Train twice: the first model finds the hard negatives for the second training (TASER)."
+    )
     p2_alone: bool = flag(
-        "With --two-stages: the second takes the negatives that the first found alone; several"
-        " sets always do."
+        "Use only the first model's negatives in the second training, for --two-stages. With several sets"
+        " this is"
+        " always so."
     )
     checkpoint_every: int = checkpoint_option
     RULES = (
@@ -141,14 +166,15 @@ class _Training:
         )
 
 
-@click.command()
+@command()
 @takes(_Training)
 def train(training: _Training) -> None:
     """Train a bi-encoder: TASER, DPR, or one shared encoder.
 
-    TASER with --routing, DPR with --two-encoders, else one encoder for both sides. Files are those of
-    sparta train, and what dense mine writes. Several files are several sets: a batch is of one set, drawn by
-    the weights. The best model ends in OUTPUT/best. With --two-stages, --steps are those of each.
+    --routing trains TASER, --two-encoders trains DPR; without both, one encoder reads questions and passages.
+    Training files are those of sparta train, and the output of dense mine. Each file is a set, each batch
+    comes from one set, and the weights decide how often a set is drawn. The best model is written to
+    OUTPUT/best. With --two-stages, each of the two trainings takes --steps steps.
 
     \b
     dense train --encoder bert-base-uncased --routing det --pooling cls --dot --separate-title \\

@@ -1,4 +1,4 @@
-"""`dense train-skills`: one encoder for several skills."""
+"""`dense train-skills`: train one encoder for several skills."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli._arguments import Needs, arguments, flag, folder_type, group, made, one_of, option, takes, whole
+from cli._arguments import (
+    Needs,
+    arguments,
+    command,
+    flag,
+    folder_type,
+    group,
+    made,
+    one_of,
+    option,
+    takes,
+    whole,
+)
 from cli._training import (
     EndArguments,
     accumulate_option,
@@ -29,25 +41,30 @@ if TYPE_CHECKING:
 
 @arguments
 class _Skills:
-    """The files that each skill learns from."""
+    """The training files of each skill."""
 
+    SECTION = "Training files"
     single: tuple[str, ...] = files_option(
-        "--single", "Questions and passages: KILT's rows, pairs, DPR's JSON."
+        "--single", "Single retrieval: questions and passages, as KILT's JSONL, pairs, or DPR's JSON."
     )
     expanded: tuple[str, ...] = files_option(
-        "--expanded", "Questions that go on from a passage: KILT's rows of several, paragraphs with links."
+        "--expanded",
+        "Retrieval with a query expanded by a passage: KILT's JSONL with several passages, or paragraphs"
+        " with links.",
     )
     span: tuple[str, ...] = files_option(
         "--span",
-        "Texts with entities: paragraphs or table rows with links, rows with [START_ENT] and [END_ENT].",
+        "Entity spans: paragraphs or table rows with links, or KILT's JSONL with [START_ENT] and [END_ENT].",
     )
-    link: tuple[str, ...] = files_option("--link", "Entities and the pages that they mean: the same files.")
+    link: tuple[str, ...] = files_option(
+        "--link", "Entity links, from an entity to its page: the same files as for --span."
+    )
     rerank: tuple[str, ...] = files_option(
-        "--rerank", "Questions, passages and negatives: KILT's rows, pairs, DPR's JSON."
+        "--rerank", "Reranking: questions, passages and negatives, as KILT's JSONL, pairs, or DPR's JSON."
     )
 
     def files(self) -> list[SkillFile]:
-        """Return the files with their weights."""
+        """Return the training files with their skills and weights."""
         from dense.training.skill_data import SkillFile
         from sparta.training.paragraphs import name_and_weight
 
@@ -57,53 +74,59 @@ class _Skills:
         if not named:
             options = ", ".join(f"--{name}" for name in vars(self))
             raise InputError(
-                f"expected one of {options}, found none", remedy="name a file for at least one skill"
+                f"expected a file for one of {options}, found none", remedy="for example: --single FILE"
             )
         return [SkillFile(skill, Path(path), weight) for skill, (path, weight) in named]
 
 
 @arguments
 class SkillRecipeArguments:
-    """How one encoder is trained for several skills or tasks."""
+    """Recipe of one encoder for several skills or tasks."""
 
+    SECTION = "Training"
     encoder: str = option(
-        "Pretrained encoder to begin with, or a model that dense train or this command made.",
+        "Encoder to start from: a pretrained encoder, or a model from dense train or this command.",
         metavar="FOLDER|ID",
         required=True,
     )
-    texts: tuple[Path, ...] = option("Passages that the files name, by their ids or titles.", metavar="FILE")
+    texts: tuple[Path, ...] = option(
+        "File of the passages that the training files name by id or title.", metavar="FILE"
+    )
     placement: str = one_of(
         ["attention", "feed-forward", "none"],
-        "Where the experts are: attention matrices, feed-forwards, or nowhere: one encoder for all.",
+        "Part of a layer that has experts: attention matrices, feed-forward, or none (one encoder for all).",
     )
     assignment: str = one_of(
         ["paper", "naive", "pretraining"],
-        "Which expert reads what: the paper's six, expanded queries with single ones, or the four"
-        " of pretraining.",
+        "Assignment of texts to experts: paper has six experts, naive shares the expert of single and"
+        " expanded"
+        " queries, pretraining has four.",
     )
     period: int = whole(2, "Every N-th layer has experts.")
-    pooling: str = one_of(["cls", "mean"], "A text is the state of [CLS], or the mean of its tokens'.")
-    cosine: bool = flag("Cosine instead of the dot product of vectors as they are.")
-    markers: bool = flag("Put the class of its task (by the name of its file) before a question.")
-    query_experts: bool = flag("Give each class of tasks an expert of its own for questions.")
-    by_size: bool = flag("Draw batches in proportion to the files' examples.")
+    pooling: str = one_of(
+        ["cls", "mean"], "Vector of a text: the state of [CLS], or the mean of its token states."
+    )
+    cosine: bool = flag("Score by cosine instead of the dot product.")
+    markers: bool = flag("Put the class of the task before each question; the file's name decides the class.")
+    query_experts: bool = flag("Use a separate question expert for each class of tasks.")
+    by_size: bool = flag("Draw batches from each file in proportion to its number of examples.")
     largest: int | None = option(
-        "With --by-size: a file of more examples counts as N, so that it does not drown the others.",
+        "Count larger files as N examples, for --by-size, so that they do not crowd out small files.",
         type=click.IntRange(1),
         metavar="N",
     )
-    steps: int = whole(1100, "Steps of training.")
-    batch_size: int = whole(16, "Queries of a batch; each is of one skill and one file.", least=2)
+    steps: int = whole(1100, "Number of training steps.")
+    batch_size: int = whole(16, "Number of queries per batch; a batch has one skill and one file.", least=2)
     accumulate: int = accumulate_option
-    negatives: int = whole(1, "Hard negatives of a query.")
-    spans: int = whole(30, "Spans of a text that are no entities.")
-    max_length: int = whole(256, "Wordpieces that the model reads at once.", least=16)
-    question_length: int = whole(64, "Wordpieces that are read of a question.", least=3)
+    negatives: int = whole(1, "Number of hard negatives per query.")
+    spans: int = whole(30, "Number of spans per text that are no entities (negatives).")
+    max_length: int = whole(256, "Longest input of the model, in wordpieces.", least=16)
+    question_length: int = whole(64, "Longest question, in wordpieces; the rest is cut.", least=3)
     learning_rate: float = rate_option(
-        "--learning-rate", 5e-5, "Highest learning rate; ten times that for the span layer."
+        "--learning-rate", 5e-5, "Peak learning rate; the span layer learns ten times as fast."
     )
-    dropout: float = dropout_option("Dropout of the encoder in training.")
-    held_out: int = whole(100, "Held-out queries of each file, for validation.", least=0)
+    dropout: float = dropout_option("Dropout rate of the encoder.")
+    held_out: int = whole(100, "Number of held-out queries per file, for validation.", least=0)
     validate_every: int = validate_option(200)
     checkpoint_every: int = checkpoint_option
     seed: int = seed_option
@@ -119,10 +142,11 @@ class _Training:
     skills: _Skills = group(_Skills)
     output: Path = option("Folder for checkpoints and the model.", required=True, type=folder_type)
     dev: tuple[Path, ...] = option(
-        "Validate on these tasks of KILT, over all passages of --index, instead: mean R-precision.",
+        "Task of KILT to validate on, by mean R-precision over all passages of --index, instead of held-out"
+        " queries. Repeat the option for several tasks.",
         metavar="FILE",
     )
-    index: Path | None = option("With --dev: the index folder.", type=folder_type)
+    index: Path | None = option("Index folder, for --dev.", type=folder_type)
     end: EndArguments = group(EndArguments)
     RULES = (
         Needs("--index", ("dev",)),
@@ -134,17 +158,18 @@ class _Training:
     )
 
     def has_ranked_skill(self) -> bool:
-        """Whether a skill other than spans is learned."""
+        """Return whether a skill other than entity spans is trained."""
         return any(names for skill, names in vars(self.skills).items() if skill != "span")
 
 
-@click.command("train-skills")
+@command("train-skills")
 @takes(_Training)
 def train_skills(training: _Training) -> None:
     """Train one encoder for several skills (Chain-of-Skills).
 
-    Single and expanded retrieval, entity spans, entity links, reranking: those that a file is given for. A
-    batch is of one file, drawn by the weights. The best model ends in OUTPUT/best, and knows what it can.
+    The skills are single and expanded retrieval, entity spans, entity links and reranking; a skill is trained
+    if it has a training file. Each batch comes from one file; the weights decide how often a file is drawn.
+    The best model is written to OUTPUT/best, with the list of its skills.
 
     \b
     dense train-skills --encoder bert-base-uncased --texts passages.jsonl --output skills \\

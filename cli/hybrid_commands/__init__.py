@@ -1,1 +1,1 @@
-"""The commands of `hybrid`, one module each."""
+"""Commands of `hybrid`; one module per command."""

@@ -1,4 +1,4 @@
-"""`hybrid eval`: every channel and fusion measured on queries with known answers."""
+"""`hybrid eval`: measure the channels of an index and their fusions."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cli._arguments import (
     Needs,
     argument,
     arguments,
+    command,
     file_type,
     flag,
     folder_type,
@@ -69,46 +70,55 @@ class _Evaluation:
     more_runs: tuple[Path, ...] = argument("more_runs", nargs=-1, metavar="", type=file_type)
     questions: QuestionArguments = group(QuestionArguments)
     runs: tuple[Path, ...] = option(
-        "TREC runs to fuse instead of an index's channels; --alpha weighs all but the first.",
+        "TREC runs to fuse instead of an index's channels; --alpha is the weight of all runs after the"
+        " first.",
         "--run",
         "--runs",
         metavar="FILE...",
         type=file_type,
+        section="Runs",
     )
-    qrels: Path | None = option("Judgments for --runs, in TREC's or BEIR's form.", type=file_type)
-    base: str | None = base_option("every fusion of two and of three channels")
+    qrels: Path | None = option(
+        "Judgments for --runs, in TREC's or BEIR's format.", type=file_type, section="Runs"
+    )
+    base: str | None = base_option("all fusions of two and three channels")
     alpha: float = alpha_option
     weights: str | None = weights_option()
-    build_dense: bool = flag("Build the dense channel first, if there is none (the shipped model).")
-    no_dense: bool = flag("Leave the dense channel out.")
+    build_dense: bool = flag("Build a missing dense channel first, with the shipped model.")
+    no_dense: bool = flag("Do not measure the dense channel.")
     index: Path | None = index_option
     method: FusionArguments = group(FusionArguments)
     bm25: Bm25Arguments = group(Bm25Arguments)
     server: ServerArguments = group(ServerArguments)
     chains: tuple[str, ...] = option(
-        "Also measure a chain: hop, hop-read, named, tabletext, hotpot, single, or a file; several may be"
-        " given.",
+        "Also measure a chain: hop, hop-read, named, tabletext, hotpot, single, or a file of steps."
+        " Repeat the"
+        " option for several chains.",
         "--chain",
         metavar="NAME|FILE",
+        section="Chain",
     )
     models: ChainModels = group(ChainModels)
     threads: int = threads_option
     form: str = form_option
     measures: str | None = option(
-        "What to measure, as far as a set allows it: as ir_measures names it, answer_recall@K, of KILT's"
-        " provenance page_Rprec, page_recall@K, page_success@K, passage_Rprec and so on, or of HotpotQA's"
-        " JSON, with a chain that reads, sup_EM, sup_F1, joint_EM, joint_F1.",
+        "Measures: names of ir_measures; answer_recall@K; for KILT page_Rprec, page_recall@K,"
+        " page_success@K and"
+        " the same with passage_; for HotpotQA's JSON with a chain that reads its paths sup_EM, sup_F1,"
+        " joint_EM,"
+        " joint_F1 [default: as the judgments of each set allow].",
         metavar="NAME,…",
+        section="Output",
     )
     per_query: Path | None = option(
-        "Also write the measures of every query here, as JSONL.", type=output_type
+        "Write the measures of every query to this file, as JSONL.", type=output_type, section="Output"
     )
     output_runs: Path | None = option(
-        "Also leave the rankings in this folder, as TREC runs.", type=folder_type
+        "Write the rankings to this folder, as TREC runs.", type=folder_type, section="Output"
     )
     answering: AnsweringArguments = group(AnsweringArguments)
     plot: Path | None = option(
-        "With --answers: draw EM against depth here (PNG, SVG, PDF).", type=output_type
+        "Plot EM against depth to this file (PNG, SVG, PDF).", type=output_type, section="Answers"
     )
     quiet: bool = quiet_option
     RULES = (
@@ -117,11 +127,14 @@ class _Evaluation:
     )
 
     def has_runs(self) -> bool:
-        """Whether runs are measured, not an index."""
+        """Return whether runs are measured instead of an index."""
         return bool(self.runs or self.more_runs or self.qrels)
 
     def named_measures(self) -> list[str]:
-        """Return the measures that are named; those that chains alone have need a chain."""
+        """Return the measures of --measures.
+
+        :raises InputError: a measure needs a chain that is not there
+        """
         from hybrid.evaluation.measures import SENTENCES, kind_of, parse_any
 
         measures = [parse_any(name) for name in self.measures.split(",")] if self.measures else []
@@ -129,49 +142,52 @@ class _Evaluation:
         of_sentences = [name for name in of_chains if kind_of(name) is SENTENCES]
         if of_sentences and not self.chains:
             raise InputError(
-                f"expected --chain for {of_sentences[0]}, which a chain that reads can tell, found none",
-                remedy="--chain hop-read --path-reader FOLDER, trained on HotpotQA's JSON"
-                " (sparta train-paths)",
+                f"{of_sentences[0]} needs --chain with a path reader, found no --chain",
+                remedy="add --chain hop-read --path-reader FOLDER; sparta train-paths makes the path"
+                " reader from"
+                " HotpotQA's JSON",
             )
         only_paths = len(of_chains) == len(measures) and not of_sentences
         if of_chains and (not self.chains or only_paths):
-            missing = "a measure of channels" if self.chains else "--chain"
+            missing = "a measure of channels as well" if self.chains else "--chain"
             raise InputError(
-                f"expected {missing} beside {of_chains[0]}, which chains alone have, found none",
+                f"{of_chains[0]} measures chains only: expected {missing}",
                 remedy=f"--chain {(self.chains or ['hop'])[0]} --measures passage_EM,{of_chains[0]}",
             )
         return measures
 
     def fusions(self, channels: Sequence[str]) -> list[Fusion]:
-        """Return the fusion that is named, or every one of these channels."""
+        """Return the fusion of the options, or all fusions of the channels."""
         from hybrid.retrieval.fusion import every_hybrid
 
-        every = [self.named_weights()] if self.names_fusion() else every_hybrid(channels, self.alpha)
-        return [self.method.fusion(weights, self.method.candidates) for weights in every]
+        all_weights = [self.named_weights()] if self.names_fusion() else every_hybrid(channels, self.alpha)
+        return [self.method.fusion(weights, self.method.candidates) for weights in all_weights]
 
     def names_fusion(self) -> bool:
-        """Whether one fusion is named."""
+        """Return whether the options name one fusion."""
         return self.weights is not None or self.base is not None
 
     def named_weights(self) -> dict[str, float]:
-        """Return the weights of the fusion that is named."""
+        """Return the channel weights of the fusion that the options name."""
         return channel_weights(self.weights, self.base, self.alpha)
 
 
-@click.command(name="eval")
+@command("eval")
 @takes(_Evaluation)
 def evaluate_channels(chosen: _Evaluation) -> None:
-    """Measure every channel of an index and their fusions, on queries with known answers.
+    """Measure channels of your index. For test sets: sparta eval.
 
-    Without --base or --weights these are all fusions of two and of three channels, BM25 weighted by α.
-    answer_recall@K is the share of queries with an answer in the text of the top K passages (R@K of the
-    DPR and TASER papers). Of KILT's tasks, R-precision, recall and success of evidence sets are those of its
-    published evaluation, of pages and of passages. p is that of a paired t-test against the best single
-    channel (Holm), with a star below 0.05. An index without a dense channel is measured without it;
-    --build-dense builds it. With --answers a reader reads the best passages of each ranking: EM and F1. ± is
-    half of the 95 % interval of EM, F1 or R-precision. passage_EM: the first passages are the evidence
-    and no others, of a --chain those of its best path; path_recall@K: one of its K best paths is the
-    evidence.
+    Measures every channel, and without --base and --weights also all fusions of two and three channels, with
+    weight α for BM25. A missing dense channel is left out; --build-dense builds it. With --answers, a reader extracts answers from
+    the best passages of each ranking.
+
+    answer_recall@K is the fraction of queries with an answer in the text of the top K passages (R@K in the
+    DPR and TASER papers). For KILT's tasks, R-precision, recall and success follow KILT's published
+    evaluation. passage_EM counts a query if its top passages (of a chain: the passages of its best path) are
+    exactly the evidence. path_recall@K counts a query if one of the K best paths is the evidence.
+
+    p is the p-value of a paired t-test against the best single channel, with Holm's correction; a star marks
+    p < 0.05. ± is half of the 95 % confidence interval of EM, F1 or R-precision.
 
     \b
     hybrid eval --alpha 1.2
@@ -193,13 +209,13 @@ def evaluate_channels(chosen: _Evaluation) -> None:
     check_place(chosen.per_query, "file")
     index, remote = chosen.index or default_index(), chosen.server.is_remote()
     if remote and not chosen.questions.datasets:
-        raise InputError("expected --dataset with --opensearch, found none", remedy="name the questions")
+        raise InputError("expected --dataset with --opensearch, found none", remedy="add --dataset FILE")
     sets = query_sets(chosen.questions, index)
     if chosen.answering.answers and not any(each.answers for each in sets):
         raise InputError(
             "expected questions with answers, found none",
             where=", ".join(each.name for each in sets),
-            remedy="leave --answers out, or give the questions `answers`",
+            remedy="leave --answers out, or add a list `answers` to each question",
         )
     results = []
     with ExitStack() as stack:
@@ -235,7 +251,7 @@ def evaluate_channels(chosen: _Evaluation) -> None:
 
 
 def _chains_bar(sets: Sequence[QuestionSet], chains: int, *, quiet: bool) -> Any:
-    """Open a bar of the questions that chains are asked, one at a time; only on a terminal."""
+    """Return a progress bar of the questions searched by chains; it shows only on a terminal."""
     from tqdm import tqdm
 
     total = chains * sum(len(each.queries) for each in sets)
@@ -250,7 +266,7 @@ def _evaluate_runs(chosen: _Evaluation) -> None:
     runs = (*chosen.runs, *chosen.more_runs)
     if not (chosen.qrels and chosen.runs) or len(runs) < 2:
         raise InputError(
-            "expected several --runs with --qrels, or neither of them",
+            "expected --qrels and at least two --runs, or neither",
             remedy="hybrid eval --runs a.trec b.trec --qrels test.tsv",
         )
     check_place(chosen.per_query, "file")
@@ -266,7 +282,7 @@ def _evaluate_runs(chosen: _Evaluation) -> None:
 
 
 def _opened(index: Path, chosen: _Evaluation) -> IndexReader:
-    """Open an index with all channels that are measured; builds the dense one first if told to."""
+    """Return an open reader of the index with the measured channels; builds the dense channel if asked to."""
     from sparta.index.reader import IndexReader
 
     weights = chosen.named_weights() if chosen.names_fusion() else {}
@@ -278,20 +294,20 @@ def _opened(index: Path, chosen: _Evaluation) -> IndexReader:
 
 
 def _language_and_channels(reader: IndexReader, chosen: _Evaluation) -> tuple[str, list[str]]:
-    """Return the language of an index, and those of its channels that are measured."""
+    """Return the index's language and the names of its measured channels."""
     from hybrid.retrieval.channels import CHANNELS
 
     with reader.reading() as snapshot:
-        language, there = snapshot.generation.language, snapshot.channels
-    names = [name for name in CHANNELS if name in there and (name != "dense" or not chosen.no_dense)]
+        language, existing = snapshot.generation.language, snapshot.channels
+    names = [name for name in CHANNELS if name in existing and (name != "dense" or not chosen.no_dense)]
     weights = chosen.named_weights() if chosen.names_fusion() else {}
     if "dense" not in names and not chosen.no_dense and (not weights or "dense" in weights):
         index = reader.folder.path
-        lacks = f"{index} has no dense channel"
+        missing = f"{index} has no dense channel"
         build = f"add --build-dense, or run: dense index --index {index}"
         if "dense" in weights:
-            raise IndexStateError(lacks, remedy=build)
-        click.echo(f"{lacks}: dense and its fusions are left out\n  → {build}", err=True)
+            raise IndexStateError(missing, remedy=build)
+        click.echo(f"{missing}: only the other channels are measured\n  → {build}", err=True)
     return language, names
 
 

@@ -1,4 +1,4 @@
-"""`hybrid leave-out`: retrievers for tasks that they were not trained on."""
+"""`hybrid leave-out`: zero-shot and few-shot retrieval, task by task."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from cli._arguments import arguments, flag, folder_type, group, made, option, takes, whole
+from cli._arguments import arguments, command, flag, folder_type, group, made, option, takes, whole
 from cli._fusion_options import notes, print_table, sample_option
 from cli._options import device_option, form_option, index_option
 from cli.dense_commands.train_skills import SkillRecipeArguments
@@ -21,38 +19,47 @@ if TYPE_CHECKING:
 @arguments
 class _LeaveOut:
     folders: tuple[Path, ...] = option(
-        "Folder with NAME.dev.jsonl and NAME.train.jsonl (or KILT's NAME-dev-kilt.jsonl); training files may"
-        " lie in another, which comes first, and be what dense mine wrote (NAME.train.json).",
+        "Folder with NAME.dev.jsonl and NAME.train.jsonl, or KILT's NAME-dev-kilt.jsonl. Training files"
+        " may lie in"
+        " another folder, named first, and may come from dense mine (NAME.train.json).",
         "--data",
         required=True,
         type=folder_type,
     )
-    names: tuple[str, ...] = option("A task, such as fever or wow.", "--task", required=True, metavar="NAME")
-    index: Path | None = index_option
-    output: Path = option("Folder for all models and measurements.", required=True, type=folder_type)
-    shots: str = option(
-        "How many few examples are; '' for zero-shot alone.", metavar="N,…", default="128,1024"
+    names: tuple[str, ...] = option(
+        "Task, such as fever or wow. Repeat the option for several.", "--task", required=True, metavar="NAME"
     )
-    few_steps: int = whole(100, "Steps of training on few examples.")
-    vanilla: bool = option("Not the encoder on few examples.", "--no-vanilla", flag_value=False, default=True)
-    multi_task: bool = flag("Also a model that is trained on all tasks.")
-    single_task: bool = flag("Also a model for each task alone.")
+    index: Path | None = index_option
+    output: Path = option("Folder for all models and results.", required=True, type=folder_type)
+    shots: str = option(
+        "Numbers of examples for few-shot training; '' measures zero-shot only.",
+        metavar="N,…",
+        default="128,1024",
+    )
+    few_steps: int = whole(100, "Number of training steps on few examples.")
+    vanilla: bool = option(
+        "Do not train the plain encoder on few examples.", "--no-vanilla", flag_value=False, default=True
+    )
+    multi_task: bool = flag("Also train a model on all tasks.")
+    single_task: bool = flag("Also train a model for each single task.")
     sample: int | None = sample_option
     recipe: SkillRecipeArguments = group(SkillRecipeArguments)
     device: str | None = device_option
-    resume: bool = flag("Go on with what --output has.")
+    resume: bool = flag("Continue: keep finished models and results in --output.")
     form: str = form_option
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers of few examples."""
+        """Return the numbers of examples for few-shot training."""
         parts = [part.strip() for part in self.shots.split(",") if part.strip()]
         if not all(part.isdecimal() and int(part) > 1 for part in parts):
-            raise InputError(f"expected --shots as numbers from 2 on, as in 128,1024, found {self.shots!r}")
+            raise InputError(
+                f"expected --shots as numbers of at least 2, such as 128,1024, found {self.shots!r}"
+            )
         return tuple(map(int, parts))
 
     def tasks(self) -> list[Task]:
-        """Open the tasks."""
+        """Return the tasks with their questions and training examples."""
         from dense.training.skill_data import SkillFile, read_skill_sets
         from hybrid.replications.files import dev_file, train_file
         from hybrid.replications.leave_out import Task
@@ -72,14 +79,15 @@ class _LeaveOut:
         return [Task(name, path, examples.get(name)) for name, path in zip(self.names, dev, strict=True)]
 
 
-@click.command("leave-out")
+@command("leave-out")
 @takes(_LeaveOut)
 def leave_out(chosen: _LeaveOut) -> None:
-    """Train a retriever without each task, then on few examples of it, and measure all on the task.
+    """Measure zero-shot and few-shot retrieval, task by task.
 
-    Zero-shot and few-shot retrieval (Maillard et al., Table 5), beside bm25, impact and
-    taser-det-en: R-precision and Recall@20 of pages and of passages. A task without training examples is
-    measured zero-shot. Everything is kept in OUTPUT, and --resume does only what is not there.
+    For each task, trains a retriever on all other tasks (zero-shot), then also on few examples of the task
+    (few-shot), and measures both beside bm25, impact and taser-det-en: R-precision and Recall@20 of pages and
+    passages (Maillard et al., Table 5). A task without training examples is measured zero-shot only. OUTPUT
+    keeps all models and results, and --resume computes only the missing ones.
 
     \b
     hybrid leave-out --data kilt --task fever --task trex --task wow --texts passages.jsonl \\

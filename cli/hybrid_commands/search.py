@@ -1,10 +1,10 @@
-"""`hybrid search`: several channels as one ranking."""
+"""`hybrid search`: one ranking from several channels."""
 
 from __future__ import annotations
 
 import click
 
-from cli._arguments import arguments, group, takes, typed
+from cli._arguments import arguments, command, group, takes, typed
 from cli._fusion_options import FusionArguments, alpha_option, base_option, channel_weights, weights_option
 from cli._opensearch import REMOTE_CHANNELS, ServerArguments
 from cli._options import Bm25Arguments
@@ -15,7 +15,8 @@ from cli._search import SearchArguments, check_search, search_fused
 class _Search:
     search: SearchArguments = group(SearchArguments)
     base: str | None = base_option(
-        "dense + impact without BM25, or impact where there are no vectors; impact with --alpha"
+        "impact if --alpha is typed; else dense and impact without BM25, or impact if there is no dense"
+        " channel"
     )
     alpha: float = alpha_option
     weights: str | None = weights_option()
@@ -24,15 +25,20 @@ class _Search:
     server: ServerArguments = group(ServerArguments)
 
 
-@click.command()
+@command()
 @takes(_Search)
 def search(chosen: _Search) -> None:
-    """Find passages in several channels: dense + impact, or base + α·bm25, or as --weights says.
+    """Find the best passages by several channels, fused.
 
-    A hit shows its rank, title, [id], score and its rank in each channel, and where its text has words of the
-    query. --queries takes many queries; their rankings go to --output as a TREC run. A passage that is not
-    among the --candidates of any channel is not found.
-    """
+    Without options: the sum of dense and impact. With --base or --alpha: base + α·bm25. With --weights: any
+    weighted sum. Each hit shows its rank, title, [id], score, its rank in each channel (#1 is the best), and
+    a snippet with the words of the query marked. --queries searches for many queries and writes a TREC run.
+
+    \b
+    hybrid search "who founded google"
+    hybrid search "who founded google" --alpha 1.2
+    hybrid search "who founded google" --weights dense=1,impact=0.5,bm25=1
+    """  # noqa: D301 (click looks for the backspace)
     search, server = chosen.search, chosen.server
     check_search("hybrid search", search)
     from hybrid.retrieval.channels import channels_of
@@ -47,7 +53,9 @@ def search(chosen: _Search) -> None:
         channels = REMOTE_CHANNELS if remote else channels_of(index)
         weights = default_weights(channels)
         if not remote and "dense" not in channels:
-            lacks = f"{index} has no dense channel: searched by {next(iter(weights))} alone"
-            click.echo(f"{lacks}\n  → {Command.of('dense index', index=index).for_command_line()}", err=True)
+            missing = f"{index} has no dense channel: only {next(iter(weights))} is searched"
+            click.echo(
+                f"{missing}\n  → {Command.of('dense index', index=index).for_command_line()}", err=True
+            )
     fusion = chosen.method.fusion(weights, chosen.method.candidates)
     search_fused(index, fusion, search, chosen.bm25, server.searcher(fusion) if remote else None)

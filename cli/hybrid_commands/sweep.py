@@ -1,4 +1,4 @@
-"""`hybrid sweep`: what pruning costs."""
+"""`hybrid sweep`: quality, size and latency of pruned indexes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli._arguments import argument, arguments, group, made, option, output_type, takes, typed
+from cli._arguments import argument, arguments, command, group, made, option, output_type, takes, typed
 from cli._options import (
     ModelArguments,
     depth_option,
@@ -30,7 +30,7 @@ class _Sweep:
     sets: tuple[Path, ...] = argument("sets", nargs=-1, metavar="[SET]...", type=click.Path(path_type=Path))
     index: Path | None = index_option
     ks: str = option(
-        "How many terms of each passage are kept; all of them is added.",
+        "Numbers of terms kept per passage; the unpruned index is always measured, too.",
         "-K",
         default="50,100,300,500,1000,1500,2000",
     )
@@ -38,34 +38,40 @@ class _Sweep:
     unit: str = unit_option
     skip_invalid: bool = skip_invalid_option
     language: str = language_option
-    measures: str = option("As ir_measures names them.", default="RR,Success@1")
+    measures: str = option("Measures, by their names in ir_measures.", default="RR,Success@1")
     depth: int = depth_option
     threads: int = threads_option
     form: str = form_option
-    plot: Path | None = option("Draw the first measure and the size here (PNG, SVG, PDF).", type=output_type)
+    plot: Path | None = option(
+        "Plot the first measure and the index size to this file (PNG, SVG, PDF).", type=output_type
+    )
     quiet: bool = quiet_option
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of terms."""
+        """Return the numbers of terms in -K."""
         try:
             numbers = [int(k) for k in self.ks.split(",")]
             if min(numbers) < 1:
                 raise ValueError
         except ValueError:
-            message = f"expected -K as numbers from 1 on, separated by commas, found {self.ks!r}"
+            message = f"expected -K as numbers of at least 1, such as 100,500, found {self.ks!r}"
             raise InputError(message) from None
         return numbers
 
 
-@click.command()
+@command()
 @takes(_Sweep)
 def sweep(chosen: _Sweep) -> None:
-    """Measure what pruning to K terms per passage costs: quality, size and latency.
+    """Measure what it costs to keep fewer terms per passage.
 
-    Each SET is a BEIR folder, SQuAD JSON or MRQA JSONL, as for sparta eval; without one, it is the corpus of
-    the index, with the questions and judgments beside it. It is encoded once (SPARTA, Table 7).
-    """
+    For each K, keeps the K terms with the highest weights and measures quality, index size and latency
+    (SPARTA, Table 7). A SET is a BEIR folder, SQuAD JSON or MRQA JSONL; without a SET, the corpus of the
+    index is measured with the questions and judgments beside it. Each corpus is encoded once.
+
+    \b
+    hybrid sweep beir/nfcorpus -K 50,100,500
+    """  # noqa: D301 (click looks for the backspace)
     from hybrid.evaluation.measures import parse_measures
     from hybrid.evaluation.plots import check_plot
     from hybrid.evaluation.questions import set_beside

@@ -1,12 +1,10 @@
-"""`hybrid tasks`: models measured on tasks of KILT, over all passages of an index."""
+"""`hybrid tasks`: measure bi-encoders on tasks of KILT, over all passages of an index."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from cli._arguments import arguments, option, output_type, takes
+from cli._arguments import arguments, command, option, output_type, takes
 from cli._fusion_options import notes, print_table, sample_option
 from cli._options import device_option, form_option, index_option
 from sparta.base.files import check_place
@@ -16,24 +14,27 @@ from sparta.base.files import check_place
 class _Tasks:
     index: Path | None = index_option
     datasets: tuple[Path, ...] = option(
-        "A task of KILT, such as fever.dev.jsonl.", "--dataset", required=True
+        "Task of KILT, such as fever.dev.jsonl. Repeat the option for several.", "--dataset", required=True
     )
-    models: tuple[str, ...] = option("A bi-encoder, or several.", "--model", metavar="FOLDER|NAME")
+    models: tuple[str, ...] = option(
+        "Bi-encoder to measure. Repeat the option for several.", "--model", metavar="FOLDER|NAME"
+    )
     sample: int | None = sample_option
     device: str | None = device_option
     per_query: Path | None = option(
-        "Also write the measures of every query here, as JSONL.", type=output_type
+        "Write the measures of every query to this file, as JSONL.", type=output_type
     )
     form: str = form_option
 
 
-@click.command()
+@command()
 @takes(_Tasks)
 def tasks(chosen: _Tasks) -> None:
-    """Measure bi-encoders on tasks beside the index's own bm25 and impact: exact search, one table.
+    """Measure bi-encoders on tasks of KILT, over all passages.
 
-    R-precision and Recall@20 of pages and of passages. Models are encoded here, and the index keeps nothing
-    of them. A model with task markers or query experts reads questions as those of their task.
+    Prints R-precision and Recall@20 of pages and passages, beside bm25 and impact of the index. Each model
+    encodes all passages of the index and searches them exactly; the index itself does not change. A model
+    with task markers or query experts encodes each question for its task.
 
     \b
     hybrid tasks --index sparta-index --model multi --model taser-det-en \\

@@ -1,12 +1,10 @@
-"""`hybrid tune`: the weight of BM25, chosen on queries with known answers."""
+"""`hybrid tune`: choose the weights of a fusion on questions with known answers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from cli._arguments import arguments, group, option, takes
+from cli._arguments import arguments, command, group, option, takes
 from cli._fusion_options import (
     MethodArguments,
     QuestionArguments,
@@ -26,61 +24,71 @@ class _Tuning:
     questions: QuestionArguments = group(QuestionArguments)
     base: str | None = base_option("impact")
     weights: str | None = weights_option(
-        "Channels and their weights, in place of --base; that of BM25 is tuned."
+        "Weight of each channel, instead of --base; BM25's weight is tuned: dense=1,impact=0.5,bm25=1."
     )
     channels: str | None = option(
-        "Channels besides the base whose weights are tuned [default: bm25].", metavar="NAME,…"
+        "Channels, besides the base, whose weights are tuned [default: bm25].",
+        metavar="NAME,…",
+        section="Fusion",
     )
     index: Path | None = index_option
     method: MethodArguments = group(MethodArguments)
-    alphas: str = option("Weights to try.", metavar="FROM:TO:STEP|α,…", default="0.5:2:0.1")
+    alphas: str = option(
+        "Weights α to try.", metavar="FROM:TO:STEP|α,…", default="0.5:2:0.1", section="Fusion"
+    )
     candidates: str = option(
-        "Passages from each channel; of several numbers the best is chosen too.",
+        "Number of passages fused from each channel; several numbers are tried.",
         metavar="N,…",
         default="100",
+        section="Fusion",
     )
     threads: int = threads_option
     measure: str | None = option(
-        "As ir_measures names it, answer_recall@K, or of KILT's provenance page_Rprec, passage_recall@K and"
-        " so on [default: RR if all is judged, else answer_recall@20]."
+        "Measure to maximize: a name of ir_measures, answer_recall@K, or for KILT page_Rprec,"
+        " passage_recall@K"
+        " and the like [default: RR if every set has judgments, else answer_recall@20]."
     )
     form: str = form_option
 
     def to_tune(self) -> tuple[dict[str, float], list[str]]:
-        """Return the weights to begin with, and the channels whose weights are tuned."""
+        """Return the initial weight of each channel, and the channels whose weights are tuned."""
         from hybrid.retrieval.channels import CHANNELS
 
         weights = channel_weights(self.weights, self.base, 1.0)
         tuned = ["bm25"]
         if self.channels is not None:
             base = next(iter(weights))
-            named = [name.strip() for name in self.channels.split(",")]
-            unknown = [name for name in named if name not in CHANNELS]
-            if unknown or len(set(named)) < len(named) or self.weights is not None:
+            names = [name.strip() for name in self.channels.split(",")]
+            unknown = [name for name in names if name not in CHANNELS]
+            if unknown or len(set(names)) < len(names) or self.weights is not None:
                 raise InputError(
-                    f"expected --channels of {', '.join(CHANNELS)}, each once and without --weights, found"
+                    f"expected --channels from {', '.join(CHANNELS)}, each once and without --weights, found"
                     f" {self.channels!r}",
                     remedy="hybrid tune --base dense --channels bm25,impact",
                 )
-            tuned = [name for name in named if name != base]
+            tuned = [name for name in names if name != base]
             weights = {base: 1.0, **dict.fromkeys(tuned, 1.0)}
         if not tuned or tuned[0] not in weights or len(weights) < 2:
             raise InputError(
-                f"expected a channel to tune beside the others, found {', '.join(weights)}",
-                remedy="hybrid tune --weights dense=1,impact=0.5,bm25=1 tunes the weight of BM25",
+                f"expected at least two channels, one of them to tune, found {', '.join(weights)}",
+                remedy="to tune the weight of BM25: hybrid tune --weights dense=1,impact=0.5,bm25=1",
             )
         return weights, tuned
 
 
-@click.command()
+@command()
 @takes(_Tuning)
 def tune(tuning: _Tuning) -> None:
-    """Measure base + α·bm25 for α from 0.5 to 2.0, or for --alphas, and name the best (TASER, §4.3).
+    """Choose the weights of a fusion on your questions.
 
-    With --candidates 20,50,100, each of these numbers of passages from each channel is tried too. Of several
-    sets the mean decides: one choice for all. On one set the choice is also cross-validated: made on four of
-    five parts of the questions, measured on the fifth.
-    """
+    Measures base + α·bm25 for each α of --alphas (TASER, §4.3) and each number of --candidates, and prints
+    the best setting. With several sets, the mean over the sets decides. With a single set, five-fold
+    cross-validation also measures the choice: chosen on four fifths of the questions, measured on the rest.
+
+    \b
+    hybrid tune --dataset nq.dev.tsv
+    hybrid tune --base dense --channels bm25,impact --candidates 20,50,100
+    """  # noqa: D301 (click looks for the backspace)
     from hybrid.evaluation.measures import parse_any
     from hybrid.evaluation.tune import chosen, measure_for, parse_alphas, parse_candidates, tune_table
     from hybrid.evaluation.tune import tune as measured

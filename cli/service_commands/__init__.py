@@ -1,1 +1,1 @@
-"""The commands of `sparta` that serve other programs or write to a server, one module each."""
+"""Commands of `sparta` that serve other programs or write to a server; one module per command."""

@@ -1,4 +1,4 @@
-"""`sparta push`: an index goes to OpenSearch."""
+"""`sparta push`: copy an index into OpenSearch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cli._arguments import Text, arguments, flag, group, made, option, takes, typed, whole
+from cli._arguments import Text, arguments, command, flag, group, made, option, takes, typed, whole
 from cli._opensearch import RequiredServer
 from cli._options import index_option, quiet_option
 from cli._output import counted
@@ -22,25 +22,30 @@ _SHOWN = 10
 class _Push:
     index: Path | None = index_option
     server: RequiredServer = group(RequiredServer)
-    update: bool = flag("Write and delete only what changed, in the index that is live.")
+    update: bool = flag("Write and delete only the changed passages, in the live index.")
     ids: tuple[str, ...] = option(
-        "Only delete this passage; several times.", "--delete", metavar="ID", type=Text()
+        "Only delete the passage with this id, in OpenSearch. Repeat the option for several passages.",
+        "--delete",
+        metavar="ID",
+        type=Text(),
     )
-    shards: int | None = option("Primary shards [default: one for each data node].", type=click.IntRange(1))
-    replicas: int = whole(1, "Copies of each shard, as far as there are nodes for them.", least=0)
-    connections: int = whole(2, "Bulk requests at once.", most=64)
-    keep_old: bool = flag("Leave the index that had the alias.")
+    shards: int | None = option(
+        "Number of primary shards [default: one per data node].", type=click.IntRange(1)
+    )
+    replicas: int = whole(1, "Number of copies of each shard; fewer if there are too few nodes.", least=0)
+    connections: int = whole(2, "Number of simultaneous bulk requests.", most=64)
+    keep_old: bool = flag("Do not delete the index that had the alias before.")
     quiet: bool = quiet_option
 
 
-@click.command()
+@command()
 @takes(_Push)
 def push(pushing: _Push) -> None:
-    """Push the index to OpenSearch, or what changed in it.
+    """Copy an index into OpenSearch, or only its changes.
 
-    A new index is filled beside the live one and verified; then the alias --name is swapped to it, and the
-    old one is removed. The same command finishes a push that was interrupted. Searchers need the URL and the
-    alias only. Credentials: $SPARTA_OPENSEARCH_USER and $SPARTA_OPENSEARCH_PASSWORD, or
+    Fills and verifies a new index beside the live one, then moves the alias --name to the new index and
+    deletes the old one. After an interruption, the same command continues. Searchers need only the URL and
+    the alias. Credentials: $SPARTA_OPENSEARCH_USER and $SPARTA_OPENSEARCH_PASSWORD, or
     $SPARTA_OPENSEARCH_KEY.
 
     \b
@@ -52,13 +57,13 @@ def push(pushing: _Push) -> None:
     fixed = typed("shards", "replicas", "keep_old", *(["connections"] if ids else []))
     if len(changing) > 1 or (changing and fixed):
         raise InputError(
-            f"expected --update or --delete alone, found {', '.join([*changing, *fixed])}",
-            remedy="the index that is live keeps its shards and copies",
+            f"expected only --update or only --delete, found {', '.join([*changing, *fixed])}",
+            remedy="leave the other options out: the live index keeps its shards and copies",
         )
     if ids and typed("index"):
         raise InputError(
-            "expected --delete without --index, found both: it deletes on the server alone",
-            remedy="leave --index out; in the index here: sparta delete",
+            "expected --delete without --index, found both: --delete changes only OpenSearch",
+            remedy="leave --index out; to delete from an index folder: sparta delete",
         )
     with pushing.server.server() as server:
         if ids:
@@ -82,18 +87,18 @@ def _push(pushing: _Push, server: Any) -> None:
         ) as bar,
     ):
         if pushing.update:
-            done = update(searcher, server, name, connections=pushing.connections, advance=bar.update)
+            changes = update(searcher, server, name, connections=pushing.connections, advance=bar.update)
             click.echo(
-                f"{name}: {counted(done.passages, 'passage')}, {done.written:,} written,"
-                f" {done.deleted:,} deleted ({done.index})"
+                f"{name}: {counted(changes.passages, 'passage')}, {changes.written:,} written,"
+                f" {changes.deleted:,} deleted ({changes.index})"
             )
             return
         report = push(searcher, server, name, made(PushOptions, pushing), advance=bar.update)
     if report.unchanged:
         click.echo(f"{name}: up to date, {counted(report.passages, 'passage')} ({report.index})")
         return
-    kept = f", {report.kept:,} were there" if report.kept else ""
-    old = f"; in place of {', '.join(report.replaced)}" if report.replaced else ""
+    kept = f", {report.kept:,} from before" if report.kept else ""
+    old = f"; replaces {', '.join(report.replaced)}" if report.replaced else ""
     click.echo(
         f"{name}: {counted(report.passages, 'passage')} in {report.seconds:.0f} s{kept} ({report.index}){old}"
     )
@@ -106,4 +111,4 @@ def _delete(server: Any, name: str, ids: tuple[str, ...]) -> None:
     print_deletion(report)
     if report.missing:
         shown = ", ".join(map(repr, report.missing[:_SHOWN]))
-        raise InputError(f"the index holds no passage with the id {shown}", where=f"{server.where}/{name}")
+        raise InputError(f"no passage in the index has the id {shown}", where=f"{server.where}/{name}")

@@ -1,4 +1,4 @@
-"""`sparta serve`: search over HTTP."""
+"""`sparta serve`: serve an index over HTTP."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import arguments, file_type, flag, group, made, option, takes, whole
+from cli._arguments import arguments, command, file_type, flag, group, made, option, takes, whole
 from cli._options import Bm25Arguments, index_option
 from cli._search import channel_option
 
@@ -14,36 +14,57 @@ from cli._search import channel_option
 @arguments
 class _Service:
     index: Path | None = index_option
-    host: str = option("Address; others than this need keys.", default="127.0.0.1")
-    port: int = whole(8080, "Port.", most=65535)
+    host: str = option("Address to listen on; any other address needs --keys.", default="127.0.0.1")
+    port: int = whole(8080, "Port to listen on.", most=65535)
     keys: Path | None = option(
-        "File of API keys: `read KEY` or `write KEY` a line [default: $SPARTA_SERVE_KEYS].", type=file_type
+        "File of API keys, one per line: read KEY, or write KEY [default: $SPARTA_SERVE_KEYS].",
+        type=file_type,
+        section="Access",
     )
-    writable: bool = flag("Let passages be added, replaced and deleted.")
-    cors: tuple[str, ...] = option("Origin that a browser may call from; repeatable.", metavar="ORIGIN")
+    writable: bool = flag("Allow requests that add, replace and delete passages.", section="Access")
+    cors: tuple[str, ...] = option(
+        "Origin whose pages may call the service in a browser. Repeat the option for several.",
+        metavar="ORIGIN",
+        section="Access",
+    )
     model: str | None = option(
-        "Model that encodes what is written [default: the index's].", metavar="FOLDER|ID"
+        "Model that encodes written passages [default: the index's model].",
+        metavar="FOLDER|ID",
+        section="Models",
     )
-    reader: str | None = option("Reader that answers [default: the one that ships].", metavar="FOLDER")
-    device: str | None = option("Device of both [default: the best there is].", metavar="NAME")
-    channels: str | None = channel_option("What is searched by default", "channels")
+    reader: str | None = option(
+        "Reader that extracts answers [default: the shipped reader].", metavar="FOLDER", section="Models"
+    )
+    device: str | None = option(
+        "Device of both, such as cpu or cuda:0 [default: a GPU if there is one].",
+        metavar="NAME",
+        section="Models",
+    )
+    channels: str | None = channel_option("Channel to search by default", "channels")
     bm25: Bm25Arguments = group(Bm25Arguments)
-    threads: int = whole(2, "Threads that search.")
-    queue: int = whole(64, "Queries that may wait; more are answered with 429.")
+    threads: int = whole(2, "Number of search threads.", section="Limits")
+    queue: int = whole(
+        64, "Number of waiting queries; further queries are refused with status 429.", section="Limits"
+    )
     timeout: float = option(
-        "Seconds that a search, or the next part of a request, may take.",
+        "Longest time in seconds for a search, and for the next part of a request.",
         type=click.FloatRange(0.1),
+        section="Limits",
         default=10.0,
     )
     log_level: str = option(
-        "info has a line for each request.", type=click.Choice(["info", "warning", "error"]), default="info"
+        "Level of the log; info logs every request.",
+        type=click.Choice(["info", "warning", "error"]),
+        default="info",
     )
 
 
-@click.command()
+@command()
 @takes(_Service)
 def serve(service: _Service) -> None:
-    """Answer searches over HTTP, with a page at /, until Ctrl-C.
+    """Serve an index over HTTP, with a web page.
+
+    The page is at http://localhost:8080. Ctrl-C stops the service.
 
     \b
     sparta serve &

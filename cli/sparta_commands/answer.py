@@ -1,4 +1,4 @@
-"""`sparta answer`: an answer to a question, or to many, with the passage it stands in."""
+"""`sparta answer`: answers to one question or many, each with its passage."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cli._arguments import (
     Text,
     argument,
     arguments,
+    command,
     flag,
     group,
     option,
@@ -24,7 +25,7 @@ from cli._arguments import (
     whole,
 )
 from cli._chains import ChainArguments, chain_reads, open_chain
-from cli._options import Bm25Arguments, index_option, refuse_unused_bm25, threads_option
+from cli._options import Bm25Arguments, index_option, refuse_unused_bm25
 from cli._output import counted, dumps, visible
 from cli._search import bold, channel_option, check_search, mark
 from sparta.base.errors import InputError
@@ -39,33 +40,43 @@ if TYPE_CHECKING:
 class _Answering:
     query: str | None = argument("query", required=False, type=Text())
     index: Path | None = index_option
-    n: int = option("How many answers.", "-n", type=click.IntRange(1), default=1)
-    channel: str | None = channel_option("What retrieves")
-    reader: str | None = option("Reader's folder [default: the one that ships].", metavar="FOLDER")
+    n: int = option("Number of answers.", "-n", type=click.IntRange(1), default=1)
+    channel: str | None = channel_option("Channel that retrieves passages")
+    reader: str | None = option(
+        "Reader's folder [default: the shipped reader].", metavar="FOLDER", section="Reader"
+    )
     depth: int = whole(
         10,
-        "Passages retrieved per question; all are read, or, where the best mention counts, those"
-        " that can change the answer.",
+        "Number of passages retrieved per question. The reader skips passages that cannot change the answer.",
         most=HIGHEST_COUNT,
+        section="Reader",
     )
     weight: float | None = option(
-        "The ranker's share of an answer's score; the rest is the reader's [default: as tuned].",
+        "Weight of the retrieval score in an answer's score; the rest is the reader's [default: as the reader"
+        " was tuned].",
         type=Finite(0, 1),
+        section="Reader",
     )
-    device: str | None = option("Device of the reader [default: the best there is].", metavar="NAME")
-    threshold: float = real(0.0, "Give no answer whose score is below this.", most=1)
+    device: str | None = option(
+        "Device of the reader, such as cpu or cuda:0 [default: a GPU if there is one].",
+        metavar="NAME",
+        section="Reader",
+    )
+    threshold: float = real(0.0, "Do not print answers with a score below this.", most=1)
     bm25: Bm25Arguments = group(Bm25Arguments)
     chain: ChainArguments = group(ChainArguments)
-    as_json: bool = flag("One JSON object a line for each answer.", "--json")
-    queries: str | None = option("Many questions: TSV (id, text) or BEIR JSONL.", metavar="FILE")
-    output: Path = option(
-        "With --queries: file for the answers, JSONL; - is standard output.", type=output_type
+    as_json: bool = flag("Print one JSON object per answer, each on its own line.", "--json")
+    queries: str | None = option(
+        "File of questions: TSV (id, text) or BEIR JSONL.", metavar="FILE", section="Many questions"
     )
-    threads: int = threads_option
+    output: Path = option(
+        "File for the answers, JSONL; - is standard output.", type=output_type, section="Many questions"
+    )
+    threads: int = whole(2, "Number of threads.", section="Many questions")
 
     def open(self) -> Answerer | PathAnswerer:
-        """Open a chain that reads its paths, or a reader of passages."""
-        if find_spec("torch") is None:  # the first package that is missing says which extra to install
+        """Return an open answerer: a chain that reads its paths, or a reader of retrieved passages."""
+        if find_spec("torch") is None:  # fail before anything is loaded; the error names the extra
             raise ModuleNotFoundError("readers need torch", name="torch")
         chain = self.chain.chain
         if chain is not None and chain_reads(chain):
@@ -73,8 +84,8 @@ class _Answering:
 
             if others := typed("reader", "depth", "weight"):
                 raise InputError(
-                    f"expected a chain that reads its paths without {others[0]}, found both",
-                    remedy="leave it out, or name a chain without a step read: --chain hop",
+                    f"{others[0]} has no effect on a chain that reads its paths",
+                    remedy=f"leave {others[0]} out, or use a chain that only retrieves: --chain hop",
                 )
             opened = open_chain(chain, self.chain.models, self.index, self.channel, self.device)
             return PathAnswerer(opened, threshold=self.threshold)
@@ -93,13 +104,13 @@ class _Answering:
         )
 
 
-@click.command()
+@command()
 @takes(_Answering)
 def answer(answering: _Answering) -> None:
     """Answer a question from the passages of an index.
 
-    Passages are retrieved, a reader finds the answer in them, and its score is shown with the passage.
-    With --chain, those of its best paths are read; a chain that reads its paths gives their answers.
+    Retrieves passages, lets a reader extract the answer, and prints answer, score and passage. With --chain,
+    the reader reads the passages of the best paths; a chain that reads its paths prints its own answers.
 
     \b
     sparta answer "who founded google"
@@ -114,7 +125,7 @@ def answer(answering: _Answering) -> None:
             return
         answers = answerer.answer(answering.query or "", answering.n)
     if not answers and not answering.as_json:
-        click.echo("no answer: no passage found, or no answer above --threshold")
+        click.echo("no answer: no passage was found, or no answer reached --threshold")
     for each in answers:
         if answering.as_json:
             click.echo(dumps(each.as_dict()))
@@ -123,8 +134,8 @@ def answer(answering: _Answering) -> None:
         place = f"{bold(visible(each.title))} [{passage_id}]" if each.title else f"[{passage_id}]"
         click.echo(f"  {bold(visible(each.answer))}   {each.score:.2f}   {place}")
         before, words, after = (visible(part, keep="\n\t") for part in each.around())
-        stands = mark(words) if each.start < each.end else ""  # yes and no do not
-        click.echo(f"  {' '.join(f'{before}{stands}{after}'.split())}")
+        marked = mark(words) if each.start < each.end else ""  # yes and no are no part of the text
+        click.echo(f"  {' '.join(f'{before}{marked}{after}'.split())}")
 
 
 def _answer_many(answerer: Any, answering: _Answering, file: str) -> None:
@@ -139,9 +150,9 @@ def _answer_many(answerer: Any, answering: _Answering, file: str) -> None:
                 stream.write(dumps({"query_id": query_id, **each}, unicode=True) + "\n")
             lines += len(answers)
     counts = answerer.counts
-    said = (
+    report = (
         f"{output}: {counted(lines, 'answer')} to {counted(len(queries), 'question')};"
-        f" {counts.read:,} of {counts.retrieved:,} passages were read"
+        f" the reader read {counts.read:,} of {counts.retrieved:,} retrieved passages"
     )
-    others = f", {counts.reason}" if counts.read < counts.retrieved else ""
-    click.echo(f"{said}{others}", err=True)
+    reason = f", {counts.reason}" if counts.read < counts.retrieved else ""
+    click.echo(f"{report}{reason}", err=True)

@@ -1,4 +1,4 @@
-"""`sparta doctor`: what is missing on this machine."""
+"""`sparta doctor`: check this machine for what sparta needs."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import typed
+from cli._arguments import command, typed
 from cli._options import index_option
 from cli._output import dumps
 
 
-@click.command()
+@command()
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def doctor(index: Path | None, as_json: bool) -> None:
-    """Check the machine and the index, and say how to repair them.
+    """Check what this machine lacks.
 
-    Looks at Python, packages, Java, jars, models, GPU and memory, and opens the index; sparta verify reads
-    every file of it.
+    Checks Python, packages, Java, jars, models, GPU and memory, opens the index, and prints how to repair
+    each fault. sparta verify checks every file of the index.
     """
     from sparta.base.remedies import on_command_line
     from sparta.doctor import examine

@@ -1,4 +1,4 @@
-"""`sparta encode`: a corpus becomes shards of sparse vectors."""
+"""`sparta encode`: encode a corpus into shards of sparse vectors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import arguments, flag, folder_type, group, option, takes
+from cli._arguments import arguments, command, flag, folder_type, group, option, takes
 from cli._options import (
     ClusterArguments,
     ModelArguments,
@@ -23,30 +23,35 @@ from sparta.base.errors import folder_in_use
 
 @arguments
 class _Encoding:
-    corpus: str = option("As for sparta index.", metavar="PATH", required=True)
+    corpus: str = option("Passages, in any format of sparta index.", metavar="PATH", required=True)
     output: Path = option("Folder for the shards.", required=True, type=folder_type)
     model: ModelArguments = group(ModelArguments)
     terms: TermArguments = group(TermArguments)
     shards: ShardArguments = group(ShardArguments)
     language: str = language_option
-    resume: bool = flag("Encode only what is missing.")
+    resume: bool = flag("Continue an interrupted command: encode only the missing shards.", section="Shards")
     ray: ClusterArguments = group(ClusterArguments)
     quiet: bool = quiet_option
 
 
-@click.command()
+@command()
 @takes(_Encoding)
 def encode(encoding: _Encoding) -> None:
-    """Encode a corpus into shards of sparse vectors.
+    """Encode a corpus on several machines, to index it later.
 
-    Afterwards: sparta index --vectors. Several machines may share a corpus (--shard), or be
-    the nodes of a Ray cluster (--ray).
-    """
+    Writes shards of sparse vectors, which sparta index --vectors reads. Each machine encodes its own part
+    (--shard), or all machines are nodes of a Ray cluster (--ray).
+
+    \b
+    sparta encode --corpus wiki.jsonl --output shards-0 --shard 0/2
+    sparta encode --corpus wiki.jsonl --output shards-1 --shard 1/2
+    sparta index --vectors shards-*
+    """  # noqa: D301 (click looks for the backspace)
     from sparta.data.corpus import CorpusReader
     from sparta.models.resolve import model_for
 
     corpus, output, model, terms = encoding.corpus, encoding.output, encoding.model, encoding.terms
-    CorpusReader(corpus)  # wrong paths are errors before torch is loaded
+    CorpusReader(corpus)  # a wrong path fails before torch is imported
     if not encoding.resume and (output / "manifest.json").exists():
         raise folder_in_use(output)
     part, cluster = encoding.shards.part, encoding.ray.cluster
@@ -69,6 +74,6 @@ def encode(encoding: _Encoding) -> None:
     click.echo(
         f"{output}: encoded {counted(report.encoded, 'passage')} "
         f"({report.mean_terms:,.0f} terms per passage), "
-        f"kept {report.kept:,}, left to other machines {report.elsewhere:,}"
+        f"kept {report.kept:,} from before, left {report.elsewhere:,} to other machines"
         f"{windowed(report.windowed)}{read_counts(report.corpus['counts'])}"
     )

@@ -1,4 +1,4 @@
-"""`sparta eval`: rankings measured on test sets."""
+"""`sparta eval`: measure rankings on test sets."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cli._arguments import (
     Needs,
     argument,
     arguments,
+    command,
     file_type,
     folder_type,
     group,
@@ -44,54 +45,61 @@ _OF_SETS = (
     *("unit", "chunk", "overlap", "top_k", "min_weight", "skip_invalid"),
     *("channels", "dense", "depth", "threads", "output_runs", "answers"),
 )
-"""Options that say how a test set is indexed and searched."""
+"""Options that decide how a test set is indexed and searched."""
 
 
 @arguments
 class _Evaluation:
     sets: tuple[Path, ...] = argument("sets", nargs=-1, metavar="[SET]...", type=click.Path(path_type=Path))
     runs: tuple[Path, ...] = option(
-        "A TREC run, with --qrels; several may be given.", "--run", type=file_type
+        "TREC run to measure against --qrels; repeat the option for several runs.",
+        "--run",
+        type=file_type,
+        section="Runs",
     )
-    qrels: Path | None = option("Judgments for --run, in TREC's or BEIR's form.", type=file_type)
+    qrels: Path | None = option(
+        "Judgments for --run, in TREC's or BEIR's format.", type=file_type, section="Runs"
+    )
     out_of_domain: tuple[Path, ...] = option(
-        "A set of another domain than the model's training; these have a mean of their own. [default: as"
-        " MultiReQA splits its sets]",
+        "Test set from another domain than the model's training data; the table has a separate mean of these"
+        " sets [default: MultiReQA's split].",
         metavar="SET",
     )
     model: ModelArguments = group(ModelArguments)
     terms: TermArguments = group(TermArguments)
     channels: tuple[str, ...] = option(
-        "What is ranked by [default: both].",
+        "Channel to measure; repeat the option for several [default: both].",
         "--channel",
         type=click.Choice(["impact", "bm25", "sparta"]),  # sparta: the former name of impact
         metavar="[impact|bm25]",
     )
     dense: tuple[str, ...] = option(
-        "Also search the candidates exactly with this bi-encoder or Poly-Encoder: a model's folder, or"
-        " taser-det-en or multi-task-bge-small-en, which ship; several may be given.",
+        "Also measure exact search with this bi-encoder or Poly-Encoder: a folder, or a shipped model"
+        " (taser-det-en, multi-task-bge-small-en). Repeat the option for several models.",
         metavar="MODEL",
     )
-    measures: str = option("Measures, as ir_measures names them.", default="RR,Success@1,R@20,nDCG@10")
+    measures: str = option("Measures, by their names in ir_measures.", default="RR,Success@1,R@20,nDCG@10")
     language: str = language_option
     depth: int = depth_option
     threads: int = threads_option
     form: str = form_option
     per_query: Path | None = option(
-        "Also write the measures of every query here, as JSONL.", type=output_type
+        "Write the measures of every query to this file, as JSONL.", type=output_type, section="Output"
     )
-    output_runs: Path | None = option("Also leave the TREC runs in this folder.", type=folder_type)
+    output_runs: Path | None = option(
+        "Write the TREC runs to this folder.", type=folder_type, section="Output"
+    )
     answering: AnsweringArguments = group(AnsweringArguments)
     plot: Path | None = option(
-        "Draw the first measure here (PNG, SVG, PDF); with --answers, EM against depth.", type=output_type
+        "Plot the first measure to this file (PNG, SVG, PDF); with --answers, plot EM against depth.",
+        type=output_type,
+        section="Output",
     )
     quiet: bool = quiet_option
-    RULES = (
-        Needs("test sets", _OF_SETS, lambda a: not a.runs, found="runs, which are measured as they are"),
-    )
+    RULES = (Needs("test sets", _OF_SETS, lambda a: not a.runs, found="runs"),)
 
     def check(self) -> None:
-        """Refuse options that do not go together."""
+        """Raise InputError unless there are either test sets, or runs with judgments."""
         if bool(self.sets or self.out_of_domain) == bool(self.runs) or bool(self.runs) != bool(self.qrels):
             raise InputError(
                 "expected test sets, or --run and --qrels together",
@@ -100,22 +108,27 @@ class _Evaluation:
         check_place(self.per_query, "file")
 
 
-@click.command(name="eval")
+@command("eval")
 @takes(_Evaluation)
 def eval_command(chosen: _Evaluation) -> None:
-    """Measure rankings on test sets, or runs against judgments.
+    """Measure models on test sets. For your own index: hybrid eval.
 
-    A SET is a BEIR folder, SQuAD JSON, MRQA JSONL, or a folder with candidates.json of MultiReQA and its MRQA
-    JSONL; it is indexed in a temporary folder. Of all but BEIR's, each sentence becomes a candidate answer
-    (ReQA). With --answers a reader reads the best passages of each ranking, and the judged passages: EM and
-    F1. Or measure runs: --run A.trec --run B.trec --qrels Q. p is that of a paired t-test of the first
-    measure, or of EM, against the best ranking of the set (Holm).
+    With --run and --qrels, measures TREC runs instead.
+
+    A SET is a BEIR folder, SQuAD JSON, MRQA JSONL, or a folder with MultiReQA's candidates.json and MRQA
+    JSONL. The command indexes it in a temporary folder. Except in BEIR sets, each sentence is a candidate
+    answer (ReQA). With --answers, a reader extracts answers from the best passages of each ranking and from
+    the judged passages, and EM and F1 are measured.
+
+    p is the p-value of a paired t-test of the first measure (or of EM) against the best ranking of the set,
+    with Holm's correction.
 
     \b
     sparta eval beir/nfcorpus
     sparta eval dev-v1.1.json --dense taser-det-en --top-k 500
     sparta eval dev-v1.1.json --answers
     sparta eval MultiReQA/SQuAD MultiReQA/HotpotQA MultiReQA/BioASQ MultiReQA/DuoRC
+    sparta eval --run a.trec --run b.trec --qrels test.tsv
     """  # noqa: D301 (click looks for the backspace)
     chosen.check()
     from hybrid.evaluation.evaluate import evaluate_runs
@@ -183,19 +196,19 @@ def _evaluate_sets(
         )
         if results.left_out:
             left = counted(results.left_out, "question")
-            click.echo(f"{results.name}: left out {left} without a judged passage", err=True)
+            click.echo(f"{results.name}: {left} left out, without a judged passage", err=True)
         yield results
 
 
 def _ranked_by(chosen: _Evaluation, options: Any) -> tuple[tuple[str, ...], Any]:
-    """Return what ranks, and the model of impacts, where these do."""
+    """Return the channels to measure, and the open SPARTA model (None if only BM25 is measured)."""
     from sparta.models.resolve import model_for, shipped_for
 
     channels, model, language = chosen.channels, chosen.model.model, chosen.language
     if not channels and model is None and shipped_for(language) is None:
         click.echo(
-            f"no SPARTA model ships for the language {language!r}: ranked by BM25 alone;"
-            " --model names one that reads it",
+            f"note: no SPARTA model is shipped for the language {language!r}, so only BM25 is measured;"
+            " --model FOLDER names a model of your own",
             err=True,
         )
         channels = ("bm25",)

@@ -1,4 +1,4 @@
-"""`sparta explain` and `sparta terms`: why a passage has its score, and what it is found by."""
+"""`sparta explain` and `sparta terms`: the score of a passage, and the terms of a passage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import Excludes, Text, argument, arguments, group, takes, whole
+from cli._arguments import Excludes, Text, argument, arguments, command, group, takes, whole
 from cli._chains import ChainArguments, explain_chain
 from cli._options import index_option, json_option
 from cli._output import counted, dumps, table
@@ -24,14 +24,18 @@ class _Explanation:
     RULES = (Excludes(("chain",), ("filters",)),)
 
 
-@click.command()
+@command()
 @takes(_Explanation)
 def explain(explanation: _Explanation) -> None:
-    """Explain a passage's score for a query.
+    """Show why a passage has its score for a query.
 
-    Each term's impact and the weight it stands for, their sum, the passage's rank (with --filter, among the
-    passages that it keeps). With --chain, the best path that holds it, with what each step scored.
-    """
+    Prints impact and weight of each query term, their sum (the score), and the passage's rank. With --filter
+    the rank counts only passages that pass the filter. With --chain, prints the best path that contains the
+    passage, with the score of each step.
+
+    \b
+    sparta explain "who founded google" google
+    """  # noqa: D301 (click looks for the backspace)
     query, passage_id = explanation.query, explanation.passage_id
     if chain := explanation.chain.open(explanation.index):
         explain_chain(chain, query, passage_id, as_json=explanation.as_json)
@@ -46,18 +50,25 @@ def explain(explanation: _Explanation) -> None:
         click.echo(dumps(why.as_dict()))
         return
     rows = [[s.term, str(s.count), str(s.impact), f"{s.weight:.3f}", str(s.share)] for s in why.terms]
-    click.echo(table(["term", "in the query", "impact", "weight", "adds to the score"], rows))
-    rank = f"rank {why.rank:,} of {total:,}" if why.rank else "not among the hits"
+    click.echo(table(["term", "count in query", "impact", "weight", "adds to score"], rows))
+    rank = (
+        f"rank {why.rank:,} of {total:,}"
+        if why.rank
+        else "not a hit: no query term finds it, or the filter excludes it"
+    )
     click.echo(f"score {why.score}: {rank}")
 
 
-@click.command()
+@command()
 @click.argument("passage_id", metavar="ID", type=Text())
-@whole(30, "How many terms.", "-n")
+@whole(30, "Number of terms.", "-n")
 @index_option
 @json_option
 def terms(passage_id: str, n: int, index: Path | None, as_json: bool) -> None:
-    """List the strongest terms of a passage: what it is found by."""
+    """List the terms with the highest impacts of a passage.
+
+    A query finds the passage by these terms.
+    """
     from sparta.api import Index
 
     with Index(index) as opened:

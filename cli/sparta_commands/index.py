@@ -1,4 +1,4 @@
-"""`sparta index`: a corpus, or ready vectors, become an index."""
+"""`sparta index`: build an index from a corpus or from encoded shards."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import Excludes, argument, arguments, flag, group, option, takes, typed
+from cli._arguments import Excludes, argument, arguments, command, flag, group, option, takes, typed
 from cli._options import (
     IndexModelArguments,
     IndexTermArguments,
@@ -27,27 +27,29 @@ _OF_CORPUS = ("channels", "model", "bits", "unit", "chunk", "overlap", "top_k", 
 class _Index:
     corpus: str | None = corpus_option(required=False)
     vectors: tuple[Path, ...] = option(
-        "Folders of shards that sparta encode wrote, or JSON vectors; one, or several: shards-*.",
+        "Instead of --corpus: one or more folders of shards from sparta encode (shards-*), or JSON vectors.",
         metavar="PATH...",
     )
     more: tuple[Path, ...] = argument("more", nargs=-1, metavar="", type=click.Path(path_type=Path))
     tokenizer: str | None = option(
-        "With JSON vectors: the model whose wordpieces their terms are, and whose query-term weights count.",
+        "For JSON vectors: the model whose wordpieces are their terms. Its query-term weights are used, too.",
         metavar="FOLDER|ID",
     )
     index: Path | None = index_option
     channels: str | None = option(
-        "With bm25 alone nothing is encoded, which takes seconds; --resume adds impacts later"
-        " [default: impact,bm25, or as in the index].",
+        "bm25 encodes nothing and takes seconds; the same command with --resume adds the impacts later"
+        " [default: as in the existing index, else impact,bm25].",
         type=click.Choice(["impact,bm25", "bm25"]),
     )
     model: IndexModelArguments = group(IndexModelArguments)
     terms: IndexTermArguments = group(IndexTermArguments)
-    language: str | None = option("Language of the texts [default: en, or that of the index].")
-    append: bool = flag("Add to an existing index.")
-    overwrite: bool = flag("Replace an existing index when this one is done.")
-    resume: bool = flag("Continue an interrupted command.")
-    optimize: bool = flag("Merge into one segment at the end.")
+    language: str | None = option("Language code of the texts [default: as in the existing index, else en].")
+    append: bool = flag("Add passages to an existing index.", section="Existing index")
+    overwrite: bool = flag(
+        "Replace an existing index, once the new one is complete.", section="Existing index"
+    )
+    resume: bool = flag("Continue an interrupted command.", section="Existing index")
+    optimize: bool = flag("Merge the index into one segment at the end.", section="Writing")
     codec: str | None = codec_option
     writing: WriteArguments = group(WriteArguments)
     RULES = (
@@ -57,7 +59,7 @@ class _Index:
     )
 
     def check(self) -> None:
-        """Refuse options that do not go together."""
+        """Raise InputError unless there is either --corpus or --vectors, with options of that kind only."""
         corpus = self.corpus
         refuse_leftover(self.more, "vectors", f"sparta index --corpus {corpus or next(iter(self.more), '')}")
         if bool(corpus) == bool(self.vectors):
@@ -67,21 +69,25 @@ class _Index:
             )
         if others := typed("tokenizer") if corpus else typed(*_OF_CORPUS):
             kind, remedy = (
-                ("a corpus", "a corpus has the tokenizer of its --model")
+                ("--corpus", "leave it out: a corpus is tokenized by --model")
                 if corpus
-                else ("ready vectors", "they are as they were encoded: give these options to sparta encode")
+                else ("--vectors", "leave them out; sparta encode takes these options")
             )
-            raise InputError(f"expected options for {kind}, found {', '.join(others)}", remedy=remedy)
+            raise InputError(f"{', '.join(others)} has no effect on {kind}", remedy=remedy)
 
 
-@click.command()
+@command()
 @takes(_Index)
 def index(index: _Index) -> None:
-    """Index a corpus, or sparse vectors made before.
+    """Build an index from your passages.
 
-    The corpus is encoded and indexed in one stream. An existing index is never changed without --append or
-    --overwrite.
-    """
+    Encodes the corpus and indexes it in one stream, with a commit every 30 seconds. An existing index is
+    changed only with --append or --overwrite.
+
+    \b
+    sparta index --corpus wiki.jsonl
+    sparta index --corpus my-folder --index my-index --chunk 200 --overlap 50
+    """  # noqa: D301 (click looks for the backspace)
     index.check()
     from sparta.index.folder import default_index
     from sparta.index.pipeline import build_index, build_index_from_vectors

@@ -1,4 +1,4 @@
-"""`sparta info`: what an index holds."""
+"""`sparta info`: passages, model, size and channels of an index."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from pathlib import Path
 
 import click
 
+from cli._arguments import command
 from cli._options import index_option
 from cli._output import dumps, visible
 
 
-@click.command()
+@command()
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def info(index: Path | None, as_json: bool) -> None:
-    """Show what an index holds: passages, model, size, channels."""
+    """Show passages, model, size and channels of an index."""
     from sparta.index.folder import default_index
     from sparta.index.info import describe_index
 
-    found = describe_index(index or default_index())
+    facts = describe_index(index or default_index())
     if as_json:
-        click.echo(dumps(found))
+        click.echo(dumps(facts))
         return
-    sizes = found.pop("bytes")
-    for name, value in found.items():
+    sizes = facts.pop("bytes")
+    for name, value in facts.items():
         if value not in (None, ""):
             click.echo(f"{name:<12}{visible(f'{value:,}' if name == 'passages' else str(value))}")
     for name, size in sizes.items():

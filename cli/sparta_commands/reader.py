@@ -1,4 +1,4 @@
-"""What makes readers: `mine-answers`, `train-reader`, `tune-reader`; of paths `mine-paths`, `train-paths`."""
+"""Commands that make readers (`mine-answers`, `train-reader`, `tune-reader`) and path readers (`*-paths`)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 from cli._arguments import (
     Needs,
     arguments,
+    command,
     flag,
     folder_type,
     group,
@@ -42,32 +43,41 @@ from sparta.base.files import check_place
 
 
 def _share(name: str, default: float, text: str) -> Any:
-    """Option of a share, 0 to 1."""
+    """Declare an option of a fraction from 0 to 1."""
     return real(default, text, name, most=1)
 
 
-_examples_option = option("File for the examples, .jsonl.", "--output", required=True, type=output_type)
-_best_option = option("Folder; the best reader is left in best.", "--output", required=True, type=folder_type)
-_batches_option = whole(1, "Batches per step.", "--accumulate")
+_examples_option = option(
+    "File for the training examples, .jsonl.", "--output", required=True, type=output_type
+)
+_best_option = option(
+    "Folder for checkpoints; the best reader is written to its subfolder best.",
+    "--output",
+    required=True,
+    type=folder_type,
+)
+_batches_option = whole(1, "Number of batches whose gradients make one step.", "--accumulate")
 
 
 @arguments
 class _Questions:
-    """Questions with answers, and what retrieves passages for them."""
+    """Questions with answers, and the channels that retrieve passages for them."""
+
+    SECTION = "Questions and retrieval"
 
     dataset: Path = option(
-        "Questions with answers: a BEIR folder, DPR's TSV or JSON, SQuAD JSON, MRQA JSONL, JSON lines.",
+        "Questions with answers: a BEIR folder, DPR's TSV or JSON, SQuAD JSON, MRQA JSONL, or JSON lines.",
         required=True,
     )
     index: Path | None = index_option
-    channel: str | None = channel_option("What retrieves")
-    depth: int = whole(10, "Passages retrieved per question.")
+    channel: str | None = channel_option("Channel that retrieves passages")
+    depth: int = whole(10, "Number of passages retrieved per question.")
     sample: int | None = sample_option
-    match: str = one_of(["string", "regex"], "How answers are matched; regex for CuratedTREC.")
+    match: str = one_of(["string", "regex"], "How answers are matched in passages; CuratedTREC needs regex.")
     threads: int = threads_option
 
     def sampled(self) -> Any:
-        """Read the questions, or a sample of them."""
+        """Return the questions, or the sample of --sample."""
         from dataclasses import replace
 
         from hybrid.evaluation.questions import questions_of
@@ -76,7 +86,7 @@ class _Questions:
         return questions.sample(self.sample) if self.sample else questions
 
     def retriever(self) -> Any:
-        """Open the channels."""
+        """Return an open retriever of the channels."""
         from hybrid.retrieval.fusion import CANDIDATES
         from hybrid.retrieval.searcher import open_retriever
 
@@ -84,15 +94,15 @@ class _Questions:
 
 
 def _check_output(output: Path) -> None:
-    """Examples are plain JSONL.
+    """Check that the output is a .jsonl file in a writable folder.
 
-    :raises InputError: the name says otherwise, or nothing can be written there.
+    :raises InputError: it is not
     """
     if not output.name.endswith(".jsonl"):
         raise InputError(
-            "expected a name that ends in .jsonl",
+            "expected a file name that ends in .jsonl",
             where=str(output),
-            remedy="write plain lines: examples.jsonl",
+            remedy="for example: --output examples.jsonl",
         )
     check_place(output, "file")
 
@@ -103,10 +113,12 @@ class _AnswerMining:
     output: Path = _examples_option
 
 
-@click.command("mine-answers")
+@command("mine-answers")
 @takes(_AnswerMining)
 def mine_answers(mining: _AnswerMining) -> None:
-    """Find passages that hold answers, to train a reader on.
+    """Find passages with answers, to train a reader.
+
+    Retrieves passages for each question and writes the questions whose passages contain an answer.
 
     \b
     sparta mine-answers --dataset nq.dev.tsv --output nq.jsonl
@@ -127,56 +139,59 @@ def mine_answers(mining: _AnswerMining) -> None:
             match=source.match,
             threads=source.threads,
         )
-    said = f"{output}: {counted(written, 'question')} of {len(queries):,} with an answer in a passage"
-    click.echo(said, err=not is_kept(output))
+    report = f"{output}: {counted(written, 'question')} of {len(queries):,} have a passage with an answer"
+    click.echo(report, err=not is_kept(output))
 
 
 @arguments
 class _ReaderTraining:
     data: tuple[str, ...] = option(
-        "SQuAD JSON, MRQA JSONL, DPR JSON, pairs with answers, or what mine-answers wrote; with"
-        " =N, N of its questions in an epoch (a sample, or some again); several may be given.",
+        "Training file: SQuAD JSON, MRQA JSONL, DPR JSON, pairs with answers, or the output of mine-answers."
+        " With =N, each epoch takes N of its questions, repeating some if there are fewer. Repeat the option"
+        " for several files.",
         required=True,
         metavar="FILE[=N]",
     )
     output: Path = _best_option
     encoder: str | None = option(
-        "Encoder, or reader, to begin with [default: the reader that ships for the language].",
+        "Encoder or reader to start from [default: the reader shipped for the language].",
         metavar="FOLDER|ID",
     )
     language: str = language_option
-    steps: int = whole(1500, "Training steps.")
+    steps: int = whole(1500, "Number of training steps.")
     batch_size: int = whole(12, "Questions per step.")
     accumulate: int = _batches_option
     learning_rate: float = rate_option(
-        "--learning-rate", 6e-5, "Peak learning rate; ten times that for the span layer."
+        "--learning-rate", 6e-5, "Peak learning rate; the span layer learns ten times as fast."
     )
     layer_decay: float = _share(
-        "--layer-decay", 1.0, "Factor on the learning rate for each layer below the top."
+        "--layer-decay", 1.0, "Factor on the learning rate per layer, from the top layer down."
     )
     negatives: float = _share(
-        "--negatives", 0.4, "Share of questions that also get passages without the answer."
+        "--negatives", 0.4, "Fraction of questions that also get passages without the answer (negatives)."
     )
     passages: int = whole(
-        2, "At most so many passages for such a question, with the one that holds the answer.", least=2
+        2, "Most passages of a question with negatives, the passage with the answer included.", least=2
     )
-    unanswered: float = _share("--unanswered", 0.15, "Share of these that get no passage with the answer.")
+    unanswered: float = _share(
+        "--unanswered", 0.15, "Fraction of the questions with negatives that get no passage with the answer."
+    )
     globally: bool = option(
-        "One softmax over each passage, not over the passages of a question.",
+        "Normalize scores over each passage, not over all passages of a question.",
         "--per-passage",
         flag_value=False,
         default=True,
     )
     global_tokens: int = whole(
-        0, "Fusion-in-Encoder: number of global tokens shared by all passages of a question.", least=0
+        0, "Number of global tokens that all passages of a question share (Fusion-in-Encoder).", least=0
     )
-    dropout: float = dropout_option("Dropout.")
-    train_length: int = whole(256, "Training windows, in wordpieces.", least=128)
-    max_length: int = whole(320, "Windows when it reads, in wordpieces.")
-    overlap: int = whole(96, "Wordpieces that two windows of a text share.", least=0)
-    longest_question: int = whole(64, "Wordpieces of a question that are read.")
-    longest_answer: int = whole(30, "Wordpieces of the longest answer.")
-    held_out: int = whole(300, "Questions for validation.")
+    dropout: float = dropout_option("Dropout rate.")
+    train_length: int = whole(256, "Length of a window in training, in wordpieces.", least=128)
+    max_length: int = whole(320, "Length of a window at inference, in wordpieces.")
+    overlap: int = whole(96, "Overlap of two windows of a passage, in wordpieces.", least=0)
+    longest_question: int = whole(64, "Longest question, in wordpieces; the rest is cut.")
+    longest_answer: int = whole(30, "Longest answer, in wordpieces.")
+    held_out: int = whole(300, "Number of held-out questions, for validation.")
     validate_every: int = validate_option(300)
     seed: int = seed_option
     end: EndArguments = group(EndArguments)
@@ -186,14 +201,18 @@ class _ReaderTraining:
     )
 
 
-@click.command("train-reader")
+@command("train-reader")
 @takes(_ReaderTraining)
 def train_reader(training: _ReaderTraining) -> None:
-    """Train a reader to find answers in passages.
+    """Train a reader that extracts answers from passages.
 
-    One softmax over the passages of a question is learned (shared normalization, Clark and Gardner), and "no
-    answer" where none holds one. The best by F1 on held-out questions is kept.
-    """
+    Scores are normalized over all passages of a question (shared normalization, Clark and Gardner 2018), and
+    the reader learns "no answer" for questions without one. The reader with the best F1 on held-out questions
+    is kept.
+
+    \b
+    sparta train-reader --data squad-train.json --data nq.jsonl --output READER
+    """  # noqa: D301 (click looks for the backspace)
     from sparta.reader.config import ReaderLayout
     from sparta.reader.train import ReaderRecipe
     from sparta.reader.train import train_reader as train
@@ -208,20 +227,24 @@ def train_reader(training: _ReaderTraining) -> None:
 @arguments
 class _Tuning:
     questions: _Questions = group(_Questions)
-    reader: str = option("The reader to tune.", required=True, metavar="FOLDER")
+    reader: str = option("Reader to tune.", required=True, metavar="FOLDER")
     output: Path = option("Folder for the tuned reader.", required=True, type=folder_type)
-    int8: bool = flag("Store weights in 8 bits with row scales.")
+    int8: bool = flag("Store the reader in 8-bit integers with row scales.")
 
 
-@click.command("tune-reader")
+@command("tune-reader")
 @takes(_Tuning)
 def tune_reader(tuning: _Tuning) -> None:
-    """Calibrate a reader, and choose how mentions count.
+    """Calibrate a reader's scores on your questions.
 
-    Give it questions that it was not trained on. Prints EM where the best mention of an answer counts and
-    where those of all passages add up, at each weight of the ranker, and the expected calibration error of
-    the probabilities, fitted on one half of the questions and measured on the other.
-    """
+    Use questions that the reader was not trained on. Prints EM for each weight of the retrieval score, both
+    if only the best mention of an answer counts and if all mentions add up; the best setting is saved. Also
+    prints the expected calibration error of the probabilities, fitted on half of the questions and measured
+    on the other half.
+
+    \b
+    sparta tune-reader --reader READER/best --dataset held-out.jsonl --output TUNED
+    """  # noqa: D301 (click looks for the backspace)
     from hybrid.evaluation.tune_reader import tune_and_save
 
     source = tuning.questions
@@ -238,32 +261,34 @@ def tune_reader(tuning: _Tuning) -> None:
         )
     for (sums, weight), em in tuned.by_setting.items():
         chosen = (sums, weight) == (tuned.config.adds_up, tuned.config.weight)
-        mentions = "mentions add up" if sums else "best mention"
-        click.echo(f"{mentions:15}  weight {weight:.1f}  EM {100 * em:.2f}{'  *' if chosen else ''}")
+        mentions = "all mentions" if sums else "best mention"
+        best = "  (best, saved)" if chosen else ""
+        click.echo(f"{mentions}  retrieval weight {weight:.1f}  EM {100 * em:.2f}{best}")
     error = tuned.calibration_error
     shown = "not measured" if error is None else f"{100 * error:.1f} points"
-    click.echo(f"{counted(tuned.questions, 'question')}; expected calibration error {shown}\n{tuning.output}")
+    questions = counted(tuned.questions, "question")
+    click.echo(f"expected calibration error: {shown} ({questions})\n{tuning.output}: tuned reader")
 
 
 @arguments
 class _PathMining:
     dataset: Path = option(
-        "Questions whose evidence is known: KILT's JSONL, or a BEIR folder with answers.", required=True
+        "Questions with known evidence: KILT's JSONL, or a BEIR folder with answers.", required=True
     )
     index: Path | None = index_option
-    chain: str = option("What finds paths.", metavar="NAME|FILE", default="hop")
+    chain: str = option("Chain that finds paths.", metavar="NAME|FILE", default="hop")
     models: ChainModels = group(ChainModels)
-    depth: int = whole(20, "Passages of the best paths, per question.")
+    depth: int = whole(20, "Number of passages per question, from the best paths.")
     output: Path = _examples_option
     quiet: bool = quiet_option
 
 
-@click.command("mine-paths")
+@command("mine-paths")
 @takes(_PathMining)
 def mine_paths(mining: _PathMining) -> None:
-    """Find passages to train a reader of paths on.
+    """Find paths of passages, to train a path reader.
 
-    Those that a chain finds for each question, and its evidence.
+    Writes the passages that a chain finds for each question, and the question's evidence.
 
     \b
     sparta mine-paths --dataset multihop.train.jsonl --output paths.jsonl
@@ -280,45 +305,49 @@ def mine_paths(mining: _PathMining) -> None:
     bar = tqdm(unit="question", total=len(questions.queries), disable=True if mining.quiet else None)
     with bar, open_chain(mining.chain, mining.models, mining.index) as chain:
         written = mine(questions, chain, output, depth=mining.depth, advance=bar.update)
-    said = f"{output}: {counted(written, 'question')} of {len(questions.queries):,} with their passages"
-    click.echo(said, err=not is_kept(output))
+    report = f"{output}: {counted(written, 'question')} of {len(questions.queries):,} with their passages"
+    click.echo(report, err=not is_kept(output))
 
 
 @arguments
 class _PathTraining:
     data: tuple[Path, ...] = option(
-        "What mine-paths wrote, or HotpotQA's JSON; several may be given.", required=True
+        "Training file: output of mine-paths, or HotpotQA's JSON. Repeat the option for several files.",
+        required=True,
     )
     output: Path = _best_option
     encoder: str | None = option(
-        "Encoder, or reader, to begin with [default: the shipped reader].", metavar="FOLDER|ID"
+        "Encoder or reader to start from [default: the shipped reader].", metavar="FOLDER|ID"
     )
-    steps: int = whole(700, "Training steps.")
+    steps: int = whole(700, "Number of training steps.")
     batch_size: int = whole(8, "Questions per step.")
     accumulate: int = _batches_option
     learning_rate: float = rate_option(
-        "--learning-rate", 5e-5, "Peak learning rate; ten times that for the layers of scores."
+        "--learning-rate", 5e-5, "Peak learning rate; the scoring layers learn ten times as fast."
     )
     layer_decay: float = _share(
-        "--layer-decay", 0.9, "Factor on the learning rate for each layer below the top."
+        "--layer-decay", 0.9, "Factor on the learning rate per layer, from the top layer down."
     )
-    dropout: float = dropout_option("Dropout.")
-    max_length: int = whole(320, "Wordpieces of a path that are read.", least=128)
-    held_out: int = whole(150, "Questions for validation.")
+    dropout: float = dropout_option("Dropout rate.")
+    max_length: int = whole(320, "Longest path, in wordpieces; the rest is cut.", least=128)
+    held_out: int = whole(150, "Number of held-out questions, for validation.")
     validate_every: int = validate_option(350)
     seed: int = seed_option
     end: EndArguments = group(EndArguments)
 
 
-@click.command("train-paths")
+@command("train-paths")
 @takes(_PathTraining)
 def train_paths(training: _PathTraining) -> None:
-    """Train a reader of paths (Chain-of-Skills).
+    """Train a path reader (Chain-of-Skills).
 
-    It learns to tell the supporting passages of a question, and to answer it, also with yes or no. From
-    HotpotQA's JSON it also learns to tell the supporting sentences. It reads English. The best on held-out
-    questions is kept, by the mean of passage EM and F1.
-    """
+    A path reader marks the passages that support the answer and extracts the answer, which may be yes or no.
+    HotpotQA's JSON also teaches it to mark the supporting sentences. It reads English only. The path reader
+    with the best mean of passage EM and F1 on held-out questions is kept.
+
+    \b
+    sparta train-paths --data paths.jsonl --output PATH-READER
+    """  # noqa: D301 (click looks for the backspace)
     from hybrid.replications.path_train import PathRecipe, train_path_reader
     from sparta.reader.config import DEFAULT_READER
 
@@ -333,7 +362,7 @@ def train_paths(training: _PathTraining) -> None:
 
 
 def _file_of(text: str) -> tuple[Path, int | None]:
-    """`FILE` or `FILE=N`."""
+    """Parse `FILE` or `FILE=N`; return the file and N (None without)."""
     match = re.fullmatch(r"(.+)=([1-9]\d*)", text)
     path = Path(match[1] if match else text)
     if not path.is_file():

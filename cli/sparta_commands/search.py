@@ -1,12 +1,10 @@
-"""`sparta search`: passages for a query, or for many."""
+"""`sparta search`: the best passages for one query or many."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from cli._arguments import arguments, group, takes, typed, whole
+from cli._arguments import arguments, command, group, takes, typed, whole
 from cli._chains import ChainArguments, search_chain
 from cli._options import Bm25Arguments, refuse_unused_bm25
 from cli._search import SearchArguments, channel_option, check_search, print_hits, run_queries, search_fused
@@ -22,24 +20,31 @@ if TYPE_CHECKING:
 @arguments
 class _Search:
     search: SearchArguments = group(SearchArguments)
-    channel: str | None = channel_option()
-    candidates: int = whole(100, "Of several channels: passages from each.")
+    channel: str | None = channel_option(section="Channels")
+    candidates: int = whole(
+        100, "Number of passages fused from each of several channels.", section="Channels"
+    )
     bm25: Bm25Arguments = group(Bm25Arguments)
     chain: ChainArguments = group(ChainArguments)
 
 
-@click.command()
+@command()
 @takes(_Search)
 def search(chosen: _Search) -> None:
-    """Find passages for a query, or for many.
+    """Find the best passages for a query.
 
-    A hit shows rank, title, [id], score, the words that matched, and each term's share of the score; of
-    several channels, its rank in each. --queries takes many queries; their rankings go to --output as a TREC
-    run.
+    Each hit shows rank, title, [id], score, a snippet with the matched words marked, and how much each term
+    adds to the score. With several channels, a hit shows its rank in each channel instead. --queries searches
+    for many queries and writes a TREC run.
 
-    With --chain, a result is a path of passages: each with its score, what each step gave it and, in quotes,
-    the name that led to it; --channel is then what retrieves first.
-    """
+    With --chain, each result is a path of passages. Each passage shows its score, the score of each step, and
+    the name that linked to it; --channel then selects what the first step searches.
+
+    \b
+    sparta search "who founded google"
+    sparta search "who founded google" --channel dense,impact
+    sparta search --queries questions.jsonl --output run.trec -k 100
+    """  # noqa: D301 (click looks for the backspace)
     search, channel, bm25 = chosen.search, chosen.channel, chosen.bm25
     check_search("sparta search", search)
     if chain := chosen.chain.open(search.index, channel):
@@ -61,8 +66,8 @@ def search(chosen: _Search) -> None:
         refuse_unused_bm25(retriever.channel)
         if unused := typed("candidates"):
             raise InputError(
-                f"expected {unused[0]} with several channels, found it with {retriever.channel} alone",
-                remedy="leave it out, or name several: --channel bm25=1,impact=1",
+                f"{unused[0]} has no effect on the single channel {retriever.channel}",
+                remedy=f"leave {unused[0]} out, or search several channels: --channel bm25=1,impact=1",
             )
         if search.queries is not None:
             run_queries(retriever, search)

@@ -1,10 +1,10 @@
-"""`sparta train`: a model from queries and the passages that answer them."""
+"""`sparta train`: train a SPARTA model on questions and passages."""
 
 from __future__ import annotations
 
 import click
 
-from cli._arguments import Excludes, Needs, arguments, flag, group, made, option, real, takes, typed
+from cli._arguments import Excludes, Needs, arguments, command, flag, group, made, option, real, takes, typed
 from cli._training import (
     RETRIEVER_RULES,
     DataArguments,
@@ -22,38 +22,43 @@ from sparta.base.errors import InputError
 class _Training:
     data: DataArguments = group(DataArguments)
     lengths: LengthArguments = group(LengthArguments)
-    pressure: float = real(0.001, "Weight of the vocabulary penalty.", least=None)
+    pressure: float = real(0.001, "Weight of the sparsity penalty on the vocabulary.", least=None)
     terms: int | None = option(
-        "Adapt the penalty so that a paragraph has about N terms.", type=click.IntRange(1), metavar="N"
+        "Adapt the sparsity penalty so that a paragraph has about N terms.",
+        type=click.IntRange(1),
+        metavar="N",
     )
     loop: LoopArguments = group(LoopArguments)
-    segments: bool = flag("Mark the answer by segment 1, as the paper does.")
-    tied: bool = flag("Term embeddings are the encoder's word embeddings.")
+    segments: bool = flag("Mark the answer with token type (segment) 1, as in the paper.")
+    tied: bool = flag("Use the encoder's word embeddings as term embeddings.")
     lexical: bool = option(
-        "No extra weight for terms that occur in the answer.", "--no-lexical", flag_value=False, default=True
+        "Do not add a learned weight to terms that occur in the answer.",
+        "--no-lexical",
+        flag_value=False,
+        default=True,
     )
     context_share: float | None = option(
-        "Share of an answer's weights that come from its context [default: 0.4, with --no-context"
-        " or --segments 0; a model that is trained further keeps its own].",
+        "Share of the context in an answer's term weights, from 0 to 1 [default: 0.4; 0 with --no-context or"
+        " --segments; as in the model if --encoder is a SPARTA model].",
         type=click.FloatRange(0, 1, max_open=True),
     )
     term_rate: float = option(
-        "Learning rate of the term embeddings, times that of the encoder.",
+        "Factor on the learning rate for the term embeddings.",
         type=click.FloatRange(0),
         default=5.0,
     )
     gain_rate: float = option(
-        "Learning rate of the gains of terms that occur in the answer, times that of the encoder.",
+        "Factor on the learning rate for the learned weight of terms that occur in the answer.",
         type=click.FloatRange(0),
         default=5.0,
     )
     paper: bool = flag(
-        "Train as printed in the paper: maximum over the whole context, segments, tied embeddings,"
-        " negatives half random and half nearby, and nothing else. There are 8 negatives per"
-        " question (the paper prints no number). The options set lengths, steps and learning rate;"
-        " the paper's are --max-length 512 --train-length 512 --steps 10000 --learning-rate 3e-5."
+        "Train as the paper describes: maximum over the whole context, segments, tied embeddings, negatives"
+        " half random and half from nearby paragraphs, and 8 negatives per question (the paper gives no"
+        " number). Only lengths, steps and learning rate can be set; the paper's are --max-length 512"
+        " --train-length 512 --steps 10000 --learning-rate 3e-5."
     )
-    full_precision: bool = flag("Store float weights instead of int8 with row scales.")
+    full_precision: bool = flag("Store the model in 32-bit floats instead of 8-bit integers with row scales.")
     end: EndArguments = group(EndArguments)
     RULES = (
         Excludes(("segments",), ("context",), "segments mark an answer in a context"),
@@ -63,14 +68,14 @@ class _Training:
     )
 
 
-@click.command()
+@command()
 @takes(_Training)
 def train(training: _Training) -> None:
-    """Train a model on questions and passages that answer them.
+    """Train a SPARTA model on questions and passages.
 
-    Training files are pairs as JSONL (question, positive; maybe context, start, title, negative), SQuAD JSON,
-    DPR JSON, MRQA JSONL, TSV of triples, or a BEIR folder with qrels/train.tsv, compressed or not. With a
-    SPARTA model as --encoder, that model is trained further. With several GPUs:
+    Training files, plain or compressed: JSONL of pairs (question, positive; optional context, start, title,
+    negative), SQuAD JSON, DPR JSON, MRQA JSONL, TSV of triples, or a BEIR folder with qrels/train.tsv. If
+    --encoder is a SPARTA model, training continues from that model. On several GPUs:
 
     \b
     torchrun --nproc-per-node 4 -m cli._sparta train …
@@ -79,7 +84,7 @@ def train(training: _Training) -> None:
 
     if training.paper and (fixed := typed(*PAPER_DECIDES)):
         raise InputError(
-            f"--paper decides {', '.join(fixed)} itself", remedy=f"leave out --paper, or {', '.join(fixed)}"
+            f"--paper already sets {', '.join(fixed)}", remedy=f"leave out --paper, or {', '.join(fixed)}"
         )
     data = training.data
     sets = named_sets(data, training.lengths)

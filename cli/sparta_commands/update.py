@@ -1,12 +1,10 @@
-"""`sparta update`: replace passages, add new ones."""
+"""`sparta update`: replace passages by id, add new passages."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from cli._arguments import arguments, flag, group, option, takes
+from cli._arguments import arguments, command, flag, group, option, takes
 from cli._options import IndexModelArguments, IndexTermArguments, WriteArguments, index_option, index_options
 from cli._reports import print_index_report
 
@@ -14,7 +12,7 @@ from cli._reports import print_index_report
 @arguments
 class _Update:
     corpus: str = option(
-        "Passages that are new or replace those of the same id.", metavar="PATH", required=True
+        "Passages to add; each replaces the passage with the same id.", metavar="PATH", required=True
     )
     index: Path | None = index_option
     model: IndexModelArguments = group(IndexModelArguments)
@@ -23,10 +21,13 @@ class _Update:
     writing: WriteArguments = group(WriteArguments)
 
 
-@click.command()
+@command()
 @takes(_Update)
 def update(update: _Update) -> None:
-    """Replace passages by id, and add those that are new."""
+    """Replace passages by id, and add new ones.
+
+    The passages are encoded with the index's own model and settings.
+    """
     from sparta.index.folder import default_index
     from sparta.index.pipeline import build_index
 

@@ -1,4 +1,4 @@
-"""`sparta verify`: whether an index is as it was written."""
+"""`sparta verify`: check an index for damage."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ from pathlib import Path
 
 import click
 
+from cli._arguments import command
 from cli._options import index_option
 from cli._output import dumps, visible
 
 
-@click.command()
+@command()
 @index_option
-@click.option("--quick", is_flag=True, help="Open everything; read only what is small.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each part.")
+@click.option("--quick", is_flag=True, help="Open every file, but read only the small ones.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object per part of the index, each on its own line.",
+)
 def verify(index: Path | None, quick: bool, as_json: bool) -> None:
-    """Check every file of an index, and say how to repair it.
+    """Check every file of an index for damage.
 
-    Manifest, tokenizer, Lucene's files (CheckIndex), vectors. Nothing is changed; what is damaged makes the
-    exit code 1.
+    Checks manifest, tokenizer, Lucene's files (CheckIndex) and vectors, and prints how to repair damage.
+    Changes nothing. The exit code is 1 if a part is damaged.
     """
     from sparta.base.remedies import on_command_line
     from sparta.index.folder import default_index
