@@ -286,7 +286,7 @@ class IndexTools(Closing):
         ):
             folder = self._entity_index.folder.path
             raise IndexStateError(
-                f"the index has no passage {unknown_id!r}, which the index of entities describes",
+                f"expected descriptions with passage ids of the chain's index, found {unknown_id!r}",
                 where=str(folder),
                 remedy=remedy(
                     "rebuild the index of entities from the index's passages, with the same ids: {}",

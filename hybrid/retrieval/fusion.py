@@ -87,7 +87,7 @@ class Fusion:
             )
         if not all(is_number(w) and abs(w) <= _HIGHEST_WEIGHT for w in self.weights.values()):
             raise InputError(
-                f"expected weights within ±{_HIGHEST_WEIGHT:g}, found {dict(self.weights)}",
+                f"expected weights as numbers within ±{_HIGHEST_WEIGHT:g}, found {dict(self.weights)}",
                 remedy="use weights near 1: only the ratios of the weights matter",
             )
         if self.method not in ("linear", "rrf"):

@@ -246,7 +246,8 @@ def test_datasets_are_named(folder: Path, tmp_path: Path, write_jsonl: Callable[
     twice = run(*given, "--dataset", other, "--dataset", other)
     assert (twice.exit_code, "found one twice" in twice.stderr) == (2, True)
     (other / "queries.jsonl").unlink()
-    assert "found neither" in run(*given, "--dataset", other).stderr
+    incomplete = run(*given, "--dataset", other)
+    assert (incomplete.exit_code, str(other) in incomplete.stderr) == (2, True)
 
 
 def test_entity_questions_by_question_and_by_relation(folder: Path, tmp_path: Path) -> None:
