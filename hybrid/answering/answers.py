@@ -46,11 +46,11 @@ class Answer:
         The texts before and after have at most `characters` characters and are cut at white space if
         possible.
         """
-        left, right = max(0, self.start - characters), min(len(self.text), self.end + characters)
-        before, after = self.text[left : self.start], self.text[self.end : right]
-        if left > 0:
+        before_start, after_end = max(0, self.start - characters), min(len(self.text), self.end + characters)
+        before, after = self.text[before_start : self.start], self.text[self.end : after_end]
+        if before_start > 0:
             before = "… " + re.sub(r"^\S{0,20}\s+", "", before)
-        if right < len(self.text):
+        if after_end < len(self.text):
             after = re.sub(r"\s+\S{0,20}$", "", after) + " …"
         return before, self.answer, after
 
@@ -97,7 +97,7 @@ def ranker_scores(scores: Sequence[float]) -> list[float]:
     if not scores:
         return []
     high, low = max(scores), min(scores)
-    return [(s - low) / (high - low) if high > low else 1.0 for s in scores]
+    return [(score - low) / (high - low) if high > low else 1.0 for score in scores]
 
 
 class Share(NamedTuple):
@@ -126,7 +126,7 @@ def reader_shares(
     mentions = [[probability(config.passage, span.score) for span in text_spans] for text_spans in spans]
     if not config.adds_up:
         return [
-            [Share(key, p, p) for key, p in zip(text_keys, probabilities, strict=True)]
+            [Share(key, mention, mention) for key, mention in zip(text_keys, probabilities, strict=True)]
             for text_keys, probabilities in zip(keys, mentions, strict=True)
         ]
     distinct_texts = dict(zip(texts, zip(keys, spans, strict=True), strict=False))
@@ -138,7 +138,7 @@ def reader_shares(
     else:
         answers = _added_odds(config.passage, spans_by_text)
     return [
-        [Share(key, p, answers[key]) for key, p in zip(text_keys, probabilities, strict=True)]
+        [Share(key, mention, answers[key]) for key, mention in zip(text_keys, probabilities, strict=True)]
         for text_keys, probabilities in zip(keys, mentions, strict=True)
     ]
 
@@ -153,12 +153,12 @@ def _softmax(
     """Return each span's probability and each answer's probability from one softmax over all spans."""
     keyed_spans = [keyed_span for _, text_spans in spans_by_text for keyed_span in text_spans]
     highest = max((0.0, *(2 * span.score for _, span in keyed_spans)))
-    sums: dict[str, float] = defaultdict(float)
+    sum_by_key: dict[str, float] = defaultdict(float)
     for key, span in keyed_spans:
-        sums[key] += math.exp(2 * span.score - highest)
-    total = math.exp(-highest) + math.fsum(sums.values())
+        sum_by_key[key] += math.exp(2 * span.score - highest)
+    total = math.exp(-highest) + math.fsum(sum_by_key.values())
     mentions = [[math.exp(2 * span.score - highest) / total for span in text_spans] for text_spans in spans]
-    return mentions, {key: key_sum / total for key, key_sum in sums.items()}
+    return mentions, {key: key_sum / total for key, key_sum in sum_by_key.items()}
 
 
 def _added_odds(calibration: Calibration, spans_by_text: _KeyedSpans) -> dict[str, float]:
@@ -229,7 +229,10 @@ def combine(
     shown_answers: dict[str, list[Answer]] = defaultdict(list)  # by passage text
     for _, key, answer in sorted(candidates, key=itemgetter(0)):
         text_answers = shown_answers[answer.text]
-        if any(answer.start < shown.end and shown.start < answer.end for shown in text_answers):
+        if any(
+            answer.start < shown_answer.end and shown_answer.start < answer.end
+            for shown_answer in text_answers
+        ):
             continue
         text_answers.append(answer)
         best.setdefault(key, answer)

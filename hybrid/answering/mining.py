@@ -46,7 +46,10 @@ def mine_answers(
         for start in range(0, len(queries), _QUERY_BLOCK):
             block = queries[start : start + _QUERY_BLOCK]
             hits = retriever.batch_search(
-                [q.text for q in block], [q.query_id for q in block], depth, threads
+                [question.text for question in block],
+                [question.query_id for question in block],
+                depth,
+                threads,
             )
             for query in block:
                 passages: list[dict[str, Any]] = [

@@ -19,8 +19,8 @@ def check_plot(path: Path | None) -> None:
     """
     if path is None:
         return
-    known = _pyplot().Figure().canvas.get_supported_filetypes()
-    if path.suffix and path.suffix[1:].lower() not in known:
+    formats = _pyplot().Figure().canvas.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in formats:
         raise InputError(f"expected a plot as PNG, SVG or PDF, found {path.suffix}", where=str(path))
     check_place(path, "plot")
 

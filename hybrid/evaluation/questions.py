@@ -57,11 +57,11 @@ def judged(query_set: QuestionSet, index: Path, least_bleu: float = 0.0) -> Ques
 
 
 def questions_beside(index: Path) -> QuestionSet:
-    """Return the questions in the folder of an index's corpus, with qrels if the folder has them.
+    """Return the questions in the folder of an index's corpus, with qrels if the folder has qrels.
 
     `IN_FOLDERS` has the file names. If the corpus is a folder, the questions may be inside the folder too.
 
-    :raises InputError: there are no such questions; the remedy names the option for another question set.
+    :raises InputError: the folder has no questions; the remedy names the option for another question set.
     """
     corpus = _corpus_of(index)
     for folder, queries, qrels in _question_places(corpus) if corpus else ():
@@ -75,9 +75,9 @@ def questions_beside(index: Path) -> QuestionSet:
 
 
 def set_beside(index: Path) -> QuestionSet:
-    """Return the corpus of an index as a test set, with the questions and qrels in the corpus's folder.
+    """Return an index's corpus as a test set, with the questions and qrels in the corpus's folder.
 
-    :raises InputError: there are no such questions and qrels; the remedy is to name a test set.
+    :raises InputError: the corpus's folder has no questions and qrels; the remedy is to name a test set.
     """
     corpus = _corpus_of(index) or index
     for folder, queries, qrels in _question_places(corpus) if corpus.exists() else ():
@@ -199,7 +199,7 @@ def _read_file(path: Path) -> Iterator[_FileQuestion]:
     if is_json and (paragraphs := _read_paragraphs(path, first_text)):
         yield from _paragraph_questions(path, paragraphs)
         return
-    seen: dict[str, str] = {}
+    places_by_id: dict[str, str] = {}
     for number, line in itertools.chain([first], lines):
         where = f"{path}:{number}"
         with placed(where):
@@ -207,7 +207,7 @@ def _read_file(path: Path) -> Iterator[_FileQuestion]:
             question = (
                 _parse_question(parse_object(text), str(number)) if is_json else _parse_row(text, str(number))
             )
-            remember_id(question.query.query_id, where, seen)
+            remember_id(question.query.query_id, where, places_by_id)
         yield question
 
 
@@ -231,7 +231,7 @@ def _read_paragraphs(path: Path, first: bytes) -> Iterator[QuestionedText] | Non
 
 def _paragraph_questions(path: Path, paragraphs: Iterator[QuestionedText]) -> Iterator[_FileQuestion]:
     """Yield the questions of paragraphs with their answers; SQuAD 2.0's impossible questions have none."""
-    seen: dict[str, str] = {}
+    places_by_id: dict[str, str] = {}
     has_answers = False
     questions = (
         question_and_answers
@@ -241,7 +241,7 @@ def _paragraph_questions(path: Path, paragraphs: Iterator[QuestionedText]) -> It
     for number, ((query_id, question, _), answers) in enumerate(questions, 1):
         where = f"{path}, question {number}"
         with placed(where):
-            remember_id(query_id, where, seen)
+            remember_id(query_id, where, places_by_id)
         has_answers |= bool(answers)
         yield _FileQuestion(Query(query_id, _as_dpr(question), tuple(dict.fromkeys(answers))))
     if not has_answers:
@@ -273,7 +273,7 @@ def _parse_row(line: str, number: str) -> _FileQuestion:
 
 def _read_items(path: Path) -> Iterator[_FileQuestion]:
     """Yield the questions of a JSON list of `{"question", "answers"}`: DPR's files, EntityQuestions."""
-    seen: dict[str, str] = {}
+    places_by_id: dict[str, str] = {}
     for number, item in enumerate(json_list(path, _LIST_FORM), 1):
         where = f"{path}, item {number}"
         with placed(where):
@@ -281,9 +281,9 @@ def _read_items(path: Path) -> Iterator[_FileQuestion]:
                 detail = f'expected {{"question", "answers"}}, found {_preview(item)}'
                 raise BadRecordError("not an object", detail, remedy=_JSON_REMEDY)
             question = _parse_question(item, str(number))
-            remember_id(question.query.query_id, where, seen)
+            remember_id(question.query.query_id, where, places_by_id)
         yield question
-    if not seen:
+    if not places_by_id:
         raise InputError(f"expected {_LIST_FORM}, found []", where=str(path), remedy=_JSON_REMEDY)
 
 

@@ -58,8 +58,8 @@ class SetResults:
         """The default measure for p-values: EM (largest depth), else RR, else page_Rprec, else the first."""
         measures = list(self.evaluations[0].per_query)
         exact_measures = [measure for measure in measures if measure.startswith(EXACT)]
-        usual = [measure for measure in ("RR", PAGE_PRECISION) if measure in measures]
-        return [*exact_measures[-1:], *usual, *measures][0]
+        ranking_measures = [measure for measure in ("RR", PAGE_PRECISION) if measure in measures]
+        return [*exact_measures[-1:], *ranking_measures, *measures][0]
 
     def answer_lines(self) -> Iterator[dict[str, Any]]:
         """Yield each ranking's answer to each question, with the answer's EM and F1."""
@@ -236,11 +236,11 @@ def _write_lines(output: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     atomic_write(output, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
 
 
-def save_run(folder: str | Path, of: str, name: str, run: Run) -> None:
-    """Write a TREC run into a folder; the file is named after the test set `of` and the ranking `name`."""
+def save_run(folder: str | Path, set_name: str, name: str, run: Run) -> None:
+    """Write a TREC run into a folder, as a file named after the test set and the ranking."""
     folder = path_of(folder, "a folder")
     make_folder(folder)
-    write_run(folder / f"{file_word(of)}-{file_word(name)}.trec", run.items(), file_word(name))
+    write_run(folder / f"{file_word(set_name)}-{file_word(name)}.trec", run.items(), file_word(name))
 
 
 def file_word(name: str) -> str:

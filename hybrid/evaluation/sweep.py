@@ -124,20 +124,20 @@ def draw(results: Sequence[PrunedResult], measure: str, path: Path) -> None:
     The suffix of the file name decides the format (PNG, SVG, PDF).
     """
     labels = [name_of(result.top_k) for result in results if result.name == results[0].name]
-    with figure(path, 2, figsize=(9, 3.6)) as (left, right):
+    with figure(path, 2, figsize=(9, 3.6)) as (measure_axis, size_axis):
         for name in dict.fromkeys(result.name for result in results):
             set_results = [result for result in results if result.name == name]
             positions = range(len(set_results))
-            left.plot(
+            measure_axis.plot(
                 positions,
                 [100 * result.evaluation.mean(measure) for result in set_results],
                 marker="o",
                 label=name,
             )
-            right.plot(positions, [result.index_mb for result in set_results], marker="o", label=name)
-        for axis, title in ((left, f"{measure}, %"), (right, "index, MB")):
+            size_axis.plot(positions, [result.index_mb for result in set_results], marker="o", label=name)
+        for axis, title in ((measure_axis, f"{measure}, %"), (size_axis, "index, MB")):
             axis.set_xticks(range(len(labels)), labels)
             axis.set(title=title, xlabel="terms kept of each passage")
             axis.grid(alpha=0.3)
-        right.set_ylim(bottom=0)
-        left.legend(fontsize=8)
+        size_axis.set_ylim(bottom=0)
+        measure_axis.legend(fontsize=8)

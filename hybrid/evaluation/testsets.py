@@ -83,7 +83,7 @@ class QuestionSet:
     @property
     def answers(self) -> dict[str, tuple[str, ...]]:
         """The known answers, by query id."""
-        return {q.query_id: q.answers for q in self.queries if q.answers}
+        return {query.query_id: query.answers for query in self.queries if query.answers}
 
     def known(self) -> dict[str, int]:
         """Return the number of questions with each kind of data: answers, judged passages, pages, facts."""
@@ -96,7 +96,7 @@ class QuestionSet:
         }
 
     def sample(self, size: int) -> QuestionSet:
-        """Return a fixed sample: the questions with the smallest hashed ids.
+        """Return a fixed sample of `size` questions: the questions with the smallest hashed ids.
 
         A larger sample contains every smaller sample.
         """
@@ -184,8 +184,8 @@ def domains_of(paths: Sequence[Path]) -> dict[Path, str]:
     If one of the sets is unknown, all domains are empty.
     """
     names = {path: re.split(r"[^A-Za-z]|Short", path.name)[0] for path in paths}
-    known = all(name in DOMAINS for name in names.values())
-    return {path: DOMAINS[name] if known else "" for path, name in names.items()}
+    all_known = all(name in DOMAINS for name in names.values())
+    return {path: DOMAINS[name] if all_known else "" for path, name in names.items()}
 
 
 def names_of(paths: Iterable[Path]) -> dict[Path, str]:

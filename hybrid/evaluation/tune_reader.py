@@ -86,9 +86,9 @@ def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> T
         for text, span in readings.best_spans(query_id, run[query_id][:depth])
     ]
     passage_calibration = fit([score for score, _ in spans], [is_right for _, is_right in spans])
-    tried: dict[tuple[bool, float], tuple[ReaderConfig, dict[str, tuple[float, bool]]]] = {}
+    results_by_setting: dict[tuple[bool, float], tuple[ReaderConfig, dict[str, tuple[float, bool]]]] = {}
     base_config = replace(reader.config, passage=passage_calibration, answer=None)
-    counting_configs = [replace(base_config, sum_mentions=sums) for sums in (False, True)]
+    counting_configs = [replace(base_config, sum_mentions=sum_mentions) for sum_mentions in (False, True)]
     for config in [base_config] if base_config.global_tokens else counting_configs:
         readings.config = config
         for weight in WEIGHTS:
@@ -100,12 +100,12 @@ def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> T
                 for query_id, answer in answers.items()
                 if answer
             }
-            tried[config.adds_up, weight] = replace(config, weight=weight), scored
+            results_by_setting[config.adds_up, weight] = replace(config, weight=weight), scored
     by_setting = {
         setting: sum(is_right for _, is_right in scored.values()) / max(1, len(expected))
-        for setting, (_, scored) in tried.items()
+        for setting, (_, scored) in results_by_setting.items()
     }
-    config, scored = tried[max(by_setting, key=by_setting.__getitem__)]
+    config, scored = results_by_setting[max(by_setting, key=by_setting.__getitem__)]
     config = replace(config, answer=fit(*zip(*scored.values(), strict=True)))
     return TunedReader(config, by_setting, _held_out_error(scored), len(expected))
 

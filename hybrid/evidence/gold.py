@@ -186,12 +186,15 @@ class _EvidenceIndex:
             docids = self._searcher.docids(block)
             if self._cut:  # a passage with its own context keeps its id; other passages have parts from ID#0
                 firsts = self._searcher.docids([f"{passage_id}#0" for passage_id in block])
-                docids = [whole if whole >= 0 else first for whole, first in zip(docids, firsts, strict=True)]
-            known = [
+                docids = [
+                    whole_docid if whole_docid >= 0 else first_part_docid
+                    for whole_docid, first_part_docid in zip(docids, firsts, strict=True)
+                ]
+            known_docids = [
                 (passage_id, docid) for passage_id, docid in zip(block, docids, strict=True) if docid >= 0
             ]
-            records = self._searcher.records([docid for _, docid in known])
-            self.records.update(zip((passage_id for passage_id, _ in known), records, strict=True))
+            records = self._searcher.records([docid for _, docid in known_docids])
+            self.records.update(zip((passage_id for passage_id, _ in known_docids), records, strict=True))
 
     def _find_pages(self, pages: list[str]) -> None:
         """Load all passages of pages: ids of the knowledge source are `PAGE-NUMBER`, with numbers from 0."""

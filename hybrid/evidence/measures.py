@@ -1,7 +1,7 @@
 """Measures rankings of pages or passages by evidence sets, like KILT's published evaluation.
 
-A question has one evidence set for each output with provenance. The sets are alternatives; a set is complete
-when all its units are found. A unit is a page, or the passages of one provenance. The first hit of a unit
+A question has one evidence set for each output with provenance. The sets are alternatives: a ranking needs to
+find all units of only one set. A unit is a page, or the passages of one provenance. The first hit of a unit
 counts as finding the unit. Later hits of the same unit take no rank: KILT counts a page once, even if the
 ranking has several passages of the page.
 """

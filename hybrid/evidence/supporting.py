@@ -44,7 +44,9 @@ def supporting_of(record: Mapping[str, Any]) -> Supporting | None:
     context = _pairs(record, "context", "sentences")
     if not all(type(number) is int for _, number in facts):
         raise _format_error("supporting_facts")
-    if not all(isinstance(texts, list) and all(isinstance(s, str) for s in texts) for _, texts in context):
+    if not all(
+        isinstance(texts, list) and all(isinstance(text, str) for text in texts) for _, texts in context
+    ):
         raise _format_error("context")
     return Supporting(frozenset(facts), {title: tuple(sentences) for title, sentences in context})
 
@@ -90,11 +92,11 @@ def _facts_in(evidence: Evidence, gold: Supporting, split: Splitter) -> Iterator
         overlaps = [max(0, min(end, last) - max(start, first)) for first, last in sentence_spans]
         longest = max(overlaps, default=0)
         covered = [
-            i
-            for i, (first, last) in enumerate(sentence_spans)
-            if overlaps[i] and 2 * overlaps[i] >= last - first
+            number
+            for number, (first, last) in enumerate(sentence_spans)
+            if overlaps[number] and 2 * overlaps[number] >= last - first
         ]
-        yield from ((title, i) for i in covered or ([overlaps.index(longest)] if longest else []))
+        yield from ((title, number) for number in covered or ([overlaps.index(longest)] if longest else []))
 
 
 def _sentence_spans(text: str, sentences: Sequence[str]) -> list[tuple[int, int]]:
@@ -127,8 +129,8 @@ def measured(
         for query_id, supporting in questions.items()
     }
     return {
-        name: {query_id: question_values[i] for query_id, question_values in values.items()}
-        for i, name in enumerate(OF_SENTENCES)
+        name: {query_id: question_values[position] for query_id, question_values in values.items()}
+        for position, name in enumerate(OF_SENTENCES)
     }
 
 
@@ -151,8 +153,14 @@ def _question_measures(
     answer_scores = (
         [_answer_scores(answer, correct, language) for correct in expected] if answer is not None else []
     )
-    joint_exact = max((exact * same for same, _, _ in answer_scores), default=0.0)
-    joint_f1 = max((_f1(precision * p, recall * r) for _, p, r in answer_scores), default=0.0)
+    joint_exact = max((exact * is_equal for is_equal, _, _ in answer_scores), default=0.0)
+    joint_f1 = max(
+        (
+            _f1(precision * answer_precision, recall * answer_recall)
+            for _, answer_precision, answer_recall in answer_scores
+        ),
+        default=0.0,
+    )
     return exact, _f1(precision, recall), joint_exact, joint_f1
 
 

@@ -182,21 +182,21 @@ class Chain:
         behind.
         """
         read_count = step.candidates or READ_PATHS
-        best = [path for path in paths[:read_count] if path.evidence_ids]
-        unread = [*(path for path in paths[:read_count] if not path.evidence_ids), *paths[read_count:]]
-        evidence = [[passage.hit for passage in path.passages if passage.counts] for path in best]
+        best_paths = [path for path in paths[:read_count] if path.evidence_ids]
+        unread_paths = [*(path for path in paths[:read_count] if not path.evidence_ids), *paths[read_count:]]
+        evidence = [[passage.hit for passage in path.passages if passage.counts] for path in best_paths]
         hits = [self.tools.in_context(path_hits) for path_hits in evidence]
-        readings = self.tools.read(question, hits) if best else []
-        read = [
+        readings = self.tools.read(question, hits) if best_paths else []
+        read_paths = [
             _as_read(step, path, path_hits, reading)
-            for path, path_hits, reading in zip(best, hits, readings, strict=True)
+            for path, path_hits, reading in zip(best_paths, hits, readings, strict=True)
         ]
-        read.sort(key=lambda path: -path.score)
-        if read and unread:
-            lowest = read[-1].score
-            offset = max(0.0, max(path.score for path in unread) - lowest)
-            unread = [replace(path, score=min(lowest, path.score - offset)) for path in unread]
-        return [*read, *unread]
+        read_paths.sort(key=lambda path: -path.score)
+        if read_paths and unread_paths:
+            lowest = read_paths[-1].score
+            offset = max(0.0, max(path.score for path in unread_paths) - lowest)
+            unread_paths = [replace(path, score=min(lowest, path.score - offset)) for path in unread_paths]
+        return [*read_paths, *unread_paths]
 
     def _evidence(self, step: Step, candidate: _Candidate) -> Evidence:
         """Return the evidence that a candidate adds to its path."""

@@ -31,12 +31,12 @@ def merged(retrieved: Scores, links: Scores, promote: float = 1.0) -> dict[str, 
     A passage that is both retrieved and linked gets the higher score times `promote` (α).
     """
     link_scores = aligned(links, retrieved)
-    both = {
+    promoted = {
         passage_id: promote * max(link_scores[passage_id], retrieved[passage_id])
         for passage_id in retrieved
         if passage_id in link_scores
     }
-    return {**retrieved, **link_scores, **both}
+    return {**retrieved, **link_scores, **promoted}
 
 
 class Cover:

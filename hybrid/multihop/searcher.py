@@ -126,9 +126,9 @@ class ChainSearcher(Closing):
     ) -> dict[str, list[EvidencePath]]:
         """Return the `k` best paths of each question, by query id.
 
-        A chain that reads its paths searches one question at a time, whatever `threads` is.
+        A chain that reads its paths searches one question at a time and ignores `threads`.
 
-        :raises InputError: an offset, a filter or a collapse field is set; chains support none of these.
+        :raises InputError: an offset, a filter or a collapse field is set; chains support none of the three.
         """
         texts, ids = queries_of(queries, query_ids)
         whole("k", k)
@@ -188,7 +188,7 @@ class ChainPassages(Retriever):
 
     @property
     def unit(self) -> str:
-        """The unit of the index (what one entry of the index holds)."""
+        """The unit of the index: passage, sentence or chunk."""
         return self.chain.tools.words.unit
 
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
@@ -207,7 +207,7 @@ class ChainPassages(Retriever):
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
         """Return the first distinct passages of the paths for each question.
 
-        :raises InputError: an offset, a filter or a collapse field is set; chains support none of these.
+        :raises InputError: an offset, a filter or a collapse field is set; chains support none of the three.
         """
         query_ids = [str(number) for number in range(len(queries))]
         options: dict[str, Any] = {"filter": page.filter, "collapse": page.collapse}

@@ -189,11 +189,11 @@ def ordered(steps: Sequence[Step]) -> list[Step]:
         circle = " → ".join(reversed(error.args[1]))
         raise InputError(f"the steps form a cycle: {circle}") from None
     needed = {name for step in steps for name in step.after}
-    last = [name for name in order if name not in needed]
-    if len(last) != 1 or steps_by_name[last[0]].skill not in (RERANK, READ):
-        has_two_ends = sum(steps_by_name[name].skill in (RERANK, READ) for name in last) > 1
+    last_names = [name for name in order if name not in needed]
+    if len(last_names) != 1 or steps_by_name[last_names[0]].skill not in (RERANK, READ):
+        has_two_ends = sum(steps_by_name[name].skill in (RERANK, READ) for name in last_names) > 1
         raise InputError(
-            f"expected one last step, a rerank or a read, found {', '.join(last)}",
+            f"expected one last step, a rerank or a read, found {', '.join(last_names)}",
             remedy="merge the two last steps into one that comes after the steps of both"
             if has_two_ends
             else "add a step rerank that joins the branches (weight = 0 only joins, without reranking)",

@@ -94,9 +94,9 @@ class TitleTable:
         titles_with_docids = []
         for title in titles if isinstance(titles, list) else ():
             title_hash = np.uint64(hashed(words_of(str(title))))
-            first, last = (np.searchsorted(self.hashes, title_hash, side) for side in ("left", "right"))
-            if first < last:
-                titles_with_docids.append((str(title), self.docids[first:last].tolist()))
+            start, end = (np.searchsorted(self.hashes, title_hash, side) for side in ("left", "right"))
+            if start < end:
+                titles_with_docids.append((str(title), self.docids[start:end].tolist()))
         return titles_with_docids
 
     def mentions(self, texts: Sequence[str]) -> list[list[Mention]]:
@@ -173,7 +173,9 @@ def _spans(
             else capital_counts[length:] > capital_counts[:start_count]
         )
         possible[:start_count, LONGEST - length] = is_name
-    return hashes[possible], [(i, LONGEST - column) for i, column in np.argwhere(possible).tolist()]
+    return hashes[possible], [
+        (first_word, LONGEST - column) for first_word, column in np.argwhere(possible).tolist()
+    ]
 
 
 def _read_titles(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:

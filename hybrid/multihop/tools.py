@@ -82,11 +82,11 @@ class IndexTools(Closing):
         self.device = device
         self._reader = IndexReader(self.index)
         self._retrievers: dict[str, Retriever] = {}
-        self._deepest: dict[str, int] = {}
+        self._candidates: dict[str, int] = {}
 
     def check(self, steps: Sequence[Step]) -> None:
         """Open the channels, models and readers that the steps need; raise if a step cannot run."""
-        self._deepest = _deepest(steps)
+        self._candidates = _candidates_by_channel(steps)
         for step in steps:
             skill = STEP_SKILLS[step.skill] if step.by_model else ""
             if step.by in (TITLES, LINKS):
@@ -172,12 +172,12 @@ class IndexTools(Closing):
 
     def _retriever(self, channel: str) -> Retriever:
         if channel not in self._retrievers:
-            self._retrievers[channel] = self._opened(channel)
+            self._retrievers[channel] = self._open_channel(channel)
         return self._retrievers[channel]
 
-    def _opened(self, channel: str) -> Retriever:
+    def _open_channel(self, channel: str) -> Retriever:
         """Open a channel, or a fusion of several channels, over the shared reader of the index."""
-        candidates = self._deepest.get(channel, CANDIDATES)
+        candidates = self._candidates.get(channel, CANDIDATES)
         return open_retriever(self._reader, channel or None, candidates=candidates)
 
     def _words(self, channel: str) -> Searcher:
@@ -235,7 +235,7 @@ class IndexTools(Closing):
                 remedy=_BY_EXPERT,
             )
 
-    # ------------------------------------------------------------------ what a chain calls
+    # ------------------------------------------------------------------ the operations of ChainTools
 
     def retrieve(self, step: Step, question: str) -> Sequence[Hit]:
         """Return the best passages for a question."""
@@ -254,7 +254,9 @@ class IndexTools(Closing):
                 distinct_queries, distinct_queries, step.depth, _THREADS, filter=_filter(step)
             )
             return [hits_by_query[query] for query in queries]
-        vectors = self._skills.encode_expanded([question] * len(passages), [_passage(h) for h in passages])
+        vectors = self._skills.encode_expanded(
+            [question] * len(passages), [_passage(hit) for hit in passages]
+        )
         return list(self._dense.search_vectors(vectors, step.depth, filter=_filter(step)))
 
     def link(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
@@ -331,7 +333,7 @@ class IndexTools(Closing):
 
     def rerank(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[float]:
         """Return a score for each passage: how well the passage supports the question."""
-        scores = self._skills.rerank([question] * len(passages), [_passage(h) for h in passages])
+        scores = self._skills.rerank([question] * len(passages), [_passage(hit) for hit in passages])
         return [float(score) for score in scores]
 
     def terms(self, step: Step, question: str, passages: Sequence[Hit]) -> npt.NDArray[np.float32]:
@@ -369,7 +371,7 @@ class IndexTools(Closing):
         return self._reader.holding()
 
 
-def _deepest(steps: Sequence[Step]) -> dict[str, int]:
+def _candidates_by_channel(steps: Sequence[Step]) -> dict[str, int]:
     """Return the number of candidates that the steps need from each channel."""
     deepest: dict[str, int] = {}
     for step in steps:

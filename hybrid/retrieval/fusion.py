@@ -85,7 +85,7 @@ class Fusion:
                 f"expected a mapping of channels to weights, found {self.weights!r}",
                 remedy='name each channel with its weight: {"impact": 1.0, "bm25": 1.2}',
             )
-        if not all(is_number(w) and abs(w) <= _HIGHEST_WEIGHT for w in self.weights.values()):
+        if not all(is_number(weight) and abs(weight) <= _HIGHEST_WEIGHT for weight in self.weights.values()):
             raise InputError(
                 f"expected weights as numbers within ±{_HIGHEST_WEIGHT:g}, found {dict(self.weights)}",
                 remedy="use weights near 1: only the ratios of the weights matter",
@@ -132,7 +132,7 @@ class Fusion:
         """Return the candidates of one query, with each channel's unweighted contribution to their scores."""
         return self.gather_columns(
             {
-                name: ([p.passage_id for p in ranking], [p.score for p in ranking])
+                name: ([passage.passage_id for passage in ranking], [passage.score for passage in ranking])
                 for name, ranking in rankings.items()
             }
         )
@@ -156,8 +156,9 @@ class Fusion:
     def _contribution_below(self, contributions: Scores) -> float:
         """Return the contribution of a channel to passages that the channel does not rank.
 
-        `contributions` are the channel's contributions to its ranked passages. If these are all equal,
-        passages without a rank get less; otherwise passages without a rank get the lowest contribution.
+        `contributions` are the channel's contributions to its ranked passages. Passages without a rank get
+        the lowest contribution of a ranked passage, or less if all ranked passages have the same
+        contribution.
         """
         if self.method == "rrf":
             return 0.0
@@ -173,7 +174,7 @@ class Fusion:
         return NORMALIZATIONS[self.normalization](np.array(scores, dtype=np.float64))
 
     def fuse_runs(self, runs: Mapping[str, Run], k: int | None = None) -> dict[str, Ranking]:
-        """Fuse runs, given by channel. A query that a run lacks is fused from the other runs."""
+        """Fuse runs by channel into one run; a query that a run lacks is fused from the other runs."""
         weights, depth = list(self.weights.values()), limit("k", k)
         return {
             query_id: candidates.ranked(weights, depth)
@@ -196,9 +197,9 @@ class Fusion:
 class Candidates:
     """The candidates of one query: passages that at least one channel ranks.
 
-    `ids` are passage ids in the order that breaks ties: the first channel's ranking, then the second
-    channel's additional passages, then those of the later channels. `added` holds each channel's unweighted
-    contribution to each passage's score, `(channels, n) float64`.
+    `ids` are passage ids in the order that breaks ties: first the first channel's ranking, then the
+    additional passages of the second channel, then the additional passages of the later channels. `added`
+    holds each channel's unweighted contribution to each passage's score, `(channels, n) float64`.
     """
 
     ids: Sequence[str]
@@ -244,10 +245,10 @@ def formula(*fusions: Fusion) -> str:
 
 
 def default_weights(channels: Collection[str]) -> dict[str, float]:
-    """Return the default weights: those of the best fusion on held-out sets (docs/benchmarks.md).
+    """Return the weights of the fusion that scored best on held-out sets (docs/benchmarks.md).
 
     The section "Channels and hybrids" of docs/benchmarks.md has the results. The default fuses the dense and
-    impact channels if the index has both. BM25 is left out: adding it to impacts gives no significant gain,
+    impact channels if the index has both. BM25 is left out: adding BM25 to impacts gives no significant gain,
     because impacts already match the query's words.
     """
     names = [name for name in ("dense", "impact") if name in channels]

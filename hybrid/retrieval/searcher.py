@@ -79,7 +79,7 @@ class HybridSearcher(Retriever):
 
     @property
     def unit(self) -> str:
-        """The unit of the index (what one entry of the index holds)."""
+        """The unit of the index: passage, sentence or chunk."""
         return self._first.unit
 
     def refresh(self) -> bool:
@@ -143,7 +143,7 @@ def open_retriever(
     candidates: int = CANDIDATES,
     every: float | None = None,
 ) -> HybridSearcher | ChannelSearcher:
-    """Open a retriever by its channels: `impact`, `bm25`, `dense`, or several, such as `bm25=1.2,impact`.
+    """Open a retriever for one channel (`impact`, `bm25`, `dense`) or a fusion (`bm25=1.2,impact`).
 
     :param index: an index folder, or an open reader
     :param channels: None is `impact`, or `bm25` if the index has only BM25
