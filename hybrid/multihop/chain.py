@@ -75,7 +75,7 @@ class ChainResult(NamedTuple):
     seconds: dict[str, float]
 
 
-Found = Sequence[Sequence[Linked]]
+LinkedByPath = Sequence[Sequence[Linked]]
 """The passages that a step found, for each path of the rerank before it (first hop: for the question)."""
 
 
@@ -92,7 +92,7 @@ class Chain:
 
     def __init__(self, steps: Sequence[Step], tools: ChainTools) -> None:
         self.steps, self.tools = ordered(steps), tools
-        self._named = {step.name: step for step in self.steps}
+        self._steps_by_name = {step.name: step for step in self.steps}
         tools.check(self.steps)
 
     @staticmethod
@@ -104,7 +104,7 @@ class Chain:
         """Return the `k` best paths for a question; paths with the same passages count as one path."""
         question, k = query_of(question), whole("k", k)
         paths: dict[str, list[EvidencePath]] = {"": [EvidencePath()]}
-        hits_by_step: dict[str, Found] = {}
+        hits_by_step: dict[str, LinkedByPath] = {}
         seconds: dict[str, float] = {}
         question_scores = _QuestionScores()
         for step in self.steps:
@@ -112,7 +112,7 @@ class Chain:
             if step.skill == READ:
                 paths[step.name] = self._read(question, step, paths[step.after[0]])
             elif step.skill == RERANK:
-                sources = [source for name in step.after for source in self._named[name].after]
+                sources = [source for name in step.after for source in self._steps_by_name[name].after]
                 previous_paths = paths[sources[0] if sources else ""]
                 paths[step.name] = self._rerank(question, step, previous_paths, hits_by_step, question_scores)
             else:
@@ -122,10 +122,10 @@ class Chain:
             seconds[step.name] = time.perf_counter() - start
         return ChainResult(paths[self.steps[-1].name][:k], seconds)
 
-    def _find(self, question: str, step: Step, paths: Sequence[EvidencePath]) -> Found:
+    def _find(self, question: str, step: Step, paths: Sequence[EvidencePath]) -> LinkedByPath:
         """Return the passages that a step finds from each path."""
         last_passages = [path.passages[-1].hit for path in paths if path.passages]
-        linked: Found = []
+        linked: LinkedByPath = []
         if step.skill == RETRIEVE:
             linked = [[Linked(hit, "") for hit in self.tools.retrieve(step, question)]]
         elif step.skill == EXPAND and last_passages:
@@ -140,19 +140,19 @@ class Chain:
         question: str,
         step: Step,
         paths: Sequence[EvidencePath],
-        hits_by_step: Mapping[str, Found],
+        hits_by_step: Mapping[str, LinkedByPath],
         question_scores: _QuestionScores,
     ) -> list[EvidencePath]:
         """Return the best extended paths: extend each path by the steps' passages, scored by Eq. 6 to 8."""
         candidates: list[_Candidate] = []
         for number, path in enumerate(paths):
             linked_by_step = {
-                name: _best_links(hits_by_step[name][number if self._named[name].after else 0])
+                name: _best_links(hits_by_step[name][number if self._steps_by_name[name].after else 0])
                 for name in step.after
             }
             # Links to passages of the path (a passage names itself) would scale the other links: drop them.
             for name in step.after:
-                if self._named[name].skill == LINK:
+                if self._steps_by_name[name].skill == LINK:
                     links = linked_by_step[name].items()
                     linked_by_step[name] = {id_: linked for id_, linked in links if id_ not in path.ids}
             retrieval_scores = self._scores(linked_by_step, from_links=False)
@@ -188,7 +188,7 @@ class Chain:
         hits = [self.tools.in_context(path_hits) for path_hits in evidence]
         readings = self.tools.read(question, hits) if best_paths else []
         read_paths = [
-            _as_read(step, path, path_hits, reading)
+            _with_reading(step, path, path_hits, reading)
             for path, path_hits, reading in zip(best_paths, hits, readings, strict=True)
         ]
         read_paths.sort(key=lambda path: -path.score)
@@ -208,14 +208,14 @@ class Chain:
         if step.weight:
             scores[step.name] = candidate.rerank
         span = next((linked.span for linked in reversed(step_links.values()) if linked.span), "")
-        counts = any(self._named[name].evidence for name in step_links)
+        counts = any(self._steps_by_name[name].evidence for name in step_links)
         return Evidence(candidate.hit, scores, candidate.score + step.weight * candidate.rerank, span, counts)
 
     def _scores(self, linked_by_step: _LinkedByStep, *, from_links: bool) -> dict[str, float]:
         """Return each passage's highest weighted score from the link steps, or from the other steps."""
         scores: dict[str, float] = {}
         for name, links in linked_by_step.items():
-            step = self._named[name]
+            step = self._steps_by_name[name]
             if (step.skill == LINK) == from_links:
                 for passage_id, linked in links.items():
                     score = step.weight * linked.hit.score
@@ -256,7 +256,7 @@ class Chain:
         return [candidate._replace(rerank=score) for candidate, score in zip(candidates, scores, strict=True)]
 
 
-def _as_read(step: Step, path: EvidencePath, hits: Sequence[Hit], reading: PathReading) -> EvidencePath:
+def _with_reading(step: Step, path: EvidencePath, hits: Sequence[Hit], reading: PathReading) -> EvidencePath:
     """Return a path with its reading: each passage's score grows by `step.weight` times the reader's score.
 
     :param hits: the path's evidence, with the text that the reader read

@@ -243,9 +243,10 @@ def _steps(value: Mapping[str, Any]) -> list[Step]:
         if unknown := [name for name in table if name not in setting_names]:
             suggestions = difflib.get_close_matches(unknown[0], setting_names, 1)
             raise InputError(
-                f"expected settings of step {table['name']!r} among {', '.join(sorted(setting_names))}, found"
-                f" {unknown[0]!r}",
-                remedy=f"write {suggestions[0]}" if suggestions else f"remove {unknown[0]} from the step",
+                f"unknown setting {unknown[0]!r} of step {table['name']!r}",
+                remedy=f"write {suggestions[0]}"
+                if suggestions
+                else f"use only the settings {', '.join(sorted(setting_names))}",
             )
         after = table.get("after", [])
         if not isinstance(after, list) or not all(isinstance(name, str) for name in after):

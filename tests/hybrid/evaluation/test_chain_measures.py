@@ -136,7 +136,7 @@ def test_a_bar_of_the_questions_that_chains_are_asked(
     [
         (["--measures", "R@20,path_recall@5"], "expected --chain beside path_recall@5"),
         (["--measures", "path_recall@5"], "expected --chain beside path_recall@5"),
-        (["--measures", "path_recall@5", "--chain", "named"], "--measures path_recall@5,"),
+        (["--measures", "path_recall@5", "--chain", "named"], "--measures passage_EM,path_recall@5"),
     ],
 )
 def test_channels_have_no_paths(folder: Path, more: list[str], said: str) -> None:
