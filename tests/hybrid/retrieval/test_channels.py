@@ -273,5 +273,5 @@ def test_what_is_no_fusion_and_no_channels() -> None:
     with pytest.raises(InputError, match="found 5"):
         HybridSearcher("nowhere", 5)
     for nothing in ([], "bm25"):
-        with pytest.raises(InputError, match=r"expected (a list of )?channels"):
+        with pytest.raises(InputError, match=r"\bchannels?\b"):
             Channels("nowhere", nothing)
