@@ -1,6 +1,6 @@
-"""Fusion of channels, answers, and evaluation: rankings fused, read, measured, compared and tuned.
+"""Fusion, question answering and evaluation on top of sparta's channels.
 
-Each name is loaded when it is used.
+A name is imported from its module on first use.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Answers: a retriever finds passages, a reader finds the answer in them."""
+"""Answers questions: a retriever finds passages, and a reader extracts answers from the passages."""

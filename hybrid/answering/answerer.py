@@ -1,4 +1,4 @@
-"""`Answerer`: retrieve passages, read them, answer."""
+"""`Answerer`: retrieves passages, reads the passages and answers questions."""
 
 from __future__ import annotations
 
@@ -31,35 +31,38 @@ if TYPE_CHECKING:
 
 DEPTH = 10
 SPANS = 10
-"""How many spans of a passage are kept, as FiE keeps them."""
-_QUERIES_AT_ONCE = 500
+"""The number of spans that the reader keeps per passage, as in FiE."""
+_QUERY_BLOCK = 500
 
 
 @dataclass
 class ReadingCounts:
-    """How many passages were retrieved to be read, how many of them were read, and why not the others."""
+    """The numbers of retrieved and of read passages, and the reason why the other passages were not read."""
 
     retrieved: int = 0
     read: int = 0
-    reason: str = "the others cannot change an answer"
+    reason: str = "the other passages cannot change an answer"
 
 
 class Answerer(Closing):
-    """Answers questions from the passages that a retriever finds.
+    """Answers questions from retrieved passages.
 
         answerer = Answerer(index.retriever(), Reader.open())
         print(answerer.answer("who founded google")[0].answer)
 
-    Passages are read in the retriever's order. Where the best mention of an answer counts, no more of them
-    are read than can still hold a better one: the answers are those of reading all. Where mentions add up,
-    all are read. `counts` says how many were.
+    The reader reads passages in retrieval order. If an answer's score comes from its best mention, the reader
+    stops as soon as no further passage can change the answers: the result is the same as reading all
+    passages. If mentions add up, the reader reads all passages. `counts` has the number of passages that were
+    read.
 
-    :param retriever: what finds passages; an `Index` does by its first channel, a chain by its best paths
-    :param depth: how many passages are retrieved for a question
-    :param weight: the retriever's share of an answer's score, 0 to 1; None is the one that the reader was
-        tuned with. With another, scores order answers and are no probabilities
-    :param threshold: an answer less probable than this is not given
-    :param language: that of the texts: what answers count as the same; None is the retriever's
+    :param retriever: finds passages; for an `Index`, its first channel; for a chain, the passages of its best
+        paths
+    :param depth: number of passages that are retrieved for a question
+    :param weight: the ranker's share of an answer's score, 0 to 1; None is the weight that the reader was
+        tuned with. With another weight, scores only order answers and are not probabilities
+    :param threshold: lowest score of an answer; answers with a lower score are left out
+    :param language: language of the passages, which decides when two answers are equal; None is the
+        retriever's language
     """
 
     def __init__(
@@ -75,7 +78,8 @@ class Answerer(Closing):
         self.retriever, self.reader = _retriever(retriever), reader
         if not hasattr(reader, "config"):
             raise InputError(
-                f"expected a reader, found {type(reader).__name__}", remedy="open one: Reader.open(folder)"
+                f"expected a Reader, found {type(reader).__name__}",
+                remedy="open a reader: Reader.open(folder)",
             )
         self.config = reader.config.with_weight(None if weight is None else share("a weight", weight))
         self.depth, self.threshold = whole("depth", depth), share("a threshold", threshold)
@@ -83,7 +87,10 @@ class Answerer(Closing):
         self.counts = ReadingCounts()
 
     def answer(self, query: str, n: int = 1) -> list[Answer]:
-        """The `n` best answers, best first; none where no passage was found, or none is probable enough."""
+        """Return the `n` best answers, best first.
+
+        The list is empty if no passage is retrieved or no answer reaches the threshold.
+        """
         whole("n", n)
         hits = as_read(self.retriever, self.retriever.search(query, self.depth))
         return self.answer_hits(query, hits, n)
@@ -91,10 +98,10 @@ class Answerer(Closing):
     def batch_answer(
         self, queries: Iterable[str], query_ids: Iterable[str], n: int = 1, threads: int = 1
     ) -> Iterator[tuple[str, list[Answer]]]:
-        """The same for many questions: `(id, answers)`, in their order, as they are found."""
-        asked = queries_of(queries, query_ids)
-        for block in itertools.batched(zip(*asked, strict=True), _QUERIES_AT_ONCE):
-            texts, ids = [q for q, _ in block], [i for _, i in block]
+        """Yield `(query id, n best answers)` for many questions, in input order, without waiting for all."""
+        queries_and_ids = queries_of(queries, query_ids)
+        for block in itertools.batched(zip(*queries_and_ids, strict=True), _QUERY_BLOCK):
+            texts, ids = [query for query, _ in block], [query_id for _, query_id in block]
             hits = self.retriever.batch_search(texts, ids, self.depth, threads)
             for query, query_id in block:
                 yield query_id, self.answer_hits(query, as_read(self.retriever, hits[query_id]), n)
@@ -104,57 +111,72 @@ class Answerer(Closing):
         self.retriever.close()
 
     def answer_hits(self, query: str, hits: Sequence[Hit], n: int = 1) -> list[Answer]:
-        """The `n` best answers from passages that were retrieved before, best first."""
+        """Return the `n` best answers from passages that are already retrieved, best first."""
         n = whole("n", n)
-        texts, rankers = [text_of(hit) for hit in hits], ranker_scores([hit.score for hit in hits])
+        texts, passage_scores = [text_of(hit) for hit in hits], ranker_scores([hit.score for hit in hits])
         if texts and not any(text.text for text in texts):
             raise no_texts()
         fold = language_of(self.language).fold
-        distinct = folded_texts(dict.fromkeys(texts), fold)
-        read: dict[Text, list[Span]] = {}
+        distinct_texts = folded_texts(dict.fromkeys(texts), fold)
+        spans_by_text: dict[Text, list[Span]] = {}
         spans: list[list[Span]] = []
-        contents: set[str] = set()
-        best: dict[str, float] = {}
-        highest = [*itertools.accumulate(reversed(rankers), max)][::-1]  # of a passage and those behind it
-        with closing(self.reader.read_each(fold(query), distinct, SPANS)) as reading:
-            for at, text in enumerate(texts):
-                bound = (1 - self.weight) + self.weight * highest[at]
-                if len(best) == n and min(best.values()) >= bound:
-                    break  # no passage that is left can change the answers
-                known = text in read
-                if not known:
-                    read[text] = next(reading)
-                spans.append(read[text])
-                if known or self.config.adds_up:
+        read_contents: set[str] = set()
+        best_scores: dict[str, float] = {}
+        highest_rankers = [*itertools.accumulate(reversed(passage_scores), max)][
+            ::-1
+        ]  # from each position on
+        with closing(self.reader.read_each(fold(query), distinct_texts, SPANS)) as reading:
+            for position, text in enumerate(texts):
+                highest_score = (1 - self.weight) + self.weight * highest_rankers[position]
+                if len(best_scores) == n and min(best_scores.values()) >= highest_score:
+                    break  # no unread passage can change the answers
+                is_repeated = text in spans_by_text
+                if not is_repeated:
+                    spans_by_text[text] = next(reading)
+                spans.append(spans_by_text[text])
+                if is_repeated or self.config.adds_up:
                     continue
-                since = 0 if text.text in contents else at  # under another title its answers may overlap
-                contents.add(text.text)
-                new = slice(since, at + 1)
-                best = self._best(best if since else {}, hits[new], texts[new], rankers[new], spans[new], n)
-        found = combine(self.config, hits, texts, rankers, spans, self.weight, n, self.language)
+                # The same text under another title has overlapping answers: combine from the first passage.
+                first_position = 0 if text.text in read_contents else position
+                read_contents.add(text.text)
+                new_positions = slice(first_position, position + 1)
+                best_scores = self._best(
+                    best_scores if first_position else {},
+                    hits[new_positions],
+                    texts[new_positions],
+                    passage_scores[new_positions],
+                    spans[new_positions],
+                    n,
+                )
+        answers = combine(self.config, hits, texts, passage_scores, spans, self.weight, n, self.language)
         self.counts.retrieved += len(hits)
         self.counts.read += len(spans)
-        return [one for one in found if one.score >= self.threshold]
+        return [answer for answer in answers if answer.score >= self.threshold]
 
     def _best(
         self,
-        best: dict[str, float],
+        previous: dict[str, float],
         hits: Sequence[Hit],
         texts: Sequence[Text],
-        rankers: Sequence[float],
+        passage_scores: Sequence[float],
         spans: Sequence[list[Span]],
         n: int,
     ) -> dict[str, float]:
-        """The `n` best answers' scores before calibration, when more passages are read."""
-        plain, known = replace(self.config, answer=None), dict(best)
-        for one in combine(plain, hits, texts, rankers, spans, self.weight, n, self.language):
-            key = answer_key(one.answer, self.language)
-            known[key] = max(one.score, known.get(key, 0.0))
-        return dict(heapq.nlargest(n, known.items(), key=itemgetter(1)))
+        """Return the `n` best answers' uncalibrated scores, by answer key, after more passages are read.
+
+        :param previous: the scores of the best answers from the passages that were read before
+        """
+        uncalibrated, scores = replace(self.config, answer=None), dict(previous)
+        for answer in combine(
+            uncalibrated, hits, texts, passage_scores, spans, self.weight, n, self.language
+        ):
+            key = answer_key(answer.answer, self.language)
+            scores[key] = max(answer.score, scores.get(key, 0.0))
+        return dict(heapq.nlargest(n, scores.items(), key=itemgetter(1)))
 
 
 def _retriever(source: Any) -> Retriever:
-    """What finds passages: a retriever, or that of an index or of a chain."""
+    """Return a retriever for a retriever, an index or a chain."""
     if isinstance(source, Index):
         return source.retriever()
     if isinstance(source, ChainSearcher):
@@ -162,7 +184,7 @@ def _retriever(source: Any) -> Retriever:
     if not hasattr(source, "batch_search"):
         raise InputError(
             f"expected a retriever, found {type(source).__name__}",
-            remedy="give index.retriever(), or any other Retriever",
+            remedy="pass index.retriever() or another Retriever",
         )
     return source
 
@@ -177,15 +199,16 @@ def open_answerer(
     chain: ChainSearcher | None = None,
     **settings: Any,
 ) -> Answerer:
-    """Open an index, a reader, and what answers with both; closing it closes the index.
+    """Open an index and a reader and return an `Answerer`. Closing the `Answerer` closes the index.
 
     :param channels: as in `open_retriever`; `device` as in `Reader.open`
-    :param reader: a folder, or None for the reader that ships for the language of the index
-    :param chain: what retrieves in place of `channels`; of one that reads its paths, ask `PathAnswerer`
-    :param settings: depth, weight and threshold of `Answerer`
+    :param reader: a folder, or None for the default reader of the index's language
+    :param chain: a chain that retrieves passages in place of `channels`. `PathAnswerer` answers with a chain
+        that reads its paths
+    :param settings: `depth`, `weight` and `threshold` of `Answerer`
     """
     if reader is not None:
-        reader_folder(reader)  # a wrong path is told before an index is opened
+        reader_folder(reader)  # a wrong path raises before the index opens
     candidates = max(CANDIDATES, settings.get("depth", DEPTH))
     retriever: Any = (
         ChainPassages(chain) if chain else open_retriever(index, channels, bm25=bm25, candidates=candidates)
@@ -194,8 +217,8 @@ def open_answerer(
         folder = reader_folder(reader, retriever.language)
         from sparta.reader.reader import Reader
 
-        opened = Reader.open(folder, device=device)
-        return Answerer(retriever, opened, **settings)
+        opened_reader = Reader.open(folder, device=device)
+        return Answerer(retriever, opened_reader, **settings)
     except BaseException:
         retriever.close()
         raise

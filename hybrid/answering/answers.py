@@ -1,4 +1,4 @@
-"""The answers of one question, from what the reader found and where the retriever ranked it."""
+"""Combines the reader's spans and the retriever's scores into the answers to one question."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from sparta.search.retriever import Retriever
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer, and the passage in which it stands: `text[start:end] == answer`.
+    """An answer and its passage: `text[start:end] == answer`.
 
-    Yes and no, which a chain that reads its paths may answer, stand nowhere: their `start` and `end` are 0.
+    The answers yes and no, which a chain with a reader of paths may give, have no span: their `start` and
+    `end` are 0.
 
-    `score` is from 0 to 1: on questions, a channel and a depth like those that the reader was tuned with, the
-    probability that it is right. It comes from `reader`, the probability that the reader gives the answer (in
-    this passage, or in all where mentions add up), and `ranker`, the passage's score from 0 (the last of
-    those retrieved) to 1 (the first).
+    `score` is from 0 to 1. On questions, a channel and a depth like in the reader's tuning, `score` is the
+    probability that the answer is correct. `score` combines `reader` and `ranker`. `reader` is the
+    probability that the reader gives the answer in this passage (in all passages if mentions add up).
+    `ranker` is the passage's score, scaled from 0 (last retrieved passage) to 1 (first).
     """
 
     answer: str
@@ -40,17 +41,21 @@ class Answer:
     ranker: float
 
     def around(self, characters: int = 160) -> tuple[str, str, str]:
-        """The text before the answer, the answer, and the text after it, cut at white space if possible."""
-        left, right = max(0, self.start - characters), min(len(self.text), self.end + characters)
-        before, after = self.text[left : self.start], self.text[self.end : right]
-        if left > 0:
+        """Return the text before the answer, the answer, and the text after the answer.
+
+        The texts before and after have at most `characters` characters and are cut at white space if
+        possible.
+        """
+        before_start, after_end = max(0, self.start - characters), min(len(self.text), self.end + characters)
+        before, after = self.text[before_start : self.start], self.text[self.end : after_end]
+        if before_start > 0:
             before = "… " + re.sub(r"^\S{0,20}\s+", "", before)
-        if right < len(self.text):
+        if after_end < len(self.text):
             after = re.sub(r"\s+\S{0,20}$", "", after) + " …"
         return before, self.answer, after
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the answer's fields as a dictionary for JSON."""
         return {
             "answer": self.answer,
             "score": self.score,
@@ -65,32 +70,38 @@ class Answer:
 
 
 def probability(calibration: Calibration, score: float) -> float:
-    """Platt scaling: `1 / (1 + exp(-(a·score + b)))`."""
-    odds = calibration.a * score + calibration.b
-    return 1 / (1 + math.exp(-odds)) if odds > 0 else math.exp(odds) / (1 + math.exp(odds))
+    """Return the probability of a score by Platt scaling: `1 / (1 + exp(-(a·score + b)))`."""
+    log_odds = calibration.a * score + calibration.b
+    return 1 / (1 + math.exp(-log_odds)) if log_odds > 0 else math.exp(log_odds) / (1 + math.exp(log_odds))
 
 
 def as_read(retriever: Retriever, hits: Sequence[Hit]) -> list[Hit]:
-    """Return what a retriever found as it is read: sentences in their passage, where it can tell that."""
+    """Return hits with the text that a reader reads: sentences with their passage's text.
+
+    The hits stay unchanged if the retriever has no method `in_context`.
+    """
     in_context = getattr(retriever, "in_context", list)
     return list(in_context(hits))
 
 
 def folded_texts(texts: Iterable[Text], fold: Callable[[str], str]) -> list[Text]:
-    """The texts as a reader reads them; what it finds stands at the same place in the texts themselves."""
+    """Return texts and titles, each folded by `fold`, for the reader.
+
+    A folded text has the length of the original text, so that the reader's spans fit both.
+    """
     return [Text(fold(text.text), fold(text.title)) for text in texts]
 
 
 def ranker_scores(scores: Sequence[float]) -> list[float]:
-    """Scores of one ranking from 1 (its first) to 0 (its last); 1 where all are equal."""
+    """Return the scores of one ranking, scaled from 1 (first) to 0 (last); 1 if all scores are equal."""
     if not scores:
         return []
     high, low = max(scores), min(scores)
-    return [(s - low) / (high - low) if high > low else 1.0 for s in scores]
+    return [(score - low) / (high - low) if high > low else 1.0 for score in scores]
 
 
 class Share(NamedTuple):
-    """What a span says (`answer_key`), its probability as a mention, and that of its answer."""
+    """The answer key of a span, the span's probability as a mention, and the probability of its answer."""
 
     key: str
     mention: float
@@ -100,69 +111,76 @@ class Share(NamedTuple):
 def reader_shares(
     config: ReaderConfig, texts: Sequence[Text], spans: Sequence[Sequence[Span]], language: str = "en"
 ) -> list[list[Share]]:
-    """The probability of each span as a mention, and that of its answer, by passage.
+    """Return the shares of each passage's spans: probabilities as a mention and as an answer.
 
-    Platt scaling gives the probability that a mention is right in its passage. It is that of the answer too
-    (the best mention counts, as in SPARTA's own code); with `sum_mentions`, the answer's odds are the sum of
-    those of its best mention in each text, as if texts were independent. With global tokens, as FiE has it:
-    one softmax over the spans of all passages and "no answer"; spans that say the same add up. A text that
-    several hits share counts once.
+    Platt scaling of a span's score gives the probability that the mention is correct in its passage. By
+    default this is also the answer's probability, so that the best mention counts, as in SPARTA's code. With
+    `sum_mentions`, an answer's odds are the sum of the odds of its best mention in each text, as if the texts
+    were independent. With global tokens (FiE), one softmax covers the spans of all passages and "no answer";
+    spans with the same answer add up. A text that several hits share counts once.
     """
     keys = [
-        [answer_key(text.text[span.start : span.end], language) for span in own]
-        for text, own in zip(texts, spans, strict=False)
+        [answer_key(text.text[span.start : span.end], language) for span in text_spans]
+        for text, text_spans in zip(texts, spans, strict=False)
     ]
-    mentions = [[probability(config.passage, span.score) for span in own] for own in spans]
+    mentions = [[probability(config.passage, span.score) for span in text_spans] for text_spans in spans]
     if not config.adds_up:
         return [
-            [Share(key, p, p) for key, p in zip(*own, strict=True)]
-            for own in zip(keys, mentions, strict=True)
+            [Share(key, mention, mention) for key, mention in zip(text_keys, probabilities, strict=True)]
+            for text_keys, probabilities in zip(keys, mentions, strict=True)
         ]
-    once = dict(zip(texts, zip(keys, spans, strict=True), strict=False))
-    read = [(text.text, [*zip(*own, strict=True)]) for text, own in once.items()]
+    distinct_texts = dict(zip(texts, zip(keys, spans, strict=True), strict=False))
+    spans_by_text = [
+        (text.text, [*zip(*keys_and_spans, strict=True)]) for text, keys_and_spans in distinct_texts.items()
+    ]
     if config.global_tokens:
-        mentions, answers = _softmax(spans, read)
+        mentions, answers = _softmax(spans, spans_by_text)
     else:
-        answers = _added(config.passage, read)
+        answers = _added_odds(config.passage, spans_by_text)
     return [
-        [Share(key, p, answers[key]) for key, p in zip(*own, strict=True)]
-        for own in zip(keys, mentions, strict=True)
+        [Share(key, mention, answers[key]) for key, mention in zip(text_keys, probabilities, strict=True)]
+        for text_keys, probabilities in zip(keys, mentions, strict=True)
     ]
 
 
-_Read = Sequence[tuple[str, Sequence[tuple[str, Span]]]]  # texts with what each span says
+_KeyedSpans = Sequence[tuple[str, Sequence[tuple[str, Span]]]]
+"""Texts with their spans: `(text, [(answer key, span), …])`."""
 
 
-def _softmax(spans: Sequence[Sequence[Span]], read: _Read) -> tuple[list[list[float]], dict[str, float]]:
-    """The probability of each span, and of each answer, in one space."""
-    highest = max((0.0, *(2 * span.score for _, own in read for _, span in own)))
-    sums: dict[str, float] = defaultdict(float)
-    for key, span in (one for _, own in read for one in own):
-        sums[key] += math.exp(2 * span.score - highest)
-    total = math.exp(-highest) + math.fsum(sums.values())
-    mentions = [[math.exp(2 * span.score - highest) / total for span in own] for own in spans]
-    return mentions, {key: one / total for key, one in sums.items()}
+def _softmax(
+    spans: Sequence[Sequence[Span]], spans_by_text: _KeyedSpans
+) -> tuple[list[list[float]], dict[str, float]]:
+    """Return each span's probability and each answer's probability from one softmax over all spans."""
+    keyed_spans = [keyed_span for _, text_spans in spans_by_text for keyed_span in text_spans]
+    highest = max((0.0, *(2 * span.score for _, span in keyed_spans)))
+    sum_by_key: dict[str, float] = defaultdict(float)
+    for key, span in keyed_spans:
+        sum_by_key[key] += math.exp(2 * span.score - highest)
+    total = math.exp(-highest) + math.fsum(sum_by_key.values())
+    mentions = [[math.exp(2 * span.score - highest) / total for span in text_spans] for text_spans in spans]
+    return mentions, {key: key_sum / total for key, key_sum in sum_by_key.items()}
 
 
-def _added(passage: Calibration, read: _Read) -> dict[str, float]:
-    """The probability of each answer whose odds are the sum of those of its best mention in each text."""
-    best: dict[tuple[str, str], float] = {}
-    for text, own in read:
-        for key, span in own:
-            best[key, text] = max(span.score, best.get((key, text), -math.inf))
+def _added_odds(calibration: Calibration, spans_by_text: _KeyedSpans) -> dict[str, float]:
+    """Return the probability of each answer: its odds add up the odds of its best mention in each text."""
+    best_scores: dict[tuple[str, str], float] = {}
+    for text, keyed_spans in spans_by_text:
+        for key, span in keyed_spans:
+            best_scores[key, text] = max(span.score, best_scores.get((key, text), -math.inf))
     logits: dict[str, list[float]] = defaultdict(list)
-    for (key, _), score in best.items():
-        logits[key].append(passage.a * score + passage.b)
-    return {key: probability(Calibration(), _log_sum(own)) for key, own in logits.items()}
+    for (key, _), score in best_scores.items():
+        logits[key].append(calibration.a * score + calibration.b)
+    return {key: probability(Calibration(), _log_sum(text_logits)) for key, text_logits in logits.items()}
 
 
 def _log_sum(logits: Sequence[float]) -> float:
+    """Return the logarithm of the sum of exp(logit)."""
     highest = max(logits)
-    return highest + math.log(math.fsum(math.exp(one - highest) for one in logits))
+    return highest + math.log(math.fsum(math.exp(logit - highest) for logit in logits))
 
 
 def answer_key(answer: str, language: str) -> str:
-    """What answers have in common that the measure of their language counts as the same."""
+    """Return the normalized form of an answer, which equal answers share in the measure of the language."""
     return normalized(answer, language) or answer
 
 
@@ -170,47 +188,55 @@ def combine(
     config: ReaderConfig,
     hits: Sequence[Hit],
     texts: Sequence[Text],
-    rankers: Sequence[float],
+    passage_scores: Sequence[float],
     spans: Sequence[Sequence[Span]],
     weight: float,
     n: int,
     language: str = "en",
 ) -> list[Answer]:
-    """The `n` best answers, best first, by `(1 - weight) · reader + weight · ranker`.
+    """Return the `n` best answers, best first, by `(1 - weight) · reader + weight · ranker`.
 
-    Answers that the measure of their language counts as the same are one (`reader_shares`), shown where a
-    mention has the best score. Of mentions that overlap in a text, only that of the best answer is shown;
-    what the others add to their answers stays. Equal scores: the passage that was ranked higher, in it what
-    the reader finds more probable, then what stands first.
+    Mentions with the same `answer_key` form one answer, shown at the mention with the best score. If mentions
+    of different answers overlap in a text, only the mention of the best answer is shown; the other mentions
+    still count in `reader_shares`. Answers with equal scores are ordered by the passage's rank, then by the
+    reader's probability, then by position in the text.
 
-    :param spans: those of the first passages; the others are not read yet
+    :param spans: the reader's spans of the first passages; later passages may be unread
     """
+    shares = reader_shares(config, texts, spans, language)
     mentions = [
-        ((1 - weight) * share.mention + weight * rankers[at], at, span, share)
-        for at, own in enumerate(zip(spans, reader_shares(config, texts, spans, language), strict=True))
-        for span, share in zip(*own, strict=True)
+        ((1 - weight) * share.mention + weight * passage_scores[position], position, span, share)
+        for position, spans_and_shares in enumerate(zip(spans, shares, strict=True))
+        for span, share in zip(*spans_and_shares, strict=True)
     ]
-    # of each answer, what its best mention has with the ranker's score there, and that score
-    shown: dict[str, tuple[float, float]] = {}
-    for alone, at, _, share in mentions:
-        shown[share.key] = max((alone, rankers[at]), shown.get(share.key, (-1.0, 0.0)))
-    found: list[tuple[tuple[float, float, int, float, int], str, Answer]] = []
-    for alone, at, span, share in mentions:
-        text, ranker = texts[at], rankers[at]
+    # for each answer key: the best mention's score, and the score of that mention's passage
+    best_mentions: dict[str, tuple[float, float]] = {}
+    for mention_score, position, _, share in mentions:
+        best_mentions[share.key] = max(
+            (mention_score, passage_scores[position]), best_mentions.get(share.key, (-1.0, 0.0))
+        )
+    candidates: list[tuple[tuple[float, float, int, float, int], str, Answer]] = []
+    for mention_score, position, span, share in mentions:
+        text, ranker = texts[position], passage_scores[position]
         score = (1 - weight) * share.answer + weight * ranker
-        place = hits[at].passage_id, text.title, text.text, span.start, span.end
-        answer = Answer(text.text[span.start : span.end], score, *place, share.answer, ranker)
-        highest = (1 - weight) * share.answer + weight * shown[share.key][1] if config.adds_up else score
-        found.append(((-highest, -alone, at, -share.mention, span.start), share.key, answer))
+        location = hits[position].passage_id, text.title, text.text, span.start, span.end
+        answer = Answer(text.text[span.start : span.end], score, *location, share.answer, ranker)
+        best_passage_score = best_mentions[share.key][1]
+        answer_score = (1 - weight) * share.answer + weight * best_passage_score if config.adds_up else score
+        order = -answer_score, -mention_score, position, -share.mention, span.start
+        candidates.append((order, share.key, answer))
     best: dict[str, Answer] = {}
-    taken: dict[str, list[Answer]] = defaultdict(list)  # by the text they stand in
-    for _, key, answer in sorted(found, key=itemgetter(0)):
-        others = taken[answer.text]
-        if any(answer.start < one.end and one.start < answer.end for one in others):
+    shown_answers: dict[str, list[Answer]] = defaultdict(list)  # by passage text
+    for _, key, answer in sorted(candidates, key=itemgetter(0)):
+        text_answers = shown_answers[answer.text]
+        if any(
+            answer.start < shown_answer.end and shown_answer.start < answer.end
+            for shown_answer in text_answers
+        ):
             continue
-        others.append(answer)
+        text_answers.append(answer)
         best.setdefault(key, answer)
-    first = sorted(best.values(), key=lambda one: -one.score)[:n]
+    answers = sorted(best.values(), key=lambda answer: -answer.score)[:n]
     if config.answer is None:
-        return first
-    return [replace(one, score=probability(config.answer, one.score)) for one in first]
+        return answers
+    return [replace(answer, score=probability(config.answer, answer.score)) for answer in answers]

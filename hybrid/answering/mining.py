@@ -1,4 +1,4 @@
-"""Distant supervision: what a retriever finds for questions with known answers, to train a reader on."""
+"""Mines training data for a reader by distant supervision: retrieved passages that contain known answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparta.data.answers import answer_spans
 from sparta.reader.records import no_texts, text_of
 from sparta.search.retriever import Retriever
 
-_QUERIES_AT_ONCE = 500
+_QUERY_BLOCK = 500
 
 
 def mine_answers(
@@ -32,42 +32,49 @@ def mine_answers(
 ) -> int:
     """Write `{"question", "answers", "passages": [{"title", "text", "spans"}]}` for each question.
 
-    Every mention of an answer in a passage is a span `[start, end]` (characters). A question without any is
-    left out. Of a regular expression the answers are what it matches. SPARTA, §4: the reader learns from the
-    ranker's own top 10.
+    Each mention of an answer in a passage is a span `[start, end]` (characters). Questions without any
+    mention are left out. If answers are regular expressions, the written answers are the matched texts.
+    SPARTA, §4: the reader is trained on the ranker's top 10.
 
-    :param match: how answers are looked for, as in `has_answer`
-    :param language: that of the texts
-    :return: how many questions were written
+    :param match: how answers are matched in passages, as in `has_answer`
+    :param language: language of the passages
+    :return: the number of written questions
     """
     output = path_of(output, "a file")
-    written, found_any, texts = 0, False, False
+    written, has_passages, has_texts = 0, False, False
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
-        for start in range(0, len(queries), _QUERIES_AT_ONCE):
-            some = queries[start : start + _QUERIES_AT_ONCE]
-            found = retriever.batch_search([q.text for q in some], [q.query_id for q in some], depth, threads)
-            for query in some:
+        for start in range(0, len(queries), _QUERY_BLOCK):
+            block = queries[start : start + _QUERY_BLOCK]
+            hits = retriever.batch_search(
+                [question.text for question in block],
+                [question.query_id for question in block],
+                depth,
+                threads,
+            )
+            for query in block:
                 passages: list[dict[str, Any]] = [
                     {
                         "title": text.title,
                         "text": text.text,
                         "spans": answer_spans(text.text, query.answers, match=match, language=language),
                     }
-                    for text in dict.fromkeys(map(text_of, as_read(retriever, found[query.query_id])))
+                    for text in dict.fromkeys(map(text_of, as_read(retriever, hits[query.query_id])))
                 ]
-                found_any = found_any or bool(passages)
-                texts = texts or any(passage["text"] for passage in passages)
+                has_passages = has_passages or bool(passages)
+                has_texts = has_texts or any(passage["text"] for passage in passages)
                 if any(passage["spans"] for passage in passages):
-                    mentions = [one["text"][a:b] for one in passages for a, b in one["spans"]]
+                    mentions = [
+                        passage["text"][start:end] for passage in passages for start, end in passage["spans"]
+                    ]
                     answers = list(dict.fromkeys(mentions)) if match == "regex" else list(query.answers)
                     line = {"question": query.text, "answers": answers, "passages": passages}
                     stream.write(json.dumps(line, ensure_ascii=False) + "\n")
                     written += 1
-        if found_any and not (written or texts):
+        if has_passages and not (written or has_texts):
             raise no_texts()
         if not written:
             raise InputError(
-                f"expected a passage that holds an answer among the first {depth}, found none",
-                remedy=remedy("check that questions and index belong together, or raise {}", Option("depth")),
+                f"no question has an answer in its first {depth} passages",
+                remedy=remedy("check that the index fits the questions, or raise {}", Option("depth")),
             )
     return written

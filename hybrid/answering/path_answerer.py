@@ -1,4 +1,4 @@
-"""Answers from the best paths of a chain that reads them (Chain-of-Skills, Appendix C)."""
+"""`PathAnswerer`: answers from a chain that reads its paths (Chain-of-Skills, Appendix C)."""
 
 from __future__ import annotations
 
@@ -15,43 +15,47 @@ from sparta.reader.records import text_of
 
 
 class PathAnswerer(Closing):
-    """Answers questions with a chain that ends in a step `read`: each answer is that of a path.
+    """Answers questions with a chain whose last step is `read`; each answer comes from one path.
 
-    `score` and `reader` of an answer are the probability that the reader of paths gives it in its path, which
-    is not calibrated; `ranker` is the score of the path, from 0 (the last that was read) to 1 (the first).
-    Yes and no stand nowhere: their passage is the last of the path, `start` and `end` are 0.
+    An answer's `score` and `reader` are the probability that the reader of paths gives the answer in its
+    path. The probability is not calibrated. `ranker` is the path's score, from 0 (last read path) to 1
+    (first). The answers yes and no have no span: their passage is the last passage of the path, and `start`
+    and `end` are 0.
 
-    :param threshold: an answer less probable than this is not given
-    :raises InputError: a chain that does not read.
+    :param threshold: lowest score of an answer; answers with a lower score are left out
+    :raises InputError: the chain has no step `read`.
     """
 
     def __init__(self, chain: ChainSearcher, *, threshold: float = 0.0) -> None:
         if not isinstance(chain, ChainSearcher):
             raise InputError(
-                f"expected a chain that is open, found {chain!r}",
-                remedy='open it over an index: PathAnswerer(ChainSearcher("hop-read", "my-index"))',
+                f"expected an open ChainSearcher, found {chain!r}",
+                remedy='open the chain with an index: PathAnswerer(ChainSearcher("hop-read", "my-index"))',
             )
         if not chain.reads:
             raise InputError(
-                f"expected a chain with a step read, found none in {chain.channel}",
-                remedy="answer from its passages: Answerer(ChainPassages(chain), reader)",
+                f"the chain {chain.channel} has no step read, so it reads no paths",
+                remedy="answer from the chain's passages: Answerer(ChainPassages(chain), reader)",
             )
         self.chain, self.threshold = chain, share("a threshold", threshold)
-        self.retriever, self.counts = ChainPassages(chain), ReadingCounts(reason="those of the best paths")
+        self.retriever, self.counts = (
+            ChainPassages(chain),
+            ReadingCounts(reason="the reader reads only the best paths"),
+        )
 
     def answer(self, query: str, n: int = 1) -> list[Answer]:
-        """The answers of the `n` best paths that say different things, best path first."""
+        """Return the distinct answers of the `n` best paths, best path first."""
         n = whole("n", n)
         paths = self.chain.search(query, ALL).paths
-        read = [path for path in paths if path.answer]
-        self.counts.retrieved += len({i for path in paths for i in path.evidence_ids})
-        self.counts.read += len({i for path in read for i in path.evidence_ids})
-        return answers_of(read, self.chain.tools.language, self.threshold)[:n]
+        read_paths = [path for path in paths if path.answer]
+        self.counts.retrieved += len({passage_id for path in paths for passage_id in path.evidence_ids})
+        self.counts.read += len({passage_id for path in read_paths for passage_id in path.evidence_ids})
+        return answers_of(read_paths, self.chain.tools.language, self.threshold)[:n]
 
     def batch_answer(
         self, queries: Iterable[str], query_ids: Iterable[str], n: int = 1, threads: int = 1
     ) -> Iterator[tuple[str, list[Answer]]]:
-        """The same for many questions: `(id, answers)`, in their order, as they are found; one at a time."""
+        """Yield `(query id, n best answers)` for many questions, in input order, one question at a time."""
         for query, query_id in zip(*queries_of(queries, query_ids), strict=True):
             yield query_id, self.answer(query, n)
 
@@ -61,17 +65,19 @@ class PathAnswerer(Closing):
 
 
 def answers_of(paths: Sequence[EvidencePath], language: str = "en", threshold: float = 0.0) -> list[Answer]:
-    """The answers of paths that were read and are probable enough, best path first; what says the same is
-    given once.
-    """
-    found: dict[str, Answer] = {}
+    """Return the distinct answers of read paths, best path first, without answers below the threshold."""
+    answers: dict[str, Answer] = {}
     for path, ranker in zip(paths, ranker_scores([path.score for path in paths]), strict=True):
-        own = path.answer
-        if own is None or own.score < threshold or answer_key(own.answer, language) in found:
+        path_answer = path.answer
+        if (
+            path_answer is None
+            or path_answer.score < threshold
+            or answer_key(path_answer.answer, language) in answers
+        ):
             continue
-        passages = {one.hit.passage_id: one.hit for one in path.passages}
-        hit = passages[own.passage_id or path.evidence_ids[-1]]
-        place = hit.passage_id, hit.title, text_of(hit).text, own.start, own.end
-        answer = Answer(own.answer, own.score, *place, own.score, ranker)
-        found[answer_key(own.answer, language)] = answer
-    return list(found.values())
+        passages = {evidence.hit.passage_id: evidence.hit for evidence in path.passages}
+        hit = passages[path_answer.passage_id or path.evidence_ids[-1]]
+        location = hit.passage_id, hit.title, text_of(hit).text, path_answer.start, path_answer.end
+        answer = Answer(path_answer.answer, path_answer.score, *location, path_answer.score, ranker)
+        answers[answer_key(path_answer.answer, language)] = answer
+    return list(answers.values())

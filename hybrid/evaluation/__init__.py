@@ -1,1 +1,1 @@
-"""Test sets, measures, comparisons, tuning."""
+"""Evaluates rankings and answers: test sets, measures, comparisons and tuning."""

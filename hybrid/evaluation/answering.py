@@ -1,4 +1,4 @@
-"""How good the answers are that a reader gives from each ranking: EM and F1, as SQuAD measures them."""
+"""Measures a reader's answers from rankings: EM and F1, as in SQuAD's evaluation."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ from sparta.search.retriever import hit_of
 if TYPE_CHECKING:
     from sparta.reader.reader import Reader
 
-_AT_ONCE = 16
+_BLOCK = 16
 RESAMPLES = 1000
 JUDGED = "judged passages"
-"""The ranking that measures the reader alone."""
+"""The name of the ranking of relevant passages, which measures only the reader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """How rankings are read: the reader, how many passages (the largest of `depths` at most), and how the
-    ranker's score counts (None: as the reader was tuned).
+    """The settings of answer evaluation: the reader, numbers of passages to read, and the ranker's weight.
+
+    The reader reads at most the largest of `depths`. The weight None is the weight that the reader was tuned
+    with.
     """
 
     reader: Reader
@@ -41,15 +43,15 @@ class Answering:
     weight: float | None = None
 
     def names(self) -> list[tuple[int, str]]:
-        """Each depth with what its measures are called: EM and F1, or of several depths EM@10 and so on."""
-        return [(d, f"@{d}" if len(self.depths) > 1 else "") for d in self.depths]
+        """Return each depth with its measures' suffix: `@10` for depth 10, empty for a single depth."""
+        return [(depth, f"@{depth}" if len(self.depths) > 1 else "") for depth in self.depths]
 
 
 class Readings:
-    """What a reader found in the best passages of some rankings.
+    """The spans that a reader found in the best passages of several rankings.
 
-    Each passage of a question is read once, but by a reader with global tokens: to it, passages are what they
-    are beside each other, and each ranking is read for itself, at each depth.
+    The reader reads each passage of a question once. For a reader with global tokens, a reading depends on
+    all passages that are read together; such a reader reads each ranking separately at each depth.
 
     :raises LackingError: the passages have no texts.
     """
@@ -62,50 +64,59 @@ class Readings:
         self._record, self._by_question = retrieved.record, retrieved.by_question
         self._in_context = retrieved.in_context
         fold = language_of(self.language).fold
-        asked = [query for query in retrieved.query_set.queries if query.answers]
-        for some in itertools.batched(asked, _AT_ONCE):
-            jobs = [(query, ids) for query in some for ids in self._together(query.query_id, runs, answering)]
-            texts = [[text_of(self.hit(query.query_id, i)) for i in ids] for query, ids in jobs]
-            if any(texts) and not any(one.text for own in texts for one in own):
+        queries = [query for query in retrieved.query_set.queries if query.answers]
+        for block in itertools.batched(queries, _BLOCK):
+            jobs = [
+                (query, ids) for query in block for ids in self._read_groups(query.query_id, runs, answering)
+            ]
+            texts = [
+                [text_of(self.hit(query.query_id, passage_id)) for passage_id in ids] for query, ids in jobs
+            ]
+            if any(texts) and not any(text.text for job_texts in texts for text in job_texts):
                 raise no_texts()
-            once = [list(dict.fromkeys(own)) for own in texts]
-            questions, folded = [fold(q.text) for q, _ in jobs], [folded_texts(own, fold) for own in once]
-            read = answering.reader.read_all(questions, folded, SPANS)
-            for (query, ids), own, distinct, spans in zip(jobs, texts, once, read, strict=True):
-                found = dict(zip(distinct, spans, strict=True))
+            distinct_texts = [list(dict.fromkeys(job_texts)) for job_texts in texts]
+            questions = [fold(query.text) for query, _ in jobs]
+            folded = [folded_texts(job_texts, fold) for job_texts in distinct_texts]
+            readings = answering.reader.read_all(questions, folded, SPANS)
+            for (query, ids), job_texts, distinct, spans in zip(
+                jobs, texts, distinct_texts, readings, strict=True
+            ):
+                spans_by_text = dict(zip(distinct, spans, strict=True))
                 self._spans[query.query_id, self._key(ids)] = {
-                    i: found[text] for i, text in zip(ids, own, strict=True)
+                    passage_id: spans_by_text[text] for passage_id, text in zip(ids, job_texts, strict=True)
                 }
 
-    def _together(
+    def _read_groups(
         self, query_id: str, runs: Mapping[str, Run], answering: Answering
     ) -> Iterator[tuple[str, ...]]:
-        """Yield which passages of a question are read in one call."""
-        rankings = [tuple(p.passage_id for p in run[query_id]) for run in runs.values()]
+        """Yield the passage ids of a question that the reader reads in one call."""
+        rankings = [tuple(hit.passage_id for hit in run[query_id]) for run in runs.values()]
         if self.config.global_tokens:
             yield from dict.fromkeys(ids[:depth] for ids in rankings for depth in answering.depths)
         else:
             deepest = max(answering.depths)
-            yield tuple(dict.fromkeys(i for ids in rankings for i in ids[:deepest]))
+            yield tuple(dict.fromkeys(passage_id for ids in rankings for passage_id in ids[:deepest]))
 
     def _key(self, ids: Sequence[str]) -> tuple[str, ...]:
+        """Return the ids that the spans depend on, for readers with global tokens; else an empty tuple."""
         return tuple(ids) if self.config.global_tokens else ()
 
     def _spans_of(self, query_id: str, best: Sequence[ScoredPassage]) -> list[Sequence[Span]]:
-        ids = [p.passage_id for p in best]
+        """Return the spans of each passage."""
+        ids = [hit.passage_id for hit in best]
         by_passage = self._spans[query_id, self._key(ids)]
-        return [by_passage[i] for i in ids]
+        return [by_passage[passage_id] for passage_id in ids]
 
     def hit(self, query_id: str, passage_id: str) -> Hit:
-        """A passage as it is read for a question."""
+        """Return a passage with the text that the reader reads for a question."""
         key = query_id if self._by_question else "", passage_id
         if key not in self._hits:
-            found = hit_of(passage_id, 0.0, self._record(query_id, passage_id))
-            [self._hits[key]] = self._in_context([found])
+            hit = hit_of(passage_id, 0.0, self._record(query_id, passage_id))
+            [self._hits[key]] = self._in_context([hit])
         return self._hits[key]
 
     def best_spans(self, query_id: str, ranking: Sequence[ScoredPassage]) -> Iterator[tuple[str, Span]]:
-        """Yield the text and the best span of each passage that has one."""
+        """Yield the text and the best span of each passage that has a span."""
         for passage, spans in zip(ranking, self._spans_of(query_id, ranking), strict=True):
             if spans:
                 yield text_of(self.hit(query_id, passage.passage_id)).text, spans[0]
@@ -113,15 +124,15 @@ class Readings:
     def answer(
         self, query_id: str, ranking: Sequence[ScoredPassage], depth: int, weight: float
     ) -> Answer | None:
-        """The best answer from the first passages of a ranking; None where there is none."""
+        """Return the best answer from the first `depth` passages of a ranking; None without an answer."""
         best = ranking[:depth]
-        hits = [self.hit(query_id, p.passage_id) for p in best]
+        hits = [self.hit(query_id, passage.passage_id) for passage in best]
         spans = self._spans_of(query_id, best)
-        scores = ranker_scores([p.score for p in best])
-        found = combine(
+        scores = ranker_scores([passage.score for passage in best])
+        answers = combine(
             self.config, hits, [text_of(hit) for hit in hits], scores, spans, weight, 1, self.language
         )
-        return found[0] if found else None
+        return answers[0] if answers else None
 
 
 def measure_answers(
@@ -131,74 +142,87 @@ def measure_answers(
     answering: Answering,
     *,
     judged: bool = False,
-    own: Mapping[str, Mapping[str, Answer | None]] | None = None,
+    chain_answers: Mapping[str, Mapping[str, Answer | None]] | None = None,
 ) -> tuple[list[Evaluation], dict[str, dict[str, Answer | None]]]:
-    """Add EM and F1 to the evaluations of rankings; return them with the answers at the greatest depth.
+    """Return the evaluations with EM and F1 added, and each ranking's answers at the largest depth.
 
-    :param judged: read the judged passages too, as a ranking `JUDGED` that comes last: the reader alone
-    :param own: rankings that have answers of their own; these are measured, at each depth
+    :param judged: also read the judged passages, as a last ranking named `JUDGED`, which measures only the
+        reader
+    :param chain_answers: the answers of rankings that have answers already; measured without the reader
     """
-    asked = retrieved.query_set
-    expected, match, language = asked.answers, asked.match, asked.language
+    query_set = retrieved.query_set
+    expected, match, language = query_set.answers, query_set.match, query_set.language
     if not expected:
         return list(evaluations), {}
     if judged:
         runs = {**runs, JUDGED: _judged(retrieved)}
-    own = own or {}
-    readings = Readings(retrieved, {n: run for n, run in runs.items() if n not in own}, answering)
-    same = partial(exact_match, match=match, language=language)
+    chain_answers = chain_answers or {}
+    runs_to_read = {run_name: run for run_name, run in runs.items() if run_name not in chain_answers}
+    readings = Readings(retrieved, runs_to_read, answering)
+    is_correct = partial(exact_match, match=match, language=language)
     weight = readings.config.weight
-    known = {one.name: one.per_query for one in evaluations}
+    measured_before = {evaluation.name: evaluation.per_query for evaluation in evaluations}
     measured: list[Evaluation] = []
     answers: dict[str, dict[str, Answer | None]] = {}
     for name, run in runs.items():
-        measures: dict[str, Mapping[str, float]] = dict(known.get(name, {}))
+        measures: dict[str, Mapping[str, float]] = dict(measured_before.get(name, {}))
         for depth, suffix in answering.names():
             answers[name] = {
-                q: own[name][q] if name in own else readings.answer(q, run[q], depth, weight)
-                for q in expected
+                query_id: chain_answers[name][query_id]
+                if name in chain_answers
+                else readings.answer(query_id, run[query_id], depth, weight)
+                for query_id in expected
             }
             by_query = answers[name]
             measures[f"EM{suffix}"] = {
-                q: float(one is not None and same(one.answer, expected[q])) for q, one in by_query.items()
+                query_id: float(answer is not None and is_correct(answer.answer, expected[query_id]))
+                for query_id, answer in by_query.items()
             }
             if match == "string":
                 measures[f"F1{suffix}"] = {
-                    q: token_f1(one.answer, expected[q], language=language) if one else 0.0
-                    for q, one in by_query.items()
+                    query_id: token_f1(answer.answer, expected[query_id], language=language)
+                    if answer
+                    else 0.0
+                    for query_id, answer in by_query.items()
                 }
         measured.append(Evaluation(name, measures))
     return measured, answers
 
 
 def _judged(retrieved: Retrieved) -> Run:
+    """Return the relevant passages of each question as a run."""
     qrels = retrieved.query_set.qrels
     return {
         query.query_id: [
-            ScoredPassage(p, 1.0) for p, relevance in qrels[query.query_id].items() if relevance > 0
+            ScoredPassage(passage_id, 1.0)
+            for passage_id, relevance in qrels[query.query_id].items()
+            if relevance > 0
         ]
         for query in retrieved.query_set.queries
     }
 
 
 def interval(values: Sequence[float], seed: int = 1) -> tuple[float, float]:
-    """95 % interval of a mean over questions, by the bootstrap."""
+    """Return the 95 % confidence interval of a mean over questions, by the bootstrap."""
     sample = np.asarray(values, dtype=np.float64)
     draws = np.random.default_rng(seed).integers(0, len(sample), (RESAMPLES, len(sample)))
     low, high = np.percentile(sample[draws].mean(1), [2.5, 97.5])
     return float(low), float(high)
 
 
-def half_width(one: Evaluation, measure: str) -> float:
-    """Half the width of the 95 % interval of a measure's mean."""
-    low, high = interval(list(one.per_query[measure].values()))
+def half_width(evaluation: Evaluation, measure: str) -> float:
+    """Return half the width of the 95 % confidence interval of a measure's mean."""
+    low, high = interval(list(evaluation.per_query[measure].values()))
     return (high - low) / 2
 
 
-def calibration_error(probabilities: Sequence[float], right: Sequence[bool], bins: int = 10) -> float:
-    """Expected calibration error: how far shares of right answers are from the probabilities shown."""
-    groups: dict[int, list[tuple[float, bool]]] = {}
-    for probability, is_right in zip(probabilities, right, strict=True):
-        groups.setdefault(min(bins - 1, int(probability * bins)), []).append((probability, is_right))
-    gaps = (abs(math.fsum(p for p, _ in own) - sum(r for _, r in own)) for own in groups.values())
+def calibration_error(probabilities: Sequence[float], is_correct: Sequence[bool], bins: int = 10) -> float:
+    """Return the expected calibration error: the mean gap between predicted and actual accuracy per bin."""
+    bins_by_number: dict[int, list[tuple[float, bool]]] = {}
+    for probability, is_right in zip(probabilities, is_correct, strict=True):
+        bins_by_number.setdefault(min(bins - 1, int(probability * bins)), []).append((probability, is_right))
+    gaps: list[float] = []
+    for bin_values in bins_by_number.values():
+        expected_correct = math.fsum(probability for probability, _ in bin_values)
+        gaps.append(abs(expected_correct - sum(is_right for _, is_right in bin_values)))
     return math.fsum(gaps) / max(1, len(probabilities))

@@ -1,4 +1,4 @@
-"""Chains put to the questions of a set, to be measured beside the channels of the index."""
+"""Runs chains on evaluation questions and measures their paths."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ from sparta.data.sentences import sentence_splitter
 
 EM = "passage_EM"
 MEASURES = (EM, "path_recall@20", "R@20", "R@100")
-"""What is measured of chains beside what a set is measured by anyway."""
-_WARMING_SECONDS = 1.0
+"""The default measures of chains, in addition to the question set's default measures."""
+_WARM_UP_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ChainRun:
-    """What a chain found: passages, measures of its paths by query, and milliseconds by query and step; the
-    answers by query, if it reads paths (None where it found none).
+    """The results of a chain on a question set.
+
+    `run` ranks the passages of the paths. `per_query` has the paths' measures, `ms` the milliseconds by query
+    id and step name. `answers` has the answer by query id if the chain reads paths; None for a question
+    without an answer.
     """
 
     name: str
@@ -38,13 +41,15 @@ class ChainRun:
     answers: Mapping[str, Answer | None] | None = None
 
     def median(self) -> float:
-        """Milliseconds of all steps together, of the median question."""
+        """Return the median time of all steps together, in ms/query."""
         return median(sum(steps.values()) for steps in self.ms.values())
 
     def by_step(self) -> str:
-        """The median of each step: `search 8.1 + first 3.2`."""
+        """Return the median time of each step as text: `search 8.1 + first 3.2`."""
         steps = next(iter(self.ms.values()))
-        return " + ".join(f"{name} {median(one[name] for one in self.ms.values()):.1f}" for name in steps)
+        return " + ".join(
+            f"{name} {median(step_ms[name] for step_ms in self.ms.values()):.1f}" for name in steps
+        )
 
 
 def run_chain(
@@ -54,55 +59,57 @@ def run_chain(
     measures: Sequence[str],
     advance: Advance | None = None,
 ) -> ChainRun:
-    """Ask a chain every question of a set, one at a time.
+    """Run a chain on each question of a set, one question at a time.
 
-    Where the set is `without_own`, a hit with the query's own id does not count.
+    If the set is `without_own`, a hit with the query's id does not count.
     """
-    needed = evidence_by_passage(query_set.gold, query_set.qrels)
-    passage = query_set.gold.passage if query_set.gold else str
-    wanted = [m for m in measures if m == EM or kind_of(m) is PATHS]
-    told = [m for m in measures if kind_of(m) is SENTENCES] if searcher.tells_sentences else []
+    evidence_sets = evidence_by_passage(query_set.gold, query_set.qrels)
+    passage_of_hit = query_set.gold.passage if query_set.gold else str
+    path_measures = [name for name in measures if name == EM or kind_of(name) is PATHS]
+    sentence_measures = [name for name in measures if kind_of(name) is SENTENCES and searcher.tells_sentences]
     split, facts = sentence_splitter(query_set.language), dict[str, frozenset[Fact]]()
     runs, ms = dict[str, list[ScoredPassage]](), dict[str, dict[str, float]]()
-    per_query: dict[str, dict[str, float]] = {m: {} for m in wanted}
+    per_query: dict[str, dict[str, float]] = {name: {} for name in path_measures}
     answers: dict[str, Answer | None] = {}
-    _warm(searcher, query_set)
+    _warm_up(searcher, query_set)
     for query in query_set.queries:
-        found = searcher.search(query.text, ALL)
-        hits = passages_of(found.paths, depth + query_set.without_own)
+        result = searcher.search(query.text, ALL)
+        hits = passages_of(result.paths, depth + query_set.without_own)
         runs[query.query_id] = [
             ScoredPassage(hit.passage_id, hit.score)
             for hit in hits
             if not query_set.without_own or hit.passage_id != query.query_id
         ][:depth]
-        ms[query.query_id] = {name: 1000 * seconds for name, seconds in found.seconds.items()}
+        ms[query.query_id] = {name: 1000 * seconds for name, seconds in result.seconds.items()}
         if searcher.reads:
-            answers[query.query_id] = next(iter(answers_of(found.paths[:1], query_set.language)), None)
-        evidence = [tuple(dict.fromkeys(map(passage, path.evidence_ids))) for path in found.paths]
-        if found.paths and (known := query_set.supporting.get(query.query_id)):
-            facts[query.query_id] = facts_of(found.paths[0], known, split)
-        for measure in wanted if query.query_id in needed else ():
-            per_query[measure][query.query_id] = _measured(measure, evidence, needed[query.query_id])
+            answers[query.query_id] = next(iter(answers_of(result.paths[:1], query_set.language)), None)
+        evidence_ids = [tuple(dict.fromkeys(map(passage_of_hit, path.evidence_ids))) for path in result.paths]
+        if result.paths and (supporting := query_set.supporting.get(query.query_id)):
+            facts[query.query_id] = facts_of(result.paths[0], supporting, split)
+        for measure in path_measures if query.query_id in evidence_sets else ():
+            per_query[measure][query.query_id] = _path_measure(
+                measure, evidence_ids, evidence_sets[query.query_id]
+            )
         if advance:
             advance(1)
-    if told:
-        said = {q: answer.answer if answer else None for q, answer in answers.items()}
-        values = measured(query_set.supporting, facts, said, query_set.answers, query_set.language)
-        per_query |= {measure: values[measure] for measure in told}
+    if sentence_measures:
+        answer_texts = {query_id: answer.answer if answer else None for query_id, answer in answers.items()}
+        values = measured(query_set.supporting, facts, answer_texts, query_set.answers, query_set.language)
+        per_query |= {measure: values[measure] for measure in sentence_measures}
     return ChainRun(f"chain {searcher.channel}", runs, per_query, ms, answers if searcher.reads else None)
 
 
-def _warm(searcher: ChainSearcher, query_set: QuestionSet) -> None:
-    """Ask some questions before they are timed, as channels are: Java compiles what it runs often."""
-    until = time.monotonic() + _WARMING_SECONDS
+def _warm_up(searcher: ChainSearcher, query_set: QuestionSet) -> None:
+    """Run the chain on some questions before timing, since Java first has to compile frequent code."""
+    until = time.monotonic() + _WARM_UP_SECONDS
     for query in query_set.queries:
         searcher.search(query.text, 1)
         if time.monotonic() > until:
             return
 
 
-def _measured(measure: str, paths: Sequence[Sequence[str]], sets: EvidenceSets) -> float:
-    """The best of several evidence sets."""
+def _path_measure(measure: str, paths: Sequence[Sequence[str]], sets: EvidenceSets) -> float:
+    """Return a path measure of one question; the best of several evidence sets counts."""
     if k := cutoff_of(measure):
         return float(any(path_recall(paths, list(units), k) for units in sets))
     return float(any(passage_em(paths, list(units)) for units in sets))

@@ -1,4 +1,4 @@
-"""Every channel of an index beside their fusions, on questions whose answers or passages are known."""
+"""Compares the channels of an index and their fusions on questions with answers or judged passages."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from sparta.base.remedies import Command, Option, remedy
 logger = logging.getLogger("sparta.hybrid")
 
 TIMED_QUERIES = 50
-_WARMING = 150
-_WARMING_DENSE = 5
+_WARM_UP_QUERIES = 150
+_WARM_UP_QUERIES_DENSE = 5
 
 
 def compare(
@@ -60,185 +60,217 @@ def compare(
     one_by_one: bool = False,
     judged: bool = False,
 ) -> SetResults:
-    """Search every channel once, fuse in every way, and measure all rankings.
+    """Search each channel once, fuse the rankings by each fusion, and measure all rankings.
 
-    A fusion ranks no more than its `candidates` of each channel.
+    A fusion ranks at most its `candidates` of each channel.
 
-    :param chains: asked every question one at a time, and measured beside the channels
-    :param advance: told of each question that a chain was asked
-    :param measures: what to measure, as far as the set allows it; nothing is what `measures_of` says
-    :param output_runs: a folder in which to leave all rankings as TREC runs
-    :param answering: also read the best passages of each ranking, and measure the answers; of a chain that
-        reads its paths, the answer of the best one
-    :param depth: how many passages are ranked; None is as many as fusions and measures need
-    :param others: rankings besides, by name: each takes the depth and gives a run, and the seconds it took
-    :param one_by_one: search one channel after the other, and take its time
-    :param judged: also read the judged passages, as a ranking of its own
+    :param chains: chains to measure too; a chain runs on one question at a time
+    :param advance: called after each question of a chain, with 1
+    :param measures: the measures to compute if the set has the data; empty means the defaults of
+        `measures_of`
+    :param output_runs: a folder for all rankings, as TREC runs
+    :param answering: also read the best passages of each ranking and measure the answers. For a chain that
+        reads its paths, the answer of the best path is measured
+    :param depth: number of passages per ranking; None is the number that fusions and measures need
+    :param others: further rankings, by name: a function from depth to a run and the search time in seconds
+    :param one_by_one: search one channel after the other and measure each channel's latency
+    :param judged: also read the judged passages, as a separate ranking
     """
-    own = _measures(query_set, measures, chains)
-    depth = depth or max(depth_of(fusion, m) for m in own for fusion in fusions or [Fusion()])
-    few = min((one.candidates for one in fusions if len(one.weights) > 1), default=depth)
-    for measure in own:
-        if cutoff_of(measure) > few:
-            logger.warning("%s: fusions have %d candidates of each channel", measure, few)
+    measure_names = _measures(query_set, measures, chains)
+    depth = depth or max(depth_of(fusion, name) for name in measure_names for fusion in fusions or [Fusion()])
+    hybrids = [fusion for fusion in fusions if len(fusion.weights) > 1]
+    fewest_candidates = min((fusion.candidates for fusion in hybrids), default=depth)
+    for measure in measure_names:
+        if cutoff_of(measure) > fewest_candidates:
+            logger.warning(
+                "%s needs more passages than the %d candidates per channel of a fusion",
+                *(measure, fewest_candidates),
+            )
     if output_runs:
-        make_folder(path_of(output_runs, "a folder"))  # before hours of searching
+        make_folder(path_of(output_runs, "a folder"))  # a wrong path raises before hours of searching
     retrieved = search_all(channels, query_set, depth, threads, one_by_one=one_by_one)
     warn_if_none_judged(retrieved)
-    ranked = {name: rank(depth) for name, rank in (others or {}).items()}
+    other_runs = {name: rank(depth) for name, rank in (others or {}).items()}
     fused = {
         label: retrieved.fused(fusion, depth)
         for label, fusion in named(fusions).items()
-        if label not in retrieved.runs  # one channel as it is
+        if label not in retrieved.runs  # a fusion of one channel is the channel itself
     }
-    chained = [run_chain(chain, query_set, depth, own, advance) for chain in chains]
-    retrieved = retrieved.with_pages(one.run for one in chained)
-    more = {name: run for name, (run, _) in ranked.items()}
-    runs = {**retrieved.runs, **more, **fused, **{one.name: one.run for one in chained}}
+    chain_runs = [run_chain(chain, query_set, depth, measure_names, advance) for chain in chains]
+    retrieved = retrieved.with_pages(chain_run.run for chain_run in chain_runs)
+    runs = {
+        **retrieved.runs,
+        **{name: run for name, (run, _) in other_runs.items()},
+        **fused,
+        **{chain_run.name: chain_run.run for chain_run in chain_runs},
+    }
     if output_runs:
         for name, run in runs.items():
             save_run(output_runs, query_set.name, name, run)
-    found = [retrieved.measured(name, run, own) for name, run in runs.items()]
-    by_paths = {one.name: one.per_query for one in chained}
-    found = [Evaluation(e.name, {**e.per_query, **by_paths.get(e.name, {})}) for e in found]
+    evaluations = [retrieved.measured(name, run, measure_names) for name, run in runs.items()]
+    path_measures = {chain_run.name: chain_run.per_query for chain_run in chain_runs}
+    evaluations = [
+        replace(evaluation, per_query={**evaluation.per_query, **path_measures.get(evaluation.name, {})})
+        for evaluation in evaluations
+    ]
     answers: Mapping[str, Mapping[str, Answer | None]] = {}
     if answering:
-        own_answers = {one.name: one.answers for one in chained if one.answers is not None}
+        chain_answers = {
+            chain_run.name: chain_run.answers for chain_run in chain_runs if chain_run.answers is not None
+        }
         if judged:
-            retrieved = replace(retrieved, query_set=_with_passages_there(channels, query_set))
-        found, answers = measure_answers(retrieved, runs, found, answering, judged=judged, own=own_answers)
+            retrieved = replace(retrieved, query_set=_with_indexed_passages(channels, query_set))
+        evaluations, answers = measure_answers(
+            retrieved, runs, evaluations, answering, judged=judged, chain_answers=chain_answers
+        )
     return SetResults(
         query_set.name,
-        found,
-        fused=[*fused, *by_paths, *([JUDGED] if answering and judged else [])],
+        evaluations,
+        fused=[*fused, *path_measures, *([JUDGED] if answering and judged else [])],
         answers=answers,
-        ms={**_milliseconds(query_set, retrieved.ms, ranked), **{one.name: one.median() for one in chained}},
+        ms={
+            **_milliseconds(query_set, retrieved.ms, other_runs),
+            **{chain_run.name: chain_run.median() for chain_run in chain_runs},
+        },
         left_out=query_set.left_out,
         misplaced=query_set.misplaced,
-        steps={one.name: one for one in chained},
+        steps={chain_run.name: chain_run for chain_run in chain_runs},
     )
 
 
-def _with_passages_there(channels: Channels, query_set: QuestionSet) -> QuestionSet:
-    """Return questions with those of their judged passages that the index holds."""
-    named = list({passage_id for relevance in query_set.qrels.values() for passage_id in relevance})
-    docids = words(channels).docids(named)
-    there = {passage_id for passage_id, docid in zip(named, docids, strict=True) if docid >= 0}
-    qrels = {q: {p: r for p, r in judged.items() if p in there} for q, judged in query_set.qrels.items()}
+def _with_indexed_passages(channels: Channels, query_set: QuestionSet) -> QuestionSet:
+    """Return the question set with only the judged passages that the index has."""
+    judged_ids = list({passage_id for relevance in query_set.qrels.values() for passage_id in relevance})
+    docids = words(channels).docids(judged_ids)
+    known_ids = {passage_id for passage_id, docid in zip(judged_ids, docids, strict=True) if docid >= 0}
+    qrels = {
+        query_id: {passage: judgments[passage] for passage in judgments if passage in known_ids}
+        for query_id, judgments in query_set.qrels.items()
+    }
     return replace(query_set, qrels=qrels)
 
 
 def _milliseconds(
-    query_set: QuestionSet, known: Mapping[str, float], ranked: Mapping[str, tuple[Run, float]]
+    query_set: QuestionSet, channel_ms: Mapping[str, float], other_runs: Mapping[str, tuple[Run, float]]
 ) -> dict[str, float]:
-    """Return the latency of a query: of all together, divided by their number."""
-    taken = {name: 1000 * seconds / len(query_set.queries) for name, (_, seconds) in ranked.items()}
-    return {**known, **taken}
+    """Return each ranking's latency in ms/query: the time of all queries divided by their number."""
+    other_ms = {name: 1000 * seconds / len(query_set.queries) for name, (_, seconds) in other_runs.items()}
+    return {**channel_ms, **other_ms}
 
 
 def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[ChainSearcher]) -> list[str]:
-    """Return what to measure: of the named measures, or of the usual ones, those that the set allows.
+    """Return the requested (or default) measures for which the question set has the data.
 
-    :raises InputError: the set or the chains allow none of them.
+    :raises InputError: the set and the chains have the data for none of the measures.
     """
-    tells = any(one.tells_sentences for one in chains)
-    usual = [*measures_of(query_set), *(MEASURES if chains else ()), *(OF_SENTENCES if tells else ())]
-    wanted = [parse_any(m) for m in several(measures, "measures")] or usual
-    own = [m for m in wanted if can_measure(query_set, m)]
-    if not own:
+    marks_sentences = any(chain.tells_sentences for chain in chains)
+    defaults = [
+        *measures_of(query_set),
+        *(MEASURES if chains else ()),
+        *(OF_SENTENCES if marks_sentences else ()),
+    ]
+    requested = [parse_any(measure) for measure in several(measures, "measures")] or defaults
+    chosen = [measure for measure in requested if can_measure(query_set, measure)]
+    if not chosen:
         raise InputError(
-            f"expected what {', '.join(wanted)} can be measured by (answers, judged passages, KILT's"
-            " provenance), found none of it",
+            f"the questions lack the data (answers, judgments, provenance) for {', '.join(requested)}",
             where=query_set.name,
-            remedy=remedy("choose other {}, or leave the set out", Option("measures")),
+            remedy=remedy("choose other {}, or omit this question set", Option("measures")),
         )
-    told = [m for m in own if kind_of(m) is SENTENCES]
-    if told and not tells:
+    sentence_measures = [measure for measure in chosen if kind_of(measure) is SENTENCES]
+    if sentence_measures and not marks_sentences:
         raise InputError(
-            f"expected a chain whose reader tells supporting sentences for {told[0]}, found none",
+            f"{sentence_measures[0]} needs a chain whose reader marks supporting sentences",
             where=query_set.name,
             remedy=remedy(
-                "train the reader on HotpotQA's JSON ({}), and name it: {} {}",
+                "train the reader on HotpotQA's JSON ({}), then use the trained reader: {} {}",
                 Command("sparta train-paths"),
                 Option("chain", "hop-read"),
                 Option("path_reader", "FOLDER"),
             ),
         )
-    if told and all(kind_of(m).of_chains for m in own):
-        own = [measures_of(query_set)[0], *own]  # of channels, which are measured beside the chain
-    if all(kind_of(m).of_chains for m in own):
+    if sentence_measures and all(kind_of(measure).of_chains for measure in chosen):
+        chosen = [measures_of(query_set)[0], *chosen]  # the channels' rankings need a measure too
+    if all(kind_of(measure).of_chains for measure in chosen):
         raise InputError(
-            f"expected a measure of channels beside {', '.join(own)} that this set can be measured by, found"
-            " none",
+            f"{', '.join(chosen)} can measure only chains; the channels need a measure too",
             where=query_set.name,
-            remedy=remedy("{}", Option("measures", ",".join([*own, measures_of(query_set)[0]]))),
+            remedy=remedy(
+                "add a measure: {}", Option("measures", ",".join([*chosen, measures_of(query_set)[0]]))
+            ),
         )
-    return own
+    return chosen
 
 
 def timed(
     results: SetResults, channels: Channels, query_set: QuestionSet, fusions: Sequence[Fusion]
 ) -> SetResults:
-    """Return the results with the median latency of each ranking (ms/query, one query at a time)."""
-    queries = [q.text for q in query_set.queries[:TIMED_QUERIES]]
-    measured = {name: median(own) for name, own in latencies(channels, queries, fusions).items()}
+    """Return the results with the median latency of each ranking in ms/query, one query at a time."""
+    queries = [query.text for query in query_set.queries[:TIMED_QUERIES]]
+    measured = {name: median(query_ms) for name, query_ms in latencies(channels, queries, fusions).items()}
     return replace(results, ms={**measured, **results.ms})
 
 
 def latencies(
     channels: Channels, queries: Sequence[str], fusions: Sequence[Fusion], *, k: int = 10, rounds: int = 1
 ) -> dict[str, list[float]]:
-    """Return the milliseconds of queries asked one at a time, by channel and fusion, `rounds` times each.
+    """Return the latency in milliseconds of each query, by channel and fusion, `rounds` times per query.
 
-    A channel is asked for as many passages as the fusions take of it, a fusion for its k best, as `hybrid
-    search` does; a fusion's channels are searched side by side. All are asked one query before the next
-    comes, so that what else the machine does is shared by them; those with the dense channel come last, since
-    the threads of its encoder keep a processor for a while. Java is warm before: it compiles what is
-    called often.
+    Queries run one at a time. A channel returns as many passages as the fusions take from it. A fusion
+    returns its k best passages, as `hybrid search` does, and searches its channels in parallel. Each query
+    runs in all channels and fusions before the next query, so that other load on the machine affects all
+    equally. Rankings with the dense channel run last, because the threads of the encoder keep a processor
+    busy for some time. A warm-up comes first, because Java compiles frequent code.
     """
     candidates = max((fusion.candidates for fusion in fusions), default=CANDIDATES)
-    asking: dict[str, Callable[[str], object]] = {
+    searches: dict[str, Callable[[str], object]] = {
         name: partial(searcher.search, k=candidates) for name, searcher in channels.searchers.items()
     }
-    own = named(fusions)
-    for label, fusion in own.items():
-        asking.setdefault(label, partial(_ask, channels, fusion, k))
-    dense = {"dense": True, **{label: "dense" in fusion.weights for label, fusion in own.items()}}
-    names = sorted(asking, key=lambda name: dense.get(name, False))
-    for number, query in enumerate(islice(cycle(queries), _WARMING)):
+    fusions_by_label = named(fusions)
+    for label, fusion in fusions_by_label.items():
+        searches.setdefault(label, partial(_search_fusion, channels, fusion, k))
+    uses_dense = {
+        "dense": True,
+        **{label: "dense" in fusion.weights for label, fusion in fusions_by_label.items()},
+    }
+    names = sorted(searches, key=lambda name: uses_dense.get(name, False))
+    for number, query in enumerate(islice(cycle(queries), _WARM_UP_QUERIES)):
         for name in names:
-            if number < _WARMING_DENSE or not dense.get(name):
-                asking[name](query)
-    times: dict[str, list[float]] = {name: [] for name in asking}
+            if number < _WARM_UP_QUERIES_DENSE or not uses_dense.get(name):
+                searches[name](query)
+    times: dict[str, list[float]] = {name: [] for name in searches}
     for query in list(queries) * rounds:
         for name in names:
-            started = time.perf_counter()
-            asking[name](query)
-            times[name].append(1000 * (time.perf_counter() - started))
+            start = time.perf_counter()
+            searches[name](query)
+            times[name].append(1000 * (time.perf_counter() - start))
     return times
 
 
-def _ask(channels: Channels, fusion: Fusion, k: int, query: str) -> object:
+def _search_fusion(channels: Channels, fusion: Fusion, k: int, query: str) -> object:
     return HybridSearcher(channels, fusion).search(query, min(k, fusion.candidates))
 
 
 def with_macro(results: SetResults, query_set: QuestionSet) -> list[SetResults]:
-    """Return the results; of queries in groups (EntityQuestions), over queries and over groups."""
+    """Return the results; for grouped queries (EntityQuestions), both micro and macro averages.
+
+    The micro average is over queries, the macro average over groups.
+    """
     if not query_set.groups:
         return [results]
-    macro = [_by_group(one, query_set.groups) for one in results.evaluations]
+    macro = [_by_group(evaluation, query_set.groups) for evaluation in results.evaluations]
     return [
         replace(results, name=f"{query_set.name} (micro)"),
         replace(results, name=f"{query_set.name} (macro)", evaluations=macro, answers={}),
     ]
 
 
-def _by_group(one: Evaluation, groups: Mapping[str, str]) -> Evaluation:
-    """Return the same over groups of queries in place of queries; their mean is the macro average."""
+def _by_group(evaluation: Evaluation, groups: Mapping[str, str]) -> Evaluation:
+    """Return the evaluation with groups in place of queries, so that its mean is the macro average."""
     means: dict[str, dict[str, float]] = {}
-    for measure, values in one.per_query.items():
+    for measure, values in evaluation.per_query.items():
         members: dict[str, list[float]] = {}
         for query_id, value in values.items():
             members.setdefault(groups[query_id], []).append(value)
-        means[measure] = {group: fmean(own) for group, own in members.items()}
-    return Evaluation(one.name, means)
+        means[measure] = {group: fmean(group_values) for group, group_values in members.items()}
+    return Evaluation(evaluation.name, means)

@@ -1,4 +1,4 @@
-"""Index a test set, search it in every channel, and measure; or measure runs that are there."""
+"""Evaluates a test set (encode, index, search, measure), or existing TREC runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hybrid.evaluation.answering import Answering
 from hybrid.evaluation.compare import compare
 from hybrid.evaluation.measures import DEFAULT_MEASURES, evaluate, parse_measures, without_own_passages
 from hybrid.evaluation.results import SetResults, save_run
-from hybrid.evaluation.testsets import QuestionSet, open_test_set, own_is_no_hit
+from hybrid.evaluation.testsets import QuestionSet, ignores_own_ids, open_test_set
 from hybrid.retrieval.channels import Channels
 from sparta.base.checks import path_of, paths_of
 from sparta.base.errors import InputError
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from sparta.shards.encode import EncodeOptions
 
 logger = logging.getLogger("sparta.hybrid")
-_AT_ONCE = 64
-"""Queries whose scores for all passages are in memory."""
+_QUERY_BLOCK = 64
+"""The number of queries that are scored together, with the scores of all passages in memory."""
 
 
 def evaluate_runs(
@@ -52,25 +52,25 @@ def evaluate_runs(
     fusion: Fusion | None = None,
     output_runs: str | Path | None = None,
 ) -> SetResults:
-    """Measure TREC runs against judgments in TREC's or BEIR's form.
+    """Measure TREC runs by qrels in TREC's or BEIR's format.
 
-    :param fusion: of runs by the names of `named_runs`, which is measured beside them
-    :param output_runs: a folder in which to leave the fused run
-    :raises InputError: a run comes twice, or shares no query with the judgments
+    :param fusion: a fusion of the runs, by the names of `named_runs`; the fused run is measured too
+    :param output_runs: a folder for the fused run
+    :raises InputError: a run occurs twice, or a run has none of the judged queries
     """
     qrels, measures = path_of(qrels, "judgments"), parse_measures(measures)
     judged = read_qrels(qrels)
-    without_own = own_is_no_hit(qrels, judged)
+    ignores_own = ignores_own_ids(qrels, judged)
     runs: dict[str, Run] = {}
     if not paths:
-        raise InputError("expected runs to measure, found none")
+        raise InputError("expected at least one run to measure, found none")
     for name, path in named_runs(paths_of(paths, "runs")).items():
-        runs[name] = without_own_passages(read_run(path), None) if without_own else read_run(path)
+        runs[name] = without_own_passages(read_run(path), None) if ignores_own else read_run(path)
         if not runs[name].keys() & judged.keys():
             raise InputError(
-                "expected a run for the judged queries, found none of their ids in it",
+                "the run has none of the judged queries",
                 where=str(path),
-                remedy=f"check that it belongs to {qrels}",
+                remedy=f"check that the run's query ids are those of {qrels}",
             )
     results = [evaluate(name, run, judged, measures) for name, run in runs.items()]
     if fusion is None:
@@ -83,12 +83,12 @@ def evaluate_runs(
 
 
 def named_runs(paths: Sequence[Path]) -> Mapping[str, Path]:
-    """Return runs by name: that of the file, or the whole path where these are not different."""
+    """Return runs by name: the file's name without suffix, or the whole path if two names are equal."""
     stems = [path.stem for path in paths]
     names = stems if len(set(stems)) == len(stems) else [str(path) for path in paths]
     if len(set(names)) < len(names):
         raise InputError(
-            f"expected different runs, found {', '.join(map(str, paths))}", remedy="name each run once"
+            f"expected distinct runs, found {', '.join(map(str, paths))}", remedy="name each run once"
         )
     return dict(zip(names, paths, strict=True))
 
@@ -111,17 +111,21 @@ def evaluate_set(
     domain: str = "",
     answering: Answering | None = None,
 ) -> SetResults:
-    """Encode and index a test set in a temporary folder, search it, measure.
+    """Encode and index a test set in a temporary folder, search all queries, and measure the rankings.
 
-    The latency is the time of all queries together, searched by `threads`, divided by their number.
+    The latency of a ranking is the time of all queries together, with `threads` threads, divided by their
+    number.
 
-    :param model: needed but for BM25 alone
-    :param dense: bi-encoders and Poly-Encoders that search the same candidates exactly, named as given here
+    :param model: the sparse encoder; None is allowed if BM25 is the only channel
+    :param dense: bi-encoders and Poly-Encoders, which search the same passages exhaustively; each ranking is
+        named after its model
     :param depth: hits per query
-    :param output_runs: a folder in which to leave the TREC runs
-    :param progress: show a bar of the bytes of the corpus that are indexed; None does on a terminal
-    :param name: what the set is called, if not by its file or folder (`names_of`)
-    :param answering: also read the best passages of each ranking, and the judged ones; measure the answers
+    :param output_runs: a folder for the TREC runs
+    :param progress: show a progress bar of the indexed bytes of the corpus; None shows the bar only on a
+        terminal
+    :param name: the set's name; by default the name of its file or folder (`names_of`)
+    :param answering: also read the best passages of each ranking, and the judged passages, and measure the
+        answers
     """
     from sparta.index.build import write_index
     from sparta.index.folder import IndexFolder
@@ -133,18 +137,18 @@ def evaluate_set(
     output_runs = output_runs and path_of(output_runs, "a folder")
     if answering and is_chunk(options.unit):
         raise InputError(
-            "expected answers without chunks, found both: runs name documents, not the chunks to be read",
+            "cannot measure answers with chunks: runs name documents, not the chunks that a reader needs",
             remedy=remedy(
-                "leave {} out, or index the corpus and measure with: {}",
+                "omit {}, or index the corpus and measure with: {}",
                 Option("chunk"),
                 Command.of("hybrid eval", answers=True),
             ),
         )
     if dense and is_chunk(options.unit):
         raise InputError(
-            "expected bi-encoders without chunks, found both: they read each text whole",
+            "cannot measure bi-encoders with chunks: a bi-encoder encodes each passage as a whole",
             remedy=remedy(
-                "leave {} out, or index the corpus and measure with: {}",
+                "omit {}, or index the corpus and measure with: {}",
                 Option("chunk"),
                 Command.of("hybrid eval", build_dense=True),
             ),
@@ -153,45 +157,50 @@ def evaluate_set(
         make_folder(output_runs)
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        tested = open_test_set(path, work, options.language)
-        tested, corpus = replace(tested, name=name or tested.name), corpus_of(tested)
-        check_unit(tested, options.unit)
-        if answering and not tested.answers:
+        test_set = open_test_set(path, work, options.language)
+        test_set, corpus = replace(test_set, name=name or test_set.name), corpus_of(test_set)
+        check_unit(test_set, options.unit)
+        if answering and not test_set.answers:
             raise InputError(
-                "expected questions with answers, found none",
+                "cannot measure answers: no question has known answers",
                 where=str(corpus),
-                remedy=remedy("leave {} out, or give the queries `answers`", Option("answers")),
+                remedy=remedy("omit {}, or add `answers` to the queries", Option("answers")),
             )
         index = IndexFolder(work / "index")
         if tuple(channels) == (BM25,):
-            own = IndexOptions(
+            index_options = IndexOptions(
                 channels=BM25, unit=options.unit, language=options.language, skip_invalid=skip_invalid
             )
-            build_index(index.path, corpus, options=own, advance=advance, progress=progress)
+            build_index(index.path, corpus, options=index_options, advance=advance, progress=progress)
         elif model is None:
-            raise InputError("expected a model for impacts, found none", remedy="open one, or rank by bm25")
+            raise InputError(
+                "the channel impact needs a model, but no model is set",
+                remedy="open a model, or use only the channel bm25",
+            )
         else:
-            with ReadingProgress(shown=progress, advance=advance) as shown:
-                source = corpus_source(corpus, model, options, skip_invalid=skip_invalid, progress=shown)
+            with ReadingProgress(shown=progress, advance=advance) as reading_progress:
+                source = corpus_source(
+                    corpus, model, options, skip_invalid=skip_invalid, progress=reading_progress
+                )
                 write_index(index, source, WriteOptions(language=options.language))
         exact = {
             str(model_name): partial(
                 search_exactly,
                 model_name,
                 CorpusReader(corpus, skip_invalid=skip_invalid),
-                tested,
+                test_set,
                 language=options.language,
                 dtype=options.dtype,
                 device=next(iter(options.devices), None),
             )
             for model_name in dense
         }
-        if tested.misplaced:
-            logger.warning("%s: %s", tested.name, misplacement(tested.misplaced))
-        with Channels(index.path, channels) as opened:
+        if test_set.misplaced:
+            logger.warning("%s: %s", test_set.name, misplacement(test_set.misplaced))
+        with Channels(index.path, channels) as index_channels:
             results = compare(
-                opened,
-                tested,
+                index_channels,
+                test_set,
                 (),
                 threads=threads,
                 output_runs=output_runs,
@@ -205,52 +214,53 @@ def evaluate_set(
         return replace(results, domain=domain)
 
 
-def corpus_of(tested: QuestionSet) -> Path:
-    """Return the corpus of a test set; a set of questions alone has none."""
-    if tested.corpus is None:
-        raise InputError("expected a test set with its corpus, found questions alone", where=tested.name)
-    return tested.corpus
+def corpus_of(test_set: QuestionSet) -> Path:
+    """Return the corpus of a test set; raise if the set has only questions."""
+    if test_set.corpus is None:
+        raise InputError("expected a test set with a corpus, found only questions", where=test_set.name)
+    return test_set.corpus
 
 
-def check_unit(tested: QuestionSet, unit: str) -> None:
-    """Refuse sentences of a BEIR folder, whose judgments are of its passages."""
-    if tested.judged and unit == "sentence":
+def check_unit(test_set: QuestionSet, unit: str) -> None:
+    """Raise if sentences of a BEIR folder would be measured: BEIR judges whole passages."""
+    if test_set.judged and unit == "sentence":
         raise InputError(
-            "expected the unit passage for a BEIR folder, whose judgments are of passages, found sentence",
-            where=str(tested.corpus),
-            remedy=remedy("leave {} out", Option("unit")),
+            "cannot measure sentences: a BEIR folder judges whole passages",
+            where=str(test_set.corpus),
+            remedy=remedy("omit {}", Option("unit")),
         )
 
 
 def search_index(
-    index: Path, channel: str, tested: QuestionSet, depth: int, threads: int
+    index: Path, channel: str, test_set: QuestionSet, depth: int, threads: int
 ) -> tuple[Run, float]:
-    """Search one channel of an index; the run, and the seconds it took, warm."""
+    """Search one channel of an index after a warm-up; return the run and the search time in seconds."""
     from sparta.search.searcher import Searcher
 
     with Searcher(index, channel=channel) as searcher:
-        texts = [query.text for query in tested.queries]
-        ids = [query.query_id for query in tested.queries]
+        texts = [query.text for query in test_set.queries]
+        ids = [query.query_id for query in test_set.queries]
         searcher.run(texts[:10], ids[:10], depth, threads)
-        started = time.monotonic()
-        run = searcher.run(texts, ids, depth + tested.without_own, threads)
-        seconds = time.monotonic() - started
-        return without_own_passages(run, depth) if tested.without_own else run, seconds
+        start = time.monotonic()
+        run = searcher.run(texts, ids, depth + test_set.without_own, threads)
+        seconds = time.monotonic() - start
+        return without_own_passages(run, depth) if test_set.without_own else run, seconds
 
 
 def search_exactly(
     model: str | Path,
     passages: Iterable[Passage],
-    tested: QuestionSet,
+    test_set: QuestionSet,
     depth: int,
     *,
     language: str = "en",
     dtype: str = "auto",
     device: str | None = None,
 ) -> tuple[dict[str, list[ScoredPassage]], float]:
-    """Score every passage with a bi-encoder or a Poly-Encoder; the run, and the seconds the queries took.
+    """Score all passages with a bi-encoder or a Poly-Encoder; return the run and the search time in seconds.
 
-    Ties are in the order of the corpus.
+    The search time covers all queries, without encoding the passages. Passages with equal scores keep the
+    corpus order.
     """
     import torch
 
@@ -258,17 +268,17 @@ def search_exactly(
     from dense.models.resolve import bi_encoder_folder, dense_model_folder
     from sparta.neural.encoding import pick_device
 
-    loaded = DenseModel.load(bi_encoder_folder(model) or dense_model_folder(model))
-    loaded.to(pick_device(device))
-    own = language_of(language)
-    candidates = [folded(passage, own) for passage in passages]
-    vectors = torch.from_numpy(loaded.encode_passages(candidates, dtype))
-    ids = [one.passage_id for one in candidates]
-    started = time.monotonic()
-    queries = [replace(query, text=own.fold(query.text)) for query in tested.queries]
-    run = rank_exactly(loaded, vectors, ids, queries, depth + tested.without_own)
-    seconds = time.monotonic() - started
-    return without_own_passages(run, depth) if tested.without_own else run, seconds
+    encoder = DenseModel.load(bi_encoder_folder(model) or dense_model_folder(model))
+    encoder.to(pick_device(device))
+    language_rules = language_of(language)
+    candidates = [folded(passage, language_rules) for passage in passages]
+    vectors = torch.from_numpy(encoder.encode_passages(candidates, dtype))
+    ids = [candidate.passage_id for candidate in candidates]
+    start = time.monotonic()
+    queries = [replace(query, text=language_rules.fold(query.text)) for query in test_set.queries]
+    run = rank_exactly(encoder, vectors, ids, queries, depth + test_set.without_own)
+    seconds = time.monotonic() - start
+    return without_own_passages(run, depth) if test_set.without_own else run, seconds
 
 
 def rank_exactly(
@@ -279,19 +289,21 @@ def rank_exactly(
     depth: int,
     task: str = "",
 ) -> dict[str, list[ScoredPassage]]:
-    """Rank passages of these vectors `(n, vectors, width)` and ids for each query; ties in their order.
+    """Rank passages for each query by their vectors; passages with equal scores keep their order.
 
-    :param task: of the questions, as the model may read them
+    :param vectors: the passages' vectors, `(n, vectors, width)`
+    :param ids: the passages' ids, `n` in all
+    :param task: the task of the questions, for models that read it
     """
     import numpy as np
     import torch
 
     run: dict[str, list[ScoredPassage]] = {}
-    for some in itertools.batched(queries, _AT_ONCE):
-        questions = torch.from_numpy(model.encode_questions([query.text for query in some], task))
-        for query, scores in zip(some, model.score(questions, vectors).detach().numpy(), strict=True):
-            last = np.partition(scores, -depth)[-depth] if depth < len(scores) else -np.inf
-            among = np.flatnonzero(scores >= last)
-            best = among[np.argsort(-scores[among], kind="stable")][:depth]
-            run[query.query_id] = [ScoredPassage(ids[i], float(scores[i])) for i in best]
+    for block in itertools.batched(queries, _QUERY_BLOCK):
+        question_vectors = torch.from_numpy(model.encode_questions([query.text for query in block], task))
+        for query, scores in zip(block, model.score(question_vectors, vectors).detach().numpy(), strict=True):
+            lowest = np.partition(scores, -depth)[-depth] if depth < len(scores) else -np.inf
+            contenders = np.flatnonzero(scores >= lowest)
+            best = contenders[np.argsort(-scores[contenders], kind="stable")][:depth]
+            run[query.query_id] = [ScoredPassage(ids[row], float(scores[row])) for row in best]
     return run

@@ -1,4 +1,4 @@
-"""Measures of rankings, through ir_measures, and whether two rankings differ by more than chance."""
+"""Measures rankings with ir_measures, and tests differences between rankings for significance."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ MEASURES = ("RR", "nDCG@10")
 RECALL_AT = (20, 100)
 DEFAULT_MEASURES = ("RR", "Success@1", "R@20", "nDCG@10")
 _OTHER_NAMES = {"MRR": "RR", "MAP": "AP", "Recall": "R"}
-_NO_SHARES = ("Accuracy", "NumQ", "NumRet", "NumRel", "NumRelRet")
-_NOTHING = 1e-9
-_REMEDY = "name one of ir_measures, as in RR, RR@10, Success@5, R@100, nDCG@10, AP"
+_NOT_IN_UNIT_RANGE = ("Accuracy", "NumQ", "NumRet", "NumRel", "NumRelRet")
+_ROUNDING = 1e-9
+_REMEDY = "name a measure of ir_measures, such as RR, RR@10, Success@5, R@100, nDCG@10, AP"
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One run's measures; `per_query[measure][query id]`, for every judged question, in [0, 1]."""
+    """The measures of one run: `per_query[measure][query id]`, for each judged question, in [0, 1]."""
 
     name: str
     per_query: Mapping[str, Mapping[str, float]]
 
     def mean(self, measure: str) -> float:
-        """The mean over all judged questions; one that the run does not answer counts 0."""
+        """Return the mean over all judged questions; a question that the run lacks counts 0."""
         values = self.per_query[measure].values()
         return math.fsum(values) / len(values)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureKind:
-    """Measures that need the same: how they are named, and what a set of questions must know.
+    """A kind of measures: their names, and the data that a question set must have.
 
-    :param names: a pattern of their whole names
-    :param needs: what they need, in words
-    :param known: returns what a set knows of it, nothing where they cannot be measured
-    :param usual: those that are measured where nothing is chosen
-    :param of_chains: whether chains alone have them
+    :param names: a pattern that matches the whole name of each measure
+    :param needs: the required data, in words
+    :param known: returns the required data of a set; an empty or None value if the set has no such data
+    :param usual: the default measures of this kind
+    :param of_chains: whether only chains have measures of this kind
     """
 
     names: str
@@ -64,72 +64,72 @@ def _evidence(query_set: QuestionSet) -> object:
 ANSWERS = MeasureKind(
     f"{ANSWER_RECALL}0*[1-9]\\d*",
     "answers",
-    lambda known: known.answers,
+    lambda query_set: query_set.answers,
     tuple(f"{ANSWER_RECALL}{k}" for k in RECALL_AT),
 )
 PAGES = MeasureKind(
-    f"page{NAMES}", "KILT's provenance", lambda known: known.gold and known.gold.pages, OF_PAGES
+    f"page{NAMES}", "KILT's provenance", lambda query_set: query_set.gold and query_set.gold.pages, OF_PAGES
 )
 PASSAGES = MeasureKind(f"passage{NAMES}", "judged passages", _evidence, OF_PASSAGES)
 PATHS = MeasureKind(r"path_recall@[1-9]\d{0,5}", "judged passages", _evidence, of_chains=True)
 SENTENCES = MeasureKind(
-    "|".join(OF_SENTENCES), "supporting facts", lambda known: known.supporting, of_chains=True
+    "|".join(OF_SENTENCES), "supporting facts", lambda query_set: query_set.supporting, of_chains=True
 )
-JUDGED = MeasureKind(".*", "judged passages", lambda known: known.qrels, MEASURES)
-"""The measures of ir_measures."""
+JUDGED = MeasureKind(".*", "judged passages", lambda query_set: query_set.qrels, MEASURES)
+"""The kind of all measures that ir_measures computes."""
 
 
 def kind_of(measure: str) -> MeasureKind:
-    """Return the kind of a measure, by its name."""
+    """Return the kind of a measure, by the measure's name."""
     kinds = ANSWERS, PAGES, PASSAGES, PATHS, SENTENCES
     return next((kind for kind in kinds if re.fullmatch(kind.names, measure)), JUDGED)
 
 
 def measures_of(query_set: QuestionSet) -> list[str]:
-    """Return what can be measured on these questions."""
+    """Return the names of the default measures for a question set."""
     kinds = (ANSWERS, PAGES, PASSAGES) if query_set.gold else (ANSWERS, JUDGED)
     return [name for kind in kinds if kind.known(query_set) for name in kind.usual]
 
 
 def can_measure(query_set: QuestionSet, measure: str) -> bool:
-    """Whether a set has the answers, the evidence or the judged passages that a measure needs."""
+    """Return whether a question set has the data (answers, evidence or judged passages) for a measure."""
     return bool(kind_of(measure).known(query_set))
 
 
 def cutoff_of(measure: str) -> int:
-    """How many passages a measure looks at; 0 where it looks at all."""
+    """Return the number of passages that a measure uses; 0 if the measure uses all passages."""
     cutoff = re.search(r"@(\d+)$", measure)
     return int(cutoff[1]) if cutoff else 0
 
 
 def parse_any(name: str) -> str:
-    """Return the name of a measure of any kind.
+    """Return the normalized name of a measure of any kind.
 
-    :raises InputError: an unknown name.
+    :raises InputError: the name is unknown.
     """
     if not isinstance(name, str) or kind_of(name.strip()) is JUDGED:
         return parse_measures([name])[0]
-    head, at, depth = name.strip().partition("@")
-    return f"{head}@{int(depth)}" if at else head
+    head, separator, depth = name.strip().partition("@")
+    return f"{head}@{int(depth)}" if separator else head
 
 
 def parse_measures(names: Sequence[str]) -> list[str]:
-    """Return the names as ir_measures writes them: RR, Success@1, R@20, nDCG@10, AP; MRR and MAP will do.
+    """Return measure names in ir_measures' form: RR, Success@1, R@20, nDCG@10, AP. MRR and MAP are accepted.
 
-    :raises InputError: an unknown name, or none.
+    :raises InputError: a name is unknown, or there are no names.
     """
-    listed, parsed = several(names, "measures", _REMEDY), []
-    if not listed:
+    name_list, parsed = several(names, "measures", _REMEDY), []
+    if not name_list:
         raise InputError("expected a measure, found none", remedy=_REMEDY)
-    for name in listed:
+    for name in name_list:
         if not isinstance(name, str):
             raise InputError(f"expected a measure, found {name!r}", remedy=_REMEDY)
-        head, at, cutoff = name.strip().partition("@")
+        head, separator, cutoff = name.strip().partition("@")
         try:
-            measure = ir_measures.parse_measure(_OTHER_NAMES.get(head, head) + at + cutoff)
+            measure = ir_measures.parse_measure(_OTHER_NAMES.get(head, head) + separator + cutoff)
             measure.validate_params()
-            if measure.NAME in _NO_SHARES:
-                raise ValueError("a count, or undefined where each passage found is relevant")
+            if measure.NAME in _NOT_IN_UNIT_RANGE:
+                raise ValueError("the measure is a count, or undefined if all hits are relevant")
             if not ir_measures.DefaultPipeline.supports(measure):
                 raise ValueError("no provider of this measure is installed")
             parsed.append(str(measure))
@@ -144,55 +144,70 @@ def parse_measures(names: Sequence[str]) -> list[str]:
 def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Evaluation:
     """Measure a run on all questions of the qrels.
 
-    The order of the passages counts, not their scores: tools of evaluation break ties each in its own way.
+    The measures use the order of the passages, not the scores: evaluation tools break ties in different ways.
     """
     for query_id, ranking in run.items():
         if len({hit.passage_id for hit in ranking}) < len(ranking):
             raise InputError(
-                "expected different passages in a ranking, found some twice",
+                "a ranking has the same passage twice",
                 where=f"{name}, query {query_id}",
-                remedy="rank every passage once",
+                remedy="remove the repeated passage from the ranking",
             )
-    names = {ir_measures.parse_measure(m): m for m in measures}
-    found = {
-        q: {p.passage_id: float(-rank) for rank, p in enumerate(ranking)}
-        for q, ranking in run.items()
+    measure_names = {ir_measures.parse_measure(measure): measure for measure in measures}
+    rank_scores = {
+        query_id: {passage.passage_id: float(-rank) for rank, passage in enumerate(ranking)}
+        for query_id, ranking in run.items()
         if ranking
     }
-    per_query: dict[str, dict[str, float]] = {m: dict.fromkeys(qrels, 0.0) for m in measures}
-    ids = {str(number): q for number, q in enumerate(qrels, 1)}  # some tools take numbers alone
-    # none of -1 alone, which pytrec_eval does not survive: they are 0 in any case
-    judged = {n: dict(qrels[q]) for n, q in ids.items() if max(qrels[q].values(), default=0) >= 0}
-    scored = {n: found[ids[n]] for n in judged if ids[n] in found}
-    for metric in ir_measures.iter_calc(list(names), judged, scored):
-        per_query[names[metric.measure]][ids[metric.query_id]] = metric.value
+    per_query: dict[str, dict[str, float]] = {measure: dict.fromkeys(qrels, 0.0) for measure in measures}
+    # Some evaluation tools accept only numbers as query ids.
+    query_ids = {str(number): query_id for number, query_id in enumerate(qrels, 1)}
+    # pytrec_eval crashes on queries whose judgments are all -1; the value of these queries is 0 anyway.
+    judged = {
+        number: dict(qrels[query_id])
+        for number, query_id in query_ids.items()
+        if max(qrels[query_id].values(), default=0) >= 0
+    }
+    scored = {number: rank_scores[query_ids[number]] for number in judged if query_ids[number] in rank_scores}
+    for metric in ir_measures.iter_calc(list(measure_names), judged, scored):
+        per_query[measure_names[metric.measure]][query_ids[metric.query_id]] = metric.value
     return Evaluation(name, per_query)
 
 
 def without_own_passages(run: Run, depth: int | None) -> dict[str, list[ScoredPassage]]:
-    """Drop hits with the query's own id, as BEIR does (ArguAna, Quora), and cut rankings to `depth`."""
-    return {q: [hit for hit in hits if hit.passage_id != q][:depth] for q, hits in run.items()}
+    """Return a run without hits whose passage id is the query id, as in BEIR (ArguAna, Quora).
+
+    Each ranking is cut to `depth` hits.
+    """
+    return {
+        query_id: [hit for hit in hits if hit.passage_id != query_id][:depth]
+        for query_id, hits in run.items()
+    }
 
 
-def shown_p(chance: float) -> str:
-    """A p-value with three digits; none is 0."""
-    return f"{chance:.3f}" if chance >= 0.001 else "<0.001"
+def shown_p(p: float) -> str:
+    """Return a p-value with three digits as text; smaller values are "<0.001"."""
+    return f"{p:.3f}" if p >= 0.001 else "<0.001"
 
 
-def p_values(base: Evaluation, others: Sequence[Evaluation], measure: str) -> list[float]:
-    """Two-sided paired t-tests against `base`, corrected for their number (Holm); 1 where nothing differs.
+def p_values(base: Evaluation, evaluations: Sequence[Evaluation], measure: str) -> list[float]:
+    """Return the p-values of two-sided paired t-tests against `base`, with Holm's correction.
 
-    Where all questions differ by the same, the t-test divides by zero, and the sign test stands in for it.
+    The p-value is 1 if no question differs. If all questions differ by the same amount, the t-test would
+    divide by zero; the sign test replaces it.
     """
     from scipy.stats import ttest_1samp
 
-    questions = sorted(base.per_query[measure])
+    query_ids = sorted(base.per_query[measure])
     raw = []
-    for other in others:
-        differences = [other.per_query[measure][q] - base.per_query[measure][q] for q in questions]
+    for evaluation in evaluations:
+        differences = [
+            evaluation.per_query[measure][query_id] - base.per_query[measure][query_id]
+            for query_id in query_ids
+        ]
         if not any(differences):
             raw.append(1.0)
-        elif max(differences) - min(differences) <= _NOTHING * max(map(abs, differences)):
+        elif max(differences) - min(differences) <= _ROUNDING * max(map(abs, differences)):
             raw.append(2.0 ** (1 - len(differences)))
         else:
             raw.append(float(ttest_1samp(differences, 0.0).pvalue))
@@ -202,21 +217,25 @@ def p_values(base: Evaluation, others: Sequence[Evaluation], measure: str) -> li
 def against_best(
     evaluations: Sequence[Evaluation], measure: str, among: Sequence[Evaluation] | None = None
 ) -> tuple[Evaluation, dict[str, float]]:
-    """Return the best evaluation, and the p-values of all others against it by name.
+    """Return the best evaluation, and the p-value of each other evaluation against the best, by name.
 
-    :param among: what the best is chosen from, in place of all.
+    :param among: the evaluations that the best is chosen from; None is all evaluations
     """
-    best = max(evaluations if among is None else among, key=lambda one: one.mean(measure))
-    others = [one for one in evaluations if one is not best]
-    values = p_values(best, others, measure)
-    return best, {one.name: p for one, p in zip(others, values, strict=True)}
+    best = max(evaluations if among is None else among, key=lambda evaluation: evaluation.mean(measure))
+    compared = [evaluation for evaluation in evaluations if evaluation is not best]
+    values = p_values(best, compared, measure)
+    return best, {evaluation.name: p for evaluation, p in zip(compared, values, strict=True)}
 
 
-def holm(raw: Sequence[float]) -> list[float]:
-    """Holm's correction: the i-th smallest of n times n − i + 1, never falling, at most 1."""
-    corrected = [1.0] * len(raw)
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values with Holm's correction, in input order.
+
+    The i-th smallest of n p-values is multiplied by n − i + 1. Corrected values never fall with i and are at
+    most 1.
+    """
+    corrected = [1.0] * len(p_values)
     highest = 0.0
-    for rank, i in enumerate(sorted(range(len(raw)), key=raw.__getitem__)):
-        highest = max(highest, min(1.0, raw[i] * (len(raw) - rank)))
-        corrected[i] = highest
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        highest = max(highest, min(1.0, p_values[index] * (len(p_values) - rank)))
+        corrected[index] = highest
     return corrected

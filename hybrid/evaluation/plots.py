@@ -1,4 +1,4 @@
-"""Plots: matplotlib, where it is installed."""
+"""Draws plots with matplotlib, if it is installed."""
 
 from __future__ import annotations
 
@@ -12,38 +12,42 @@ from sparta.base.files import check_place, storage_errors
 
 
 def check_plot(path: Path | None) -> None:
-    """Refuse, before the work, a place or a form in which no plot could be drawn at its end.
+    """Raise if a plot could not be written to a path; runs before the long work.
 
-    :raises InputError: matplotlib is not installed, or does not know the form; there is no such folder.
+    :raises InputError: matplotlib is not installed or does not support the file format, or the folder does
+        not exist.
     """
     if path is None:
         return
-    known = _pyplot().Figure().canvas.get_supported_filetypes()
-    if path.suffix and path.suffix[1:].lower() not in known:
+    formats = _pyplot().Figure().canvas.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in formats:
         raise InputError(f"expected a plot as PNG, SVG or PDF, found {path.suffix}", where=str(path))
     check_place(path, "plot")
 
 
 @contextmanager
 def figure(path: Path, columns: int = 1, **options: Any) -> Iterator[Any]:
-    """Yield axes (a list, of several columns) and save what was drawn, in a form that `check_plot` allows."""
+    """Yield the axes of a new figure and save the figure; several columns give a list of axes.
+
+    The file name's suffix decides the format; `check_plot` names the supported formats.
+    """
     plt = _pyplot()
-    drawn, axes = plt.subplots(1, columns, layout="constrained", **options)
+    new_figure, axes = plt.subplots(1, columns, layout="constrained", **options)
     try:
         yield axes
         with storage_errors(path):
-            drawn.savefig(path, dpi=120)
+            new_figure.savefig(path, dpi=120)
     finally:
-        plt.close(drawn)
+        plt.close(new_figure)
 
 
 def _pyplot() -> Any:
-    """Pyplot, drawing into files."""
+    """Return pyplot with a backend that draws into files."""
     try:
         import matplotlib as mpl
     except ModuleNotFoundError:
         raise InputError(
-            "expected matplotlib for a plot, found none", remedy="pip install matplotlib"
+            "a plot needs matplotlib, which is not installed", remedy="pip install matplotlib"
         ) from None
     mpl.use("Agg")
     from matplotlib import pyplot as plt

@@ -1,4 +1,4 @@
-"""Questions with known answers or judged passages, in the forms that people publish them in."""
+"""Reads evaluation questions with answers or judged passages, in the common published formats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybrid.evaluation.testsets import QuestionSet, judged_set, own_is_no_hit, warn_of_unknown
+from hybrid.evaluation.testsets import QuestionSet, ignores_own_ids, judged_set, warn_of_unknown
 from hybrid.evidence.gold import gold_of
 from hybrid.evidence.supporting import Supporting, supporting_of
 from sparta.base.checks import path_of
@@ -33,177 +33,194 @@ FORMS = (
     ' JSON lines or a JSON list of {"question", "answers"}'
 )
 IN_FOLDERS = (("queries.jsonl", "qrels/test.tsv"), ("questions.jsonl", "qrels.tsv"))
-"""Questions and judgments in a folder: as BEIR has them, and beside a corpus."""
+"""File names of questions and qrels in a folder: BEIR's names, and sparta's names next to a corpus."""
 _LIST_FORM = 'a JSON list of {"question", "answers"}'
 _JSON_REMEDY = 'write {"question": "…", "answers": ["…"]}'
 
 
 def judged(query_set: QuestionSet, index: Path, least_bleu: float = 0.0) -> QuestionSet:
-    """Return a set of KILT with its provenance as gold passages and pages of an index; another as it is.
+    """Return a KILT question set with its provenance mapped to an index; other question sets stay unchanged.
 
-    :param least_bleu: leave out provenance with a lower BLEU score: `LEAST_BLEU` for training
+    The provenance becomes gold passages and gold pages of the index.
+
+    :param least_bleu: lowest BLEU score of provenance; provenance with a lower score is left out.
+        `LEAST_BLEU` is the value for training
     :raises InputError: the index has none of the passages that the set names.
     """
     if not query_set.evidence:
         return query_set
-    evidence = {q: well_mapped(own, least_bleu) for q, own in query_set.evidence.items()}
+    evidence = {
+        query_id: well_mapped(provenance, least_bleu) for query_id, provenance in query_set.evidence.items()
+    }
     gold, qrels = gold_of(query_set.name, evidence, index)
     return replace(query_set, gold=gold, qrels=qrels)
 
 
 def questions_beside(index: Path) -> QuestionSet:
-    """Return the questions that lie beside the corpus of an index, or in it where it is a folder.
+    """Return the questions in the folder of an index's corpus, with qrels if the folder has qrels.
 
-    They are those of `IN_FOLDERS`, with qrels or without.
+    `IN_FOLDERS` has the file names. If the corpus is a folder, the questions may be inside the folder too.
 
-    :raises InputError: there are none; another set can be named.
+    :raises InputError: the folder has no questions; the remedy names the option for another question set.
     """
     corpus = _corpus_of(index)
-    for folder, queries, qrels in _places(corpus) if corpus else ():
+    for folder, queries, qrels in _question_places(corpus) if corpus else ():
         if queries.is_file():
-            return _known(folder.name, queries, qrels)
+            return _read_set(folder.name, queries, qrels)
     raise InputError(
-        "expected questions beside the index's corpus (questions.jsonl), found none",
+        "there are no questions (questions.jsonl) next to the index's corpus",
         where=str(corpus.parent if corpus else index),
         remedy=remedy("name a file or folder of questions: {}", Option("dataset", "PATH")),
     )
 
 
 def set_beside(index: Path) -> QuestionSet:
-    """Return the corpus of an index, with the questions and judged passages that lie beside it or in it.
+    """Return an index's corpus as a test set, with the questions and qrels in the corpus's folder.
 
-    :raises InputError: there are none; a test set can be named.
+    :raises InputError: the corpus's folder has no questions and qrels; the remedy is to name a test set.
     """
     corpus = _corpus_of(index) or index
-    for folder, queries, qrels in _places(corpus) if corpus.exists() else ():
+    for folder, queries, qrels in _question_places(corpus) if corpus.exists() else ():
         if queries.is_file() and qrels.is_file():
             return judged_set(folder.name, corpus, queries, qrels)
     raise InputError(
-        "expected the corpus of the index, and judged passages beside it (qrels.tsv), found none",
+        "there is no corpus with questions and judged passages (qrels.tsv) for this index",
         where=str(corpus.parent),
         remedy="name a test set: a BEIR folder, SQuAD JSON or MRQA JSONL",
     )
 
 
-def _places(corpus: Path) -> Iterator[tuple[Path, Path, Path]]:
-    """Yield folders where questions may lie, and the names that questions and judgments have there."""
+def _question_places(corpus: Path) -> Iterator[tuple[Path, Path, Path]]:
+    """Yield `(folder, questions file, qrels file)` for each place that may hold questions about a corpus."""
     for folder in (corpus, corpus.parent) if corpus.is_dir() else (corpus.parent,):
         for queries, qrels in IN_FOLDERS:
             yield folder, folder / queries, folder / qrels
 
 
 def _corpus_of(index: Path) -> Path | None:
-    """Return what an index was made from, whatever was added later; None where that is unknown."""
+    """Return the corpus that an index was built from, without later additions; None if it is unknown."""
     generation = IndexFolder(index).state().searchable
     return generation.corpus if generation else None
 
 
 def questions_of(path: str | Path) -> QuestionSet:
-    """Return the questions of a file or a folder, in one of `FORMS`.
+    """Return the questions of a file or folder in one of `FORMS`.
 
-    Questions without an id of their own are numbered: by the line or the item, from 1; in EntityQuestions
-    `P106-1` is the first of relation P106.
+    Questions without an id are numbered from 1, by line or item. In EntityQuestions, `P106-1` is the first
+    question of relation P106.
 
-    :raises InputError: none of these forms; a line or an item of another form.
+    :raises InputError: the path has none of these formats, or a line or item is invalid.
     """
     path = path_of(path, "questions")
     if path.is_file():
         name = plain_name(path.name).rpartition(".")[0] or path.name
-        every = list(_file(path))
-        found = [one for one in every if one.query.answers or one.evidence]
-        evidence = {one.query.query_id: one.evidence for one in found if one.evidence}
-        supporting = {one.query.query_id: one.supporting for one in found if one.supporting}
-        asked = tuple(one.query for one in found)
-        left_out = len(every) - len(asked)
-        return QuestionSet(name, asked, evidence=evidence, supporting=supporting, left_out=left_out)
+        questions = list(_read_file(path))
+        usable = [question for question in questions if question.query.answers or question.evidence]
+        evidence = {question.query.query_id: question.evidence for question in usable if question.evidence}
+        supporting = {
+            question.query.query_id: question.supporting for question in usable if question.supporting
+        }
+        answerable = tuple(question.query for question in usable)
+        left_out = len(questions) - len(answerable)
+        return QuestionSet(name, answerable, evidence=evidence, supporting=supporting, left_out=left_out)
     for queries, qrels in IN_FOLDERS:
         if (path / queries).is_file():
-            return _known(path.name, path / queries, path / qrels)
+            return _read_set(path.name, path / queries, path / qrels)
     relations = sorted(path.glob("P*.json"))
     if relations:
         return _entity_questions(path.name, relations)
     raise InputError(
-        f"expected {FORMS}, found neither" if path.exists() else f"no such file or folder: expected {FORMS}",
+        "the folder has no evaluation questions" if path.exists() else "no such file or folder",
         where=str(path),
-        remedy="complete the folder, or name another",
+        remedy=f"name {FORMS}",
     )
 
 
-def _known(name: str, queries: Path, qrels: Path) -> QuestionSet:
-    judged = read_qrels(qrels) if qrels.is_file() else {}
-    every = tuple(read_queries(queries))
-    warn_of_unknown(name, judged, every)
-    query_set = tuple(q for q in every if q.answers or q.query_id in judged)
-    if not query_set:
+def _read_set(name: str, queries: Path, qrels: Path) -> QuestionSet:
+    """Return the question set of a queries file and a qrels file, without unusable questions."""
+    qrels_by_query = read_qrels(qrels) if qrels.is_file() else {}
+    all_queries = tuple(read_queries(queries))
+    warn_of_unknown(name, qrels_by_query, all_queries)
+    queries_used = tuple(query for query in all_queries if query.answers or query.query_id in qrels_by_query)
+    if not queries_used:
         raise InputError(
-            "expected questions with answers or judged passages, found none",
+            "no question has answers or judged passages",
             where=str(queries),
-            remedy="give them answers, or qrels beside them",
+            remedy="add answers to the questions, or add a qrels file to the folder",
         )
-    own = {q.query_id: judged[q.query_id] for q in query_set if q.query_id in judged}
-    without_own, left_out = own_is_no_hit(qrels, own), len(every) - len(query_set)
-    return QuestionSet(name, query_set, own, without_own=without_own, left_out=left_out)
+    set_qrels = {
+        query.query_id: qrels_by_query[query.query_id]
+        for query in queries_used
+        if query.query_id in qrels_by_query
+    }
+    without_own, left_out = ignores_own_ids(qrels, set_qrels), len(all_queries) - len(queries_used)
+    return QuestionSet(name, queries_used, set_qrels, without_own=without_own, left_out=left_out)
 
 
 def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:
-    """One file a relation: `P106.test.json` is relation P106."""
+    """Return the questions of EntityQuestions, one file per relation: `P106.test.json` is relation P106."""
     queries: list[Query] = []
     groups: dict[str, str] = {}
     for path in relations:
         relation = path.name.split(".")[0]
-        for asked in _items(path):
-            own = replace(asked.query, query_id=f"{relation}-{asked.query.query_id}")
-            if own.query_id in groups:
+        for question in _read_items(path):
+            query = replace(question.query, query_id=f"{relation}-{question.query.query_id}")
+            if query.query_id in groups:
                 raise InputError(
-                    f"expected one file for relation {relation}, found another",
+                    f"expected one file for relation {relation}, found a second file",
                     where=str(path),
-                    remedy="name a folder with one split only, as in dataset/test",
+                    remedy="name a folder with one split only, such as dataset/test",
                 )
-            queries.append(own)
-            groups[own.query_id] = relation
+            queries.append(query)
+            groups[query.query_id] = relation
     split = f"EntityQuestions {name}" if name in ("train", "dev", "test") else name
     return QuestionSet(split, tuple(queries), groups=groups)
 
 
-class _Asked(NamedTuple):
+class _FileQuestion(NamedTuple):
+    """A question of a file, with its provenance (KILT) or supporting facts (HotpotQA)."""
+
     query: Query
     evidence: Evidence = ()
     supporting: Supporting | None = None
 
 
-def _file(path: Path) -> Iterator[_Asked]:
-    """Tell the form by the first character that is not white space."""
+def _read_file(path: Path) -> Iterator[_FileQuestion]:
+    """Yield the questions of a file; the first character that is not white space decides the format."""
     lines = numbered_lines(path)
     first = next(lines, None)
     if first is None:
-        raise InputError(
-            f"empty file: expected {FORMS}", where=str(path), remedy="check that the file was written whole"
-        )
-    begin = first[1].removeprefix(b"\xef\xbb\xbf").lstrip()
-    if begin.startswith(b"[") and b"\t" not in begin:
-        yield from _items(path)
+        raise InputError("the file of questions is empty", where=str(path), remedy=f"write {FORMS}")
+    first_text = first[1].removeprefix(b"\xef\xbb\xbf").lstrip()
+    if first_text.startswith(b"[") and b"\t" not in first_text:
+        yield from _read_items(path)
         return
-    in_json = begin.startswith(b"{")
-    if in_json and (texts := _questioned(path, begin)):
-        yield from _on_texts(path, texts)
+    is_json = first_text.startswith(b"{")
+    if is_json and (paragraphs := _read_paragraphs(path, first_text)):
+        yield from _paragraph_questions(path, paragraphs)
         return
-    seen: dict[str, str] = {}
+    places_by_id: dict[str, str] = {}
     for number, line in itertools.chain([first], lines):
         where = f"{path}:{number}"
         with placed(where):
             text = decoded(line)
-            asked = _question(parse_object(text), str(number)) if in_json else _row(text, str(number))
-            remember_id(asked.query.query_id, where, seen)
-        yield asked
+            question = (
+                _parse_question(parse_object(text), str(number)) if is_json else _parse_row(text, str(number))
+            )
+            remember_id(question.query.query_id, where, places_by_id)
+        yield question
 
 
-def _questioned(path: Path, first: bytes) -> Iterator[QuestionedText] | None:
-    """Texts with questions on them, where a file that begins with this line is SQuAD JSON or MRQA JSONL."""
+def _read_paragraphs(path: Path, first: bytes) -> Iterator[QuestionedText] | None:
+    """Return the texts with questions of a SQuAD JSON or MRQA JSONL file; None for another format.
+
+    :param first: the file's first line
+    """
     try:
         record = parse_object(decoded(first))
     except BadRecordError:
-        goes_on = plain_name(path.name).endswith(".json") and not first.rstrip().endswith(b"}")
-        return read_squad(path) if goes_on else None
+        may_be_json = plain_name(path.name).endswith(".json") and not first.rstrip().endswith(b"}")
+        return read_squad(path) if may_be_json else None
     if not record.keys().isdisjoint({"question", "text", "input"}):
         return None
     if isinstance(record.get("data"), list):
@@ -212,27 +229,31 @@ def _questioned(path: Path, first: bytes) -> Iterator[QuestionedText] | None:
     return read_mrqa(path) if is_mrqa else None
 
 
-def _on_texts(path: Path, texts: Iterator[QuestionedText]) -> Iterator[_Asked]:
-    """The questions with their answers, wherever these stand; SQuAD 2.0's impossible ones have none."""
-    seen: dict[str, str] = {}
-    any_answered = False
-    asked = (one for text in texts for one in zip(text.questions, text.named, strict=True))
-    for number, ((query_id, question, _), answers) in enumerate(asked, 1):
+def _paragraph_questions(path: Path, paragraphs: Iterator[QuestionedText]) -> Iterator[_FileQuestion]:
+    """Yield the questions of paragraphs with their answers; SQuAD 2.0's impossible questions have none."""
+    places_by_id: dict[str, str] = {}
+    has_answers = False
+    questions = (
+        question_and_answers
+        for paragraph in paragraphs
+        for question_and_answers in zip(paragraph.questions, paragraph.named, strict=True)
+    )
+    for number, ((query_id, question, _), answers) in enumerate(questions, 1):
         where = f"{path}, question {number}"
         with placed(where):
-            remember_id(query_id, where, seen)
-        any_answered |= bool(answers)
-        yield _Asked(Query(query_id, _as_dpr(question), tuple(dict.fromkeys(answers))))
-    if not any_answered:
+            remember_id(query_id, where, places_by_id)
+        has_answers |= bool(answers)
+        yield _FileQuestion(Query(query_id, _as_dpr(question), tuple(dict.fromkeys(answers))))
+    if not has_answers:
         raise InputError(
-            "expected questions with answers, found none",
+            "no question has an answer",
             where=str(path),
-            remedy="name another file: the answers of a hidden test set are not in it",
+            remedy="name another file: a hidden test set has no answers",
         )
 
 
-def _row(line: str, number: str) -> _Asked:
-    """`question<TAB>['answer', …]`, quoted as Python's csv module does it: DPR's qas files."""
+def _parse_row(line: str, number: str) -> _FileQuestion:
+    """Parse a line of DPR's qas files: `question<TAB>['answer', …]`, quoted as by Python's csv module."""
     remedy = "write question<TAB>['answer', 'another'], or JSON lines"
     try:
         columns = next(csv.reader([line], delimiter="\t"), [])
@@ -247,30 +268,31 @@ def _row(line: str, number: str) -> _Asked:
         raise BadRecordError(
             "broken answers", f"expected ['answer', …], found {columns[1][:60]!r}", remedy=remedy
         ) from None
-    return _Asked(Query(number, _as_dpr(columns[0]), _answers(answers, remedy)))
+    return _FileQuestion(Query(number, _as_dpr(columns[0]), _answers(answers, remedy)))
 
 
-def _items(path: Path) -> Iterator[_Asked]:
-    """A JSON list of `{"question", "answers"}`: DPR's files, EntityQuestions."""
-    seen: dict[str, str] = {}
+def _read_items(path: Path) -> Iterator[_FileQuestion]:
+    """Yield the questions of a JSON list of `{"question", "answers"}`: DPR's files, EntityQuestions."""
+    places_by_id: dict[str, str] = {}
     for number, item in enumerate(json_list(path, _LIST_FORM), 1):
         where = f"{path}, item {number}"
         with placed(where):
             if not isinstance(item, dict):
-                detail = f'expected {{"question", "answers"}}, found {_kind(item)}'
+                detail = f'expected {{"question", "answers"}}, found {_preview(item)}'
                 raise BadRecordError("not an object", detail, remedy=_JSON_REMEDY)
-            asked = _question(item, str(number))
-            remember_id(asked.query.query_id, where, seen)
-        yield asked
-    if not seen:
+            question = _parse_question(item, str(number))
+            remember_id(question.query.query_id, where, places_by_id)
+        yield question
+    if not places_by_id:
         raise InputError(f"expected {_LIST_FORM}, found []", where=str(path), remedy=_JSON_REMEDY)
 
 
-def _question(record: Mapping[str, Any], number: str) -> _Asked:
+def _parse_question(record: Mapping[str, Any], number: str) -> _FileQuestion:
+    """Parse a question from a JSON object."""
     has_id = any(record.get(name) is not None for name in ("id", "_id"))
-    own = identifier(record) if has_id else number
+    query_id = identifier(record) if has_id else number
     if "input" in record and "output" in record:
-        return _of_kilt(own, _as_dpr(string_field(record, "input", of="input")), record["output"])
+        return _kilt_question(query_id, _as_dpr(string_field(record, "input", of="input")), record["output"])
     text = string_field(record, "question", "text", of="question")
     answers = next((record[name] for name in ("answers", "answer") if name in record), None)
     if answers is None:
@@ -279,39 +301,47 @@ def _question(record: Mapping[str, Any], number: str) -> _Asked:
             f"expected the field answers or answer, found {', '.join(record)}",
             remedy=_JSON_REMEDY,
         )
-    known = _answers([answers] if isinstance(answers, str) else answers, _JSON_REMEDY)
-    return _Asked(Query(own, _as_dpr(text), known), supporting=supporting_of(record))
+    valid_answers = _answers([answers] if isinstance(answers, str) else answers, _JSON_REMEDY)
+    return _FileQuestion(Query(query_id, _as_dpr(text), valid_answers), supporting=supporting_of(record))
 
 
-def _of_kilt(query_id: str, text: str, outputs: Any) -> _Asked:
-    """A question of KILT: the answers of its outputs, each once, and their provenance; either will do."""
-    listed = outputs if isinstance(outputs, list) else [outputs]
-    said = [one["answer"] for one in listed if isinstance(one, dict) and one.get("answer")]
-    answers = [one for one in said if not isinstance(one, str) or one.strip()]
-    evidence = evidence_of(listed)
-    remedy = 'write "output": [{"answer": "…"}], as KILT does'
+def _kilt_question(query_id: str, text: str, outputs: Any) -> _FileQuestion:
+    """Return a KILT question with its outputs' distinct answers and provenance; one of both is required."""
+    output_list = outputs if isinstance(outputs, list) else [outputs]
+    values = [output["answer"] for output in output_list if isinstance(output, dict) and output.get("answer")]
+    answers = [answer for answer in values if not isinstance(answer, str) or answer.strip()]
+    evidence = evidence_of(output_list)
+    remedy = 'write KILT\'s format: "output": [{"answer": "…"}]'
     if not (answers or evidence):
         detail = "expected an output with an answer or with provenance, found neither"
         raise BadRecordError("missing answers", detail, remedy=remedy)
-    known = _answers(answers, remedy) if answers else ()
-    return _Asked(Query(query_id, text, tuple(dict.fromkeys(known))), evidence)
+    valid_answers = _answers(answers, remedy) if answers else ()
+    return _FileQuestion(Query(query_id, text, tuple(dict.fromkeys(valid_answers))), evidence)
 
 
 def _as_dpr(question: str) -> str:
-    """Return a question with DPR's apostrophes; DPR changes neither answers nor texts."""
+    """Return a question with straight apostrophes, as in DPR; answers and passages stay unchanged."""
     return question.replace("\u2019", "'")
 
 
 def _answers(value: Any, remedy: str | Remedy) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not value or not all(isinstance(a, str) for a in value):
+    """Return a JSON list's answers without blank strings; raise if the value is not a list of strings."""
+    if (
+        not isinstance(value, list | tuple)
+        or not value
+        or not all(isinstance(answer, str) for answer in value)
+    ):
         raise BadRecordError(
-            "wrong type", f"expected a list of answers, each a string, found {_kind(value)}", remedy=remedy
+            "wrong type", f"expected a list of answers, each a string, found {_preview(value)}", remedy=remedy
         )
-    if not (known := tuple(filter(str.strip, value))):
-        raise BadRecordError("no answer", f"expected a text, found {_kind(value)}", remedy=remedy)
-    return known
+    if not (answers := tuple(filter(str.strip, value))):
+        raise BadRecordError(
+            "no answer", f"expected a nonblank string, found {_preview(value)}", remedy=remedy
+        )
+    return answers
 
 
-def _kind(value: Any) -> str:
-    shown = json.dumps(value, ensure_ascii=False, default=str)
-    return shown if len(shown) <= 60 else f"{shown[:60]}…"
+def _preview(value: Any) -> str:
+    """Return the start of a value as JSON, for messages."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -1,4 +1,4 @@
-"""Questions put to the channels of an index, and how good the rankings are that come back."""
+"""Searches channels with evaluation queries and measures the rankings."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from sparta.data.answers import has_answer
 from sparta.data.units import is_chunk
 from sparta.search.searcher import Searcher
 
-_AT_ONCE = 500
-_WARMING = 10  # queries that are asked before time is taken
+_BLOCK = 500
+_WARM_UP_QUERIES = 10
 logger = logging.getLogger("sparta.hybrid")
 
 
 class Holds:
-    """Whether a passage holds an answer to a question; decided once, when it is first asked for.
+    """Returns whether a passage contains an answer to a question; results are cached.
 
-    :param text: gives the text of a passage that was found for a question, by the ids of both
-    :param match: and `language`, as in `has_answer`.
+    :param text: returns the text of a passage, from a query id and a passage id
+    :param match: how answers are matched, and `language`: as in `has_answer`
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Holds:
         self._known: dict[tuple[str, str], bool] = {}
 
     def __call__(self, query_id: str, passage_id: str) -> bool:
-        """Whether this passage holds an answer to this question."""
+        """Return whether the passage contains an answer to the question."""
         key = query_id, passage_id
         if key not in self._known:
             text, answers = self._text(query_id, passage_id), self.answers[query_id]
@@ -69,29 +69,33 @@ class Holds:
 
 
 def answer_recall(name: str, run: Run, holds: Holds, ks: Sequence[int] = (20, 100)) -> Evaluation:
-    """Share of questions with an answer among the first K passages (DPR's top-K accuracy; R@K of the papers).
+    """Return DPR's top-K accuracy: the share of questions with an answer in the first K passages.
 
-    Over all questions with known answers; one that the run does not answer counts 0.
+    Papers also call this measure R@K. The share is over all questions with known answers. A question that the
+    run lacks counts 0.
     """
-    deepest = max(ks)
-    first = {
-        q: next((i for i, hit in enumerate(run.get(q, ())[:deepest]) if holds(q, hit.passage_id)), deepest)
-        for q in holds.answers
+    limit = max(ks)
+    first_ranks: dict[str, int] = {}
+    for query_id in holds.answers:
+        ranking = enumerate(run.get(query_id, ())[:limit])
+        answer_ranks = (rank for rank, hit in ranking if holds(query_id, hit.passage_id))
+        first_ranks[query_id] = next(answer_ranks, limit)
+    per_query = {
+        f"{ANSWER_RECALL}{k}": {query_id: float(rank < k) for query_id, rank in first_ranks.items()}
+        for k in ks
     }
-    return Evaluation(
-        name, {f"{ANSWER_RECALL}{k}": {q: float(at < k) for q, at in first.items()} for k in ks}
-    )
+    return Evaluation(name, per_query)
 
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """What each channel found for each question, which of it holds an answer, and the passages' records.
+    """The rankings of a question set in several channels, with the passages' records and answer matches.
 
-    `record` takes the ids of a question and of a passage: of a document in an index of chunks, the chunk that
-    the first channel found, where each may have found another. With `by_question`, a passage's record differs
-    between questions. `in_context` gives hits as a reader reads them. `pages` are those of the passages,
-    where the questions have KILT's provenance. `ms` is the latency of a query by channel, where each was
-    searched by itself.
+    `record` returns the record for a query id and a passage id. In an index of chunks, channels may find
+    different chunks of a document; `record` then returns the chunk that the first channel found. With
+    `by_question`, a passage's record depends on the question. `in_context` returns hits with the text that a
+    reader reads. `pages` maps passage ids to pages if the questions have KILT's provenance. `ms` is each
+    channel's latency in ms/query, if each channel was searched separately.
     """
 
     query_set: QuestionSet
@@ -104,55 +108,62 @@ class Retrieved:
     in_context: Callable[[Sequence[Hit]], list[Hit]] = list
 
     def with_pages(self, runs: Iterable[Run]) -> Retrieved:
-        """The same with the pages of what other rankings hold, where pages count."""
+        """Return the rankings with the pages of further runs' passages added, if the questions have pages."""
         if not self.pages:
             return self
-        found = {hit.passage_id: q for run in runs for q, own in run.items() for hit in own}
-        ids = found.keys() - self.pages.keys()
-        return replace(self, pages={**self.pages, **{i: page_of(i, self.record(found[i], i)) for i in ids}})
+        query_by_passage = {
+            hit.passage_id: query_id for run in runs for query_id, hits in run.items() for hit in hits
+        }
+        new_pages = {
+            passage_id: page_of(passage_id, self.record(query_by_passage[passage_id], passage_id))
+            for passage_id in query_by_passage.keys() - self.pages.keys()
+        }
+        return replace(self, pages={**self.pages, **new_pages})
 
     def fused(self, fusion: Fusion, depth: int | None = None) -> Run:
-        """Fuse what was found, to this depth."""
+        """Fuse the channels' rankings; each fused ranking has at most `depth` passages."""
         return fusion.fuse_runs(self.runs, depth)
 
     def measured(self, name: str, run: Run, measures: Iterable[str]) -> Evaluation:
-        """Measure a run by answers (`answer_recall@K`), evidence (`page_…`, `passage_…`), judged passages."""
+        """Measure a run by answers (`answer_recall@K`), evidence (`page_…`, `passage_…`) or qrels."""
         kinds = {measure: kind_of(measure) for measure in measures}
-        depths = [cutoff_of(m) for m, kind in kinds.items() if kind is ANSWERS]
-        of_sets = [m for m, kind in kinds.items() if kind in (PAGES, PASSAGES)]
-        by_passage = [m for m, kind in kinds.items() if kind is JUDGED]
+        depths = [cutoff_of(measure) for measure, kind in kinds.items() if kind is ANSWERS]
+        evidence_measures = [measure for measure, kind in kinds.items() if kind in (PAGES, PASSAGES)]
+        judged_measures = [measure for measure, kind in kinds.items() if kind is JUDGED]
         per_query: dict[str, Mapping[str, float]] = {}
         if depths:
             per_query |= answer_recall(name, run, self.holds, depths).per_query
-        if of_sets:
-            asked = self.query_set
-            gold = asked.gold or Gold({}, evidence_by_passage(None, asked.qrels))
-            per_query |= by_evidence(run, gold, of_sets, self.pages.__getitem__)
-        if by_passage:
-            per_query |= evaluate(name, run, self._judgments(), by_passage).per_query
+        if evidence_measures:
+            query_set = self.query_set
+            gold = query_set.gold or Gold({}, evidence_by_passage(None, query_set.qrels))
+            per_query |= by_evidence(run, gold, evidence_measures, self.pages.__getitem__)
+        if judged_measures:
+            per_query |= evaluate(name, run, self._judgments(), judged_measures).per_query
         return Evaluation(name, per_query)
 
     def _judgments(self) -> Qrels:
-        """The judged passages; of KILT's provenance also what the index lacks, which is never found."""
+        """Return the qrels; for KILT, evidence that the index lacks is added, and counts as not found."""
         gold, qrels = self.query_set.gold, self.query_set.qrels
         if not gold or not qrels:
             return qrels
-        named = {q: dict(own) for q, own in qrels.items()}
-        for q, sets in gold.passages.items():
-            known = named.setdefault(q, {})
+        all_judgments = {query_id: dict(judgments) for query_id, judgments in qrels.items()}
+        for query_id, sets in gold.passages.items():
+            query_judgments = all_judgments.setdefault(query_id, {})
             for unit in itertools.chain.from_iterable(sets):
-                if unit and unit.isdisjoint(known):  # any of it would do
-                    known[min(unit)] = 1
-        return named
+                if unit and unit.isdisjoint(
+                    query_judgments
+                ):  # any passage of the unit can stand for the unit
+                    query_judgments[min(unit)] = 1
+        return all_judgments
 
 
 def depth_of(fusion: Fusion, measure: str = "") -> int:
-    """Return how many passages of each channel are ranked: all candidates, and what is measured."""
+    """Return the number of passages to rank per channel: enough for the fusion and for the measure."""
     return max(fusion.candidates, *RECALL_AT, cutoff_of(measure))
 
 
-class Shown(NamedTuple):
-    """Where a passage that was found can be read: the first channel that found it, and its number there."""
+class FirstHit(NamedTuple):
+    """A retrieved passage, with the first channel that found it and its docid there."""
 
     passage_id: str
     channel: str
@@ -162,57 +173,59 @@ class Shown(NamedTuple):
 def search_all(
     channels: Channels, query_set: QuestionSet, depth: int, threads: int = 2, *, one_by_one: bool = False
 ) -> Retrieved:
-    """Search all channels side by side, each once.
+    """Search all channels with all questions, and return the rankings.
 
-    :param one_by_one: one after the other, and warm, to take the time: that of all questions together,
-        divided by their number
+    :param one_by_one: search one channel after the other, after a warm-up, to measure each channel's latency.
+        The latency is the time of all queries divided by the number of queries
     """
     first = next(iter(channels.searchers.values()))
     query_set, chunks = replace(query_set, language=first.language), is_chunk(first.unit)
-    shown: dict[tuple[str, str], Shown] = {}
+    first_hits: dict[tuple[str, str], FirstHit] = {}
     pages: dict[str, str] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}
     groups = [[name] for name in channels.searchers] if one_by_one else [list(channels.searchers)]
     seconds = dict.fromkeys(channels.searchers, 0.0)
     if one_by_one:
-        channels.batch_search([query.text for query in query_set.queries[:_WARMING]], depth, threads)
-    for start in range(0, len(query_set.queries), _AT_ONCE):
-        some = query_set.queries[start : start + _AT_ONCE]
-        texts = [q.text for q in some]
-        answers: dict[str, list[Ranking]] = {}
+        channels.batch_search([query.text for query in query_set.queries[:_WARM_UP_QUERIES]], depth, threads)
+    for start in range(0, len(query_set.queries), _BLOCK):
+        block = query_set.queries[start : start + _BLOCK]
+        texts = [query.text for query in block]
+        rankings_by_channel: dict[str, list[Ranking]] = {}
         for names in groups:
-            began = time.monotonic()
+            start_time = time.monotonic()
             options: dict[str, Any] = {"names": names} if one_by_one else {}
-            answers |= channels.batch_search(texts, depth + query_set.without_own, threads, **options)
-            seconds[names[0]] += time.monotonic() - began
-        for name, rankings in answers.items():
-            for query, found in zip(some, rankings, strict=True):
-                of = query.query_id if chunks else ""
-                known = [
-                    shown.setdefault((of, passage_id), Shown(passage_id, name, docid))
-                    for passage_id, docid in zip(found.passage_ids, found.docids, strict=True)
+            rankings_by_channel |= channels.batch_search(
+                texts, depth + query_set.without_own, threads, **options
+            )
+            seconds[names[0]] += time.monotonic() - start_time
+        for name, rankings in rankings_by_channel.items():
+            for query, ranking in zip(block, rankings, strict=True):
+                key_query = query.query_id if chunks else ""
+                ranked_passages = [
+                    first_hits.setdefault((key_query, passage_id), FirstHit(passage_id, name, docid))
+                    for passage_id, docid in zip(ranking.passage_ids, ranking.docids, strict=True)
                 ]
                 runs[name][query.query_id] = [
-                    ScoredPassage(one.passage_id, score)  # one string for all places of a passage
-                    for one, score in zip(known, found.scores, strict=True)
-                    if not query_set.without_own or one.passage_id != query.query_id
+                    ScoredPassage(passage.passage_id, score)  # all rankings share one string per passage id
+                    for passage, score in zip(ranked_passages, ranking.scores, strict=True)
+                    if not query_set.without_own or passage.passage_id != query.query_id
                 ][:depth]
         if query_set.gold:
-            pages |= _pages(channels, [one for one in shown.values() if one.passage_id not in pages])
+            pages |= _pages(channels, [hit for hit in first_hits.values() if hit.passage_id not in pages])
 
     def record(query_id: str, passage_id: str) -> dict[str, Any]:
-        one = shown.get((query_id if chunks else "", passage_id))
-        if one is None:  # that a chain found
+        first_hit = first_hits.get((query_id if chunks else "", passage_id))
+        if first_hit is None:  # only a chain found the passage
             return words(channels).first_part(passage_id)
-        return channels.searchers[one.channel].records([one.docid])[0]
+        return channels.searchers[first_hit.channel].records([first_hit.docid])[0]
 
     def text(query_id: str, passage_id: str) -> str:
-        """The text of a stored record, without its title, as DPR matches it."""
+        """Return the text of a stored record, without its title, for answer matching as in DPR."""
         stored = record(query_id, passage_id)
         return str(stored.get("text") or stored.get("contents") or "")
 
     holds = Holds(query_set.answers, text, match=query_set.match, language=query_set.language)
-    ms = {name: 1000 * spent / len(query_set.queries) for name, spent in seconds.items()}
+    ms = {name: 1000 * channel_seconds / len(query_set.queries) for name, channel_seconds in seconds.items()}
     return Retrieved(
         query_set,
         runs,
@@ -226,45 +239,54 @@ def search_all(
 
 
 def words(channels: Channels) -> Searcher:
-    """A channel that lies in Lucene's index, where passages are found by their ids.
+    """Return a channel in the Lucene index, which finds passages by id.
 
-    :raises InputError: there is none.
+    :raises InputError: no channel is impact or bm25.
     """
-    found = next((one for one in channels.searchers.values() if isinstance(one, Searcher)), None)
-    if found is None:
-        raise InputError("expected impact or bm25 among the channels beside a chain, found neither")
-    return found
+    for searcher in channels.searchers.values():
+        if isinstance(searcher, Searcher):
+            return searcher
+    raise InputError("a chain needs the channel impact or bm25, but neither is among the channels")
 
 
-def _pages(channels: Channels, passages: Sequence[Shown]) -> dict[str, str]:
-    """The pages of passages, read together."""
+def _pages(channels: Channels, passages: Sequence[FirstHit]) -> dict[str, str]:
+    """Return the pages of passages, by passage id; reads each channel's records in one call."""
     pages = {}
     for name, searcher in channels.searchers.items():
-        own = [one for one in passages if one.channel == name]
-        records = searcher.records([one.docid for one in own])
-        pages.update(
-            {one.passage_id: page_of(one.passage_id, r) for one, r in zip(own, records, strict=True)}
-        )
+        channel_passages = [passage for passage in passages if passage.channel == name]
+        records = searcher.records([passage.docid for passage in channel_passages])
+        for passage, record in zip(channel_passages, records, strict=True):
+            pages[passage.passage_id] = page_of(passage.passage_id, record)
     return pages
 
 
 def warn_if_none_judged(retrieved: Retrieved) -> None:
-    """Say so when no channel found anything judged: then questions and index hardly belong together."""
+    """Log a warning if no channel found a judged passage: the questions may belong to another index."""
     gold = retrieved.query_set.gold
     if gold and gold.pages and gold.page_ids().isdisjoint(retrieved.pages.values()):
         logger.warning(
-            "%s: none of the pages of its provenance was found by any channel: are they pages of this index,"
-            " by the same titles or Wikipedia ids?",
+            "%s: no channel found a page of the provenance. Check that this index has these pages, with the"
+            " same titles or Wikipedia ids",
             retrieved.query_set.name,
         )
         return
     qrels = retrieved.query_set.qrels
-    judged = {(q, p) for q, own in qrels.items() for p, relevance in own.items() if relevance > 0}
-    hits = ((q, hit.passage_id) for run in retrieved.runs.values() for q, own in run.items() for hit in own)
+    judged = {
+        (query_id, passage_id)
+        for query_id, judgments in qrels.items()
+        for passage_id, relevance in judgments.items()
+        if relevance > 0
+    }
+    hits = (
+        (query_id, hit.passage_id)
+        for run in retrieved.runs.values()
+        for query_id, ranking in run.items()
+        for hit in ranking
+    )
     if judged and judged.isdisjoint(hits):
         logger.warning(
-            "%s: none of its %d judged passages was found by any channel: are they passages of this index,"
-            " with the same ids and unit?",
+            "%s: no channel found any of the %d judged passages. Check that this index has these passages,"
+            " with the same ids and unit",
             retrieved.query_set.name,
             len(judged),
         )

@@ -1,4 +1,4 @@
-"""How much of each passage's vector is needed: quality, size and latency against K (SPARTA, Table 7)."""
+"""Measures quality, index size and latency against K, the terms kept per passage (SPARTA, Table 7)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from sparta.shards.encode import EncodeOptions
 
 
-class Kept(NamedTuple):
-    """What was measured with the `top_k` strongest terms of each passage; None is all of them."""
+class PrunedResult(NamedTuple):
+    """The results with each passage's `top_k` strongest terms; None keeps all terms."""
 
     name: str
     top_k: int | None
@@ -50,81 +50,94 @@ def sweep(
     skip_invalid: bool = False,
     progress: bool | None = False,
     name: str = "",
-) -> list[Kept]:
-    """Encode a test set once, and index and search it with K terms per passage, for each K and with all.
+) -> list[PrunedResult]:
+    """Encode a test set once; index and search it with K terms per passage for each K, and with all terms.
 
-    The milliseconds are those of all questions together, searched by `threads`, divided by their number.
+    The latency is the time of all questions together, with `threads` threads, divided by their number.
 
-    :param source: what `hybrid.evaluation.testsets.open_test_set` opens, or a set that is open.
-    :param progress: show a bar of the bytes of the corpus that are encoded; None does on a terminal
-    :param name: what the set is called, if not by its file or folder (`names_of`)
+    :param source: a path for `open_test_set`, or an open test set
+    :param progress: show a progress bar of the encoded bytes of the corpus; None shows the bar only on a
+        terminal
+    :param name: the set's name; by default the name of its file or folder (`names_of`)
     """
     from sparta.shards.encode import encode_corpus
 
-    found = []
+    results = []
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        tested = open_test_set(source, work, options.language) if isinstance(source, Path) else source
-        check_unit(tested, options.unit)
-        options = replace(options, top_k=None, min_weight=0.0)  # pruning is what is measured
+        test_set = open_test_set(source, work, options.language) if isinstance(source, Path) else source
+        check_unit(test_set, options.unit)
+        options = replace(options, top_k=None, min_weight=0.0)  # the sweep prunes, so the encoder must not
         shards = work / "shards"
-        encode_corpus(corpus_of(tested), shards, model, options, skip_invalid=skip_invalid, progress=progress)
+        encode_corpus(
+            corpus_of(test_set), shards, model, options, skip_invalid=skip_invalid, progress=progress
+        )
         for top_k in (*sorted(set(ks)), None):
             index = IndexFolder(work / f"index-{top_k}")
             written = write_index(
-                index, kept_source(shards, top_k), WriteOptions(language=options.language)
+                index, pruned_source(shards, top_k), WriteOptions(language=options.language)
             ).written
-            run, seconds = search_index(index.path, "impact", tested, depth, threads)
-            found.append(
-                Kept(
-                    name or tested.name,
+            run, seconds = search_index(index.path, "impact", test_set, depth, threads)
+            results.append(
+                PrunedResult(
+                    name or test_set.name,
                     top_k,
-                    evaluate(name_of(top_k), run, tested.qrels, measures),
+                    evaluate(name_of(top_k), run, test_set.qrels, measures),
                     written["postings"] / max(1, written["passages"]),
                     folder_size(index.path) / 1e6,
-                    1000 * seconds / len(tested.queries),
+                    1000 * seconds / len(test_set.queries),
                 )
             )
-    return found
+    return results
 
 
-def kept_source(shards: Path, top_k: int | None) -> Source:
-    """Return the shards as a source of impacts, each passage with its strongest terms."""
+def pruned_source(shards: Path, top_k: int | None) -> Source:
+    """Return shards as a source of impacts that keeps each passage's `top_k` strongest terms."""
     source = vectors_source([shards])
 
     def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:
-        kept = (replace(one, rows=prune(one.rows, top_k=top_k)) for one in read_shards([shards]))
-        return skip_passages((quantized_batch(one, source.side.quantizer) for one in kept), done)
+        pruned = (replace(shard, rows=prune(shard.rows, top_k=top_k)) for shard in read_shards([shards]))
+        return skip_passages((quantized_batch(shard, source.side.quantizer) for shard in pruned), done)
 
     return replace(source, job={**source.job, "top_k": top_k}, batches=batches)
 
 
 def name_of(top_k: int | None) -> str:
-    """`500`, or `all`."""
+    """Return the name of a setting: the number of terms, or `all`."""
     return "all" if top_k is None else str(top_k)
 
 
-def sweep_table(found: Sequence[Kept], measures: Sequence[str]) -> Table:
-    """One row for each set and K; measures in percent."""
+def sweep_table(results: Sequence[PrunedResult], measures: Sequence[str]) -> Table:
+    """Return a table with one row for each set and K; measures are in percent."""
     rows: list[list[Cell]] = []
-    for one in found:
-        means = [100 * one.evaluation.mean(m) for m in measures]
-        rows.append([one.name, name_of(one.top_k), *means, one.mean_terms, one.index_mb, one.ms])
+    for result in results:
+        means = [100 * result.evaluation.mean(measure) for measure in measures]
+        rows.append(
+            [result.name, name_of(result.top_k), *means, result.mean_terms, result.index_mb, result.ms]
+        )
     return Table(["set", "K", *measures, "terms/passage", "index MB", "ms/query"], rows, digits=2)
 
 
-def draw(found: Sequence[Kept], measure: str, path: Path) -> None:
-    """Draw the measure and the size against K; the file's name says in which form (PNG, SVG, PDF)."""
-    labels = [name_of(one.top_k) for one in found if one.name == found[0].name]
-    with figure(path, 2, figsize=(9, 3.6)) as (left, right):
-        for name in dict.fromkeys(one.name for one in found):
-            own = [one for one in found if one.name == name]
-            places = range(len(own))
-            left.plot(places, [100 * one.evaluation.mean(measure) for one in own], marker="o", label=name)
-            right.plot(places, [one.index_mb for one in own], marker="o", label=name)
-        for axis, title in ((left, f"{measure}, %"), (right, "index, MB")):
+def draw(results: Sequence[PrunedResult], measure: str, path: Path) -> None:
+    """Draw the measure and the index size against K.
+
+    The suffix of the file name decides the format (PNG, SVG, PDF).
+    """
+    labels = [name_of(result.top_k) for result in results if result.name == results[0].name]
+    with figure(path, 2, figsize=(9, 3.6)) as (measure_axis, size_axis):
+        for name in dict.fromkeys(result.name for result in results):
+            set_results = [result for result in results if result.name == name]
+            positions = range(len(set_results))
+            measure_axis.plot(
+                positions,
+                [100 * result.evaluation.mean(measure) for result in set_results],
+                marker="o",
+                label=name,
+            )
+            size_axis.plot(positions, [result.index_mb for result in set_results], marker="o", label=name)
+        for axis, title in ((measure_axis, f"{measure}, %"), (size_axis, "index, MB")):
             axis.set_xticks(range(len(labels)), labels)
             axis.set(title=title, xlabel="terms kept of each passage")
             axis.grid(alpha=0.3)
-        right.set_ylim(bottom=0)
-        left.legend(fontsize=8)
+        size_axis.set_ylim(bottom=0)
+        measure_axis.legend(fontsize=8)

@@ -1,4 +1,4 @@
-"""Test sets: a corpus, questions, and which passages answer them; SQuAD, MRQA and MultiReQA as ReQA."""
+"""Test sets: a corpus, questions and judged passages; converts SQuAD, MRQA and MultiReQA to ReQA."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ logger = logging.getLogger("sparta.hybrid")
 Qrels = Mapping[str, Mapping[str, int]]
 SAMPLE_SEED = 1
 CANDIDATES = "candidates.json"
-"""MultiReQA's name for its sentences."""
+"""The name of MultiReQA's file of sentences."""
 DOMAINS = {
     **dict.fromkeys(("SQuAD", "SearchQA", "NewsQA", "TriviaQA", "NaturalQuestions", "HotpotQA"), "in-domain"),
     **dict.fromkeys(("BioASQ", "DROP", "DuoRC", "RACE", "RelationExtraction", "TextbookQA"), "out-of-domain"),
 }
-"""The sets of MultiReQA and of SPARTA (Table 3), as both papers split them."""
+"""The domains of the sets of MultiReQA and SPARTA (Table 3), as in both papers."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """Questions, and what is known of them: passages (qrels), answers, or both.
+    """Questions with judged passages (qrels), answers, or both.
 
-    `groups` is {query id: relation} for EntityQuestions. `match` says how answers are looked for: `string` or
-    `regex`. `of` is how many questions there were before a sample was drawn, 0 for all. `without_own` says
-    that a query's own id is no hit (`own_is_no_hit`). Answers are compared as `language` has it. `evidence`
-    is KILT's provenance by query id; `gold` is the same in the terms of an index (`judged`). `supporting` has
-    HotpotQA's supporting facts by query id. `left_out` questions of the file have neither answers nor judged
-    passages.
+    `groups` maps query ids to relations, for EntityQuestions. `match` is how answers are matched: `string` or
+    `regex`. `of` is the number of questions before sampling; 0 means that the set is not a sample. With
+    `without_own`, a hit with the query's id does not count (see `ignores_own_ids`). `language` decides when
+    two answers are equal. `evidence` is KILT's provenance by query id; `gold` is the provenance mapped to an
+    index (see `judged`). `supporting` has HotpotQA's supporting facts by query id. `left_out` is the number
+    of questions in the file that have neither answers nor judged passages.
 
-    Of a test set, `corpus` is a file that `sparta index` reads, `misplaced` how many answers do not stand
-    where the file says, which make no sentence right; `judged` says that people judged its passages, which
-    sentences cannot be measured by.
+    For a test set, `corpus` is a file that `sparta index` reads. `misplaced` is the number of answers that
+    are not at their stated position; these answers make no sentence relevant. `judged` means that the
+    judgments are of whole passages, so that sentences cannot be measured.
 
-    :raises InputError: two queries have one id.
+    :raises InputError: two queries have the same id.
     """
 
     name: str
@@ -74,67 +74,73 @@ class QuestionSet:
         for query in self.queries:
             if query.query_id in ids:
                 raise InputError(
-                    f"expected queries with ids of their own, found {query.query_id!r} twice",
+                    f"expected distinct query ids, found {query.query_id!r} twice",
                     where=self.name,
-                    remedy="give every query another id",
+                    remedy="change the id of one of the two queries",
                 )
             ids.add(query.query_id)
 
     @property
     def answers(self) -> dict[str, tuple[str, ...]]:
-        """Known answers, by query id."""
-        return {q.query_id: q.answers for q in self.queries if q.answers}
+        """The known answers, by query id."""
+        return {query.query_id: query.answers for query in self.queries if query.answers}
 
     def known(self) -> dict[str, int]:
-        """How many questions each kind of measure is over."""
+        """Return the number of questions with each kind of data: answers, judged passages, pages, facts."""
         gold = self.gold
         passages = gold.passages if gold else self.qrels
         pages = gold.pages if gold else {}
         kinds = {"answers": self.answers, "judged passages": passages, "pages": pages}
-        return {kind: len(own) for kind, own in {**kinds, "supporting facts": self.supporting}.items()}
+        return {
+            kind: len(by_query) for kind, by_query in {**kinds, "supporting facts": self.supporting}.items()
+        }
 
     def sample(self, size: int) -> QuestionSet:
-        """Return a fixed sample: the questions whose hashed ids are the least; a larger one holds it."""
+        """Return a fixed sample of `size` questions: the questions with the smallest hashed ids.
+
+        A larger sample contains every smaller sample.
+        """
         if size >= len(self.queries):
             return self
 
         def draw(query_id: str) -> bytes:
             return hashlib.sha256(f"{SAMPLE_SEED}:{query_id}".encode()).digest()
 
-        chosen = set(sorted((q.query_id for q in self.queries), key=draw)[:size])
+        sampled = set(sorted((query.query_id for query in self.queries), key=draw)[:size])
         return replace(
             self,
-            queries=tuple(q for q in self.queries if q.query_id in chosen),
-            qrels={q: judged for q, judged in self.qrels.items() if q in chosen},
-            evidence={q: sets for q, sets in self.evidence.items() if q in chosen},
-            gold=self.gold.of(chosen) if self.gold else None,
-            supporting={q: facts for q, facts in self.supporting.items() if q in chosen},
+            queries=tuple(query for query in self.queries if query.query_id in sampled),
+            qrels={id_: judgments for id_, judgments in self.qrels.items() if id_ in sampled},
+            evidence={id_: sets for id_, sets in self.evidence.items() if id_ in sampled},
+            gold=self.gold.of(sampled) if self.gold else None,
+            supporting={id_: facts for id_, facts in self.supporting.items() if id_ in sampled},
             of=len(self.queries),
         )
 
 
 def open_test_set(path: Path, work: Path, language: str = "en") -> QuestionSet:
-    """Open a BEIR folder (corpus.jsonl, queries.jsonl, qrels/), SQuAD JSON, MRQA JSONL or MultiReQA's folder.
+    """Open a test set: a BEIR folder, SQuAD JSON, MRQA JSONL or a MultiReQA folder.
 
-    A folder with questions.jsonl and qrels.tsv beside its corpus, as that of the examples, will do too. One
-    of MultiReQA holds candidates.json and the MRQA JSONL that it was made of.
+    A BEIR folder has corpus.jsonl, queries.jsonl and qrels/. A folder with a corpus, questions.jsonl and
+    qrels.tsv is accepted too. A MultiReQA folder has candidates.json and the MRQA JSONL file that the
+    candidates come from.
 
-    All but BEIR's become ReQA (SPARTA, §5.1): every sentence of a paragraph is a candidate answer with the
-    paragraph as its context, and the sentences in which an answer begins are the right ones. MultiReQA says
-    what the sentences are; others are split here, as their `language` has them. Their corpus is written into
-    the folder `work`.
+    All formats except BEIR's become ReQA (SPARTA, §5.1): each sentence of a paragraph is a candidate answer
+    with the paragraph as its context. A sentence is relevant if an answer starts in it. MultiReQA provides
+    the sentences; other paragraphs are split by the rules of `language`. The corpus is written into the
+    folder `work`.
 
-    :raises InputError: none of these.
+    :raises InputError: the path has none of these formats.
     """
     if path.is_dir():
-        if found := _multireqa(path):
-            return _reqa(path.name, read_mrqa(found[1], read_candidates(found[0])), work, language)
+        if multireqa := _multireqa(path):
+            return _reqa(path.name, read_mrqa(multireqa[1], read_candidates(multireqa[0])), work, language)
         return _beir(path)
     if not path.exists():
         raise InputError(
-            "no such test set: expected a BEIR folder, SQuAD JSON or MRQA JSONL",
+            "no such file or folder",
             where=str(path),
-            remedy="check the path",
+            remedy="name a test set: a BEIR folder, SQuAD JSON or MRQA JSONL",
         )
     name = plain_name(path.name)
     if name.endswith(".jsonl"):
@@ -142,14 +148,14 @@ def open_test_set(path: Path, work: Path, language: str = "en") -> QuestionSet:
     if name.endswith(".json"):
         return _reqa(_name_of(path), read_squad(path), work, language)
     raise InputError(
-        "expected a BEIR folder, SQuAD JSON (.json) or MRQA JSONL (.jsonl), found another name",
+        f"expected a BEIR folder, SQuAD JSON (.json) or MRQA JSONL (.jsonl), found {name}",
         where=str(path),
-        remedy="give a file of one of these forms, gzipped or not",
+        remedy="name a file with the suffix .json or .jsonl; gzipped files (.gz) are accepted",
     )
 
 
 def check_test_set(path: Path) -> None:
-    """Refuse, before a model is loaded, what is no test set by its name, files or first line."""
+    """Raise if a path is no test set, by its name, files or first line; runs before a model loads."""
     if path.is_dir():
         if not _multireqa(path):
             _beir(path)
@@ -160,30 +166,33 @@ def check_test_set(path: Path) -> None:
 
 
 def _refuse_tasks(path: Path) -> None:
-    """Refuse a task of KILT, which has no corpus of its own."""
+    """Raise for a KILT task, which has no corpus of its own."""
     _, line = next(numbered_lines(path), (0, b""))
     if line.lstrip().startswith(b"{") and b'"input"' in line and b'"output"' in line:
         raise InputError(
-            "expected a test set with its corpus, found a task of KILT, whose corpus is shared",
+            "expected a test set with its corpus, found a KILT task, which has no corpus",
             where=str(path),
             remedy=remedy(
-                "measure it on an index: {}", Command.of("hybrid eval", index="FOLDER", dataset=path)
+                "measure the task on an index: {}", Command.of("hybrid eval", index="FOLDER", dataset=path)
             ),
         )
 
 
 def domains_of(paths: Sequence[Path]) -> dict[Path, str]:
-    """Return which mean each set counts in, by its name: that of `DOMAINS`, or one if any is not there."""
+    """Return each set's domain by `DOMAINS`, from the set's name; the sets' means are computed per domain.
+
+    If one of the sets is unknown, all domains are empty.
+    """
     names = {path: re.split(r"[^A-Za-z]|Short", path.name)[0] for path in paths}
-    known = all(name in DOMAINS for name in names.values())
-    return {path: DOMAINS[name] if known else "" for path, name in names.items()}
+    all_known = all(name in DOMAINS for name in names.values())
+    return {path: DOMAINS[name] if all_known else "" for path, name in names.items()}
 
 
 def names_of(paths: Iterable[Path]) -> dict[Path, str]:
-    """Return what test sets are called: by file or folder, or the whole paths where these are the same."""
+    """Return the names of test sets: file or folder names, or whole paths if two names are equal."""
     names = {path: _name_of(path) for path in paths}
-    distinct = len(set(names.values())) == len(names)
-    return names if distinct else {path: str(path) for path in names}
+    is_distinct = len(set(names.values())) == len(names)
+    return names if is_distinct else {path: str(path) for path in names}
 
 
 def _name_of(path: Path) -> str:
@@ -191,58 +200,63 @@ def _name_of(path: Path) -> str:
 
 
 def _multireqa(folder: Path) -> tuple[Path, Path] | None:
-    """Return the candidates and the MRQA file of a folder of MultiReQA; None for another folder."""
+    """Return the candidates file and the MRQA file of a MultiReQA folder; None for another folder."""
     files = sorted(folder.iterdir())
     candidates = next((path for path in files if plain_name(path.name) == CANDIDATES), None)
     mrqa = [path for path in files if plain_name(path.name).endswith(".jsonl")]
     if candidates and len(mrqa) != 1:
         raise InputError(
-            f"expected one MRQA JSONL beside {candidates.name}, found {len(mrqa)}",
+            f"expected one MRQA JSONL file next to {candidates.name}, found {len(mrqa)}",
             where=str(folder),
-            remedy="put the MRQA file there that the candidates are of, as in BioASQ/BioASQ.jsonl.gz",
+            remedy="put the candidates' MRQA file into the folder, for example BioASQ/BioASQ.jsonl.gz",
         )
     return (candidates, mrqa[0]) if candidates else None
 
 
 def _beir(folder: Path) -> QuestionSet:
+    """Return the test set of a BEIR folder, or of a folder with questions.jsonl and qrels.tsv."""
     if (folder / "questions.jsonl").is_file() and (folder / "qrels.tsv").is_file():
         return judged_set(folder.name, folder, folder / "questions.jsonl", folder / "qrels.tsv")
     corpus, queries = folder / "corpus.jsonl", folder / "queries.jsonl"
-    judged = sorted((folder / "qrels").glob("*.tsv")) if (folder / "qrels").is_dir() else []
-    test = [path for path in judged if path.stem == "test"] or judged
-    missing = [p.name for p in (corpus, queries) if not p.is_file()] + ([] if test else ["qrels/test.tsv"])
-    if missing or len(test) > 1:
-        found = (
-            f"no {', '.join(missing)}" if missing else f"{len(test)} files in qrels/, none of them test.tsv"
+    qrels_files = sorted((folder / "qrels").glob("*.tsv")) if (folder / "qrels").is_dir() else []
+    test_files = [path for path in qrels_files if path.stem == "test"] or qrels_files
+    missing = [file.name for file in (corpus, queries) if not file.is_file()] + (
+        [] if test_files else ["qrels/test.tsv"]
+    )
+    if missing or len(test_files) > 1:
+        problem = (
+            f"no {', '.join(missing)}" if missing else f"{len(test_files)} files in qrels/, but no test.tsv"
         )
         raise InputError(
-            f"expected a BEIR folder (corpus.jsonl, queries.jsonl, qrels/test.tsv), found {found}",
+            f"expected a BEIR folder (corpus.jsonl, queries.jsonl, qrels/test.tsv), found {problem}",
             where=str(folder),
-            remedy="complete the folder, or name another",
+            remedy="add the missing file, or name another folder",
         )
-    return judged_set(folder.name, corpus, queries, test[0])
+    return judged_set(folder.name, corpus, queries, test_files[0])
 
 
 def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> QuestionSet:
-    """Return the queries of a file that are judged.
+    """Return the test set with the judged queries of a file.
 
-    :raises InputError: there are none.
+    :raises InputError: none of the queries is judged.
     """
     qrels = read_qrels(judgments)
-    known = list(read_queries(queries))
-    judged_queries = tuple(query for query in known if query.query_id in qrels)
+    all_queries = list(read_queries(queries))
+    judged_queries = tuple(query for query in all_queries if query.query_id in qrels)
     if not judged_queries:
         raise InputError(
-            f"none of the questions is judged in {judgments.name}", where=str(queries), remedy="check the ids"
+            f"{judgments.name} judges none of the queries",
+            where=str(queries),
+            remedy=f"check that the query ids are those of {judgments}",
         )
-    warn_of_unknown(name, qrels, known)
-    own = {query.query_id: qrels[query.query_id] for query in judged_queries}
-    left_out = len(known) - len(judged_queries)
-    without_own = own_is_no_hit(judgments, own)
+    warn_of_unknown(name, qrels, all_queries)
+    set_qrels = {query.query_id: qrels[query.query_id] for query in judged_queries}
+    left_out = len(all_queries) - len(judged_queries)
+    without_own = ignores_own_ids(judgments, set_qrels)
     return QuestionSet(
         name,
         judged_queries,
-        own,
+        set_qrels,
         without_own=without_own,
         left_out=left_out,
         corpus=corpus,
@@ -251,77 +265,79 @@ def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> Quest
 
 
 def warn_of_unknown(name: str, qrels: Qrels, queries: Iterable[Query]) -> None:
-    """Warn of judged questions without a text, which cannot be measured."""
+    """Log a warning about judged questions that have no text: these questions are not measured."""
     if unknown := qrels.keys() - {query.query_id for query in queries}:
         logger.warning(
-            "%s: %d of %d judged questions have no text and are not measured, as %s",
+            "%s: %d of %d judged questions have no text and are not measured, for example %s",
             *(name, len(unknown), len(qrels), min(unknown)),
         )
 
 
-def own_is_no_hit(qrels: Path, judged: Qrels) -> bool:
-    """Whether a hit with the query's own id does not count, as in BEIR (ArguAna, Quora).
+def ignores_own_ids(qrels_file: Path, qrels: Qrels) -> bool:
+    """Return whether hits with the query's id do not count, as in BEIR (ArguAna, Quora).
 
-    Where such a hit is judged relevant, queries and passages are only numbered alike.
+    If a hit with the query's id is judged relevant, queries and passages only happen to share ids: then hits
+    count.
     """
-    relevant = any(own.get(query_id, 0) > 0 for query_id, own in judged.items())
-    return qrels.is_file() and is_beir(qrels) and not relevant
+    relevant = any(judgments.get(query_id, 0) > 0 for query_id, judgments in qrels.items())
+    return qrels_file.is_file() and is_beir(qrels_file) and not relevant
 
 
 def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language: str) -> QuestionSet:
-    """Write the sentences as a corpus; an answer that no sentence holds leaves its question out.
+    """Write the sentences of paragraphs as a corpus, and return the test set.
 
-    A paragraph that comes again, as in files with one question a line, is written once.
+    Questions whose answer starts in no sentence are left out. A repeated paragraph, as in files with one
+    question per line, is written once.
     """
     split = sentence_splitter(language)
     queries: list[Query] = []
     left_out = misplaced = 0
     qrels: dict[str, dict[str, int]] = {}
     numbers: dict[Any, int] = {}
-    seen: set[str] = set()
+    seen_ids: set[str] = set()
     corpus = work / f"{name}.reqa.jsonl"
-    with corpus.open("w", encoding="utf-8") as out:
+    with corpus.open("w", encoding="utf-8") as stream:
         for paragraph in paragraphs:
             misplaced += paragraph.misplaced
-            known = len(numbers)
-            number = numbers.setdefault((paragraph.title, paragraph.text, paragraph.sentences), known)
+            next_number = len(numbers)
+            number = numbers.setdefault((paragraph.title, paragraph.text, paragraph.sentences), next_number)
             sentences = split(paragraph.text) if paragraph.sentences is None else paragraph.sentences
-            for i, (start, end) in enumerate(sentences) if number == known else ():
+            for sentence_number, (start, end) in enumerate(sentences) if number == next_number else ():
                 record = {
-                    "id": f"{number}-{i}",
+                    "id": f"{number}-{sentence_number}",
                     "title": paragraph.title,
                     "text": paragraph.text[start:end],
                     "context": paragraph.text,
                     "start": start,
                     "end": end,
                 }
-                out.write(json.dumps(record, ensure_ascii=False) + "\n")
+                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
             for (query_id, question, begins), answers in zip(
                 paragraph.questions, paragraph.named, strict=True
             ):
-                right = {
-                    f"{number}-{i}": 1
-                    for i, (start, end) in enumerate(sentences)
+                relevant = {
+                    f"{number}-{sentence_number}": 1
+                    for sentence_number, (start, end) in enumerate(sentences)
                     if any(start <= begin < end for begin in begins)
                 }
-                if query_id in seen:
+                if query_id in seen_ids:
                     raise InputError(
-                        f"expected questions with ids of their own, found {query_id!r} twice",
+                        f"expected distinct question ids, found {query_id!r} twice",
                         where=name,
-                        remedy="give every question another id",
+                        remedy="change the id of one of the two questions",
                     )
-                seen.add(query_id)
-                if right:
+                seen_ids.add(query_id)
+                if relevant:
                     queries.append(Query(query_id, question, tuple(dict.fromkeys(answers))))
-                    qrels[query_id] = right
+                    qrels[query_id] = relevant
                 else:
                     left_out += 1
     if not queries:
         raise InputError(
-            "expected questions with answers in their paragraphs, found none",
+            "no question has an answer in its paragraph",
             where=name,
             remedy=misplacement(misplaced)
             if misplaced
-            else "give a file with answer_start (SQuAD) or char_spans (MRQA)",
+            else "name a file with answer positions: answer_start (SQuAD) or char_spans (MRQA)",
         )
     return QuestionSet(name, tuple(queries), qrels, left_out=left_out, corpus=corpus, misplaced=misplaced)

@@ -1,4 +1,4 @@
-"""The weights of a fusion, and how many candidates it takes, chosen on questions whose answers are known."""
+"""Tunes the weights and the number of candidates of a fusion on questions with known answers."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from sparta.base.errors import InputError
 from sparta.base.remedies import Option, remedy
 
 ALPHAS = tuple(round(0.5 + 0.1 * i, 1) for i in range(16))
-"""TASER, §4.3."""
+"""The default weights of BM25 to try (TASER, §4.3)."""
 FOLDS = 5
 MOST_ALPHAS = 1000
 MOST_SETTINGS = 20_000
 
 Weights = tuple[float, ...]
-"""Of the channels that are tuned, in their order."""
+"""The weights of the tuned channels, in the order of the channels."""
 
 
 class Setting(NamedTuple):
-    """What is chosen: the weights, and K', how many candidates each channel gives."""
+    """A setting to choose: the tuned channels' weights, and the number of candidates per channel (K')."""
 
     weights: Weights
     candidates: int
@@ -42,7 +42,10 @@ Values = Mapping[Setting, Mapping[str, float]]
 
 
 class Fold(NamedTuple):
-    """One of the parts that the questions fall into: what the others chose, and what it is worth here."""
+    """A cross-validation fold: the setting chosen on the other folds, and its values on this fold.
+
+    `values` has the measure of the fold's questions, by query id.
+    """
 
     number: int
     setting: Setting
@@ -51,10 +54,10 @@ class Fold(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The mean of a measure by setting: one for each set, in the order of `names`.
+    """The means of a measure, by setting: one mean for each question set, in the order of `names`.
 
-    `folds` is there for one set only: settings chosen on four fifths of the questions, measured on the last.
-    `singles` is the mean of each channel by itself, for each set.
+    `folds` is set only for a single question set: each setting is chosen on four fifths of the questions and
+    measured on the last fifth. `singles` has the means of each channel without fusion, by channel name.
     """
 
     channels: Sequence[str]
@@ -66,40 +69,42 @@ class Tuned:
 
     @property
     def best(self) -> Setting:
-        """The setting with the highest mean over the sets; of equals the smallest weights and candidates."""
-        return _best({setting: fmean(own) for setting, own in self.means.items()})
+        """The setting with the highest mean over the sets; ties go to the smallest weights and candidates."""
+        return _best({setting: fmean(set_means) for setting, set_means in self.means.items()})
 
     @property
     def cross_validated(self) -> float:
-        """The mean over all questions, each measured with a setting that it had no part in choosing."""
+        """The mean over all questions, each measured with the setting chosen on the other folds."""
         return fmean(value for fold in self.folds for value in fold.values.values())
 
 
 def _best(values: Mapping[Setting, float]) -> Setting:
+    """Return the setting with the highest value; ties go to the smallest setting."""
     return min(values, key=lambda setting: (-values[setting], setting))
 
 
 def measure_for(sets: Sequence[QuestionSet]) -> str:
-    """Return what to tune for: RR where all sets have judged passages, else answer_recall@20."""
-    return "RR" if all(one.qrels for one in sets) else "answer_recall@20"
+    """Return the default measure to tune for: RR if all sets have judged passages, else answer_recall@20."""
+    return "RR" if all(query_set.qrels for query_set in sets) else "answer_recall@20"
 
 
 def _check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
+    """Raise if a measure cannot be computed for all sets."""
     kind = kind_of(measure)
     if kind.of_chains:
         raise InputError(
-            f"expected a measure of single passages to tune for, found {measure}, which only chains have",
-            remedy=remedy("name another, as in {}", Option("measure", "passage_Rprec")),
+            f"cannot tune a fusion for {measure}: only chains have this measure",
+            remedy=remedy("choose another measure, for example {}", Option("measure", "passage_Rprec")),
         )
-    for one in sets:
-        if not can_measure(one, measure):
-            others = [m for m in measures_of(one) if can_measure(one, m)]
-            advice = remedy("name sets that have them")
-            if others:
-                advice += remedy(", or another measure, as in {}", Option("measure", others[0]))
+    for query_set in sets:
+        if not can_measure(query_set, measure):
+            measurable = [name for name in measures_of(query_set) if can_measure(query_set, name)]
+            advice = remedy(f"name question sets with {kind.needs}")
+            if measurable:
+                advice += remedy(", or choose another measure: {}", Option("measure", measurable[0]))
             raise InputError(
-                f"expected {kind.needs} to tune on for {measure}, found none",
-                where=one.name,
+                f"{measure} needs {kind.needs}, which this question set lacks",
+                where=query_set.name,
                 remedy=advice,
             )
 
@@ -115,26 +120,29 @@ def tune(
     candidates: Sequence[int] = (),
     threads: int = 2,
 ) -> Tuned:
-    """Measure the fusion with each of `alphas` as the weight of BM25, and with each number of candidates.
+    """Measure a fusion with each combination of weights from `alphas` and numbers of candidates.
 
     Each channel is searched once.
 
-    :param tuned: the channels whose weights are tried, each with each; the others keep the fusion's.
-    :param candidates: the numbers of candidates to try, each with all weights; empty: the fusion's own.
-    :raises InputError: nothing to try or to measure, more than 20,000 settings, or sets on which it cannot be
-        measured.
+    :param tuned: the channels whose weights vary, in all combinations; the other channels keep the fusion's
+        weights
+    :param candidates: the numbers of candidates to try with all weights; empty means only the fusion's number
+    :raises InputError: there is nothing to try or to measure, there are more than 20,000 settings, or a set
+        lacks the data for the measure.
     """
     sets, measure = several(sets, "sets of questions"), parse_any(measure)
     alphas, tuned = several(alphas, "weights to try"), several(tuned, "channels to tune")
-    tried = [whole("candidates", k) for k in several(candidates, "numbers of candidates")]
+    candidate_counts = [whole("candidates", count) for count in several(candidates, "numbers of candidates")]
     _check_measure(measure, sets)
     _check_tried(fusion, sets, alphas, tuned)
-    fusions = [replace(fusion, candidates=k) for k in sorted(set(tried)) or [fusion.candidates]]
+    fusions = [
+        replace(fusion, candidates=count) for count in sorted(set(candidate_counts)) or [fusion.candidates]
+    ]
     if (settings := len(alphas) ** len(tuned) * len(fusions)) > MOST_SETTINGS:
         raise InputError(
             f"expected at most {MOST_SETTINGS:,} settings to measure, found {settings:,}",
             remedy=remedy(
-                "give fewer {}, {} or {}",
+                "try fewer {}, {} or {}",
                 Option("alphas"),
                 Option("tuned", flag="channels"),
                 Option("candidates"),
@@ -147,26 +155,26 @@ def tune(
         depth = depth_of(fusions[-1], measure)
         retrieved = search_all(channels, query_set, depth, threads)
         measured: dict[Setting, Mapping[str, float]] = {}
-        for one in fusions:
-            measured |= _values(retrieved, one, measure, tuned, grid)
+        for candidate_fusion in fusions:
+            measured |= _values(retrieved, candidate_fusion, measure, tuned, grid)
         values.append(measured)
         for name in fusion.weights:
-            alone = retrieved.measured("", retrieved.runs[name], [measure])
-            singles.setdefault(name, []).append(alone.mean(measure))
-    means = {setting: [fmean(own[setting].values()) for own in values] for setting in values[0]}
+            single = retrieved.measured("", retrieved.runs[name], [measure])
+            singles.setdefault(name, []).append(single.mean(measure))
+    means = {setting: [fmean(set_values[setting].values()) for set_values in values] for setting in values[0]}
     folds = cross_validate(values[0]) if len(sets) == 1 else []
-    return Tuned(tuned, measure, [one.name for one in sets], means, folds, singles)
+    return Tuned(tuned, measure, [query_set.name for query_set in sets], means, folds, singles)
 
 
 def _check_tried(
     fusion: Fusion, sets: Sequence[QuestionSet], alphas: Sequence[float], tuned: Sequence[str]
 ) -> None:
-    """Refuse to tune on nothing, with nothing to try, or what is not fused."""
+    """Raise if there are no sets, weights or channels to tune, or if a channel is not part of the fusion."""
     needed = {"set of questions": sets, "weight to try": alphas, "channel to tune": tuned}
-    for what, values in needed.items():
+    for description, values in needed.items():
         if not values:
-            raise InputError(f"expected at least one {what}, found none")
-    Fusion({str(alpha): alpha for alpha in alphas})  # refuses what is no weight
+            raise InputError(f"expected at least one {description}, found none")
+    Fusion({str(alpha): alpha for alpha in alphas})  # raises for an invalid weight
     if unknown := [name for name in tuned if name not in fusion.weights]:
         raise InputError(f"expected channels of {', '.join(fusion.weights)} to tune, found {unknown[0]!r}")
 
@@ -174,124 +182,145 @@ def _check_tried(
 def _values(
     retrieved: Retrieved, fusion: Fusion, measure: str, tuned: Sequence[str], grid: Sequence[Weights]
 ) -> dict[Setting, Mapping[str, float]]:
-    """Return the measure of each question with each weights of the grid, by setting."""
+    """Return the measure of each question, by setting, for each combination of weights in the grid."""
     candidates, depth = fusion.gather_runs(retrieved.runs), depth_of(fusion, measure)
-    found: dict[Setting, Mapping[str, float]] = {}
-    for tried in grid:
-        weights = list({**fusion.weights, **dict(zip(tuned, tried, strict=True))}.values())
-        run = {q: own.ranked(weights, depth) for q, own in candidates.items()}
-        found[Setting(tried, fusion.candidates)] = retrieved.measured("", run, [measure]).per_query[measure]
-    return found
+    values: dict[Setting, Mapping[str, float]] = {}
+    for grid_weights in grid:
+        weights = list({**fusion.weights, **dict(zip(tuned, grid_weights, strict=True))}.values())
+        run = {
+            query_id: query_candidates.ranked(weights, depth)
+            for query_id, query_candidates in candidates.items()
+        }
+        evaluation = retrieved.measured("", run, [measure])
+        values[Setting(grid_weights, fusion.candidates)] = evaluation.per_query[measure]
+    return values
 
 
 def fold_of(query_id: str) -> int:
-    """Return which fold a question is in: a matter of its id alone."""
+    """Return the number of a question's fold, from 0; only the query id decides."""
     return int.from_bytes(hashlib.sha256(query_id.encode()).digest()[:8]) % FOLDS
 
 
 def cross_validate(values: Values) -> list[Fold]:
-    """Choose on all folds but one, measure on that one; none where all questions are in one fold."""
-    questions = sorted(next(iter(values.values())))
+    """Choose a setting on all folds except one and measure the setting on that fold, for each fold.
+
+    The list is empty if all questions are in one fold.
+    """
+    query_ids = sorted(next(iter(values.values())))
     folds = []
     for number in range(FOLDS):
-        inside = [q for q in questions if fold_of(q) == number]
-        outside = [q for q in questions if fold_of(q) != number]
+        inside = [query_id for query_id in query_ids if fold_of(query_id) == number]
+        outside = [query_id for query_id in query_ids if fold_of(query_id) != number]
         if inside and outside:
-            chosen = _best({s: fmean(own[q] for q in outside) for s, own in values.items()})
-            folds.append(Fold(number + 1, chosen, {q: values[chosen][q] for q in inside}))
+            means = {
+                setting: fmean(query_values[query_id] for query_id in outside)
+                for setting, query_values in values.items()
+            }
+            best_setting = _best(means)
+            fold_values = {query_id: values[best_setting][query_id] for query_id in inside}
+            folds.append(Fold(number + 1, best_setting, fold_values))
     return folds
 
 
 def tune_table(tuned: Tuned) -> Table:
-    """One row for each α of the first channel that is tuned, with the best of what else is tuned.
+    """Return a table with one row for each weight α of the first tuned channel, with the best other settings.
 
-    The candidates are named where several numbers of them were tried. Of one set, the folds and the
-    cross-validated figure stand below; of several, their means beside them. Then each channel alone. The note
-    says when the best weight is the least or the largest that was tried, so that another may be better, and
-    when a channel alone is better than the best fusion.
+    The number of candidates is a column if several numbers were tried. For a single set, further rows have
+    the folds and the cross-validated mean; for several sets, a column has the mean over the sets. The last
+    rows have each channel without fusion. The note says if the best weight is the smallest or largest of the
+    tried weights, because a weight outside the range may then be better. The note also says if a single
+    channel is better than the best fusion.
     """
-    several = len(tuned.names) > 1
-    by_candidates = len({setting.candidates for setting in tuned.means}) > 1
-    settings = [f"weight of {name}" for name in tuned.channels] + ["candidates"] * by_candidates
-    named = [f"{name} {tuned.measure}" for name in tuned.names] if several else [tuned.measure]
-    header = [*settings, *named, *(["mean"] if several else []), "note"]
+    has_several_sets = len(tuned.names) > 1
+    varies_candidates = len({setting.candidates for setting in tuned.means}) > 1
+    settings = [f"weight of {name}" for name in tuned.channels] + ["candidates"] * varies_candidates
+    measure_columns = (
+        [f"{name} {tuned.measure}" for name in tuned.names] if has_several_sets else [tuned.measure]
+    )
+    header = [*settings, *measure_columns, *(["mean"] if has_several_sets else []), "note"]
 
-    def shown(setting: Setting) -> list[Cell]:
-        return [*map(Exact, setting.weights), *([setting.candidates] if by_candidates else [])]
+    def setting_cells(setting: Setting) -> list[Cell]:
+        return [*map(Exact, setting.weights), *([setting.candidates] if varies_candidates else [])]
 
-    def percent(means: Sequence[float]) -> list[Cell]:
-        return [100 * mean for mean in (*means, *([fmean(means)] if several else []))]
+    def mean_cells(means: Sequence[float]) -> list[Cell]:
+        return [100 * mean for mean in (*means, *([fmean(means)] if has_several_sets else []))]
 
     best = tuned.best
     rows: list[list[Cell]] = []
     for alpha in dict.fromkeys(setting.weights[0] for setting in tuned.means):
-        row = _best({s: fmean(own) for s, own in tuned.means.items() if s.weights[0] == alpha})
-        rows.append([*shown(row), *percent(tuned.means[row]), _remark(tuned) if row == best else ""])
+        alpha_means = {
+            setting: fmean(means) for setting, means in tuned.means.items() if setting.weights[0] == alpha
+        }
+        alpha_best = _best(alpha_means)
+        note = _remark(tuned) if alpha_best == best else ""
+        rows.append([*setting_cells(alpha_best), *mean_cells(tuned.means[alpha_best]), note])
     for fold in tuned.folds:
         note = f"fold {fold.number} of {FOLDS}: chosen on the others"
-        rows.append([*shown(fold.setting), 100 * fmean(fold.values.values()), note])
+        rows.append([*setting_cells(fold.setting), 100 * fmean(fold.values.values()), note])
     if tuned.folds:
         rows.append([*[None] * len(settings), 100 * tuned.cross_validated, "cross-validated"])
-    for name, own in tuned.singles.items():
-        better = ": better than the best fusion" if fmean(own) > fmean(tuned.means[best]) else ""
-        rows.append([*[None] * len(settings), *percent(own), f"{name} alone{better}"])
+    for name, means in tuned.singles.items():
+        remark = ": better than the best fusion" if fmean(means) > fmean(tuned.means[best]) else ""
+        rows.append([*[None] * len(settings), *mean_cells(means), f"{name} alone{remark}"])
     return Table(header, rows, digits=2)
 
 
 def _remark(tuned: Tuned) -> str:
-    """What is said of the best setting."""
+    """Return the note on the best setting."""
 
     def flat(setting: Setting) -> tuple[float, ...]:
         return (*setting.weights, setting.candidates)
 
     names = [*tuned.channels, "candidates"]
-    tried = [sorted(set(own)) for own in zip(*map(flat, tuned.means), strict=True)]
+    tried_values = [sorted(set(values)) for values in zip(*map(flat, tuned.means), strict=True)]
     ends = [
-        f"{name}: the {'least' if value == own[0] else 'largest'} that was tried"
-        for name, value, own in zip(names, flat(tuned.best), tried, strict=True)
-        if len(own) > 1 and value in (own[0], own[-1])
+        f"{name}: the {'least' if value == values[0] else 'largest'} that was tried"
+        for name, value, values in zip(names, flat(tuned.best), tried_values, strict=True)
+        if len(values) > 1 and value in (values[0], values[-1])
     ]
     return f"best ({'; '.join(ends)})" if ends else "best"
 
 
 def chosen(fusion: Fusion, tuned: Tuned) -> Fusion:
-    """Return the fusion with the best weights and number of candidates."""
+    """Return the fusion with the best weights and the best number of candidates."""
     best = dict(zip(tuned.channels, tuned.best.weights, strict=True))
     return replace(fusion, weights={**fusion.weights, **best}, candidates=tuned.best.candidates)
 
 
 def parse_alphas(text: str) -> tuple[float, ...]:
-    """Read `0.1,0.5,1` or `0.1:2:0.1`, from, to and step: weights to try, in ascending order.
+    """Parse weights to try, such as `0.1,0.5,1` or `0.1:2:0.1` (from, to, step); sort them.
 
-    :raises InputError: no finite numbers, a step that is not above 0, or more than 1,000 weights.
+    :raises InputError: a number is not finite, the step is not above 0, or there are more than 1,000 weights.
     """
-    first, *rest = text.split(":")
+    first, *bounds = text.split(":")
     try:
-        if not rest:
-            found = sorted({float(part) for part in text.split(",")})
+        if not bounds:
+            alphas = sorted({float(item) for item in text.split(",")})
         else:
-            low, high, step = (float(part) for part in (first, *rest))
+            low, high, step = (float(item) for item in (first, *bounds))
             steps = math.floor((high - low) / step + 1e-9) if step > 0 else -1
-            found = sorted({float(f"{low + step * i:.9g}") for i in range(min(steps, MOST_ALPHAS) + 1)})
+            alphas = sorted({float(f"{low + step * i:.9g}") for i in range(min(steps, MOST_ALPHAS) + 1)})
     except (ValueError, OverflowError):
-        found = []
-    if not 0 < len(found) <= MOST_ALPHAS or not all(map(math.isfinite, found)):
+        alphas = []
+    if not 0 < len(alphas) <= MOST_ALPHAS or not all(map(math.isfinite, alphas)):
         raise InputError(
-            f"expected 1 to {MOST_ALPHAS:,} weights, as FROM:TO:STEP or with commas, found {text!r}",
+            f"expected 1 to {MOST_ALPHAS:,} weights as FROM:TO:STEP or comma-separated, found {text!r}",
             remedy=remedy("{}, or {}", Option("alphas", "0.1:2:0.1"), Option("alphas", "0.2,0.5,1")),
         )
-    return tuple(found)
+    return tuple(alphas)
 
 
 def parse_candidates(text: str, option: str = "candidates") -> tuple[int, ...]:
-    """Read `20,50,100`: numbers of candidates to try, or of passages to read.
+    """Parse comma-separated numbers such as `20,50,100`: numbers of candidates, or of passages to read.
 
-    :raises InputError: not whole numbers above 0.
+    :raises InputError: an item is not a whole number above 0.
     """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) < 10 and int(part) for part in parts):
+    items = [item.strip() for item in text.split(",")]
+    if not all(item.isdecimal() and len(item) < 10 and int(item) for item in items):
         raise InputError(
-            f"expected whole numbers from 1 to 999,999,999, with commas, found {text!r}",
-            remedy=remedy("{}, or {} to compare them", Option(option, "100"), Option(option, "20,50,100")),
+            f"expected comma-separated whole numbers from 1 to 999,999,999, found {text!r}",
+            remedy=remedy(
+                "write {}, or {} to compare numbers", Option(option, "100"), Option(option, "20,50,100")
+            ),
         )
-    return tuple(int(part) for part in parts)
+    return tuple(int(item) for item in items)

@@ -1,4 +1,4 @@
-"""How a reader counts mentions and the ranker, and its probabilities, fitted on held-out questions."""
+"""Fits a reader's probabilities, mention counting and ranker weight on held-out questions."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ from sparta.reader.span_reader import SpanReader
 from sparta.search.retriever import Retriever
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+"""The weights of the ranker that tuning tries."""
 
 
 @dataclass(frozen=True, slots=True)
 class TunedReader:
-    """A reader's new configuration, EM by whether mentions add up and by weight of the ranker, and the
-    calibration error.
+    """The new configuration of a reader, with the results of all tried settings.
 
-    The error is that of probabilities fitted on one half of the questions and measured on the other; None
-    where a half has only right or only wrong answers.
+    `by_setting` has EM by (mentions add up, weight of the ranker). `calibration_error` is the error of
+    probabilities that are fitted on one half of the questions and measured on the other half; None if a half
+    has only correct or only wrong answers.
     """
 
     config: ReaderConfig
@@ -41,77 +42,92 @@ class TunedReader:
     questions: int
 
 
-def fit(scores: Sequence[float], right: Sequence[bool]) -> Calibration:
-    """Platt scaling: the `a > 0` and `b` under which right and wrong answers are most likely.
+def fit(scores: Sequence[float], is_correct: Sequence[bool]) -> Calibration:
+    """Return Platt scaling's `a > 0` and `b` with the highest likelihood of the correct and wrong answers.
 
-    The targets are Platt's, a little inside 0 and 1, so that a few questions do not give infinite odds.
+    The targets are Platt's, slightly inside 0 and 1, so that a few questions do not give infinite odds.
     """
     from scipy.optimize import minimize
 
-    x, y = np.asarray(scores, dtype=np.float64), np.asarray(right, dtype=bool)
-    n_right, n_wrong = int(y.sum()), int((~y).sum())
-    if not n_right or not n_wrong:
+    x, y = np.asarray(scores, dtype=np.float64), np.asarray(is_correct, dtype=bool)
+    n_correct, n_wrong = int(y.sum()), int((~y).sum())
+    if not n_correct or not n_wrong:
         raise InputError(
-            f"expected right and wrong answers to fit probabilities to, found {n_right} and {n_wrong}",
-            remedy="give more questions",
+            f"a fit needs correct and wrong answers, found {n_correct} correct and {n_wrong} wrong",
+            remedy="use more questions",
         )
-    targets = np.where(y, (n_right + 1) / (n_right + 2), 1 / (n_wrong + 2))
+    targets = np.where(y, (n_correct + 1) / (n_correct + 2), 1 / (n_wrong + 2))
     scale = x.std() or 1.0
 
     def loss(parameters: np.ndarray) -> float:
         odds = np.exp(parameters[0]) / scale * x + parameters[1]
         return float(np.mean(np.logaddexp(0, odds) - targets * odds))
 
-    found = minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-10})
-    return Calibration(float(np.exp(found.x[0]) / scale), float(found.x[1]))
+    optimum = minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-10})
+    return Calibration(float(np.exp(optimum.x[0]) / scale), float(optimum.x[1]))
 
 
 def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> TunedReader:
-    """Fit a reader on questions that it was not trained on.
+    """Fit a reader on questions that are not in its training data.
 
-    First the probability that the best span of a passage is right, then by EM whether an answer's mentions
-    add up and the ranker's weight, then the probability of an answer. Equal EM: the best mention, the least
-    weight.
+    The first fit is the probability that a passage's best span is correct. Then EM decides whether an
+    answer's mentions add up, and the ranker's weight. The last fit is the probability of an answer. For equal
+    EM, the best mention counts and the weight is the smallest.
 
-    :param run: the ranking that is read, one of those retrieved or fused
+    :param run: the ranking to read: one of the retrieved rankings, or a fusion of them
     """
-    asked = retrieved.query_set
-    expected, same = asked.answers, partial(exact_match, match=asked.match, language=asked.language)
+    query_set = retrieved.query_set
+    expected = query_set.answers
+    is_correct = partial(exact_match, match=query_set.match, language=query_set.language)
     readings = Readings(retrieved, {"": run}, Answering(reader, (depth,)))
     spans = [
-        (span.score, same(text[span.start : span.end], expected[q]))
-        for q in expected
-        for text, span in readings.best_spans(q, run[q][:depth])
+        (span.score, is_correct(text[span.start : span.end], expected[query_id]))
+        for query_id in expected
+        for text, span in readings.best_spans(query_id, run[query_id][:depth])
     ]
-    passage = fit([score for score, _ in spans], [right for _, right in spans])
-    tried: dict[tuple[bool, float], tuple[ReaderConfig, dict[str, tuple[float, bool]]]] = {}
-    plain = replace(reader.config, passage=passage, answer=None)
-    both = [replace(plain, sum_mentions=sums) for sums in (False, True)]
-    for config in [plain] if plain.global_tokens else both:
+    passage_calibration = fit([score for score, _ in spans], [is_right for _, is_right in spans])
+    results_by_setting: dict[tuple[bool, float], tuple[ReaderConfig, dict[str, tuple[float, bool]]]] = {}
+    base_config = replace(reader.config, passage=passage_calibration, answer=None)
+    counting_configs = [replace(base_config, sum_mentions=sum_mentions) for sum_mentions in (False, True)]
+    for config in [base_config] if base_config.global_tokens else counting_configs:
         readings.config = config
         for weight in WEIGHTS:
-            answers = {q: readings.answer(q, run[q], depth, weight) for q in expected}
-            scored = {q: (one.score, same(one.answer, expected[q])) for q, one in answers.items() if one}
-            tried[config.adds_up, weight] = replace(config, weight=weight), scored
+            answers = {
+                query_id: readings.answer(query_id, run[query_id], depth, weight) for query_id in expected
+            }
+            scored = {
+                query_id: (answer.score, is_correct(answer.answer, expected[query_id]))
+                for query_id, answer in answers.items()
+                if answer
+            }
+            results_by_setting[config.adds_up, weight] = replace(config, weight=weight), scored
     by_setting = {
-        setting: sum(right for _, right in scored.values()) / max(1, len(expected))
-        for setting, (_, scored) in tried.items()
+        setting: sum(is_right for _, is_right in scored.values()) / max(1, len(expected))
+        for setting, (_, scored) in results_by_setting.items()
     }
-    config, scored = tried[max(by_setting, key=by_setting.__getitem__)]
+    config, scored = results_by_setting[max(by_setting, key=by_setting.__getitem__)]
     config = replace(config, answer=fit(*zip(*scored.values(), strict=True)))
     return TunedReader(config, by_setting, _held_out_error(scored), len(expected))
 
 
 def _held_out_error(scored: dict[str, tuple[float, bool]]) -> float | None:
-    """None where a half of the questions has only right or only wrong answers, or none."""
-    halves = [[one for q, one in scored.items() if fold_of(q) % 2 == half] for half in (0, 1)]
-    if any(len({right for _, right in half}) < 2 for half in halves):
+    """Return the calibration error with fits on one half of the questions and measurements on the other half.
+
+    The error is None if a half has only correct or only wrong answers, or no answers.
+    """
+    halves = [
+        [scored_answer for query_id, scored_answer in scored.items() if fold_of(query_id) % 2 == half]
+        for half in (0, 1)
+    ]
+    if any(len({is_right for _, is_right in half}) < 2 for half in halves):
         return None
-    shown: list[tuple[float, bool]] = []
+    predictions: list[tuple[float, bool]] = []
     for fitted_on, measured in (halves, halves[::-1]):
-        fitted = fit([score for score, _ in fitted_on], [right for _, right in fitted_on])
-        shown += [(probability(fitted, score), right) for score, right in measured]
-    return calibration_error([p for p, _ in shown], [right for _, right in shown])
+        calibration = fit([score for score, _ in fitted_on], [is_right for _, is_right in fitted_on])
+        predictions += [(probability(calibration, score), is_right) for score, is_right in measured]
+    return calibration_error(
+        [predicted for predicted, _ in predictions], [is_right for _, is_right in predictions]
+    )
 
 
 def tune_and_save(
@@ -124,25 +140,30 @@ def tune_and_save(
     threads: int = 1,
     int8: bool = False,
 ) -> TunedReader:
-    """Tune a reader on what a retriever finds for held-out questions, and write it into a folder.
+    """Tune a reader on passages that a retriever returns for held-out questions, and save the reader.
 
-    :param int8: store its weights in 8 bits with row scales
+    :param output: a new folder for the tuned reader
+    :param int8: store the reader's weights in 8 bits with row scales
     """
     folder = reader_folder(reader)
     check_new_folder(output)
-    make_folder(output)  # before the reading
-    asked = [q for q in questions.queries if q.answers]
-    found = retriever.batch_search([q.text for q in asked], [q.query_id for q in asked], depth, threads)
+    make_folder(output)  # a folder that cannot be written raises before the long reading
+    queries = [query for query in questions.queries if query.answers]
+    texts, ids = [query.text for query in queries], [query.query_id for query in queries]
+    hits_by_query = retriever.batch_search(texts, ids, depth, threads)
     records = {
-        (q, hit.passage_id): {**hit.metadata, "title": hit.title, "contents": hit.text}
-        for q, hits in found.items()
+        (query_id, hit.passage_id): {**hit.metadata, "title": hit.title, "contents": hit.text}
+        for query_id, hits in hits_by_query.items()
         for hit in as_read(retriever, hits)
     }
-    run = {q: [ScoredPassage(hit.passage_id, hit.score) for hit in hits] for q, hits in found.items()}
+    run = {
+        query_id: [ScoredPassage(hit.passage_id, hit.score) for hit in hits]
+        for query_id, hits in hits_by_query.items()
+    }
     language = getattr(retriever, "language", questions.language)
-    known = replace(questions, queries=tuple(asked), language=language)
+    query_set = replace(questions, queries=tuple(queries), language=language)
     holds = Holds({}, lambda *_: "")
-    retrieved = Retrieved(known, {"": run}, holds, lambda *ids: records[ids], by_question=True)
+    retrieved = Retrieved(query_set, {"": run}, holds, lambda *ids: records[ids], by_question=True)
     tuned = tune_reader(retrieved, run, Reader.open(folder), depth)
     model = SpanReader.load(folder)  # in full precision
     model.config = tuned.config

@@ -1,1 +1,1 @@
-"""Evidence sets of KILT: which passages and pages of an index are gold, and rankings measured by them."""
+"""Maps KILT's provenance to passages and pages of an index, and measures rankings by evidence sets."""

@@ -1,8 +1,9 @@
-"""Rankings measured by evidence sets, of pages or of passages, as KILT's published evaluation does.
+"""Measures rankings of pages or passages by evidence sets, like KILT's published evaluation.
 
-A question has evidence sets, one for each output with provenance: alternatives, each of which needs all of
-its units. A unit is a page, or the passages of one provenance. It is found by the first of its ids in a
-ranking; what comes later of it takes no place, as KILT counts a page once, whatever is found of it.
+A question has one evidence set for each output with provenance. The sets are alternatives: a ranking needs to
+find all units of only one set. A unit is a page, or the passages of one provenance. The first hit of a unit
+counts as finding the unit. Later hits of the same unit take no rank: KILT counts a page once, even if the
+ranking has several passages of the page.
 """
 
 from __future__ import annotations
@@ -21,63 +22,74 @@ PAGE_PRECISION = f"page_{R_PRECISION}"
 OF_PAGES = (PAGE_PRECISION, "page_recall@20", "page_success@20")
 OF_PASSAGES = ("passage_Rprec", "passage_recall@20", "passage_success@20")
 NAMES = r"_(?:Rprec|(EM)|(recall|success)@([1-9]\d{0,5}))"
-"""A pattern of what comes after `page` or `passage` in the name of a measure."""
+"""The pattern of a measure's name after `page` or `passage`."""
 _MEASURE = re.compile(f"(page|passage){NAMES}")
 _MISS, _COMPLETE = -1, -2
 
 type Unit = frozenset[str]
-"""Ids of pages or passages, any of which is the evidence."""
+"""Ids of pages or passages. Each id alone is sufficient evidence."""
 type EvidenceSets = tuple[frozenset[Unit], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """The evidence sets of questions, by query id, as pages and as passages of an index.
+    """The evidence sets of questions, by query id: as pages, and as passages of an index.
 
-    A question whose provenance names pages alone is not among `passages`. `cut`: hits are sentences, which
-    count for their passages.
+    `passages` leaves out questions whose provenance names only pages. `cut` means: hits are sentences, and a
+    sentence counts for its passage.
     """
 
     pages: Mapping[str, EvidenceSets]
     passages: Mapping[str, EvidenceSets]
     cut: bool = False
 
-    def of(self, chosen: Collection[str]) -> Gold:
-        """The same for some of the questions."""
+    def of(self, query_ids: Collection[str]) -> Gold:
+        """Return the evidence sets of the chosen questions only."""
         pages, passages = (
-            {q: sets for q, sets in own.items() if q in chosen} for own in (self.pages, self.passages)
+            {query_id: sets for query_id, sets in by_query.items() if query_id in query_ids}
+            for by_query in (self.pages, self.passages)
         )
         return Gold(pages, passages, self.cut)
 
     def page_ids(self) -> set[str]:
-        """All pages that are gold for a question."""
+        """Return the ids of all pages that are gold for at least one question."""
         return {page for sets in self.pages.values() for units in sets for unit in units for page in unit}
 
     def passage(self, hit: str) -> str:
-        """The passage that a hit is, or is a sentence of."""
+        """Return the passage id of a hit: the hit's own id, or the passage id of a sentence."""
         return passage_of(hit) if self.cut else hit
 
     def measures(self) -> tuple[str, ...]:
-        """What is measured where nothing is chosen."""
+        """Return the names of the default measures."""
         return (*(OF_PAGES if self.pages else ()), *(OF_PASSAGES if self.passages else ()))
 
 
 def evidence_by_passage(
     gold: Gold | None, qrels: Mapping[str, Mapping[str, int]]
 ) -> Mapping[str, EvidenceSets]:
-    """The evidence sets of questions as passages; without KILT's provenance, all judged passages of each."""
+    """Return the evidence sets of questions as passages: from KILT's provenance, else from the qrels.
+
+    With qrels, the evidence set of a question holds all its relevant passages.
+    """
     if gold:
         return gold.passages
-    judged = {q: [p for p, relevance in own.items() if relevance > 0] for q, own in qrels.items()}
-    return {q: (frozenset(frozenset((p,)) for p in own),) for q, own in judged.items() if own}
+    relevant = {
+        query_id: [passage_id for passage_id, relevance in judgments.items() if relevance > 0]
+        for query_id, judgments in qrels.items()
+    }
+    return {
+        query_id: (frozenset(frozenset((passage_id,)) for passage_id in passage_ids),)
+        for query_id, passage_ids in relevant.items()
+        if passage_ids
+    }
 
 
 def measured(
     run: Run, gold: Gold, measures: Iterable[str], page: Callable[[str], str]
 ) -> dict[str, dict[str, float]]:
-    """Return `{measure: {query id: value}}`; a question that the run does not answer counts 0.
+    """Return `{measure: {query id: value}}`; a question that the run lacks counts 0.
 
-    :param page: the page of a hit
+    :param page: returns the page of a hit's passage id
     """
 
     @cache
@@ -101,65 +113,66 @@ def measured(
         complete = slots(query_id, level)[:k].count(_COMPLETE)
         return complete / len(set(sets)) if kind == "recall" else float(complete > 0)
 
-    found = {}
+    values = {}
     for measure in measures:
         match = _MEASURE.fullmatch(measure)
         if match is None:
-            raise ValueError(f"expected a measure of evidence, found {measure!r}")
+            raise ValueError(f"expected the name of an evidence measure, found {measure!r}")
         level, kind, k = match[1], match[2] or match[3], int(match[4] or 0)
-        found[measure] = {query_id: value(query_id, level, kind, k) for query_id in of_level(level)}
-    return found
+        values[measure] = {query_id: value(query_id, level, kind, k) for query_id in of_level(level)}
+    return values
 
 
 def exact_match(ranking: Sequence[str], gold: EvidenceSets) -> bool:
-    """Whether the first of a ranking are those of an evidence set, in any order, and no others."""
-    found = distinct(ranking, gold)
-    return any(only(found[:n], units) for units in gold for n in range(1, len(units) + 1))
+    """Return whether the top of a ranking is exactly one evidence set, in any order."""
+    ids = distinct(ranking, gold)
+    return any(only(ids[:size], units) for units in gold for size in range(1, len(units) + 1))
 
 
 def r_precision(ranking: Sequence[str], gold: EvidenceSets) -> float:
-    """Share of the R units of an evidence set among the first R that are found; of several sets, the best."""
-    found = distinct(ranking, gold)
+    """Return the best R-precision over the evidence sets: the share of R units among the first R ids."""
+    ids = distinct(ranking, gold)
 
     def share(units: frozenset[Unit]) -> float:
-        return sum(not unit.isdisjoint(found[: len(units)]) for unit in units) / len(units)
+        return sum(not unit.isdisjoint(ids[: len(units)]) for unit in units) / len(units)
 
     return max(map(share, gold), default=0.0)
 
 
 def distinct(ranking: Iterable[str], gold: EvidenceSets) -> list[str]:
-    """A ranking without ids that come again, and without what only repeats units found before."""
-    units: dict[str, set[Unit]] = {}
-    for unit in {unit for one in gold for unit in one}:
-        for one_id in unit:
-            units.setdefault(one_id, set()).add(unit)
-    met: set[Unit] = set()
-    found = []
-    for one_id in ranking:
-        own = units.get(one_id) or {frozenset((one_id,))}
-        if not own <= met:
-            met |= own
-            found.append(one_id)
-    return found
+    """Return a ranking without repeated ids and without ids whose units the ranking already covers."""
+    units_of: dict[str, set[Unit]] = {}
+    for unit in {unit for evidence_set in gold for unit in evidence_set}:
+        for passage_id in unit:
+            units_of.setdefault(passage_id, set()).add(unit)
+    covered: set[Unit] = set()
+    distinct_ids = []
+    for passage_id in ranking:
+        id_units = units_of.get(passage_id) or {frozenset((passage_id,))}
+        if not id_units <= covered:
+            covered |= id_units
+            distinct_ids.append(passage_id)
+    return distinct_ids
 
 
 def _slots(ranking: Iterable[str], gold: EvidenceSets) -> list[int]:
-    """The places that recall and success count: `_MISS`, `_COMPLETE`, or the number of a set partly found.
+    """Return the ranks that recall and success count: each is `_MISS`, `_COMPLETE` or a set's number.
 
-    A set takes one place, that of its last unit found; what is in no set takes one too.
+    A set's number marks a set that is not complete yet. A set takes one rank, the rank of its last found
+    unit. An id outside all sets takes one rank too.
     """
     pending = [set(units) for units in dict.fromkeys(gold)]
     slots: list[int] = []
-    for one_id in distinct(ranking, gold):
-        missed = True
+    for passage_id in distinct(ranking, gold):
+        is_miss = True
         for number, units in enumerate(pending):
-            own = {unit for unit in units if one_id in unit}
-            if own:
-                missed = False
-                units -= own
+            found_units = {unit for unit in units if passage_id in unit}
+            if found_units:
+                is_miss = False
+                units -= found_units
                 if number in slots:
                     slots.remove(number)
                 slots.append(number if units else _COMPLETE)
-        if missed:
+        if is_miss:
             slots.append(_MISS)
     return slots

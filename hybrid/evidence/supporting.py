@@ -1,4 +1,4 @@
-"""HotpotQA's supporting sentences, and the measures of them and of the answer (Yang et al., 2018)."""
+"""HotpotQA's supporting sentences, with measures of the sentences and of the answer (Yang et al., 2018)."""
 
 from __future__ import annotations
 
@@ -15,90 +15,98 @@ from sparta.reader.records import text_of
 
 OF_SENTENCES = ("sup_EM", "sup_F1", "joint_EM", "joint_F1")
 _CLOSED = frozenset(("yes", "no", "noanswer"))
-"""Answers that share no words with others, as HotpotQA counts them."""
+"""Answers that HotpotQA's F1 compares only as a whole."""
 _REMEDY = (
-    'write "supporting_facts": [[title, number], …] and "context": [[title, [sentence, …]], …], as HotpotQA'
-    " does"
+    'write HotpotQA\'s format: "supporting_facts": [[title, number], …] and "context": [[title, [sentence,'
+    " …]], …]"
 )
 
 type Fact = tuple[str, int]
-"""A sentence: the title of its paragraph, and its number in the paragraph, from 0."""
+"""A sentence, as (title, number): the title of its paragraph, and its number in the paragraph, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Supporting:
-    """The facts that support the answer of a question, and the sentences of its context, by title."""
+    """The sentences that support the answer to a question, and the sentences of its context, by title."""
 
     facts: frozenset[Fact]
     sentences: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def supporting_of(record: Mapping[str, Any]) -> Supporting | None:
-    """Return the supporting facts of a record of HotpotQA; None for a record without the field.
+    """Return the supporting facts of a HotpotQA record; None for a record without `supporting_facts`.
 
-    :raises BadRecordError: facts or a context of another form.
+    :raises BadRecordError: the facts or the context have another form.
     """
     if record.get("supporting_facts") is None:
         return None
     facts = _pairs(record, "supporting_facts", "sent_id")
     context = _pairs(record, "context", "sentences")
     if not all(type(number) is int for _, number in facts):
-        raise _broken("supporting_facts")
-    if not all(isinstance(own, list) and all(isinstance(s, str) for s in own) for _, own in context):
-        raise _broken("context")
+        raise _format_error("supporting_facts")
+    if not all(
+        isinstance(texts, list) and all(isinstance(text, str) for text in texts) for _, texts in context
+    ):
+        raise _format_error("context")
     return Supporting(frozenset(facts), {title: tuple(sentences) for title, sentences in context})
 
 
-def _pairs(record: Mapping[str, Any], name: str, second: str) -> list[tuple[str, Any]]:
-    """The pairs (title, value) of a field: a list of them, or columns as Hugging Face stores them."""
+def _pairs(record: Mapping[str, Any], name: str, value_key: str) -> list[tuple[str, Any]]:
+    """Return a field's (title, value) pairs, from a list of pairs or from two columns (Hugging Face)."""
     value: Any = record.get(name) or []
     if isinstance(value, dict):
-        titles, others = value.get("title"), value.get(second)
-        if not isinstance(titles, list) or not isinstance(others, list) or len(titles) != len(others):
-            raise _broken(name)
-        value = list(zip(titles, others, strict=True))
+        titles, values = value.get("title"), value.get(value_key)
+        if not isinstance(titles, list) or not isinstance(values, list) or len(titles) != len(values):
+            raise _format_error(name)
+        value = list(zip(titles, values, strict=True))
     if not isinstance(value, list) or not all(
         isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in value
     ):
-        raise _broken(name)
-    return [(title, one) for title, one in value]
+        raise _format_error(name)
+    return [(title, paired) for title, paired in value]
 
 
-def _broken(name: str) -> BadRecordError:
-    return BadRecordError("broken supporting facts", f"expected {name} of HotpotQA's form", remedy=_REMEDY)
+def _format_error(name: str) -> BadRecordError:
+    return BadRecordError("broken supporting facts", f"expected {name} in HotpotQA's format", remedy=_REMEDY)
 
 
-def facts_of(path: EvidencePath, known: Supporting, split: Splitter) -> frozenset[Fact]:
-    """Return the sentences that a reader of paths calls supporting, numbered as HotpotQA numbers them.
+def facts_of(path: EvidencePath, gold: Supporting, split: Splitter) -> frozenset[Fact]:
+    """Return the sentences that a reader of paths marks as supporting, numbered as in HotpotQA.
 
-    A supporting span is each sentence of the context of which it covers at least half, else the sentence of
-    which it covers most. `split` numbers the sentences of passages that the context lacks.
+    The reader marks spans. A marked span selects each sentence of which the span covers at least half; if the
+    span covers half of no sentence, it selects the sentence that it covers most. `split` splits the text of
+    passages that the context lacks.
     """
-    return frozenset(fact for one in path.passages for fact in _facts_in(one, known, split))
+    return frozenset(fact for evidence in path.passages for fact in _facts_in(evidence, gold, split))
 
 
-def _facts_in(one: Evidence, known: Supporting, split: Splitter) -> Iterator[Fact]:
-    if not one.supporting:
+def _facts_in(evidence: Evidence, gold: Supporting, split: Splitter) -> Iterator[Fact]:
+    """Yield the supporting facts of one passage of a path."""
+    if not evidence.supporting:
         return
-    title, text = one.hit.title, text_of(one.hit).text
-    sentences = _places(text, known.sentences.get(title, ()))
-    if not any(start < end for start, end in sentences):
-        sentences = split(text)
-    for start, end in one.supporting:
-        shared = [max(0, min(end, last) - max(start, first)) for first, last in sentences]
-        most = max(shared, default=0)
-        halves = [i for i, (a, b) in enumerate(sentences) if shared[i] and 2 * shared[i] >= b - a]
-        yield from ((title, i) for i in halves or ([shared.index(most)] if most else []))
+    title, text = evidence.hit.title, text_of(evidence.hit).text
+    sentence_spans = _sentence_spans(text, gold.sentences.get(title, ()))
+    if not any(start < end for start, end in sentence_spans):
+        sentence_spans = split(text)
+    for start, end in evidence.supporting:
+        overlaps = [max(0, min(end, last) - max(start, first)) for first, last in sentence_spans]
+        longest = max(overlaps, default=0)
+        covered = [
+            number
+            for number, (first, last) in enumerate(sentence_spans)
+            if overlaps[number] and 2 * overlaps[number] >= last - first
+        ]
+        yield from ((title, number) for number in covered or ([overlaps.index(longest)] if longest else []))
 
 
-def _places(text: str, sentences: Sequence[str]) -> list[tuple[int, int]]:
-    """Return where sentences stand in a text, in order; `(0, 0)` for a sentence that does not."""
-    places, at = [], 0
+def _sentence_spans(text: str, sentences: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the span of each sentence in a text, in order; `(0, 0)` for a sentence that the text lacks."""
+    spans, position = [], 0
     for sentence in map(str.strip, sentences):
-        start = text.find(sentence, at) if sentence else -1
-        at = start + len(sentence) if start >= 0 else at
-        places.append((start, at) if start >= 0 else (0, 0))
-    return places
+        start = text.find(sentence, position) if sentence else -1
+        position = start + len(sentence) if start >= 0 else position
+        spans.append((start, position) if start >= 0 else (0, 0))
+    return spans
 
 
 def measured(
@@ -108,46 +116,66 @@ def measured(
     expected: Mapping[str, Sequence[str]],
     language: str = "en",
 ) -> dict[str, dict[str, float]]:
-    """Return `{measure: {query id: value}}` of all questions, as HotpotQA's evaluation defines them.
+    """Return `{measure: {query id: value}}` for all questions, as HotpotQA's evaluation defines the measures.
 
-    :param facts: predicted sentences by query id; a question without any entry counts 0
+    :param facts: predicted sentences by query id; a question without an entry counts 0
     :param answers: predicted answers by query id; without an answer the joint measures are 0
-    :param expected: right answers by query id; the best of several counts
+    :param expected: correct answers by query id; the best-matching correct answer counts
     """
     values = {
-        q: _of_question(own, facts.get(q), answers.get(q), expected.get(q, ()), language)
-        for q, own in questions.items()
+        query_id: _question_measures(
+            supporting, facts.get(query_id), answers.get(query_id), expected.get(query_id, ()), language
+        )
+        for query_id, supporting in questions.items()
     }
-    return {name: {q: one[i] for q, one in values.items()} for i, name in enumerate(OF_SENTENCES)}
+    return {
+        name: {query_id: question_values[position] for query_id, question_values in values.items()}
+        for position, name in enumerate(OF_SENTENCES)
+    }
 
 
-def _of_question(
-    known: Supporting,
+def _question_measures(
+    gold: Supporting,
     facts: Collection[Fact] | None,
     answer: str | None,
     expected: Sequence[str],
     language: str,
 ) -> tuple[float, float, float, float]:
+    """Return the four measures of one question, in the order of `OF_SENTENCES`."""
     if facts is None:
         return 0.0, 0.0, 0.0, 0.0
-    found = set(facts)
-    exact = float(found == known.facts)
-    shared = len(found & known.facts)
-    precision, recall = (shared / len(own) if own else 0.0 for own in (found, known.facts))
-    of_answers = [_of_answer(answer, one, language) for one in expected] if answer is not None else []
-    joint_exact = max((exact * same for same, _, _ in of_answers), default=0.0)
-    joint_f1 = max((_f1(precision * p, recall * r) for _, p, r in of_answers), default=0.0)
+    predicted = set(facts)
+    exact = float(predicted == gold.facts)
+    shared_count = len(predicted & gold.facts)
+    precision, recall = (
+        shared_count / len(sentences) if sentences else 0.0 for sentences in (predicted, gold.facts)
+    )
+    answer_scores = (
+        [_answer_scores(answer, correct, language) for correct in expected] if answer is not None else []
+    )
+    joint_exact = max((exact * is_equal for is_equal, _, _ in answer_scores), default=0.0)
+    joint_f1 = max(
+        (
+            _f1(precision * answer_precision, recall * answer_recall)
+            for _, answer_precision, answer_recall in answer_scores
+        ),
+        default=0.0,
+    )
     return exact, _f1(precision, recall), joint_exact, joint_f1
 
 
-def _of_answer(answer: str, expected: str, language: str) -> tuple[float, float, float]:
-    """Whether an answer is the expected one, and precision and recall of its words."""
-    said, right = normalized(answer, language), normalized(expected, language)
-    if said != right and not _CLOSED.isdisjoint((said, right)):
+def _answer_scores(answer: str, expected: str, language: str) -> tuple[float, float, float]:
+    """Return whether an answer equals the expected one, and its precision and recall of words."""
+    answer_text, expected_text = normalized(answer, language), normalized(expected, language)
+    if answer_text != expected_text and not _CLOSED.isdisjoint((answer_text, expected_text)):
         return 0.0, 0.0, 0.0
-    words, others = said.split(), right.split()
-    shared = (Counter(words) & Counter(others)).total()
-    return float(said == right), shared / max(1, len(words)), shared / max(1, len(others))
+    words, expected_words = answer_text.split(), expected_text.split()
+    shared_count = (Counter(words) & Counter(expected_words)).total()
+    return (
+        float(answer_text == expected_text),
+        shared_count / max(1, len(words)),
+        shared_count / max(1, len(expected_words)),
+    )
 
 
 def _f1(precision: float, recall: float) -> float:

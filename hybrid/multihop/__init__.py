@@ -1,1 +1,1 @@
-"""Chains of skills: evidence from several passages, found step by step (Chain-of-Skills, §3.3)."""
+"""Chains of skills: search for evidence in several passages, step by step (Chain-of-Skills, §3.3)."""

@@ -1,4 +1,4 @@
-"""A chain of steps at work: from a question to paths of evidence (Chain-of-Skills, §3.3 and Appendix A)."""
+"""Runs a chain of steps, from a question to paths of evidence (Chain-of-Skills, §3.3 and Appendix A)."""
 
 from __future__ import annotations
 
@@ -34,251 +34,288 @@ if TYPE_CHECKING:
 
 
 class Linked(NamedTuple):
-    """A passage that describes an entity, with the entity's text where it was found."""
+    """A passage that describes an entity, and the entity's name in the text that links to the passage."""
 
     hit: Hit
     span: str
 
 
 class ChainTools(Protocol):
-    """What the steps of a chain call; `hybrid.multihop.tools.IndexTools` does it over an index."""
+    """The operations of a chain's steps; `hybrid.multihop.tools.IndexTools` implements them for an index."""
 
     def check(self, steps: Sequence[Step]) -> None:
-        """Refuse steps that cannot be done, before any is."""
+        """Raise if one of the steps cannot run."""
 
     def retrieve(self, step: Step, question: str) -> Sequence[Hit]:
-        """The best passages for a question."""
+        """Return the best passages for a question."""
 
     def expand(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[Sequence[Hit]]:
-        """For each passage the best ones for the question with it."""
+        """Return, for each passage, the best passages for the question combined with the passage."""
 
     def link(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
-        """For each passage, or the question as one, the best descriptions of each entity in its text."""
+        """Return, for each passage (or the question as one), the best descriptions of its entities."""
 
     def rerank(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[float]:
-        """How well each passage supports the question."""
+        """Return a score for each passage: how well the passage supports the question."""
 
     def terms(self, step: Step, question: str, passages: Sequence[Hit]) -> npt.NDArray[np.float32]:
-        """How well each passage covers each term of the question, `(n_passages, n_terms)`."""
+        """Return how well each passage covers each term of the question, `(n_passages, n_terms)`."""
 
     def in_context(self, hits: Sequence[Hit]) -> Sequence[Hit]:
-        """Hits as a reader reads them: sentences with the text of their passage."""
+        """Return the hits with the text that a reader reads: sentences with their passage's text."""
 
     def read(self, question: str, paths: Sequence[Sequence[Hit]]) -> Sequence[PathReading]:
-        """What a reader of paths makes of the passages of each path."""
+        """Return the reader's result for each path: scores, an answer and supporting sentences."""
 
 
 class ChainResult(NamedTuple):
-    """The paths, best first, and the seconds that each step took."""
+    """The paths of a question, best first, and the seconds of each step, by step name."""
 
     paths: list[EvidencePath]
     seconds: dict[str, float]
 
 
-Found = Sequence[Sequence[Linked]]
-"""What a step found from each path of the rerank before it; of the first hop, for the question."""
+LinkedByPath = Sequence[Sequence[Linked]]
+"""The passages that a step found, for each path of the rerank before it (first hop: for the question)."""
 
 
 class Chain:
     """A chain of steps.
 
-    Order: path score descending, then as found (the better path of the hop before, then retrieved before
-    linked passages).
+    Paths are ordered by score, descending. Paths with equal scores keep the order in which the chain made the
+    paths: first by the previous hop's order, then retrieved passages before linked passages.
 
-    :param steps: steps in any order; `read_chain` reads them from a file
-    :raises InputError: what `ordered` refuses.
-    :raises ModelError: the tools lack what a step needs.
+    :param steps: steps in any order; `read_chain` reads steps from a file
+    :raises InputError: `ordered` refuses the steps.
+    :raises ModelError: the tools lack a model or skill that a step needs.
     """
 
     def __init__(self, steps: Sequence[Step], tools: ChainTools) -> None:
         self.steps, self.tools = ordered(steps), tools
-        self._named = {step.name: step for step in self.steps}
+        self._steps_by_name = {step.name: step for step in self.steps}
         tools.check(self.steps)
 
     @staticmethod
     def open(name: str | Path, tools: ChainTools) -> Chain:
-        """Return the chain of a file, or one that ships."""
+        """Return the chain of a file, or a chain that is included in the package, by name."""
         return Chain(read_chain(name), tools)
 
     def search(self, question: str, k: int = 10) -> ChainResult:
-        """The `k` best paths for a question; of several of the same passages, the best."""
+        """Return the `k` best paths for a question; paths with the same passages count as one path."""
         question, k = query_of(question), whole("k", k)
         paths: dict[str, list[EvidencePath]] = {"": [EvidencePath()]}
-        found: dict[str, Found] = {}
+        hits_by_step: dict[str, LinkedByPath] = {}
         seconds: dict[str, float] = {}
-        known = _Known()
+        question_scores = _QuestionScores()
         for step in self.steps:
-            began = time.perf_counter()
+            start = time.perf_counter()
             if step.skill == READ:
                 paths[step.name] = self._read(question, step, paths[step.after[0]])
             elif step.skill == RERANK:
-                sources = [source for name in step.after for source in self._named[name].after]
-                before = paths[sources[0] if sources else ""]
-                paths[step.name] = self._rerank(question, step, before, found, known)
+                sources = [source for name in step.after for source in self._steps_by_name[name].after]
+                previous_paths = paths[sources[0] if sources else ""]
+                paths[step.name] = self._rerank(question, step, previous_paths, hits_by_step, question_scores)
             else:
-                found[step.name] = self._find(question, step, paths[step.after[0] if step.after else ""])
-            seconds[step.name] = time.perf_counter() - began
+                hits_by_step[step.name] = self._find(
+                    question, step, paths[step.after[0] if step.after else ""]
+                )
+            seconds[step.name] = time.perf_counter() - start
         return ChainResult(paths[self.steps[-1].name][:k], seconds)
 
-    def _find(self, question: str, step: Step, paths: Sequence[EvidencePath]) -> Found:
-        """What a step finds from each path."""
-        last = [path.passages[-1].hit for path in paths if path.passages]
-        found: Found = []
+    def _find(self, question: str, step: Step, paths: Sequence[EvidencePath]) -> LinkedByPath:
+        """Return the passages that a step finds from each path."""
+        last_passages = [path.passages[-1].hit for path in paths if path.passages]
+        linked: LinkedByPath = []
         if step.skill == RETRIEVE:
-            found = [[Linked(h, "") for h in self.tools.retrieve(step, question)]]
-        elif step.skill == EXPAND and last:
-            expanded = self.tools.expand(step, question, last)
-            found = [[Linked(hit, "") for hit in own] for own in expanded]
+            linked = [[Linked(hit, "") for hit in self.tools.retrieve(step, question)]]
+        elif step.skill == EXPAND and last_passages:
+            expanded = self.tools.expand(step, question, last_passages)
+            linked = [[Linked(hit, "") for hit in hits] for hits in expanded]
         elif paths:
-            found = self.tools.link(step, last if step.after else [Hit("", 0.0, text=question)])
-        return found
+            linked = self.tools.link(step, last_passages if step.after else [Hit("", 0.0, text=question)])
+        return linked
 
     def _rerank(
         self,
         question: str,
         step: Step,
         paths: Sequence[EvidencePath],
-        found: Mapping[str, Found],
-        known: _Known,
+        hits_by_step: Mapping[str, LinkedByPath],
+        question_scores: _QuestionScores,
     ) -> list[EvidencePath]:
-        """Eq. 6 to 8 for what was found from each path, and the best of all paths that this makes."""
+        """Return the best extended paths: extend each path by the steps' passages, scored by Eq. 6 to 8."""
         candidates: list[_Candidate] = []
         for number, path in enumerate(paths):
-            own = {name: _best(found[name][number if self._named[name].after else 0]) for name in step.after}
-            # A passage names itself: such a link leads nowhere, and scales no others.
+            linked_by_step = {
+                name: _best_links(hits_by_step[name][number if self._steps_by_name[name].after else 0])
+                for name in step.after
+            }
+            # Links to passages of the path (a passage names itself) would scale the other links: drop them.
             for name in step.after:
-                if self._named[name].skill == LINK:
-                    own[name] = {i: one for i, one in own[name].items() if i not in path.ids}
-            scores = merged(self._scores(own, link=False), self._scores(own, link=True), step.promote)
-            new = ((i, score) for i, score in scores.items() if i not in path.ids)
-            candidates += [_Candidate(path, i, score, 0.0, own) for i, score in new]
+                if self._steps_by_name[name].skill == LINK:
+                    links = linked_by_step[name].items()
+                    linked_by_step[name] = {id_: linked for id_, linked in links if id_ not in path.ids}
+            retrieval_scores = self._scores(linked_by_step, from_links=False)
+            scores = merged(retrieval_scores, self._scores(linked_by_step, from_links=True), step.promote)
+            new_scores = (
+                (passage_id, score) for passage_id, score in scores.items() if passage_id not in path.ids
+            )
+            candidates += [
+                _Candidate(path, passage_id, score, 0.0, linked_by_step) for passage_id, score in new_scores
+            ]
         if step.candidates is not None:
-            candidates.sort(key=lambda one: -one.total(0))
+            candidates.sort(key=lambda candidate: -candidate.total(0))
             del candidates[step.candidates :]
         if step.weight:
-            candidates = self._with_reranking(question, step, candidates, known)
+            candidates = self._with_reranking(question, step, candidates, question_scores)
         best: dict[frozenset[str], _Candidate] = {}
-        for one in sorted(candidates, key=lambda one: -one.total(step.weight)):
-            best.setdefault(frozenset((*one.path.ids, one.passage_id)), one)
+        for candidate in sorted(candidates, key=lambda candidate: -candidate.total(step.weight)):
+            best.setdefault(frozenset((*candidate.path.ids, candidate.passage_id)), candidate)
             if len(best) == step.keep:
                 break
-        return [one.path.then(self._evidence(step, one)) for one in best.values()]
+        return [candidate.path.then(self._evidence(step, candidate)) for candidate in best.values()]
 
     def _read(self, question: str, step: Step, paths: Sequence[EvidencePath]) -> list[EvidencePath]:
-        """The best paths in the order that reading gives them (Appendix C), then the others as they were.
+        """Return the read paths in the reader's order (Appendix C), then the unread paths.
 
-        What leads to evidence is not read. A path of nothing else comes behind, as one that was not read.
+        The reader reads only passages that count as evidence. A path without evidence is not read and stays
+        behind.
         """
-        most = step.candidates or READ_PATHS
-        first = [one for one in paths[:most] if one.evidence_ids]
-        others = [*(one for one in paths[:most] if not one.evidence_ids), *paths[most:]]
-        hits = [self.tools.in_context([one.hit for one in path.passages if one.counts]) for path in first]
-        readings = self.tools.read(question, hits) if first else []
-        read = [_as_read(step, *one) for one in zip(first, hits, readings, strict=True)]
-        read.sort(key=lambda one: -one.score)
-        if read and others:
-            last = read[-1].score
-            behind = max(0.0, max(one.score for one in others) - last)
-            others = [replace(one, score=min(last, one.score - behind)) for one in others]
-        return [*read, *others]
+        read_count = step.candidates or READ_PATHS
+        best_paths = [path for path in paths[:read_count] if path.evidence_ids]
+        unread_paths = [*(path for path in paths[:read_count] if not path.evidence_ids), *paths[read_count:]]
+        evidence = [[passage.hit for passage in path.passages if passage.counts] for path in best_paths]
+        hits = [self.tools.in_context(path_hits) for path_hits in evidence]
+        readings = self.tools.read(question, hits) if best_paths else []
+        read_paths = [
+            _with_reading(step, path, path_hits, reading)
+            for path, path_hits, reading in zip(best_paths, hits, readings, strict=True)
+        ]
+        read_paths.sort(key=lambda path: -path.score)
+        if read_paths and unread_paths:
+            lowest = read_paths[-1].score
+            offset = max(0.0, max(path.score for path in unread_paths) - lowest)
+            unread_paths = [replace(path, score=min(lowest, path.score - offset)) for path in unread_paths]
+        return [*read_paths, *unread_paths]
 
-    def _evidence(self, step: Step, one: _Candidate) -> Evidence:
-        given = {name: best[one.passage_id] for name, best in one.found.items() if one.passage_id in best}
-        scores = {name: linked.hit.score for name, linked in given.items()}
+    def _evidence(self, step: Step, candidate: _Candidate) -> Evidence:
+        """Return the evidence that a candidate adds to its path."""
+        passage_id = candidate.passage_id
+        step_links = {
+            name: links[passage_id] for name, links in candidate.linked_by_step.items() if passage_id in links
+        }
+        scores = {name: linked.hit.score for name, linked in step_links.items()}
         if step.weight:
-            scores[step.name] = one.rerank
-        span = next((linked.span for linked in reversed(given.values()) if linked.span), "")
-        counts = any(self._named[name].evidence for name in given)
-        return Evidence(one.hit, scores, one.score + step.weight * one.rerank, span, counts)
+            scores[step.name] = candidate.rerank
+        span = next((linked.span for linked in reversed(step_links.values()) if linked.span), "")
+        counts = any(self._steps_by_name[name].evidence for name in step_links)
+        return Evidence(candidate.hit, scores, candidate.score + step.weight * candidate.rerank, span, counts)
 
-    def _scores(self, own: _Own, *, link: bool) -> dict[str, float]:
-        """The scores of what links found, or of what other steps did, times their weights; the highest."""
+    def _scores(self, linked_by_step: _LinkedByStep, *, from_links: bool) -> dict[str, float]:
+        """Return each passage's highest weighted score from the link steps, or from the other steps."""
         scores: dict[str, float] = {}
-        for name, best in own.items():
-            step = self._named[name]
-            if (step.skill == LINK) == link:
-                for passage_id, one in best.items():
-                    score = step.weight * one.hit.score
+        for name, links in linked_by_step.items():
+            step = self._steps_by_name[name]
+            if (step.skill == LINK) == from_links:
+                for passage_id, linked in links.items():
+                    score = step.weight * linked.hit.score
                     scores[passage_id] = max(score, scores.get(passage_id, score))
         return scores
 
     def _with_reranking(
-        self, question: str, step: Step, candidates: Sequence[_Candidate], known: _Known
+        self, question: str, step: Step, candidates: Sequence[_Candidate], question_scores: _QuestionScores
     ) -> list[_Candidate]:
-        """Eq. 8; a passage is reranked once, in whatever paths it stands, but by what it adds to its path."""
-        hits = {one.passage_id: one.hit for one in candidates}
+        """Return the candidates with their reranking scores for Eq. 8.
+
+        A model scores each passage once per question. The score by terms depends on the path: it is what the
+        passage adds to the path's coverage.
+        """
+        hits = {candidate.passage_id: candidate.hit for candidate in candidates}
         if step.by == TERMS:
-            cover = known.cover.setdefault(step.channel, Cover())
-            before = {e.hit.passage_id: e.hit for one in candidates for e in one.path.passages}
-            if new := [hit for i, hit in {**hits, **before}.items() if i not in cover.rows]:
-                cover.add([hit.passage_id for hit in new], self.tools.terms(step, question, new))
-            pairs = itertools.groupby(candidates, key=lambda one: one.path.ids)
-            scores = [s for ids, own in pairs for s in cover.gains(ids, [one.passage_id for one in own])]
+            cover = question_scores.cover.setdefault(step.channel, Cover())
+            path_hits = {
+                evidence.hit.passage_id: evidence.hit
+                for candidate in candidates
+                for evidence in candidate.path.passages
+            }
+            if unscored := [hit for id_, hit in {**hits, **path_hits}.items() if id_ not in cover.rows]:
+                cover.add([hit.passage_id for hit in unscored], self.tools.terms(step, question, unscored))
+            groups = itertools.groupby(candidates, key=lambda candidate: candidate.path.ids)
+            scores = [
+                score
+                for path_ids, group in groups
+                for score in cover.gains(path_ids, [candidate.passage_id for candidate in group])
+            ]
         else:
-            if new := [hit for i, hit in hits.items() if i not in known.reranks]:
-                reranked = self.tools.rerank(step, question, new)
-                known.reranks.update(zip([hit.passage_id for hit in new], reranked, strict=True))
-            scores = [known.reranks[one.passage_id] for one in candidates]
-        return [one._replace(rerank=s) for one, s in zip(candidates, scores, strict=True)]
+            if unscored := [hit for id_, hit in hits.items() if id_ not in question_scores.reranks]:
+                reranked = self.tools.rerank(step, question, unscored)
+                question_scores.reranks.update(
+                    zip([hit.passage_id for hit in unscored], reranked, strict=True)
+                )
+            scores = [question_scores.reranks[candidate.passage_id] for candidate in candidates]
+        return [candidate._replace(rerank=score) for candidate, score in zip(candidates, scores, strict=True)]
 
 
-def _as_read(step: Step, path: EvidencePath, hits: Sequence[Hit], reading: PathReading) -> EvidencePath:
-    """A path with what reading says of it: `weight` times the score of each passage is added to its own.
+def _with_reading(step: Step, path: EvidencePath, hits: Sequence[Hit], reading: PathReading) -> EvidencePath:
+    """Return a path with its reading: each passage's score grows by `step.weight` times the reader's score.
 
-    :param hits: its evidence as it was read
+    :param hits: the path's evidence, with the text that the reader read
     """
-    scores, as_read = iter(reading.scores), iter(hits)
+    scores, read_hits = iter(reading.scores), iter(hits)
     sentences = iter(reading.sentences or ())
     passages = []
-    for one in path.passages:
-        if one.counts:
+    for evidence in path.passages:
+        if evidence.counts:
             score = next(scores)
-            given = {**one.scores, step.name: score}
+            step_scores = {**evidence.scores, step.name: score}
             supporting = None if reading.sentences is None else tuple(next(sentences))
-            total = one.score + step.weight * score
-            one = replace(one, hit=next(as_read), scores=given, score=total, supporting=supporting)
-        passages.append(one)
-    own = reading.answer
-    place = path.evidence_ids[own.passage] if own.passage >= 0 else ""
-    answer = PathAnswer(own.text, own.score, place, own.start, own.end)
-    return EvidencePath(tuple(passages), sum(one.score for one in passages), answer)
+            total = evidence.score + step.weight * score
+            evidence = replace(
+                evidence, hit=next(read_hits), scores=step_scores, score=total, supporting=supporting
+            )
+        passages.append(evidence)
+    answer = reading.answer
+    passage_id = path.evidence_ids[answer.passage] if answer.passage >= 0 else ""
+    path_answer = PathAnswer(answer.text, answer.score, passage_id, answer.start, answer.end)
+    return EvidencePath(tuple(passages), sum(evidence.score for evidence in passages), path_answer)
 
 
-_Own = Mapping[str, Mapping[str, Linked]]
-"""What each step found from one path, by passage id."""
+_LinkedByStep = Mapping[str, Mapping[str, Linked]]
+"""The passages that each step found from one path: `{step name: {passage id: linked passage}}`."""
 
 
 class _Candidate(NamedTuple):
-    """A passage that may go on from a path: its score by eq. 7, and that of reranking."""
+    """A passage that may extend a path, with its score by Eq. 7 and its reranking score."""
 
     path: EvidencePath
     passage_id: str
     score: float
     rerank: float
-    found: _Own
+    linked_by_step: _LinkedByStep
 
     @property
     def hit(self) -> Hit:
-        return next(best[self.passage_id].hit for best in self.found.values() if self.passage_id in best)
+        links_by_step = self.linked_by_step.values()
+        return next(links[self.passage_id].hit for links in links_by_step if self.passage_id in links)
 
     def total(self, weight: float) -> float:
-        """The score of the path with this passage, added up as `EvidencePath.then` does."""
+        """Return the path's score with this passage, added up in the same order as in `EvidencePath.then`."""
         return self.path.score + (self.score + weight * self.rerank)
 
 
-class _Known:
-    """What reranking said of passages of one question: by the model, and of terms by the channel."""
+class _QuestionScores:
+    """The reranking scores of one question's passages: model scores, and term coverage by channel."""
 
     def __init__(self) -> None:
         self.reranks: dict[str, float] = {}
         self.cover: dict[str, Cover] = {}
 
 
-def _best(found: Sequence[Linked]) -> dict[str, Linked]:
-    """Of each passage its highest score, as several entities may mean the same."""
+def _best_links(linked_passages: Sequence[Linked]) -> dict[str, Linked]:
+    """Return the highest-scored link to each passage: several entities may name one passage."""
     best: dict[str, Linked] = {}
-    for one in found:
-        known = best.get(one.hit.passage_id)
-        if known is None or one.hit.score > known.hit.score:
-            best[one.hit.passage_id] = one
+    for linked in linked_passages:
+        previous = best.get(linked.hit.passage_id)
+        if previous is None or linked.hit.score > previous.hit.score:
+            best[linked.hit.passage_id] = linked
     return best

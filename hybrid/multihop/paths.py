@@ -1,4 +1,4 @@
-"""What a chain finds: passages one after the other, with what each step made of them."""
+"""Evidence paths: sequences of passages with the scores of a chain's steps."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sparta.base.records import Hit
 
 @dataclass(frozen=True, slots=True)
 class PathAnswer:
-    """The answer that a reader of paths gives, and its probability by the reader, which is not calibrated.
+    """An answer by the reader of paths, with the reader's probability, which is not calibrated.
 
-    It stands in the text of a passage of the path from `start` to before `end`, or in the context of a
-    sentence; yes and no stand nowhere (the passage's id is empty).
+    The answer spans `start` to before `end` in the text of a passage of the path (for a sentence, in the
+    sentence's context). The answers yes and no have no span and an empty passage id.
     """
 
     answer: str
@@ -24,7 +24,7 @@ class PathAnswer:
     end: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the answer's fields as a dictionary for JSON."""
         return asdict(self)
 
 
@@ -32,10 +32,11 @@ class PathAnswer:
 class Evidence:
     """One passage of a path.
 
-    `scores` has what each step gave it, by the step's name: of linking before eq. 6, of reranking before its
-    weight. `span` is the text of the entity that was linked to it, if any; `score` is that of eq. 8. What
-    does not `count` only leads to evidence, as a table row does. `supporting` has the sentences of its text,
-    or of the context of a sentence, that support the answer, `(start, end)`, where a reader tells them.
+    `scores` maps step names to the step's score of the passage: for links the score before Eq. 6, for
+    reranking the score before its weight. `span` is the name of the entity that links to the passage, if any.
+    `score` is the score of Eq. 8. If `counts` is false, the passage only leads to evidence, as a table row
+    does. `supporting` has the `(start, end)` of the sentences that support the answer, in the passage's text
+    or the sentence's context; None if the reader marks no sentences.
     """
 
     hit: Hit
@@ -46,18 +47,18 @@ class Evidence:
     supporting: tuple[tuple[int, int], ...] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        own = {"id": self.hit.passage_id, "title": self.hit.title, "text": self.hit.text}
-        read = {} if self.supporting is None else {"supporting": [list(one) for one in self.supporting]}
-        return {**own, "score": self.score, "steps": dict(self.scores), "span": self.span, **read}
+        """Return the passage, its scores and its supporting sentences as a dictionary for JSON."""
+        passage = {"id": self.hit.passage_id, "title": self.hit.title, "text": self.hit.text}
+        reading = {} if self.supporting is None else {"supporting": [list(span) for span in self.supporting]}
+        return {**passage, "score": self.score, "steps": dict(self.scores), "span": self.span, **reading}
 
 
 @dataclass(frozen=True, slots=True)
 class EvidencePath:
-    """Passages that were found one from the other.
+    """A sequence of passages; each passage was found from the passages before it.
 
-    The score is the sum of theirs; that of a path which a reader of paths did not read is lowered, so that it
-    comes behind those that were. `answer` is the reader's.
+    The score is the sum of the passages' scores. A path that the reader of paths did not read has a lowered
+    score, so that unread paths rank behind read paths. `answer` is the reader's answer.
     """
 
     passages: tuple[Evidence, ...] = ()
@@ -66,33 +67,33 @@ class EvidencePath:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The passages' ids, in their order."""
-        return tuple(one.hit.passage_id for one in self.passages)
+        """The passage ids of the path, in path order."""
+        return tuple(evidence.hit.passage_id for evidence in self.passages)
 
     @property
     def evidence_ids(self) -> tuple[str, ...]:
-        """The same without those that only lead to evidence."""
-        return tuple(one.hit.passage_id for one in self.passages if one.counts)
+        """The ids of the passages that count as evidence, in path order."""
+        return tuple(evidence.hit.passage_id for evidence in self.passages if evidence.counts)
 
     def then(self, evidence: Evidence) -> EvidencePath:
-        """Return the path with one more passage."""
+        """Return the path extended by a passage."""
         return EvidencePath((*self.passages, evidence), self.score + evidence.score)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        read = {"answer": self.answer.as_dict()} if self.answer else {}
-        return {"score": self.score, **read, "passages": [one.as_dict() for one in self.passages]}
+        """Return the path's score, answer and passages as a dictionary for JSON."""
+        answer = {"answer": self.answer.as_dict()} if self.answer else {}
+        return {"score": self.score, **answer, "passages": [evidence.as_dict() for evidence in self.passages]}
 
 
 def passages_of(paths: Sequence[EvidencePath], k: int) -> list[Hit]:
-    """The first `k` different passages that are evidence, best path first, each with its path's score."""
-    found: dict[str, Hit] = {}
+    """Return the first `k` distinct evidence passages, best path first, each with its path's score."""
+    hits: dict[str, Hit] = {}
     for path in paths:
-        for one in path.passages:
-            hit = one.hit
-            if not one.counts:
+        for evidence in path.passages:
+            hit = evidence.hit
+            if not evidence.counts:
                 continue
-            found.setdefault(
+            hits.setdefault(
                 hit.passage_id, Hit(hit.passage_id, path.score, hit.title, hit.text, hit.metadata)
             )
-    return list(found.values())[:k]
+    return list(hits.values())[:k]

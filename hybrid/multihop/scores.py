@@ -1,4 +1,4 @@
-"""How scores of retrieval, linking and reranking become one (Chain-of-Skills, Appendix A)."""
+"""Combines the scores of retrieval, linking and reranking (Chain-of-Skills, Appendix A)."""
 
 from __future__ import annotations
 
@@ -8,52 +8,59 @@ import numpy as np
 import numpy.typing as npt
 
 Scores = Mapping[str, float]
-"""By passage id."""
+"""Scores by passage id."""
 
 
 def aligned(links: Scores, retrieved: Scores) -> dict[str, float]:
-    """Eq. 6: linking scores that are higher than the highest retrieval score are scaled down to it.
+    """Scale linking scores down so that none exceeds the highest retrieval score (Eq. 6).
 
-    Without retrieved passages, and where no retrieval score is above 0, they stay as they are: the equation's
-    factor would be 0, or turn their order round.
+    The scores stay unchanged without retrieved passages. The scores also stay unchanged if no retrieval score
+    is above 0, because the factor of the equation would then be 0 or reverse the order.
     """
     if not links or not retrieved:
         return dict(links)
     highest = max(retrieved.values())
-    over = max(highest, *links.values())
-    factor = highest / over if highest > 0 else 1.0
-    return {name: score * factor for name, score in links.items()}
+    maximum = max(highest, *links.values())
+    factor = highest / maximum if highest > 0 else 1.0
+    return {passage_id: score * factor for passage_id, score in links.items()}
 
 
 def merged(retrieved: Scores, links: Scores, promote: float = 1.0) -> dict[str, float]:
-    """Eq. 6 and 7: all passages; one that both found has the higher score, times `promote` (α)."""
-    found = aligned(links, retrieved)
-    both = {n: promote * max(found[n], retrieved[n]) for n in retrieved if n in found}
-    return {**retrieved, **found, **both}
+    """Return the scores of all passages by Eq. 6 and 7.
+
+    A passage that is both retrieved and linked gets the higher score times `promote` (α).
+    """
+    link_scores = aligned(links, retrieved)
+    promoted = {
+        passage_id: promote * max(link_scores[passage_id], retrieved[passage_id])
+        for passage_id in retrieved
+        if passage_id in link_scores
+    }
+    return {**retrieved, **link_scores, **promoted}
 
 
 class Cover:
-    """How passages cover the terms of one question: a path covers each term as its best passage does.
+    """How well passages cover the terms of one question; a path covers a term as well as its best passage.
 
-    A passage counts what it adds to its path: the sum over terms of what it scores more than the path so far,
-    as a share of the highest that any passage of the first hop scores, over all terms. So a path scores what
-    SPARTA would give its passages as one (the maximum over the words of a text), and the shares of different
-    questions and channels compare.
+    A passage's gain is its improvement of the path's coverage: the sum over terms of the increase in term
+    score. Gains are divided by the maximum coverage, the sum over terms of the highest term score in the
+    first hop. So a path's score is the score that SPARTA gives the path's passages as one text (the maximum
+    over the words of a text), and gains are comparable between questions and channels.
     """
 
     def __init__(self) -> None:
         self.rows: dict[str, npt.NDArray[np.float32]] = {}
-        self._most = 0.0
+        self._maximum = 0.0
 
     def add(self, ids: Sequence[str], rows: npt.NDArray[np.float32]) -> None:
-        """Add passages, with what each term scores in them: `(n_passages, n_terms)`."""
+        """Add passages with their term scores, `(n_passages, n_terms)`."""
         if not self.rows:
-            self._most = float(rows.max(0).sum()) or 1.0
-        self.rows.update(zip(ids, rows / self._most, strict=True))
+            self._maximum = float(rows.max(0).sum()) or 1.0
+        self.rows.update(zip(ids, rows / self._maximum, strict=True))
 
     def gains(self, path: Sequence[str], ids: Sequence[str]) -> list[float]:
-        """What each of some passages adds to those of a path."""
-        rows = np.stack([self.rows[i] for i in ids])
-        before = np.max([self.rows[i] for i in path], axis=0) if path else 0.0
-        gains: list[float] = np.maximum(rows - before, 0).sum(1).tolist()
+        """Return the gain of each passage when it extends a path."""
+        rows = np.stack([self.rows[passage_id] for passage_id in ids])
+        path_scores = np.max([self.rows[passage_id] for passage_id in path], axis=0) if path else 0.0
+        gains: list[float] = np.maximum(rows - path_scores, 0).sum(1).tolist()
         return gains

@@ -1,4 +1,4 @@
-"""A chain as a retriever: paths for a question, rankings for many."""
+"""`ChainSearcher` and `ChainPassages`: chains as searchers and as retrievers."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.retriever import Page, Retriever
 
 ALL = 2**31 - 1
+"""The `k` that returns all paths."""
 
 
 class ChainSearcher(Closing):
-    """A chain over an index, opened.
+    """An open chain over an index.
 
-    :param chain: a file of steps, or a chain that ships
+    :param chain: a file of steps, or the name of an included chain
     :param index: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
-    :param model: a model with skills, if steps of the chain need one
-    :param entities: an index of descriptions, for links by the model
-    :param channel: what retrieves, in place of the channels that the chain names
-    :param path_reader: a reader of paths, for a chain with a step `read`; None is the one that ships
-    :param device: that of the reader of paths; None is the best there is
-    :raises InputError: no such chain, or one whose steps do not go together.
-    :raises IndexStateError: there is no index, or it lacks what a step needs.
+    :param model: a model with skills, if the chain's steps need one
+    :param entities: an index of entity descriptions, for links by the model
+    :param channel: the channel of all retrieve steps, in place of the channels in the chain
+    :param path_reader: a reader of paths, for a chain with a step `read`; None is the default reader
+    :param device: the device of the reader of paths; None is the best available device
+    :raises InputError: the chain does not exist, or its steps are invalid.
+    :raises IndexStateError: the index does not exist, or lacks something that a step needs.
     :raises ModelError: the model lacks a skill.
     """
 
@@ -53,9 +54,9 @@ class ChainSearcher(Closing):
         if channel:
             if not any(step.skill == RETRIEVE for step in steps):
                 raise InputError(
-                    f"expected a chain that retrieves, to do it by {channel}, found one without such a step",
+                    f"cannot retrieve with channel {channel}: the chain has no step retrieve",
                     where=str(chain),
-                    remedy="leave the channel out, or add a step retrieve",
+                    remedy="omit the channel, or add a step retrieve to the chain",
                 )
             steps = [replace(step, channel=channel) if step.skill == RETRIEVE else step for step in steps]
         self.channel = Path(chain).stem
@@ -69,45 +70,48 @@ class ChainSearcher(Closing):
 
     @property
     def tells_sentences(self) -> bool:
-        """Whether the chain reads its paths, with a reader that tells which sentences support the answer."""
+        """Whether the chain's reader of paths marks the sentences that support an answer."""
         return self.reads and self.tools.tells_sentences
 
     @property
     def tokenizer(self) -> QueryTokenizer:
-        """The query side of the index."""
+        """The query tokenizer of the index."""
         return self.tools.tokenizer
 
     @property
     def num_docs(self) -> int:
-        """Number of passages."""
+        """The number of passages in the index."""
         return self.tools.num_docs
 
     def search(self, question: str, k: int = 10) -> ChainResult:
-        """The `k` best paths for a question."""
+        """Return the `k` best paths for a question."""
         with self.tools.holding():
             return self.chain.search(question, k)
 
     def refresh(self) -> bool:
-        """Search what was committed to the index since; returns whether there was anything."""
+        """Open the newest commit of the index. Returns whether the snapshot changed."""
         return self.tools.refresh()
 
     def find(self, question: str, passage_id: str) -> tuple[int, EvidencePath | None, int]:
-        """The rank of the best path that holds a passage, from 1, and this path (0, None: no path does);
-        how many paths there are.
+        """Return the rank (from 1) of the best path with a passage, the path, and the number of paths.
 
-        :raises NoPassageError: the index holds no passage with this id.
+        Rank and path are 0 and None if no path has the passage.
+
+        :raises NoPassageError: the index has no passage with this id.
         """
         words = self.tools.words
         words.first_part(passage_id)
         paths = self.search(question, ALL).paths
-        wanted = passage_of(passage_id) if is_chunk(words.unit) else passage_id
+        target_id = passage_of(passage_id) if is_chunk(words.unit) else passage_id
 
         def holds(path: EvidencePath) -> bool:
-            passages = map(passage_of, path.ids) if is_cut(words.unit) else ()  # of which it has a sentence
-            return wanted in (*path.ids, *passages)
+            passages = (
+                map(passage_of, path.ids) if is_cut(words.unit) else ()
+            )  # passages of the path's sentences
+            return target_id in (*path.ids, *passages)
 
-        holding = ((rank, path) for rank, path in enumerate(paths, 1) if holds(path))
-        return *next(holding, (0, None)), len(paths)
+        ranked_paths = ((rank, path) for rank, path in enumerate(paths, 1) if holds(path))
+        return *next(ranked_paths, (0, None)), len(paths)
 
     def batch_search(
         self,
@@ -120,21 +124,23 @@ class ChainSearcher(Closing):
         filter: FilterLike | None = None,
         collapse: str | None = None,
     ) -> dict[str, list[EvidencePath]]:
-        """The `k` best paths for each question, by its id; a chain that reads its paths asks one at a time.
+        """Return the `k` best paths of each question, by query id.
 
-        :raises InputError: an offset, a filter or a field to collapse by, which chains do not know.
+        A chain that reads its paths searches one question at a time and ignores `threads`.
+
+        :raises InputError: an offset, a filter or a collapse field is set; chains support none of the three.
         """
         texts, ids = queries_of(queries, query_ids)
         whole("k", k)
         if offset or filter or collapse:
             raise InputError(
-                "expected a chain without offset, filter and collapse, found one of them",
-                remedy="leave it out: the steps of a chain search the whole index",
+                "chains support no offset, filter or collapse field",
+                remedy="omit these arguments: the steps of a chain search the whole index",
             )
         threads = whole("threads", threads)
         with ThreadPoolExecutor(1 if self.reads else threads) as pool:
-            found = pool.map(lambda query: self.search(query, k).paths, texts)
-            return dict(zip(ids, found, strict=True))
+            paths = pool.map(lambda query: self.search(query, k).paths, texts)
+            return dict(zip(ids, paths, strict=True))
 
     def run(
         self,
@@ -147,7 +153,7 @@ class ChainSearcher(Closing):
         filter: FilterLike | None = None,
         collapse: str | None = None,
     ) -> dict[str, Ranking]:
-        """The first `k` different passages of the paths, each with the score of its best path."""
+        """Return rankings by query id: the first `k` distinct passages of the paths, with path scores."""
         page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
         return ChainPassages(self).run(queries, query_ids, k, threads, **page)
 
@@ -157,9 +163,9 @@ class ChainSearcher(Closing):
 
 
 class ChainPassages(Retriever):
-    """The passages of a chain's best paths as a ranking, for whoever reads passages.
+    """A retriever that returns the passages of a chain's best paths.
 
-    A passage has the score of the best path that it stands in.
+    A passage's score is the score of the best path with the passage.
     """
 
     def __init__(self, chain: ChainSearcher) -> None:
@@ -167,26 +173,26 @@ class ChainPassages(Retriever):
 
     @property
     def num_docs(self) -> int:
-        """Number of passages."""
+        """The number of passages in the index."""
         return self.chain.num_docs
 
     @property
     def tokenizer(self) -> QueryTokenizer:
-        """The query side of the index."""
+        """The query tokenizer of the index."""
         return self.chain.tokenizer
 
     @property
     def language(self) -> str:
-        """The code of the language that the texts are in."""
+        """The language code of the passages."""
         return self.chain.tools.language
 
     @property
     def unit(self) -> str:
-        """The unit of the index."""
+        """The unit of the index: passage, sentence or chunk."""
         return self.chain.tools.words.unit
 
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
-        """Return the first different passages of the paths for each question."""
+        """Return a ranking of the first distinct passages of the paths for each question."""
         words = self.chain.tools.words
         rankings = []
         for hits in self.search_all(queries, page, threads):
@@ -195,21 +201,21 @@ class ChainPassages(Retriever):
         return rankings
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the stored records of passages."""
+        """Return the passages' stored records, by docid."""
         return self.chain.tools.words.records(docids)
 
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
-        """Return the first different passages of the paths for each question.
+        """Return the first distinct passages of the paths for each question.
 
-        :raises InputError: an offset, a filter or a field to collapse by, which chains do not know.
+        :raises InputError: an offset, a filter or a collapse field is set; chains support none of the three.
         """
-        numbers = [str(number) for number in range(len(queries))]
+        query_ids = [str(number) for number in range(len(queries))]
         options: dict[str, Any] = {"filter": page.filter, "collapse": page.collapse}
-        paths = self.chain.batch_search(queries, numbers, ALL, threads, offset=page.offset, **options)
-        return [passages_of(found, page.k) for found in paths.values()]
+        paths = self.chain.batch_search(queries, query_ids, ALL, threads, offset=page.offset, **options)
+        return [passages_of(question_paths, page.k) for question_paths in paths.values()]
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
-        """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
+        """Return the hits as a reader needs them: a sentence gets its passage's text as `context`."""
         return self.chain.tools.words.in_context(hits)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Chains as files: the steps, their order, their numbers."""
+"""Reads chains from files and checks the order and the settings of the steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparta.base.filters import Filter
 
 RETRIEVE, EXPAND, LINK, RERANK, READ = "retrieve", "expand", "link", "rerank", "read"
 STEP_SKILLS = {RETRIEVE: "", EXPAND: "expanded", LINK: "link", RERANK: "rerank", READ: ""}
-"""What a step does, and which skill of the model that takes; a link also takes the skill `span`."""
+"""The model's skill that each kind of step needs. The kind `link` also needs the skill `span`."""
 MODEL, TITLE, TEXT, TITLES, LINKS, TERMS = "model", "title", "text", "titles", "links", "terms"
 WAYS = {
     RETRIEVE: (MODEL,),
@@ -26,7 +26,7 @@ WAYS = {
     RERANK: (MODEL, TERMS),
     READ: (MODEL,),
 }
-"""By what a step may be done: by the model's skill, or without a model."""
+"""The methods (`by`) of each kind of step: `model`, or methods without a model."""
 _FINDS = ("evidence", "depth", "weight")
 SETTINGS = {
     RETRIEVE: ("channel", "filter", *_FINDS),
@@ -35,36 +35,42 @@ SETTINGS = {
     RERANK: ("channel", "promote", "weight", "keep", "candidates"),
     READ: ("weight", "candidates"),
 }
-"""What a step reads beside its name, `skill`, `by` and `after`; a `channel` where no model does it."""
+"""The settings of each kind of step, in addition to `name`, `skill`, `by` and `after`.
+
+Except for `retrieve`, the setting `channel` applies only to steps without a model.
+"""
 CHAINS = ("hop", "hop-read", "hotpot", "named", "single", "tabletext")
 READ_PATHS = 20
-"""How many paths a step `read` reads without `candidates`."""
+"""The number of paths that a step `read` reads if it has no setting `candidates`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step of a chain.
 
-    `retrieve` finds passages for the question by `channel`; `expand` for the question with each passage of
-    the step before it; `link` finds what the entities of the question, or of those passages, mean: `depth`
-    passages each. Their scores are multiplied by `weight`.
+    `retrieve` finds passages for the question in `channel`. `expand` finds passages for the question combined
+    with each passage of the step before it. `link` finds passages about the entities in the question, or in
+    the passages of the step before it. Each search returns `depth` passages; `weight` multiplies their
+    scores.
 
-    `rerank` puts together what the steps `after` which it comes found, multiplies what both retrieval and
-    links found by `promote` (α, eq. 7), adds `weight` (β, eq. 8) times the reranking score, and keeps the
-    `keep` best paths; with a weight of 0 nothing is reranked. What a step found for the question may go on
-    from every path, in a later hop too. Reranking takes most of the time: with `candidates`, only so many
-    of the best paths before it are reranked, and the others left out.
+    `rerank` combines the passages of the steps in `after`. It multiplies the scores of passages that are both
+    retrieved and linked by `promote` (α, Eq. 7), adds `weight` (β, Eq. 8) times the reranking score, and
+    keeps the `keep` best paths. With weight 0 the step computes no reranking scores. Passages that a step
+    found for the question can extend every path, also in later hops. Reranking takes most of the time: with
+    `candidates`, the step reranks only this number of best paths and drops the other paths.
 
-    `read` comes last: a reader of paths reads the best ones (`candidates`, without it 20), adds `weight`
-    times what it scores each passage, and gives each path an answer. The others stay behind these.
+    `read` is the last step. A reader of paths reads the best paths (`candidates`, by default 20), adds
+    `weight` times its score of each passage, and gives each path an answer. Unread paths rank behind read
+    paths.
 
-    `by` says what does it: `model`, or, without one, of `link` the `titles` of the index in a text, or the
-    titles in the passage's metadata `links`; of `expand` a search by `channel` for the question with the
-    passage's `title` or its `text`; of `rerank` the question's `terms`, as `channel` scores them in the
-    passages: the share of the question that a passage adds to those of its path.
+    `by` names the method: `model`, or a method without a model. `link` without a model looks for the index's
+    `titles` in the text, or follows the titles in the passage's metadata field `links`. `expand` without a
+    model searches `channel` for the question with the passage's `title` or `text`. `rerank` without a model
+    uses the question's `terms` with their scores in `channel`: the score is the share of the question that a
+    passage adds to its path.
 
-    With a `filter`, a `retrieve` or an `expand` finds only passages whose metadata is so. Without
-    `evidence`, what a step finds leads on, as a table row does, and is not itself what is looked for.
+    With a `filter`, `retrieve` and `expand` find only passages whose metadata match. If `evidence` is false,
+    the step's passages only lead to evidence and are not evidence, as table rows are.
     """
 
     name: str
@@ -82,47 +88,49 @@ class Step:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or not self.name.isprintable():
-            raise InputError(f"expected the name of a step as a text of one line, found {self.name!r}")
+            raise InputError(f"expected a step name of one line, found {self.name!r}")
         if not isinstance(self.skill, str) or self.skill not in STEP_SKILLS:
             raise InputError(
-                f"expected a step of {', '.join(STEP_SKILLS)}, found {self.skill!r}",
+                f"expected a skill of {', '.join(STEP_SKILLS)}, found {self.skill!r}",
                 remedy=f"correct the skill of step {self.name!r}",
             )
         if self.by not in WAYS[self.skill]:
             raise InputError(
                 f"expected step {self.name!r} by {' or '.join(WAYS[self.skill])}, found {self.by!r}",
-                remedy=f"correct `by` of the step, which is of the kind {self.skill}",
+                remedy=f"correct `by`: the skill of step {self.name!r} is {self.skill}",
             )
         self._check_values()
-        wanted = {RETRIEVE: (0, 0), EXPAND: (1, 1), LINK: (0, 1), RERANK: (1, 9), READ: (1, 1)}[self.skill]
-        if not wanted[0] <= len(self.after) <= wanted[1]:
-            counts = " to ".join(map(str, dict.fromkeys(wanted)))
-            few = len(self.after) < wanted[0]
+        limits = {RETRIEVE: (0, 0), EXPAND: (1, 1), LINK: (0, 1), RERANK: (1, 9), READ: (1, 1)}[self.skill]
+        if not limits[0] <= len(self.after) <= limits[1]:
+            counts = " to ".join(map(str, dict.fromkeys(limits)))
+            has_too_few = len(self.after) < limits[0]
             raise InputError(
-                f"expected {counts} steps after which {self.name!r} ({self.skill}) comes, found"
+                f"expected {counts} steps in `after` of {self.name!r} ({self.skill}), found"
                 f" {len(self.after)}",
-                remedy='name them: after = ["first"]' if few else _too_many(wanted[1]),
+                remedy='name the steps: after = ["first"]' if has_too_few else _after_remedy(limits[1]),
             )
 
     def _check_values(self) -> None:
+        """Raise if a setting has the wrong type or is out of range."""
+
         def refuse(name: str, expected: str) -> None:
-            found = getattr(self, name)
+            value = getattr(self, name)
             raise InputError(
                 f"expected {name} of step {self.name!r} as {expected}, found"
-                f" {'the text ' if isinstance(found, str) else ''}{found!r}",
-                remedy="write it without quotes"
-                if isinstance(found, str)
+                f" {'the text ' if isinstance(value, str) else ''}{value!r}",
+                remedy=f"write `{name}` without quotes"
+                if isinstance(value, str)
                 else f"correct `{name}` of the step",
             )
 
         for name in ("depth", "keep", "candidates"):
             value = getattr(self, name)
             if not (name == "candidates" and value is None) and (type(value) is not int or value < 1):
-                refuse(name, "a number from 1 on")
+                refuse(name, "a whole number of at least 1")
         for name in ("promote", "weight"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
-                refuse(name, "a number from 0 on")
+                refuse(name, "a number from 0 to 1e6")
         for name in ("channel", "filter"):
             if not isinstance(getattr(self, name), str):
                 refuse(name, "a text")
@@ -133,107 +141,116 @@ class Step:
 
     @property
     def by_model(self) -> bool:
-        """Whether the model does it; a rerank without weight does nothing by it."""
-        skilled = bool(STEP_SKILLS[self.skill])
-        return skilled and self.by == MODEL and not (self.skill == RERANK and not self.weight)
+        """Whether the step uses the model; a rerank step with weight 0 does not use the model."""
+        needs_skill = bool(STEP_SKILLS[self.skill])
+        return needs_skill and self.by == MODEL and not (self.skill == RERANK and not self.weight)
 
 
-def _too_many(most: int) -> str:
-    return f"name {most} at most in `after`" if most else "leave `after` out of the step"
+def _after_remedy(limit: int) -> str:
+    return f"name at most {limit} steps in `after`" if limit else "remove `after` from the step"
 
 
 def ordered(steps: Sequence[Step]) -> list[Step]:
-    """Return steps so that each comes after those that it needs; the last one gives the paths.
+    """Return the steps in running order: each step comes after the steps in its `after`.
 
-    A rerank comes after what finds passages, and this after a rerank or at the beginning; a step `read` comes
-    after a rerank, and is the last.
+    The last step makes the final paths. A rerank comes after steps that find passages. Steps that find
+    passages come after a rerank, or first. A step `read` comes after a rerank, and last.
 
-    :raises InputError: no steps, two of one name, a step after an unknown one, in a circle, or of the wrong
-        kind; several that no other needs.
+    :raises InputError: there are no steps, two steps share a name, a step comes after an unknown step or
+        after a step of the wrong kind, the steps form a cycle, or the chain has several last steps.
     """
-    named = {step.name: step for step in steps}
-    if not steps or len(named) < len(steps):
-        raise InputError(f"expected steps of different names, found {[s.name for s in steps]}")
+    steps_by_name = {step.name: step for step in steps}
+    if not steps or len(steps_by_name) < len(steps):
+        raise InputError(f"expected steps with distinct names, found {[step.name for step in steps]}")
     for step in steps:
         for name in step.after:
-            if name not in named:
+            if name not in steps_by_name:
                 raise InputError(
-                    f"expected steps that are there after which {step.name!r} comes, found {name!r}",
-                    remedy=f"name one of {', '.join(named)}",
+                    f"step {step.name!r} comes after the unknown step {name!r}",
+                    remedy=f"name a step of {', '.join(steps_by_name)}",
                 )
-            if named[name].skill == READ or (named[name].skill == RERANK) == (step.skill == RERANK):
+            if steps_by_name[name].skill == READ or (steps_by_name[name].skill == RERANK) == (
+                step.skill == RERANK
+            ):
                 kind = "retrieve, expand or link" if step.skill == RERANK else "rerank"
-                raise InputError(f"expected {step.name!r} to come after {kind}, found {name!r} before it")
-        sources = {source for name in step.after for source in named[name].after}
+                raise InputError(
+                    f"expected step {step.name!r} after a step {kind}, found it after {name!r}"
+                    f" ({steps_by_name[name].skill})"
+                )
+        sources = {source for name in step.after for source in steps_by_name[name].after}
         if step.skill == RERANK and len(sources) > 1:
             raise InputError(
-                f"expected steps before {step.name!r} that go on from the same rerank, found them after"
+                f"expected one rerank before the steps in `after` of {step.name!r}, found"
                 f" {' and '.join(sorted(sources))}"
             )
     try:
-        order = list(TopologicalSorter({s.name: s.after for s in steps}).static_order())
+        order = list(TopologicalSorter({step.name: step.after for step in steps}).static_order())
     except CycleError as error:
         circle = " → ".join(reversed(error.args[1]))
-        raise InputError(f"expected steps in an order, found a circle: {circle}") from None
+        raise InputError(f"the steps form a cycle: {circle}") from None
     needed = {name for step in steps for name in step.after}
-    last = [name for name in order if name not in needed]
-    if len(last) != 1 or named[last[0]].skill not in (RERANK, READ):
-        several = sum(named[name].skill in (RERANK, READ) for name in last) > 1
+    last_names = [name for name in order if name not in needed]
+    if len(last_names) != 1 or steps_by_name[last_names[0]].skill not in (RERANK, READ):
+        has_two_ends = sum(steps_by_name[name].skill in (RERANK, READ) for name in last_names) > 1
         raise InputError(
-            f"expected one last step, a rerank or a read, found {', '.join(last)}",
-            remedy="let one come after the steps of both, and leave the other out"
-            if several
-            else "put the branches together by a step rerank (weight = 0 does no more than that)",
+            f"expected one last step, a rerank or a read, found {', '.join(last_names)}",
+            remedy="merge the two last steps into one that comes after the steps of both"
+            if has_two_ends
+            else "add a step rerank that joins the branches (weight = 0 only joins, without reranking)",
         )
-    return [named[name] for name in order]
+    return [steps_by_name[name] for name in order]
 
 
-_NAME_ONE = f"name a file of steps, or a chain that ships: {', '.join(CHAINS)}"
+_CHAIN_REMEDY = f"name a file of steps, or an included chain: {', '.join(CHAINS)}"
 
 
 def read_chain(name: str | Path) -> list[Step]:
-    """Return the steps of a TOML file of `[[step]]` tables, or of a chain that ships, in their order.
+    """Return the steps of a chain in running order.
 
-    :raises InputError: no such file, no TOML, unknown keys, or what `ordered` refuses.
+    :param name: a TOML file of `[[step]]` tables, or the name of an included chain
+    :raises InputError: the file does not exist or is not TOML, has unknown keys, or `ordered` refuses the
+        steps.
     """
     if not str(name):
-        raise InputError("expected the name of a chain, found none", remedy=_NAME_ONE)
+        raise InputError("expected the name of a chain, found none", remedy=_CHAIN_REMEDY)
     path = Path(str(files("hybrid.multihop") / f"{name}.toml")) if str(name) in CHAINS else Path(name)
     try:
         with reading(path):
             raw = path.read_bytes()
     except InputError as error:
-        error.remedy = _NAME_ONE
+        error.remedy = _CHAIN_REMEDY
         raise
     try:
         return ordered(_steps(tomllib.loads(raw.decode("utf-8-sig"))))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"expected a chain in TOML, could not read it: {error}", where=str(path)) from error
+        raise InputError(f"expected a chain in TOML, found invalid TOML: {error}", where=str(path)) from error
     except InputError as error:
         error.where = error.where or str(path)
         raise
 
 
 def _steps(value: Mapping[str, Any]) -> list[Step]:
+    """Return the steps of a parsed TOML file, in file order."""
     tables = value.get("step")
     if set(value) != {"step"} or not isinstance(tables, list):
-        raise InputError(f"expected [[step]] tables and nothing else, found {', '.join(value) or 'nothing'}")
-    known = {one.name for one in fields(Step)}
+        raise InputError(f"expected only [[step]] tables, found {', '.join(value) or 'an empty file'}")
+    setting_names = {field.name for field in fields(Step)}
     steps = []
     for table in tables:
         if not isinstance(table, dict) or not {"name", "skill"} <= set(table):
-            found = ", ".join(table) if isinstance(table, dict) else repr(table)
-            raise InputError(f"expected a step with a name and a skill, found {found or 'neither'}")
-        if unknown := [one for one in table if one not in known]:
-            meant = difflib.get_close_matches(unknown[0], known, 1)
+            keys = ", ".join(table) if isinstance(table, dict) else repr(table)
+            raise InputError(f"expected a step with a name and a skill, found {keys or 'an empty step'}")
+        if unknown := [name for name in table if name not in setting_names]:
+            suggestions = difflib.get_close_matches(unknown[0], setting_names, 1)
             raise InputError(
-                f"expected settings of step {table['name']!r} among {', '.join(sorted(known))}, found"
-                f" {unknown[0]!r}",
-                remedy=f"write {meant[0]}" if meant else "leave it out",
+                f"unknown setting {unknown[0]!r} of step {table['name']!r}",
+                remedy=f"write {suggestions[0]}"
+                if suggestions
+                else f"use only the settings {', '.join(sorted(setting_names))}",
             )
         after = table.get("after", [])
-        if not isinstance(after, list) or not all(isinstance(one, str) for one in after):
-            raise InputError(f"expected names of steps, found {after!r}")
+        if not isinstance(after, list) or not all(isinstance(name, str) for name in after):
+            raise InputError(f"expected a list of step names in `after`, found {after!r}")
         step = Step(**{**table, "after": tuple(after)})
         _check_read(step, table)
         steps.append(step)
@@ -241,13 +258,13 @@ def _steps(value: Mapping[str, Any]) -> list[Step]:
 
 
 def _check_read(step: Step, table: Mapping[str, Any]) -> None:
-    """Refuse settings that a step does not read, which would be without effect."""
-    read = {"name", "skill", "after", "by", *SETTINGS[step.skill]}
+    """Raise if a table has settings that the step does not use."""
+    used_names = {"name", "skill", "after", "by", *SETTINGS[step.skill]}
     if step.skill != RETRIEVE and step.by == MODEL:
-        read.discard("channel")
-    if unread := [name for name in table if name not in read]:
+        used_names.discard("channel")
+    if unused_names := [name for name in table if name not in used_names]:
         raise InputError(
-            f"expected settings that step {step.name!r} ({step.skill} by {step.by}) reads, found {unread[0]}",
-            remedy=f"leave it out, or give it to another step; this one reads"
-            f" {', '.join(name for name in SETTINGS[step.skill] if name in read)}",
+            f"step {step.name!r} ({step.skill} by {step.by}) does not use the setting {unused_names[0]}",
+            remedy=f"remove the setting, or move it to another step. Settings of step {step.name!r}:"
+            f" {', '.join(name for name in SETTINGS[step.skill] if name in used_names)}",
         )

@@ -1,7 +1,7 @@
-"""Entities by their titles: which passages of an index the names in a text stand for, without a model.
+"""Finds entity names in texts by the titles of an index's passages, without a model.
 
-A title is compared by its words in lower case, without what it has in parentheses at its end; of a page that
-is several passages, the first counts. A table of 64-bit hashes is what is kept: 12 bytes per title.
+Titles are compared as lower-case words, without a parenthesis at the end. If a page has several passages, the
+first passage counts. The table stores 64-bit hashes: 12 bytes per title.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ from sparta.lucene.packing import composed
 from sparta.search.searcher import Searcher
 
 LONGEST = 10
-"""Words of a name at most, as the paper's spans."""
-_FORM = "7"  # of the table: tables of another are not read
-_AT_ONCE = 20_000
+"""The maximum number of words in a name, as for the paper's spans."""
+_FORMAT = "7"
+"""The version of the cached table's format; part of the cache key, so that old tables are not read."""
+_BLOCK = 20_000
 _BASE = 0x9E3779B97F4A7C15
-_BEFORE = 4  # characters in which the end of a sentence is looked for
+_LOOK_BACK = 4
+"""The number of characters before a word that are searched for the end of a sentence."""
 _WORD = re.compile(r"\w+")
-_ADDED = re.compile(r"\([^()]*\)\s*$")
-_MARK_BEFORE, _MARK_BEHIND = "[START_ENT]", "[END_ENT]"
-_BEGINS = re.compile(r"(?:^|[.!?:;\n])[^\w]*$")
+_PARENTHESIS = re.compile(r"\([^()]*\)\s*$")
+_START_MARK, _END_MARK = "[START_ENT]", "[END_ENT]"
+_SENTENCE_START = re.compile(r"(?:^|[.!?:;\n])[^\w]*$")
 
 
 class Mention(NamedTuple):
-    """A name in a text, `text[start:end]`, and the docids of the passages that it may stand for."""
+    """A name in a text, `text[start:end]`, and the docids of the passages with this title."""
 
     start: int
     end: int
@@ -52,8 +54,8 @@ class TitleTable:
     """The titles of an index.
 
     :param hashes: `(n,) uint64`, ascending
-    :param docids: `(n,) int32`; of equal hashes the whole title comes before one with parentheses, then the
-        first in the corpus
+    :param docids: `(n,) int32`. For equal hashes, a whole title comes before a title without its parenthesis;
+        then corpus order decides
     """
 
     def __init__(self, hashes: npt.NDArray[np.uint64], docids: npt.NDArray[np.int32]) -> None:
@@ -61,69 +63,69 @@ class TitleTable:
 
     @staticmethod
     def of(searcher: Searcher) -> TitleTable:
-        """Return the titles of an index, from the cache folder if they were read before.
+        """Return the titles of an index, from the cache folder if it has them.
 
-        :raises IndexStateError: its passages have no titles.
+        :raises IndexStateError: the index has no passages with titles.
         """
-        path = _cached(searcher)
-        if path and (kept := _kept(path)):
-            return kept
-        table = TitleTable(*_read(searcher))
+        path = _cache_path(searcher)
+        if path and (cached_table := _load_cached(path)):
+            return cached_table
+        table = TitleTable(*_read_titles(searcher))
         if not len(table.docids):
             raise IndexStateError(
-                "expected passages with titles for a step that links by titles, found none",
+                "no passage has a title, so a step cannot link by titles",
                 where=str(searcher.reader.folder.path),
-                remedy='give the records "title" and index them anew, or leave the step out',
+                remedy='add "title" to the records and index the records again, or remove the step',
             )
         if path:
-            table._keep(path)
+            table._save(path)
         return table
 
-    def _keep(self, path: Path) -> None:
+    def _save(self, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_path(path) as temporary, temporary.open("wb") as stream:
                 np.savez(stream, hashes=self.hashes, docids=self.docids)
-        except (OSError, StorageError):  # a cache that cannot be written is none
+        except (OSError, StorageError):  # the cache is optional
             return
 
     def named(self, titles: object) -> list[tuple[str, list[int]]]:
-        """Return each of some titles with its docids; nothing for what is no list of titles."""
-        found = []
+        """Return `(title, docids)` for each known title of a list; an empty list if there is no list."""
+        titles_with_docids = []
         for title in titles if isinstance(titles, list) else ():
-            wanted = np.uint64(hashed(words_of(str(title))))
-            first, last = (np.searchsorted(self.hashes, wanted, side) for side in ("left", "right"))
-            if first < last:
-                found.append((str(title), self.docids[first:last].tolist()))
-        return found
+            title_hash = np.uint64(hashed(words_of(str(title))))
+            start, end = (np.searchsorted(self.hashes, title_hash, side) for side in ("left", "right"))
+            if start < end:
+                titles_with_docids.append((str(title), self.docids[start:end].tolist()))
+        return titles_with_docids
 
     def mentions(self, texts: Sequence[str]) -> list[list[Mention]]:
-        """Return the names in each text, which is `composed`, the longest where several begin at a word, none
-        within another.
+        """Return the names in each text; the texts must be `composed` (Unicode NFC).
 
-        Of a text with a name between [START_ENT] and [END_ENT], as KILT marks it, that name.
+        Names do not overlap: the longest name from the earliest word wins. In a text with a name between
+        [START_ENT] and [END_ENT] (KILT's marks), only the marked name counts.
         """
         return [list(self._mentions(text)) for text in texts]
 
     def _mentions(self, text: str) -> Iterator[Mention]:
-        begin = text.find(_MARK_BEFORE) + len(_MARK_BEFORE)
-        end = text.find(_MARK_BEHIND, begin)
-        marked = (begin, end) if begin >= len(_MARK_BEFORE) and end >= 0 else None
+        begin = text.find(_START_MARK) + len(_START_MARK)
+        end = text.find(_END_MARK, begin)
+        marked = (begin, end) if begin >= len(_START_MARK) and end >= 0 else None
         words = list(_WORD.finditer(text, *(marked or ())))
         spans, rows = _spans(text, words, marked=bool(marked))
-        first = np.searchsorted(self.hashes, spans, "left")
-        last = np.searchsorted(self.hashes, spans, "right")
-        taken = 0
-        for place in np.flatnonzero(last > first).tolist():
-            begin, n = rows[place]
-            if begin >= taken:
-                taken = begin + n
-                docids = self.docids[first[place] : last[place]].tolist()
-                yield Mention(words[begin].start(), words[taken - 1].end(), docids)
+        first_rows = np.searchsorted(self.hashes, spans, "left")
+        last_rows = np.searchsorted(self.hashes, spans, "right")
+        end_word = 0
+        for span_number in np.flatnonzero(last_rows > first_rows).tolist():
+            begin, length = rows[span_number]
+            if begin >= end_word:
+                end_word = begin + length
+                docids = self.docids[first_rows[span_number] : last_rows[span_number]].tolist()
+                yield Mention(words[begin].start(), words[end_word - 1].end(), docids)
 
 
 def words_of(title: str) -> list[str]:
-    """What of a title is compared."""
+    """Return the words of a title as they are compared: lower-case."""
     return [word.lower() for word in _WORD.findall(composed(title))]
 
 
@@ -133,7 +135,7 @@ def _hashed_word(word: str) -> int:
 
 
 def hashed(words: Sequence[str]) -> int:
-    """64 bits of some words: a polynomial of their own hashes."""
+    """Return a 64-bit hash of words: a polynomial of the words' hashes."""
     value = 0
     for word in words:
         value = (value * _BASE + _hashed_word(word)) % 2**64
@@ -143,62 +145,70 @@ def hashed(words: Sequence[str]) -> int:
 def _spans(
     text: str, words: Sequence[re.Match[str]], *, marked: bool
 ) -> tuple[npt.NDArray[np.uint64], list[tuple[int, int]]]:
-    """What may be names, by the word that they begin with, the longest first: hashes; first word, length.
+    """Return the word spans that may be names: their hashes, and `(first word, length)` pairs.
 
-    A name has a word that begins with a capital other than the first of a sentence, whose capital says
-    nothing; in a text without any capital, as questions may be typed, a name has two words or more. Words
-    that are marked as a name need none of it.
+    Spans are ordered by first word, longest first. A name contains a capitalized word that does not start a
+    sentence: the capital of a sentence's first word says nothing. In a text without capitals, such as a typed
+    question, a name has at least two words. Marked words need neither.
     """
     if not words:
         return np.empty(0, np.uint64), []
-    small = text == text.lower()
+    is_lower_case = text == text.lower()
     capitals = [
-        m.group()[0].isupper() and not _BEGINS.search(text, max(0, m.start() - _BEFORE), m.start())
-        for m in words
+        match.group()[0].isupper()
+        and not _SENTENCE_START.search(text, max(0, match.start() - _LOOK_BACK), match.start())
+        for match in words
     ]
-    until = np.cumsum([0, *capitals])
-    own = np.array([_hashed_word(m.group().lower()) for m in words], np.uint64)
+    capital_counts = np.cumsum([0, *capitals])
+    word_hashes = np.array([_hashed_word(match.group().lower()) for match in words], np.uint64)
     hashes = np.zeros((len(words), LONGEST), np.uint64)
     possible = np.zeros(hashes.shape, bool)
-    for n in range(1, min(LONGEST, len(words)) + 1):
-        begins = len(words) - n + 1
-        before = hashes[:begins, LONGEST - n + 1] if n > 1 else np.uint64(0)
-        hashes[:begins, LONGEST - n] = before * np.uint64(_BASE) + own[n - 1 :]
-        named = (marked or n > 1) if small or marked else until[n:] > until[:begins]
-        possible[:begins, LONGEST - n] = named
-    return hashes[possible], [(i, LONGEST - column) for i, column in np.argwhere(possible).tolist()]
+    for length in range(1, min(LONGEST, len(words)) + 1):
+        start_count = len(words) - length + 1
+        prefix_hashes = hashes[:start_count, LONGEST - length + 1] if length > 1 else np.uint64(0)
+        hashes[:start_count, LONGEST - length] = prefix_hashes * np.uint64(_BASE) + word_hashes[length - 1 :]
+        is_name = (
+            (marked or length > 1)
+            if is_lower_case or marked
+            else capital_counts[length:] > capital_counts[:start_count]
+        )
+        possible[:start_count, LONGEST - length] = is_name
+    return hashes[possible], [
+        (first_word, LONGEST - column) for first_word, column in np.argwhere(possible).tolist()
+    ]
 
 
-def _read(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
-    """Read the titles of all passages; 21 bytes per name in memory."""
-    names, titles, added, docids = array("Q"), array("Q"), array("b"), array("i")
-    last = None
+def _read_titles(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
+    """Read the titles of all passages; needs 21 bytes of memory per name."""
+    name_hashes, title_hashes, is_shortened, docids = array("Q"), array("Q"), array("b"), array("i")
+    previous_title = None
     with searcher.reader.reading() as snapshot:
         live = snapshot.lucene.live()
         order = np.argsort(snapshot.lucene.positions(live), kind="stable")
-        for some in itertools.batched(live[order].tolist(), _AT_ONCE):
-            for docid, raw in zip(some, snapshot.lucene.raws(some), strict=True):
+        for block in itertools.batched(live[order].tolist(), _BLOCK):
+            for docid, raw in zip(block, snapshot.lucene.raws(block), strict=True):
                 record = json.loads(raw)
                 title = record.get("title")
-                if not isinstance(title, str) or title == last or record.get(KIND) == ROW:
+                if not isinstance(title, str) or title == previous_title or record.get(KIND) == ROW:
                     continue
-                last, whole, bare = title, words_of(title), words_of(_ADDED.sub("", title))
-                for words in (whole, bare) if whole != bare else (whole,):
+                previous_title = title
+                title_words, bare_words = words_of(title), words_of(_PARENTHESIS.sub("", title))
+                for words in (title_words, bare_words) if title_words != bare_words else (title_words,):
                     if 0 < len(words) <= LONGEST:
-                        names.append(hashed(words))
-                        titles.append(hashed([title]))
-                        added.append(words != whole)
+                        name_hashes.append(hashed(words))
+                        title_hashes.append(hashed([title]))
+                        is_shortened.append(words != title_words)
                         docids.append(docid)
-    own = np.stack((np.array(names, np.uint64), np.array(titles, np.uint64)))
-    _, first = np.unique(own, axis=1, return_index=True)  # of each page its first passage
-    first.sort()
-    hashes = own[0, first]
-    best = np.lexsort((first, np.array(added, np.int8)[first], hashes))
-    return hashes[best], np.array(docids, np.int32)[first][best]
+    hash_pairs = np.stack((np.array(name_hashes, np.uint64), np.array(title_hashes, np.uint64)))
+    _, first_rows = np.unique(hash_pairs, axis=1, return_index=True)  # the first passage of each page
+    first_rows.sort()
+    hashes = hash_pairs[0, first_rows]
+    order_by_hash = np.lexsort((first_rows, np.array(is_shortened, np.int8)[first_rows], hashes))
+    return hashes[order_by_hash], np.array(docids, np.int32)[first_rows][order_by_hash]
 
 
-def _kept(path: Path) -> TitleTable | None:
-    """Return the titles of a file of the cache; None where there is none, or a damaged one."""
+def _load_cached(path: Path) -> TitleTable | None:
+    """Return the titles from a cache file; None if the file does not exist or is damaged."""
     try:
         with np.load(path) as stored:
             return TitleTable(stored["hashes"], stored["docids"])
@@ -206,8 +216,8 @@ def _kept(path: Path) -> TitleTable | None:
         return None
 
 
-def _cached(searcher: Searcher) -> Path | None:
-    """Where the titles of this commit of an index are kept, None without a cache folder."""
+def _cache_path(searcher: Searcher) -> Path | None:
+    """Return the cache file for an index's current commit; None without a cache folder."""
     with searcher.reader.reading() as snapshot:
         header = snapshot.committed.segments
     try:
@@ -216,5 +226,5 @@ def _cached(searcher: Searcher) -> Path | None:
         return None
     if header is None:
         return None
-    key = hashlib.sha256(header + _FORM.encode()).hexdigest()[:16]
+    key = hashlib.sha256(header + _FORMAT.encode()).hexdigest()[:16]
     return Path(cache) / "sparta" / "titles" / f"{key}.npz"

@@ -1,4 +1,4 @@
-"""What the steps of a chain do over an index: retrieve, expand, link, rerank."""
+"""`IndexTools`: runs the steps of a chain over an index."""
 
 from __future__ import annotations
 
@@ -49,20 +49,21 @@ if TYPE_CHECKING:
 
 _THREADS = 2
 _BY_EXPERT = remedy(
-    "index the entities with the model's expert: {}", Command.of("dense convert", reader="entity")
+    "encode the entity index with the model's expert for entities: {}",
+    Command.of("dense convert", reader="entity"),
 )
 
 
 class IndexTools(Closing):
-    """The steps of a chain over an index.
+    """Runs the steps of a chain over an index.
 
-    :param index: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`. To expand, its dense channel
-        must be that of the model.
-    :param model: a model with skills; chains that retrieve only need none
-    :param entities: an index of descriptions, one an entity, whose dense channel was made by the model's
-        expert for these (`dense convert --reader entity`); to link only
-    :param path_reader: a reader of paths, for the step `read`; None is the one that ships for the language
-    :param device: that of the reader of paths; None is the best there is
+    :param index: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`. For `expand` by the model, the
+        index's dense channel must come from the same model
+    :param model: a model with skills; chains that only retrieve need none
+    :param entities: an index with one description per entity, for `link` by the model. The model's expert for
+        entities must have encoded its dense channel (`dense convert --reader entity`)
+    :param path_reader: a reader of paths, for the step `read`; None is the default reader of the language
+    :param device: the device of the reader of paths; None is the best available device
     """
 
     def __init__(
@@ -81,24 +82,24 @@ class IndexTools(Closing):
         self.device = device
         self._reader = IndexReader(self.index)
         self._retrievers: dict[str, Retriever] = {}
-        self._deepest: dict[str, int] = {}
+        self._candidates: dict[str, int] = {}
 
     def check(self, steps: Sequence[Step]) -> None:
-        """Open what the steps need, and refuse steps that cannot be done."""
-        self._deepest = _deepest(steps)
+        """Open the channels, models and readers that the steps need; raise if a step cannot run."""
+        self._candidates = _candidates_by_channel(steps)
         for step in steps:
             skill = STEP_SKILLS[step.skill] if step.by_model else ""
             if step.by in (TITLES, LINKS):
-                self._titles  # noqa: B018 (reads them)
+                self._titles  # noqa: B018 (reads the titles)
             elif step.by == TERMS:
                 self._words(step.channel)
             elif step.skill == READ:
-                self._path_reader  # noqa: B018 (opens it)
+                self._path_reader  # noqa: B018 (opens the reader)
             elif step.skill == RETRIEVE or step.by != MODEL:
                 self._retriever(step.channel)
             if skill:
-                for one in (skill, "span") if skill == "link" else (skill,):
-                    self._skills.check(one)
+                for skill_name in (skill, "span") if skill == "link" else (skill,):
+                    self._skills.check(skill_name)
             if skill and step.skill == EXPAND:
                 self._check_model(self._dense)
             elif skill and step.skill == LINK:
@@ -106,26 +107,26 @@ class IndexTools(Closing):
 
     @property
     def num_docs(self) -> int:
-        """Number of passages."""
+        """The number of passages in the index."""
         return self.words.num_docs
 
     @property
     def language(self) -> str:
-        """The code of the language that the texts are in."""
+        """The language code of the passages."""
         return self.words.language
 
     @property
     def tokenizer(self) -> QueryTokenizer:
-        """The query side of the index."""
+        """The query tokenizer of the index."""
         return self.words.tokenizer
 
     @property
     def tells_sentences(self) -> bool:
-        """Whether the reader of paths tells which sentences support the answer."""
+        """Whether the reader of paths marks the sentences that support an answer."""
         return self._path_reader.layout.sentences
 
     def passages(self, passage_ids: Sequence[str]) -> list[Hit]:
-        """The passages of these ids that the index has, in their order."""
+        """Return the passages with these ids that the index has, in the order of the ids."""
         words = self.words
         return words.hits_of([docid for docid in words.docids(passage_ids) if docid >= 0])
 
@@ -133,9 +134,9 @@ class IndexTools(Closing):
     def _skills(self) -> Skills:
         if self.model is None:
             raise InputError(
-                "expected a model with skills for the steps of this chain, found none",
+                "the steps of this chain need a model with skills, but no model is set",
                 remedy=remedy(
-                    "name one with {}, or keep the steps retrieve and rerank with weight = 0", Option("model")
+                    "set {}, or use only the steps retrieve and rerank with weight = 0", Option("model")
                 ),
             )
         from dense.models.skills import Skills
@@ -159,9 +160,9 @@ class IndexTools(Closing):
     def _entity_index(self) -> DenseSearcher:
         if self.entities is None:
             raise InputError(
-                "expected an index of entities for the step link, found none",
+                "the step link needs an index of entities, but no such index is set",
                 remedy=remedy(
-                    "name one with {}, or leave the step out; docs/chains.md says how it is made",
+                    "set {}, or remove the step; docs/chains.md shows how to build an index of entities",
                     Option("entities"),
                 ),
             )
@@ -171,27 +172,27 @@ class IndexTools(Closing):
 
     def _retriever(self, channel: str) -> Retriever:
         if channel not in self._retrievers:
-            self._retrievers[channel] = self._opened(channel)
+            self._retrievers[channel] = self._open_channel(channel)
         return self._retrievers[channel]
 
-    def _opened(self, channel: str) -> Retriever:
-        """Open a channel, or several that are fused, over the one reader of the index."""
-        candidates = self._deepest.get(channel, CANDIDATES)
+    def _open_channel(self, channel: str) -> Retriever:
+        """Open a channel, or a fusion of several channels, over the shared reader of the index."""
+        candidates = self._candidates.get(channel, CANDIDATES)
         return open_retriever(self._reader, channel or None, candidates=candidates)
 
     def _words(self, channel: str) -> Searcher:
-        """A channel whose scores are sums over terms."""
-        found = self._retriever(channel)
-        if not isinstance(found, Searcher):
+        """Return the retriever of a channel whose scores are sums over terms (impact or bm25)."""
+        retriever = self._retriever(channel)
+        if not isinstance(retriever, Searcher):
             raise InputError(
-                f"expected impact or bm25 for a step by terms, found {channel!r}",
-                remedy="name one of them as the channel of the step",
+                f"expected the channel impact or bm25 for a step by terms, found {channel!r}",
+                remedy='set channel = "impact" or channel = "bm25" in the step',
             )
-        return found
+        return retriever
 
     @property
     def words(self) -> Searcher:
-        """The channel of BM25, whose analyzer says what the words of a text are."""
+        """The BM25 channel, whose analyzer splits texts into words."""
         return self._words(BM25)
 
     @cached_property
@@ -199,93 +200,104 @@ class IndexTools(Closing):
         return TitleTable.of(self.words)
 
     def _check_model(self, searcher: DenseSearcher) -> None:
+        """Raise if the dense channel comes from another model than the chain's model."""
         from dense.models.resolve import identify
 
-        own = identify(Path(self._skills.where))
-        if own.sha256 != searcher.vectors.model.sha256:
+        model = identify(Path(self._skills.where))
+        if model.sha256 != searcher.vectors.model.sha256:
             raise IndexStateError(
-                f"expected a dense channel of the chain's model, found one of {searcher.model_name}",
+                f"expected a dense channel of the chain's model, found a channel of {searcher.model_name}",
                 where=str(searcher.folder.path),
                 remedy=remedy(
-                    "build it again: {}", Command.of("dense index", overwrite=True, model=own.name)
+                    "build the dense channel again: {}",
+                    Command.of("dense index", overwrite=True, model=model.name),
                 ),
             )
 
     def _check_entities(self, searcher: DenseSearcher) -> None:
+        """Raise if the entity index was not encoded by the model's expert for entities."""
         from dense.models.resolve import identify
         from dense.models.skill_config import NONE
 
-        itself = identify(Path(self._skills.where)).sha256 == searcher.vectors.model.sha256
-        if itself and self._skills.config.placement != NONE:
+        is_passage_encoder = identify(Path(self._skills.where)).sha256 == searcher.vectors.model.sha256
+        if is_passage_encoder and self._skills.config.placement != NONE:
             raise IndexStateError(
-                "expected descriptions that the expert for entities read, found what that for passages read",
+                "expected an index encoded by the expert for entities, found one by the expert for passages",
                 where=str(searcher.folder.path),
                 remedy=_BY_EXPERT,
             )
-        width: Any = self._skills.model.passage_encoder.config
-        if searcher.vectors.width != width.hidden_size:
+        encoder_config: Any = self._skills.model.passage_encoder.config
+        if searcher.vectors.width != encoder_config.hidden_size:
             raise IndexStateError(
-                f"expected vectors of {width.hidden_size} numbers, as the model makes, found"
+                f"expected vectors of the model's width {encoder_config.hidden_size}, found width"
                 f" {searcher.vectors.width}",
                 where=str(searcher.folder.path),
                 remedy=_BY_EXPERT,
             )
 
-    # ------------------------------------------------------------------ what a chain calls
+    # ------------------------------------------------------------------ the operations of ChainTools
 
     def retrieve(self, step: Step, question: str) -> Sequence[Hit]:
-        """The best passages for a question."""
+        """Return the best passages for a question."""
         return self._retriever(step.channel).search(question, step.depth, filter=_filter(step))
 
     def expand(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[Sequence[Hit]]:
-        """For each passage the best ones for the question with it."""
+        """Return, for each passage, the best passages for the question combined with the passage."""
         if step.by != MODEL:
-            own = [p.title if step.by == TITLE else f"{p.title} {p.text}" for p in passages]
-            texts = [f"{question} {text}" for text in own]
-            once = list(dict.fromkeys(texts))
-            found = self._retriever(step.channel).batch_search(
-                once, once, step.depth, _THREADS, filter=_filter(step)
+            additions = [
+                passage.title if step.by == TITLE else f"{passage.title} {passage.text}"
+                for passage in passages
+            ]
+            queries = [f"{question} {text}" for text in additions]
+            distinct_queries = list(dict.fromkeys(queries))
+            hits_by_query = self._retriever(step.channel).batch_search(
+                distinct_queries, distinct_queries, step.depth, _THREADS, filter=_filter(step)
             )
-            return [found[text] for text in texts]
-        vectors = self._skills.encode_expanded([question] * len(passages), [_passage(h) for h in passages])
+            return [hits_by_query[query] for query in queries]
+        vectors = self._skills.encode_expanded(
+            [question] * len(passages), [_passage(hit) for hit in passages]
+        )
         return list(self._dense.search_vectors(vectors, step.depth, filter=_filter(step)))
 
     def link(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
-        """For each passage, or the question as one, the best descriptions of each entity in its text."""
+        """Return, for each passage (or the question as one), the best descriptions of its entities."""
         if step.by != MODEL:
             return self._link_titles(step, passages)
         texts = [hit.text for hit in passages]
         spans = self._skills.find_spans(texts)
-        places = [(row, span) for row, own in enumerate(spans) for span in own]
-        found: list[list[Linked]] = [[] for _ in texts]
-        if not places:
-            return found
+        row_spans = [(row, span) for row, text_spans in enumerate(spans) for span in text_spans]
+        linked: list[list[Linked]] = [[] for _ in texts]
+        if not row_spans:
+            return linked
         vectors = self._skills.encode_mentions(
-            [texts[row] for row, _ in places], [(span.start, span.end) for _, span in places]
+            [texts[row] for row, _ in row_spans], [(span.start, span.end) for _, span in row_spans]
         )
         hits = list(self._entity_index.search_vectors(vectors, step.depth))
-        self._check_linked([hit.passage_id for own in hits for hit in own])
-        for (row, span), own in zip(places, hits, strict=True):
-            found[row] += [Linked(hit, texts[row][span.start : span.end]) for hit in own]
-        return found
+        self._check_linked([hit.passage_id for mention_hits in hits for hit in mention_hits])
+        for (row, span), mention_hits in zip(row_spans, hits, strict=True):
+            linked[row] += [Linked(hit, texts[row][span.start : span.end]) for hit in mention_hits]
+        return linked
 
     def _check_linked(self, passage_ids: Sequence[str]) -> None:
-        """Refuse descriptions that the index does not hold as passages: nothing could go on from them."""
-        once = list(dict.fromkeys(passage_ids))
-        docids = zip(once, self.words.docids(once), strict=True)
-        if absent := next((i for i, docid in docids if docid < 0 and not self._has_parts(i)), None):
-            where = self._entity_index.folder.path
+        """Raise if the index lacks a passage under a description's id: the chain could not continue."""
+        distinct_ids = list(dict.fromkeys(passage_ids))
+        docids = zip(distinct_ids, self.words.docids(distinct_ids), strict=True)
+        if unknown_id := next(
+            (passage_id for passage_id, docid in docids if docid < 0 and not self._has_parts(passage_id)),
+            None,
+        ):
+            folder = self._entity_index.folder.path
             raise IndexStateError(
-                f"expected descriptions under the ids of the index's own passages, found {absent!r}",
-                where=str(where),
+                f"expected descriptions with passage ids of the chain's index, found {unknown_id!r}",
+                where=str(folder),
                 remedy=remedy(
-                    "index those passages that describe an entity, as the index has them: {}",
-                    Command.of("sparta index", corpus="FILE", overwrite=True, index=where),
+                    "rebuild the index of entities from the index's passages, with the same ids: {}",
+                    Command.of("sparta index", corpus="FILE", overwrite=True, index=folder),
                 ),
             )
 
     def _has_parts(self, passage_id: str) -> bool:
-        """Whether the index holds parts of a passage, which was cut."""
+        """Return whether the index holds a passage as parts."""
         try:
             self.words.first_part(passage_id)
         except NoPassageError:
@@ -293,62 +305,74 @@ class IndexTools(Closing):
         return True
 
     def _link_titles(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
-        """The passages that titles in the texts or in the metadata name, each with a score of 1."""
+        """Return the passages whose titles the texts or the metadata name, each with score 1."""
         if step.by == TITLES:
             texts = [composed(hit.text) for hit in passages]
             mentions = self._titles.mentions(texts)
-            named = [
-                [(text[one.start : one.end], one.docids) for one in own]
-                for text, own in zip(texts, mentions, strict=True)
+            names = [
+                [(text[mention.start : mention.end], mention.docids) for mention in text_mentions]
+                for text, text_mentions in zip(texts, mentions, strict=True)
             ]
         else:
-            named = [self._titles.named(hit.metadata.get("links")) for hit in passages]
-        docids = list(dict.fromkeys(d for own in named for _, found in own for d in found[: step.depth]))
-        hits = dict(zip(docids, self.words.hits_of(docids), strict=True))
-        return [[Linked(hits[d], name) for name, found in own for d in found[: step.depth]] for own in named]
+            names = [self._titles.named(hit.metadata.get("links")) for hit in passages]
+        docids = dict.fromkeys(
+            docid
+            for passage_names in names
+            for _, title_docids in passage_names
+            for docid in title_docids[: step.depth]
+        )
+        hits = dict(zip(docids, self.words.hits_of(list(docids)), strict=True))
+        return [
+            [
+                Linked(hits[docid], name)
+                for name, title_docids in passage_names
+                for docid in title_docids[: step.depth]
+            ]
+            for passage_names in names
+        ]
 
     def rerank(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[float]:
-        """How well each passage supports the question."""
-        scores = self._skills.rerank([question] * len(passages), [_passage(h) for h in passages])
+        """Return a score for each passage: how well the passage supports the question."""
+        scores = self._skills.rerank([question] * len(passages), [_passage(hit) for hit in passages])
         return [float(score) for score in scores]
 
     def terms(self, step: Step, question: str, passages: Sequence[Hit]) -> npt.NDArray[np.float32]:
-        """How well each passage covers each term of the question, `(n_passages, n_terms)`."""
+        """Return how well each passage covers each term of the question, `(n_passages, n_terms)`."""
         return self._words(step.channel).term_scores(question, [hit.passage_id for hit in passages])
 
     def in_context(self, hits: Sequence[Hit]) -> Sequence[Hit]:
-        """Hits as a reader reads them: sentences with the text of their passage."""
+        """Return the hits with the text that a reader reads: sentences with their passage's text."""
         return self.words.in_context(hits)
 
     def read(self, question: str, paths: Sequence[Sequence[Hit]]) -> Sequence[PathReading]:
-        """What a reader of paths makes of the passages of each path."""
-        texts = [[text_of(hit) for hit in own] for own in paths]
-        if not any(text.text or text.title for own in texts for text in own):
+        """Return the reader's result for each path: scores, an answer and supporting sentences."""
+        texts = [[text_of(hit) for hit in path] for path in paths]
+        if not any(text.text or text.title for path in texts for text in path):
             raise no_texts()
         return self._path_reader.read(question, texts, language=self.language)
 
     def close(self) -> None:
         """Release the indexes."""
         for retriever in self._retrievers.values():
-            retriever.close()  # also the reader that they share: closing it again does nothing
+            retriever.close()  # closes the shared reader too; a second close does nothing
         self._reader.close()
         if "_entity_index" in vars(self):
             self._entity_index.close()
 
     def refresh(self) -> bool:
-        """Search what was committed to the index since; returns whether there was anything."""
+        """Open the newest commit of the index. Returns whether the snapshot changed."""
         is_new = self._reader.refresh()
         if is_new:
             vars(self).pop("_titles", None)
         return is_new
 
     def holding(self) -> AbstractContextManager[object]:
-        """Keep to one snapshot of the index until the block ends."""
+        """Pin the current snapshot of the index for the block."""
         return self._reader.holding()
 
 
-def _deepest(steps: Sequence[Step]) -> dict[str, int]:
-    """How many passages of each channel the steps want at most."""
+def _candidates_by_channel(steps: Sequence[Step]) -> dict[str, int]:
+    """Return the number of candidates that the steps need from each channel."""
     deepest: dict[str, int] = {}
     for step in steps:
         deepest[step.channel] = max(deepest.get(step.channel, CANDIDATES), step.depth)

@@ -1,1 +1,1 @@
-"""Searching several channels and fusing their rankings."""
+"""Searches several channels of an index and fuses their rankings."""

@@ -1,4 +1,4 @@
-"""The channels of an index, over one reader, and searched side by side."""
+"""Searches several channels of an index in parallel over one shared reader."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ CHANNELS = (BM25, IMPACT, DENSE)
 
 
 def channel(name: str) -> str:
-    """Return the name of a channel; the former name of `impact` is understood."""
+    """Return the current name of a channel; accepts the former name of `impact`."""
     return channel_name(name, CHANNELS)
 
 
 def open_channel(
     index: str | Path | IndexReader | None, name: str, bm25: Bm25 | None = None
 ) -> ChannelSearcher:
-    """Open one channel of an index, or of a reader that is open."""
+    """Open a retriever for one channel of an index folder or of an open reader."""
     if name != DENSE:
         return Searcher(index, channel=name, bm25=bm25)
     from dense.channel.searcher import DenseSearcher
@@ -42,22 +42,22 @@ def open_channel(
 
 
 def channels_of(index: Path) -> list[str]:
-    """Return the channels that an index has."""
+    """Return the names of an index's channels."""
     generation = IndexFolder(index).state().searchable
     lucene = generation.lucene_channels if generation else (IMPACT, BM25)
     return [*reversed(lucene), *other_channels(index)]
 
 
 class Channels(Closing):
-    """Some channels of an index over one reader, searched side by side: a wait is that for the slowest.
+    """Searches several channels of an index in parallel; a search takes as long as its slowest channel.
 
-    impact and bm25 lie in one Lucene index and are searched in one call, side by side in Java. The dense
-    channel is searched in the caller's thread meanwhile: Java and torch let go of Python's lock while they
-    compute.
+    The impact and bm25 channels share a Lucene index. Java searches both in one call, in parallel. The
+    caller's thread searches the dense channel at the same time: Java and torch release Python's global lock
+    while they compute.
 
-    :param index: an index folder, or an open reader; closing the channels closes it
-    :raises InputError: an unknown channel.
-    :raises IndexStateError: there is no index, or it lacks one of the channels.
+    :param index: an index folder, or an open reader; closing the channels closes the reader
+    :raises InputError: a channel name is unknown.
+    :raises IndexStateError: the index does not exist, or lacks one of the channels.
     """
 
     def __init__(
@@ -65,24 +65,24 @@ class Channels(Closing):
     ) -> None:
         names = [channel(name) for name in several(names, "channels")]
         if not names:
-            raise InputError(f"expected channels of {', '.join(CHANNELS)}, found none")
+            raise InputError(f"expected at least one channel of {', '.join(CHANNELS)}, found none")
         if not isinstance(index, IndexReader):
-            others = [name for name in names if name == DENSE]
-            index = IndexReader(path_of(index, "an index folder"), bm25, others)
+            dense_names = [name for name in names if name == DENSE]
+            index = IndexReader(path_of(index, "an index folder"), bm25, dense_names)
         self.reader = index
-        both = DENSE in names and len(names) > 1
-        self._thread = ThreadPoolExecutor(1, "lucene") if both else None
+        is_parallel = DENSE in names and len(names) > 1
+        self._thread = ThreadPoolExecutor(1, "lucene") if is_parallel else None
         self._closed = False
         self.searchers: dict[str, Retriever] = {name: open_channel(index, name) for name in names}
 
     def holding(self) -> AbstractContextManager[object]:
-        """Keep to one snapshot until the block ends: docids are the same passages in all channels."""
+        """Pin one snapshot for the block, so that a docid names the same passage in all channels."""
         return self.reader.holding()
 
     def search(
         self, q: str, k: int, names: Iterable[str] | None = None, *, filter: FilterLike | None = None
     ) -> dict[str, Ranking]:
-        """Return the k best passages of each channel, or of some of them, for a question."""
+        """Return each channel's k best passages for one query; `names` selects channels (default: all)."""
         rankings = self.batch_search([q], k, 1, names, filter=filter)
         return {name: ranked[0] for name, ranked in rankings.items()}
 
@@ -95,7 +95,7 @@ class Channels(Closing):
         *,
         filter: FilterLike | None = None,
     ) -> dict[str, list[Ranking]]:
-        """Return the k best passages of each channel, or of some of them, for each question."""
+        """Return each channel's k best passages for each query; `names` selects channels (default: all)."""
         if self._closed:
             raise IndexStateError("the channels are closed", remedy="open the index again")
         queries, page = queries_of(queries)[0], Page(k, filter=Filter.of(filter))
@@ -106,32 +106,34 @@ class Channels(Closing):
     def _ranked(
         self, names: Sequence[str], queries: Sequence[str], page: Page, threads: int
     ) -> dict[str, list[Ranking]]:
-        """Rank in all channels; an error of the dense side is raised when the other is done."""
-        lucene = [name for name in names if name != DENSE]
+        """Rank passages in all named channels; raise an error of the dense channel after Lucene finishes."""
+        lucene_names = [name for name in names if name != DENSE]
         with self.reader.holding() as snapshot:
 
-            def ask_lucene() -> dict[str, list[Ranking]]:
+            def rank_lucene() -> dict[str, list[Ranking]]:
                 with self.reader.holding(snapshot):
-                    if len(lucene) < 2:
-                        return {name: self.searchers[name].rank(queries, page, threads) for name in lucene}
+                    if len(lucene_names) < 2:
+                        return {
+                            name: self.searchers[name].rank(queries, page, threads) for name in lucene_names
+                        }
                     impacts = cast(Searcher, self.searchers[IMPACT])
                     return dict(zip((IMPACT, BM25), impacts.rank_both(queries, page, threads), strict=True))
 
             if DENSE not in names:
-                return ask_lucene()
-            waiting = self._beside(ask_lucene) if lucene else dict
+                return rank_lucene()
+            lucene_result = self._submit(rank_lucene) if lucene_names else dict
             try:
                 dense = self.searchers[DENSE].rank(queries, page, threads)
             finally:
-                rankings = waiting()
+                rankings = lucene_result()
             return {**rankings, DENSE: dense}
 
-    def _beside[T](self, work: Callable[[], T]) -> Callable[[], T]:
-        """Begin work in the other thread, if there is one; returns what waits for it."""
+    def _submit[T](self, work: Callable[[], T]) -> Callable[[], T]:
+        """Start `work` in the second thread, if any; return a function that waits for the result."""
         return self._thread.submit(work).result if self._thread else work
 
     def close(self) -> None:
-        """Let go of the index and of the thread. Closing again does nothing."""
+        """Release the index and stop the thread. A second call does nothing."""
         self._closed = True
         try:
             for searcher in self.searchers.values():

@@ -1,4 +1,4 @@
-"""Several rankings become one: weighted sums of scores, or of reciprocal ranks."""
+"""Fuses the rankings of several channels by weighted sums of scores or of reciprocal ranks."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ _HIGHEST_WEIGHT = 1e6
 RRF_K = 60
 
 
-def centred(scores: Scores) -> Scores:
-    """Ma et al. (2021): the middle of the range becomes 0, its ends ±0.5; equal scores become 0.5."""
+def centered(scores: Scores) -> Scores:
+    """Scale scores so that the middle of their range is 0 and its ends are ±0.5 (Ma et al., 2021).
+
+    Equal scores become 0.5.
+    """
     low, high = scores.min(), scores.max()
     if high == low:
         return np.full_like(scores, 0.5)
@@ -31,38 +34,43 @@ def centred(scores: Scores) -> Scores:
 
 
 def standardized(scores: Scores) -> Scores:
-    """Mean 0, standard deviation 1; equal scores become 1."""
-    if scores.min() == scores.max():  # their deviation may be rounding, above 0
+    """Scale scores to mean 0 and standard deviation 1; equal scores become 1."""
+    if scores.min() == scores.max():  # rounding may give equal scores a deviation above 0
         return np.ones_like(scores)
     return (scores - scores.mean()) / scores.std()
 
 
 def plain(scores: Scores) -> Scores:
-    """Return them as they are."""
+    """Return the scores unchanged."""
     return scores
 
 
 NORMALIZATIONS: dict[str, Callable[[Scores], Scores]] = {
-    "minmax": centred,
+    "minmax": centered,
     "zscore": standardized,
     "none": plain,
 }
-LEAST_OF_EQUALS = {"minmax": -0.5, "zscore": -1.0}
-"""What a passage counts that a channel lacks, where all that it has score the same."""
-_SAID = {"minmax": "min-max centred (Ma et al., 2021)", "zscore": "standardized", "none": "as they are"}
+_BELOW_EQUAL_SCORES = {"minmax": -0.5, "zscore": -1.0}
+"""The normalized score of a passage without a rank in a channel whose ranked passages all score the same."""
+_NORMALIZATION_LABELS = {
+    "minmax": "min-max centred (Ma et al., 2021)",
+    "zscore": "standardized",
+    "none": "as they are",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """How rankings are fused.
+    """The settings of a fusion: weights of channels, method, normalization and number of candidates.
 
-    `weights` names the channels, the base first. With method `linear`, the score of a passage is the weighted
-    sum of its scores in the channels, normalized for each question over the `candidates` best of the channel;
-    a passage that a channel does not rank gets the least score there (TASER, eq. 7). Where all that a channel
-    ranks score the same, or it ranks one only, these stand at the upper end and the others at the lower.
+    `weights` maps channel names to weights; the base channel comes first. With method `linear`, a passage's
+    score is the weighted sum of its channel scores. Each channel's scores are normalized per query over the
+    channel's `candidates` best passages. A passage that a channel does not rank gets the channel's lowest
+    score (TASER, eq. 7). If all candidates of a channel score the same, or the channel has only one
+    candidate, these candidates get the highest normalized score and all other passages the lowest.
 
-    With `rrf` it is the weighted sum of 1 / (rrf_k + rank), ranks from 1; a passage that a channel does not
-    rank gets nothing there (Cormack et al., 2009).
+    With method `rrf`, a passage's score is the weighted sum of 1 / (rrf_k + rank), with ranks from 1. A
+    channel adds 0 for a passage that the channel does not rank (Cormack et al., 2009).
     """
 
     weights: Mapping[str, float] = field(default_factory=lambda: {"impact": 1.0, "bm25": 1.0})
@@ -74,112 +82,131 @@ class Fusion:
     def __post_init__(self) -> None:
         if not isinstance(self.weights, Mapping) or not self.weights:
             raise InputError(
-                f"expected the weights of channels, found {self.weights!r}",
-                remedy='give each channel its weight: {"impact": 1.0, "bm25": 1.2}',
+                f"expected a mapping of channels to weights, found {self.weights!r}",
+                remedy='name each channel with its weight: {"impact": 1.0, "bm25": 1.2}',
             )
-        if not all(is_number(w) and abs(w) <= _HIGHEST_WEIGHT for w in self.weights.values()):
+        if not all(is_number(weight) and abs(weight) <= _HIGHEST_WEIGHT for weight in self.weights.values()):
             raise InputError(
-                f"expected weights of {_HIGHEST_WEIGHT:g} at most, as numbers, found {dict(self.weights)}",
-                remedy="give weights near 1: only their ratios count",
+                f"expected weights as numbers within ±{_HIGHEST_WEIGHT:g}, found {dict(self.weights)}",
+                remedy="use weights near 1: only the ratios of the weights matter",
             )
         if self.method not in ("linear", "rrf"):
-            raise InputError(f"expected the method linear or rrf, found {self.method!r}")
+            raise InputError(f"expected the fusion method linear or rrf, found {self.method!r}")
         if self.normalization not in NORMALIZATIONS:
             raise InputError(
-                f"expected a normalization of {', '.join(NORMALIZATIONS)}, found {self.normalization!r}"
+                f"expected a normalization ({', '.join(NORMALIZATIONS)}), found {self.normalization!r}"
             )
         whole("candidates", self.candidates)
         whole("rrf_k", self.rrf_k)
 
     @property
     def label(self) -> str:
-        """What is fused, in short: `impact + 1.2·bm25`, `sparta + 1.2·bm25 (zscore)`, `RRF impact + bm25`."""
+        """A short name: `impact + 1.2·bm25`, `sparta + 1.2·bm25 (zscore)`, `RRF impact + bm25`."""
         if self.method == "rrf":
             return f"RRF {self.sum()}"
-        named = self.normalization != "minmax" and len(self.weights) > 1
-        return f"{self.sum()} ({self.normalization})" if named else self.sum()
+        is_unusual = self.normalization != "minmax" and len(self.weights) > 1
+        return f"{self.sum()} ({self.normalization})" if is_unusual else self.sum()
 
     @property
     def full_label(self) -> str:
-        """The same with what it leaves out: `RRF impact + bm25 (k 60, 100 candidates)`."""
+        """The label with the constants that `label` omits: `RRF impact + bm25 (k 60, 100 candidates)`."""
         constant = f"k {self.rrf_k}, " if self.method == "rrf" else ""
         return f"{self.label} ({constant}{self.candidates} candidates)"
 
     def sum(self, term: str = "{}") -> str:
-        """What is summed: `impact + 1.2·bm25`; `term` is what a channel adds."""
-        parts = ((term.format(name), w) for name, w in self.weights.items())
-        return " + ".join(part if w == 1 else f"{w:g}·{part}" for part, w in parts)
+        """Return the weighted sum as text: `impact + 1.2·bm25`; `term` is the format of a channel name."""
+        summands = ((term.format(name), weight) for name, weight in self.weights.items())
+        return " + ".join(text if weight == 1 else f"{weight:g}·{text}" for text, weight in summands)
 
     def fuse(self, rankings: Mapping[str, Sequence[ScoredPassage]], k: int | None = None) -> Ranking:
-        """Return one ranking of all candidates, or of the `k` best; `rankings` best first, by channel.
+        """Return one fused ranking of all candidates, or of the `k` best.
 
-        A channel that found nothing adds nothing. Of equal scores, the one that stands first in the first
-        channel comes first, then in the next.
+        A channel without passages adds nothing. Passages with equal scores keep their order in the first
+        channel's ranking, then in the second channel's, then in the later channels' rankings.
+
+        :param rankings: passages by channel, best first
         """
         return self.gather(rankings).ranked(list(self.weights.values()), limit("k", k))
 
     def gather(self, rankings: Mapping[str, Sequence[ScoredPassage]]) -> Candidates:
-        """Return the candidates of one question with what each channel adds for them before the weight."""
+        """Return the candidates of one query, with each channel's unweighted contribution to their scores."""
         return self.gather_columns(
-            {name: ([p.passage_id for p in own], [p.score for p in own]) for name, own in rankings.items()}
+            {
+                name: ([passage.passage_id for passage in ranking], [passage.score for passage in ranking])
+                for name, ranking in rankings.items()
+            }
         )
 
-    def gather_columns(self, found: Mapping[str, Columns]) -> Candidates:
-        """Do the same for passage ids and scores in columns."""
-        cut: list[Columns] = []
+    def gather_columns(self, columns: Mapping[str, Columns]) -> Candidates:
+        """Return the candidates of one query, from each channel's columns of passage ids and scores."""
+        candidates: list[Columns] = []
         for name in self.weights:
-            own, scores = found.get(name, ((), ()))
-            cut.append((own[: self.candidates], scores[: self.candidates]))
-        ids = list(dict.fromkeys(itertools.chain.from_iterable(own for own, _ in cut)))
-        row = dict(zip(ids, range(len(ids)), strict=True))
-        added = np.zeros((len(cut), len(ids)))
-        for column, (own, scores) in zip(added, cut, strict=True):
-            if own:
-                values = self._channel(scores)
-                column[:] = self._least(values)
-                column[[row[passage_id] for passage_id in own]] = values
+            passage_ids, scores = columns.get(name, ((), ()))
+            candidates.append((passage_ids[: self.candidates], scores[: self.candidates]))
+        ids = list(dict.fromkeys(itertools.chain.from_iterable(passage_ids for passage_ids, _ in candidates)))
+        position = dict(zip(ids, range(len(ids)), strict=True))
+        added = np.zeros((len(candidates), len(ids)))
+        for contributions, (passage_ids, scores) in zip(added, candidates, strict=True):
+            if passage_ids:
+                values = self._contributions(scores)
+                contributions[:] = self._contribution_below(values)
+                contributions[[position[passage_id] for passage_id in passage_ids]] = values
         return Candidates(ids, added)
 
-    def _least(self, own: Scores) -> float:
-        """Return what a channel adds for a passage that it lacks: less than equal scores, else the least."""
+    def _contribution_below(self, contributions: Scores) -> float:
+        """Return the contribution of a channel to passages that the channel does not rank.
+
+        `contributions` are the channel's contributions to its ranked passages. Passages without a rank get
+        the lowest contribution of a ranked passage, or less if all ranked passages have the same
+        contribution.
+        """
         if self.method == "rrf":
             return 0.0
-        least = float(own.min())
-        return LEAST_OF_EQUALS.get(self.normalization, least) if least == own.max() else least
+        lowest = float(contributions.min())
+        return (
+            _BELOW_EQUAL_SCORES.get(self.normalization, lowest) if lowest == contributions.max() else lowest
+        )
 
-    def _channel(self, scores: Sequence[float]) -> Scores:
-        """Return what the channel adds for each of its passages, best first, before the weight."""
+    def _contributions(self, scores: Sequence[float]) -> Scores:
+        """Return a channel's unweighted contributions to its passages' scores; `scores` is best first."""
         if self.method == "rrf":
             return 1 / (self.rrf_k + np.arange(1, len(scores) + 1))
         return NORMALIZATIONS[self.normalization](np.array(scores, dtype=np.float64))
 
     def fuse_runs(self, runs: Mapping[str, Run], k: int | None = None) -> dict[str, Ranking]:
-        """Fuse whole runs, by channel; a question that one run lacks is fused from the others."""
-        weights, most = list(self.weights.values()), limit("k", k)
-        return {q: found.ranked(weights, most) for q, found in self.gather_runs(runs).items()}
+        """Fuse runs by channel into one run; a query that a run lacks is fused from the other runs."""
+        weights, depth = list(self.weights.values()), limit("k", k)
+        return {
+            query_id: candidates.ranked(weights, depth)
+            for query_id, candidates in self.gather_runs(runs).items()
+        }
 
     def gather_runs(self, runs: Mapping[str, Run]) -> dict[str, Candidates]:
-        """Return the candidates of every question, to be ranked by several weights."""
+        """Return each query's candidates, by query id; `Candidates.ranked` takes any weights."""
         missing = [name for name in self.weights if name not in runs]
         if missing:
-            raise InputError(f"expected a run for each channel, found none for {', '.join(missing)}")
-        questions = dict.fromkeys(q for name in self.weights for q in runs[name])
-        return {q: self.gather({name: runs[name].get(q, ()) for name in self.weights}) for q in questions}
+            raise InputError(f"expected a run of each channel, found no run of {', '.join(missing)}")
+        query_ids = dict.fromkeys(query_id for name in self.weights for query_id in runs[name])
+        return {
+            query_id: self.gather({name: runs[name].get(query_id, ()) for name in self.weights})
+            for query_id in query_ids
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What several channels found for one question.
+    """The candidates of one query: passages that at least one channel ranks.
 
-    `ids` stand in the order that decides between equal scores: the first channel's ranking, then what the
-    next one has besides, and so on. `added` is `(channels, n) float64`.
+    `ids` are passage ids in the order that breaks ties: first the first channel's ranking, then the
+    additional passages of the second channel, then the additional passages of the later channels. `added`
+    holds each channel's unweighted contribution to each passage's score, `(channels, n) float64`.
     """
 
     ids: Sequence[str]
     added: Scores
 
     def ranked(self, weights: Sequence[float], k: int | None = None) -> Ranking:
-        """Return the `k` best by the weighted sum, summed in the order of the channels; it has no docids."""
+        """Return the `k` best passages by weighted sum, added up in channel order, without docids."""
         total = np.zeros(len(self.ids))
         for weight, column in zip(weights, self.added, strict=True):
             total += weight * column
@@ -188,83 +215,90 @@ class Candidates:
 
 
 def named(fusions: Sequence[Fusion]) -> dict[str, Fusion]:
-    """Return fusions by their labels: where those of different ones are the same, by the full labels.
+    """Return the fusions by label; fusions with the same short label get their full labels.
 
-    :raises InputError: these are the same too.
+    :raises InputError: two different fusions have the same full label.
     """
-    found: dict[str, Fusion] = {}
-    for one in fusions:
-        alike = any(other.label == one.label and other != one for other in fusions)
-        label = one.full_label if alike else one.label
-        if found.setdefault(label, one) != one:
+    by_label: dict[str, Fusion] = {}
+    for fusion in fusions:
+        is_ambiguous = any(second.label == fusion.label and second != fusion for second in fusions)
+        label = fusion.full_label if is_ambiguous else fusion.label
+        if by_label.setdefault(label, fusion) != fusion:
             raise InputError(
-                f"expected fusions with names of their own, found two of {label}",
-                remedy="leave one of them out, or compare them one after the other",
+                f"expected fusions with distinct labels, found two fusions labeled {label}",
+                remedy="remove one of the two fusions, or compare the two in separate calls",
             )
-    return found
+    return by_label
 
 
 def formula(*fusions: Fusion) -> str:
-    """Say what is computed, in one line for fusions that differ in their weights only."""
+    """Describe in one line how the scores are computed; the fusions may differ only in their weights."""
     first = fusions[0]
-    by_rank = first.method == "rrf"
-    term = f"1/({first.rrf_k}+rank {{}})" if by_rank else "{}"
-    said = f"score = {', or '.join(one.sum(term) for one in fusions)}"
-    best = f"each channel's {first.candidates} best"
-    if by_rank:
-        return f"{said}; {best}"
-    normalized = f"scores {_SAID[first.normalization]} over {best}"
-    return f"{said}; {normalized}, a passage that a channel lacks counts as its least"
+    uses_ranks = first.method == "rrf"
+    term = f"1/({first.rrf_k}+rank {{}})" if uses_ranks else "{}"
+    score = f"score = {', or '.join(fusion.sum(term) for fusion in fusions)}"
+    candidates = f"each channel's {first.candidates} best"
+    if uses_ranks:
+        return f"{score}; {candidates}"
+    normalized = f"scores {_NORMALIZATION_LABELS[first.normalization]} over {candidates}"
+    return f"{score}; {normalized}, a passage that a channel lacks counts as its least"
 
 
 def default_weights(channels: Collection[str]) -> dict[str, float]:
-    """Return the weights of the best fusion on held-out sets (docs/benchmarks.md, "Channels and hybrids").
+    """Return the weights of the fusion that scored best on held-out sets (docs/benchmarks.md).
 
-    Vectors and impacts where both are there; BM25 adds nothing significant to impacts, which know its words.
+    The section "Channels and hybrids" of docs/benchmarks.md has the results. The default fuses the dense and
+    impact channels if the index has both. BM25 is left out: adding BM25 to impacts gives no significant gain,
+    because impacts already match the query's words.
     """
-    best = [name for name in ("dense", "impact") if name in channels]
-    return dict.fromkeys(best or ["bm25"], 1.0)
+    names = [name for name in ("dense", "impact") if name in channels]
+    return dict.fromkeys(names or ["bm25"], 1.0)
 
 
 def every_hybrid(channels: Collection[str], alpha: float) -> list[dict[str, float]]:
-    """Return the weights of all fusions of two and of three channels: α for BM25, 1 for the others.
+    """Return the weights of all fusions of two or three channels: `alpha` for BM25, 1 for the other channels.
 
-    The base comes first, dense before impact, and BM25 last (TASER, eq. 7).
+    The base channel comes first, dense before impact, and BM25 last (TASER, eq. 7).
     """
     weights = {"dense": 1.0, "impact": 1.0, "bm25": alpha}
-    together = (("dense", "bm25"), ("impact", "bm25"), ("dense", "impact"), ("dense", "impact", "bm25"))
-    return [{name: weights[name] for name in names} for names in together if set(names) <= set(channels)]
+    combinations = (("dense", "bm25"), ("impact", "bm25"), ("dense", "impact"), ("dense", "impact", "bm25"))
+    return [{name: weights[name] for name in names} for names in combinations if set(names) <= set(channels)]
 
 
 def parse_weights(text: str, known: Sequence[str], option: str = "weights") -> dict[str, float]:
-    """Read `bm25=1.2,impact`: weights by channel, in the order given; one that is not given is 1.
+    """Parse weights such as `bm25=1.2,impact`; return weights by channel, in input order.
 
-    :param option: the name of the option, for the remedy; empty for none
-    :raises InputError: no channel, one that is not among the `known`, a repeated one, or no finite number.
+    A channel without a number has weight 1.
+
+    :param known: the accepted channel names
+    :param option: the option's name, for the remedy; empty if the text comes from no option
+    :raises InputError: the text names no channel, an unknown channel or a channel twice, or a weight is not a
+        finite number.
     """
     weights: dict[str, float] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, _, given = (piece.strip() for piece in (part if "=" in part else f"{part}=1").rpartition("="))
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        pair = item if "=" in item else f"{item}=1"
+        name, _, number = (side.strip() for side in pair.rpartition("="))
         if name == "sparta" and name not in known and "impact" in known:
-            name = "impact"  # its present name
+            name = "impact"  # the channel's former name was sparta
         if name not in known:
-            raise _not_weights(option, known, repr(name or given))
+            raise _weights_error(option, known, repr(name or number))
         if name in weights:
-            raise _not_weights(option, known, f"{name} twice")
+            raise _weights_error(option, known, f"{name} twice")
         try:
-            weights[name] = float(given)
+            weights[name] = float(number)
         except ValueError:
             weights[name] = math.nan
         if not math.isfinite(weights[name]):
-            raise _not_weights(option, known, f"{given!r} as the weight of {name}")
+            raise _weights_error(option, known, f"{number!r} as the weight of {name}")
     if not weights:
-        raise _not_weights(option, known, "none")
+        raise _weights_error(option, known, "none")
     return weights
 
 
-def _not_weights(option: str, known: Sequence[str], found: str) -> InputError:
+def _weights_error(option: str, known: Sequence[str], problem: str) -> InputError:
     example = ",".join(f"{name}=1" for name in known)
     return InputError(
-        f"expected weights of {', '.join(known)} as NAME=NUMBER, with commas, each once, found {found}",
-        remedy=remedy("as in {}", Option(option, example)) if option else f"as in {example}",
+        f"expected weights NAME=NUMBER, once per channel ({', '.join(known)}), found {problem}",
+        remedy=remedy("for example {}", Option(option, example)) if option else f"for example {example}",
     )

@@ -1,4 +1,4 @@
-"""A fused ranking: pages of it, the best of each group, what each channel gave."""
+"""Pages of a fused ranking, groups by field value, and each channel's contribution to a hit."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from sparta.search.retriever import Page
 
 
 def check_page(fusion: Fusion, page: Page) -> None:
-    """Refuse ranks beyond the candidates, on the first page as on others.
+    """Raise if a page reaches beyond the fusion's candidates.
 
-    Scores are normalized over the candidates, so fusing more of them gives another ranking: how many there
-    are is chosen with the fusion and no search changes it, or pages would not be of one ranking.
+    Scores are normalized over the candidates, so a different number of candidates changes the ranking. The
+    fusion therefore fixes the number of candidates for all pages: pages of one query come from one ranking.
 
-    :raises InputError: `offset + k` is more than the candidates.
+    :raises InputError: `offset + k` exceeds the number of candidates.
     """
     if page.depth > fusion.candidates:
         raise InputError(
             f"expected a page within the {fusion.candidates} candidates of each channel, found ranks"
             f" {page.offset + 1} to {page.depth}",
             remedy=remedy(
-                "ask for fewer, or fuse more for all pages alike: {}, or open the adapter with {}",
+                "lower k or the offset, or fuse more candidates: {}, or {} when you open an adapter",
                 Option("candidates", page.depth),
                 f"k={page.depth}",
             ),
@@ -36,10 +36,10 @@ def check_page(fusion: Fusion, page: Page) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FusedRanking(Ranking):
-    """A page of what some channels found for one query, fused.
+    """One page of the fused ranking of one query.
 
-    The docid of a passage is that of the first channel that ranks it: of a document in an index of chunks,
-    each channel may have found another chunk. Scores are float64, sums of what `places` says.
+    A passage's docid comes from the first channel that ranks the passage: in an index of chunks, two channels
+    may rank different chunks of one document. Scores are float64, the sums of the contributions in `places`.
     """
 
     fusion: Fusion = field(default_factory=Fusion)
@@ -47,10 +47,10 @@ class FusedRanking(Ranking):
     rankings: Mapping[str, Ranking] = field(default_factory=dict)
 
     def places(self) -> list[dict[str, ChannelPlace]]:
-        """Return each passage's place in each channel of the fusion."""
+        """Return for each passage its rank, score and weighted contribution in each channel of the fusion."""
         assert self.candidates is not None
-        number = dict(zip(self.candidates.ids, itertools.count(), strict=False))
-        rows = {
+        column_of = dict(zip(self.candidates.ids, itertools.count(), strict=False))
+        rows_by_channel = {
             name: dict(zip(ranking.passage_ids, itertools.count(), strict=False))
             for name, ranking in self.rankings.items()
         }
@@ -58,27 +58,29 @@ class FusedRanking(Ranking):
         for (name, weight), added in zip(self.fusion.weights.items(), self.candidates.added, strict=True):
             scores = self.rankings[name].scores
             for passage_id, place in zip(self.passage_ids, places, strict=True):
-                row = rows[name].get(passage_id)
+                row = rows_by_channel[name].get(passage_id)
                 rank, score = (None, None) if row is None else (row + 1, scores[row])
-                place[name] = ChannelPlace(rank, score, float(weight * added[number[passage_id]]))
+                place[name] = ChannelPlace(rank, score, float(weight * added[column_of[passage_id]]))
         return places
 
 
 def fused(
     fusion: Fusion, rankings: Mapping[str, Ranking], page: Page, keys: Keys | None = None
 ) -> FusedRanking:
-    """Fuse the rankings of the channels for one query, and return a page of the fused one.
+    """Fuse the channels' rankings of one query and return one page of the fused ranking.
 
-    :param keys: the values of the field that passages are collapsed by
+    :param keys: returns the collapse field's values for docids; None if hits are not collapsed
     """
     columns = {name: (rankings[name].passage_ids, rankings[name].scores) for name in fusion.weights}
     candidates = fusion.gather_columns(columns)
-    best = candidates.ranked(list(fusion.weights.values()), None if keys else page.depth)
+    fused_ranking = candidates.ranked(list(fusion.weights.values()), None if keys else page.depth)
     docid_of: dict[str, int] = {}
     for ranking in reversed(list(rankings.values())):
         docid_of.update(zip(ranking.passage_ids, ranking.docids, strict=True))
-    docids = [docid_of[passage_id] for passage_id in best.passage_ids]
-    ranked = FusedRanking(best.passage_ids, docids, best.scores, fusion, candidates, rankings)
+    docids = [docid_of[passage_id] for passage_id in fused_ranking.passage_ids]
+    page_ranking = FusedRanking(
+        fused_ranking.passage_ids, docids, fused_ranking.scores, fusion, candidates, rankings
+    )
     if keys:
-        ranked = ranked.at(first_places(keys(docids)))
-    return ranked[page.offset : page.depth]
+        page_ranking = page_ranking.at(first_places(keys(docids)))
+    return page_ranking[page.offset : page.depth]

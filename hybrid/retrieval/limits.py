@@ -1,4 +1,4 @@
-"""Limits of what a request or a tool call may cost."""
+"""Limits on the cost of one request or tool call."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from sparta.base.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request, and all of them together, may ask for.
+    """The limits of one request, and of all waiting requests together.
 
-    `hits` are those that a request's queries reach, (offset + k) of each; `explained` are those of them that
-    may be explained. `values` are those that a filter names. `body` and `upload` are bytes, of a question and
-    of an upload of passages; `line` those of one passage. `queue` queries wait at most; one more is answered
-    with 429. `timeout` is how many seconds a search, the body of a request, or the next part of an upload may
-    take; `answer` those of an answer by the reader, `upload_timeout` those of a whole upload. An upload has
-    at most `lines` lines and `parts` JSON values; after `bad_lines` bad lines it is refused.
+    Search: `k` is the highest k and `queries` the highest number of queries in a request. `hits` limits
+    (offset + k) summed over a request's queries; `explained` limits the hits that a request may explain.
+    `values` limits the values in a filter, `query` the characters of a query. At most `queue` queries wait;
+    the server answers further queries with 429.
+
+    Bytes: `body` limits the body of a search request, `upload` an upload of passages, `line` one passage of
+    an upload. An upload has at most `lines` lines and `parts` JSON values; the server refuses an upload after
+    `bad_lines` bad lines.
+
+    Seconds: `timeout` limits a search, the reading of a request body, and the wait for the next part of an
+    upload. `answer` limits the reader's answer to a question, `upload_timeout` a whole upload.
     """
 
     k: int = 1000
@@ -44,21 +49,21 @@ class Limits:
                 raise InputError(f"expected a limit above 0, found {name} = {getattr(self, name)}")
 
     def check_query(self, query: str) -> None:
-        """Refuse a query that is too long."""
+        """Raise if the query is too long."""
         if len(query) > self.query:
             raise InputError(f"expected a query of at most {self.query} characters, found {len(query)}")
 
     def check_filter(self, filter: Mapping[str, Any]) -> None:
-        """Refuse a filter with too many values, which would hold up others while it is read."""
-        wanted = [one.get("in") if isinstance(one, Mapping) else one for one in filter.values()]
-        found = sum(len(one) if isinstance(one, list) else 1 for one in wanted)
-        if found > self.values:
-            raise InputError(f"filter: expected at most {self.values} values, found {found}")
+        """Raise if the filter has too many values: parsing a large filter would delay other requests."""
+        conditions = [value.get("in") if isinstance(value, Mapping) else value for value in filter.values()]
+        value_count = sum(len(value) if isinstance(value, list) else 1 for value in conditions)
+        if value_count > self.values:
+            raise InputError(f"expected at most {self.values} values in the filter, found {value_count}")
 
     def check_search(self, queries: Sequence[str], k: int, offset: int, *, explain: bool) -> None:
-        """Refuse too many or too long queries, and too many hits.
+        """Raise if a request has too many queries, a query that is too long, or too many hits.
 
-        :raises InputError: says which limit.
+        :raises InputError: the message names the exceeded limit.
         """
         if not 1 <= len(queries) <= self.queries:
             raise InputError(f"expected 1 to {self.queries} queries, found {len(queries)}")
@@ -66,8 +71,8 @@ class Limits:
             self.check_query(query)
         if k > self.k:
             raise InputError(f"expected k of at most {self.k}, found {k}")
-        reached = (offset + k) * len(queries)
-        if reached > self.hits:
-            raise InputError(f"expected (offset + k) x queries of at most {self.hits}, found {reached}")
+        hit_count = (offset + k) * len(queries)
+        if hit_count > self.hits:
+            raise InputError(f"expected (offset + k) x queries of at most {self.hits}, found {hit_count}")
         if explain and k * len(queries) > self.explained:
-            raise InputError(f"expected at most {self.explained} hits to explain, found {k * len(queries)}")
+            raise InputError(f"expected at most {self.explained} explained hits, found {k * len(queries)}")

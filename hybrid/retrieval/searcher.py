@@ -1,4 +1,4 @@
-"""Searching several channels as one."""
+"""`HybridSearcher`: one retriever over several channels."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.retriever import Page, Retriever
 from sparta.search.searcher import BM25, IMPACT, ChannelSearcher
 
-_QUERIES_AT_ONCE = 500  # whose candidates are in memory
+_QUERY_BLOCK = 500
+"""The number of queries that are searched together, with all their candidates in memory."""
 
 
 class HybridSearcher(Retriever):
-    """Searches several channels of an index side by side and fuses their rankings.
+    """Searches several channels of an index in parallel and fuses their rankings.
 
-    Order: fused score descending; ties as `Fusion.fuse` breaks them. A page must lie within the `candidates`
-    of the fusion; a filter applies to each channel's candidates; a hit has its place in each channel.
+    Hits are ordered by fused score, descending; `Fusion.fuse` defines the order of equal scores. A page must
+    lie within the fusion's `candidates`. A filter applies to each channel's candidates. A hit has its place
+    in each channel.
 
     :param index: an index folder, an open reader, or open channels; None is `$SPARTA_INDEX` or
         `./sparta-index`
-    :param fusion: which channels, and how, or their weights alone; None for `default_weights` of the channels
-        that there are
-    :param bm25: k1 and b, where they are not 0.9 and 0.4
-    :raises IndexStateError: there is no index, or it lacks one of the channels.
+    :param fusion: a fusion, or the weights of a fusion by channel; None uses `default_weights` of the index's
+        channels
+    :param bm25: BM25's k1 and b; None is k1 = 0.9, b = 0.4
+    :raises IndexStateError: the index does not exist, or lacks one of the channels.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class HybridSearcher(Retriever):
         if index is None or isinstance(index, str | Path):
             index = lasting_path(index if index is not None else default_index())
         if fusion is None:
-            fusion = default_weights(_names(index))
+            fusion = default_weights(_channel_names(index))
         fusion = fusion if isinstance(fusion, Fusion) else Fusion(fusion)
         fusion = replace(fusion, weights={channel(name): weight for name, weight in fusion.weights.items()})
         channels = index if isinstance(index, Channels) else Channels(index, list(fusion.weights), bm25)
@@ -62,63 +64,64 @@ class HybridSearcher(Retriever):
 
     @property
     def num_docs(self) -> int:
-        """Number of passages, as the first channel has it."""
+        """The number of passages in the fusion's first channel."""
         return self._first.num_docs
 
     @property
     def tokenizer(self) -> QueryTokenizer:
-        """The query side of the index."""
+        """The query tokenizer of the index."""
         return self._first.tokenizer
 
     @property
     def language(self) -> str:
-        """The code of the language that the texts are in."""
+        """The language code of the passages."""
         return self._first.language
 
     @property
     def unit(self) -> str:
-        """The unit of the index."""
+        """The unit of the index: passage, sentence or chunk."""
         return self._first.unit
 
     def refresh(self) -> bool:
-        """Search what was committed since, in all channels; returns whether there was anything."""
+        """Open the newest commit in all channels. Returns whether the snapshot changed."""
         return self.channels.reader.refresh()
 
     def holding(self) -> AbstractContextManager[object]:
-        """Keep to one snapshot until the block ends, also if another thread refreshes."""
+        """Pin the current snapshot for the block, even if another thread refreshes."""
         return self.channels.holding()
 
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
-        """Return a page of the fused ranking of each query; `threads` search each channel."""
+        """Return one page of the fused ranking of each query; each channel uses `threads` threads."""
         with self.holding():
-            fused_rankings = self._fused(queries, page, threads)
-            return [Ranking(best.passage_ids, best.docids, best.scores) for best in fused_rankings]
+            fused_rankings = self._fused_rankings(queries, page, threads)
+            return [Ranking(fused.passage_ids, fused.docids, fused.scores) for fused in fused_rankings]
 
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
-        """Return a page of hits for each query, with each passage's place in each channel."""
+        """Return one page of hits for each query; each hit has its passage's place in each channel."""
         hits: list[list[Hit]] = []
         with self.holding():
-            for some in itertools.batched(self._fused(queries, page, threads), _QUERIES_AT_ONCE):
-                for ranking, found in zip(some, self.hits(some), strict=True):
+            for rankings in itertools.batched(self._fused_rankings(queries, page, threads), _QUERY_BLOCK):
+                for ranking, ranking_hits in zip(rankings, self.hits(rankings), strict=True):
                     places = ranking.places()
-                    hits.append([replace(hit, channels=p) for hit, p in zip(found, places, strict=True)])
+                    placed_hits = zip(ranking_hits, places, strict=True)
+                    hits.append([replace(hit, channels=place) for hit, place in placed_hits])
         return hits
 
-    def _fused(self, queries: Sequence[str], page: Page, threads: int) -> Iterator[FusedRanking]:
+    def _fused_rankings(self, queries: Sequence[str], page: Page, threads: int) -> Iterator[FusedRanking]:
         check_page(self.fusion, page)
         keys = partial(self._first.keys, field=page.collapse) if page.collapse else None
         names, depth = list(self.fusion.weights), self.fusion.candidates
-        for some in itertools.batched(queries, _QUERIES_AT_ONCE):
-            rankings = self.channels.batch_search(some, depth, threads, names, filter=page.filter)
+        for block in itertools.batched(queries, _QUERY_BLOCK):
+            rankings = self.channels.batch_search(block, depth, threads, names, filter=page.filter)
             for by_channel in zip(*rankings.values(), strict=True):
                 yield fused(self.fusion, dict(zip(rankings, by_channel, strict=True)), page, keys)
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the stored records of passages."""
+        """Return the passages' stored records, by docid."""
         return self._first.records(docids)
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
-        """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
+        """Return the hits as a reader needs them: a sentence gets its passage's text as `context`."""
         return self._first.in_context(hits)
 
     def close(self) -> None:
@@ -126,8 +129,7 @@ class HybridSearcher(Retriever):
         self.channels.close()
 
 
-def _names(index: Path | IndexReader | Channels) -> list[str]:
-    """Return the channels that there are."""
+def _channel_names(index: Path | IndexReader | Channels) -> list[str]:
     if isinstance(index, Channels):
         return list(index.searchers)
     return channels_of(index.folder.path if isinstance(index, IndexReader) else index)
@@ -141,24 +143,24 @@ def open_retriever(
     candidates: int = CANDIDATES,
     every: float | None = None,
 ) -> HybridSearcher | ChannelSearcher:
-    """Open the retriever that a person names: `impact`, `bm25`, `dense`, or several, as in `bm25=1.2,impact`.
+    """Open a retriever for one channel (`impact`, `bm25`, `dense`) or a fusion (`bm25=1.2,impact`).
 
     :param index: an index folder, or an open reader
-    :param channels: None is `impact`, or `bm25` in an index for BM25 alone
-    :param candidates: how many passages of each channel are fused
-    :param every: look for new commits so many seconds after the last look, when a search comes
+    :param channels: None is `impact`, or `bm25` if the index has only BM25
+    :param candidates: the number of passages that each channel contributes to a fusion
+    :param every: seconds between checks for new commits; a search triggers the check. None never checks
     """
     fusion = None
     if channels and ("," in channels or "=" in channels):
         fusion = Fusion(parse_weights(channels, CHANNELS, "channels"), candidates=candidates)
     elif channels:
         channel(channels)
-    others = [name for name in (fusion.weights if fusion else [channels]) if name == DENSE]
+    dense_names = [name for name in (fusion.weights if fusion else [channels]) if name == DENSE]
     if not isinstance(index, IndexReader):
-        index = IndexReader(index if index is not None else default_index(), bm25, others, every)
+        index = IndexReader(index if index is not None else default_index(), bm25, dense_names, every)
     with index.reading() as snapshot:
-        for name in others:
-            snapshot.channel(name)  # one that is not there is an error now
+        for name in dense_names:
+            snapshot.channel(name)  # a missing channel raises here, before the first search
     if fusion:
         return HybridSearcher(index, fusion)
     if channels is None:

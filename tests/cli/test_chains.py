@@ -166,12 +166,12 @@ def test_another_channel_retrieves(index: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (search("--offset", "1"), "without offset, filter and collapse"),
-        (search("--filter", "lang=en"), "without offset, filter and collapse"),
+        (search("--offset", "1"), "offset, filter"),
+        (search("--filter", "lang=en"), "offset, filter"),
         (["search", QUESTION, "--chain", ""], "expected the name of a chain, found none"),
         (["answer", QUESTION, "--chain", ""], "expected the name of a chain, found none"),
-        (["search", QUESTION, "--chain", "{links}", "--channel", "bm25"], "expected a chain that retrieves"),
-        (["search", QUESTION, "--chain", "{two-lines}"], "as a text of one line"),
+        (["search", QUESTION, "--chain", "{links}", "--channel", "bm25"], "channel bm25"),
+        (["search", QUESTION, "--chain", "{two-lines}"], "step name of one line"),
         (search("--k1", "2"), "--chain without --k1"),
         (search("--candidates", "9"), "--chain without --candidates"),
         (
@@ -185,10 +185,10 @@ def test_another_channel_retrieves(index: Path) -> None:
         (search("--model", "skills"), "a step that reads --model, found none in hop"),
         (search("--entities", "x"), "a step that reads --entities, found none in hop"),
         (["answer", QUESTION, "--chain", "named", "--model", "m"], "reads --model, found none in named"),
-        (["search", QUESTION, "--chain", "hopp"], "a chain that ships: hop, hop-read, hotpot, named"),
-        (["search", QUESTION, "--chain", "{circle}"], "circle: "),
-        (["search", QUESTION, "--chain", "{unknown}"], "expected a step of retrieve, expand, link, rerank"),
-        (["search", QUESTION, "--chain", "{reranked}"], "expected a model with skills"),
+        (["search", QUESTION, "--chain", "hopp"], "hop, hop-read, hotpot, named"),
+        (["search", QUESTION, "--chain", "{circle}"], "b → a"),
+        (["search", QUESTION, "--chain", "{unknown}"], "retrieve, expand, link, rerank"),
+        (["search", QUESTION, "--chain", "{reranked}"], "--model"),
         (
             ["explain", QUESTION, "google", "--chain", "hop", "--filter", "a=b"],
             "expected --chain or --filter",
@@ -219,7 +219,7 @@ def test_an_index_without_titles(tmp_path: Path) -> None:
     build_index(tmp_path / "ix", [{"id": "1", "text": "a moon"}], options=IndexOptions(channels="bm25"))
     result = ran(tmp_path / "ix", *search())
     assert result.exit_code == 2
-    assert "expected passages with titles" in result.output
+    assert str(tmp_path / "ix") in result.output
     shutil.rmtree(tmp_path / "ix")
     assert ran(tmp_path / "ix", *search()).exit_code == 2
 

@@ -89,7 +89,7 @@ def test_a_run_on_standard_output(index: Path, tmp_path: Path) -> None:
         (["encode", "--corpus", "c.jsonl", "--output", "there"], "expected an empty or a new folder"),
         (["encode", "--corpus", "gone.jsonl", "--output", "new"], "no such file"),
         (["eval", "there"], "expected a BEIR folder"),
-        (["eval", "c.csv"], "found another name"),
+        (["eval", "c.csv"], "found c.csv"),
     ],
 )
 def test_what_a_look_at_a_path_tells_is_said_before_torch(

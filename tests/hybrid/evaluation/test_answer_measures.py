@@ -177,7 +177,7 @@ def test_platt_scaling_finds_what_made_the_data() -> None:
     right = [draw.random() < 1 / (1 + math.exp(-(1.5 * s - 0.5))) for s in scores]
     found = fit(scores, right)
     assert (found.a, found.b) == (pytest.approx(1.5, abs=0.08), pytest.approx(-0.5, abs=0.08))
-    with pytest.raises(InputError, match="found 3 and 0"):
+    with pytest.raises(InputError, match=r"found 3 .* 0 "):
         fit([1.0, 2.0, 3.0], [True, True, True])
 
 

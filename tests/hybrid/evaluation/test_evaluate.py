@@ -219,7 +219,7 @@ def test_a_context_that_comes_again_is_one(tmp_path):
             '{"data": [{"paragraphs": [{"context": 3, "qas": []}]}]}',
             "expected a string as context, found a number",
         ),
-        ("dev.json", '{"data": []}', "questions with answers"),
+        ("dev.json", '{"data": []}', "answer_start"),
         ("dev.json", "{}", "a list 'data'"),
         ("dev.jsonl", '{"context": "x"}', "a list 'qas'"),
         ("dev.json", '{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": 1}]}]}]}', "KeyError"),
@@ -229,7 +229,7 @@ def test_a_context_that_comes_again_is_one(tmp_path):
             '{"context": "x", "qas": [{"qid": 1, "question": "?", "detected_answers": [{}]}]}',
             "KeyError",
         ),
-        ("dev.txt", "", "another name"),
+        ("dev.txt", "", "found dev.txt"),
     ],
 )
 def test_files_that_are_no_test_set(tmp_path, name, content, words):
@@ -320,7 +320,7 @@ def test_runs_against_qrels(beir, tmp_path):
     ]
     write_run(tmp_path / "other.trec", [("x", [ScoredPassage("google", 1.0)])])
     result = run_cli("eval", "--run", tmp_path / "other.trec", "--qrels", qrels)
-    assert (result.exit_code, "none of their ids" in result.stderr) == (2, True)
+    assert (result.exit_code, "other.trec" in result.stderr) == (2, True)
 
 
 @pytest.mark.jvm
@@ -441,6 +441,6 @@ def test_a_small_p_is_no_zero_and_marks_are_explained(capsys: pytest.CaptureFixt
 
 def test_a_ranking_with_a_passage_twice_is_refused() -> None:
     run = {"q": [ScoredPassage("a", 3.0), ScoredPassage("b", 2.0), ScoredPassage("a", 1.0)]}
-    with pytest.raises(InputError, match="different passages") as caught:
+    with pytest.raises(InputError, match="twice") as caught:
         evaluate("mine", run, {"q": {"a": 1}}, ["RR"])
     assert caught.value.where == "mine, query q"

@@ -83,13 +83,13 @@ def test_multireqas_sentences_are_the_candidates(multireqa: Callable[[str], Path
 def test_a_folder_of_candidates_alone(multireqa: Callable[[str], Path], tmp_path: Path) -> None:
     folder = multireqa("DuoRC")
     (folder / "DuoRC.jsonl.gz").unlink()
-    with pytest.raises(InputError, match="expected one MRQA JSONL beside candidates") as caught:
+    with pytest.raises(InputError, match=r"candidates\.json\.gz, found 0") as caught:
         open_test_set(folder, tmp_path)
     assert "BioASQ.jsonl.gz" in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("x.txt", "another name"), ("y.json", "no such"), ("z", "no such")]
+    ("name", "said"), [("x.txt", "found x.txt"), ("y.json", "no such"), ("z", "no such")]
 )
 def test_refused_before_a_model_is_loaded(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "x.txt").touch()
@@ -129,7 +129,7 @@ def _dense(encoder_folder: Path, folder: Path, **config: Any) -> Path:
 
 def test_bi_encoders_read_texts_whole(tmp_path: Path) -> None:
     options = EncodeOptions(unit=chunk_unit(10))
-    with pytest.raises(InputError, match="bi-encoders without chunks"):
+    with pytest.raises(InputError, match=r"bi-encoders.*chunks"):
         evaluate_set(tmp_path, None, options, channels=("bm25",), dense=["taser-det-en"])
 
 
@@ -215,7 +215,7 @@ def test_an_answer_that_stands_elsewhere_makes_no_sentence_right(
     found = open_test_set(path, tmp_path)
     assert found.qrels == {"1": {"0-1": 1}, "2": {"0-1": 1}}
     assert (found.left_out, found.misplaced) == (1, 2)
-    with pytest.raises(InputError, match="found none") as caught:
+    with pytest.raises(InputError, match="none") as caught:
         open_test_set(_squad_of(tmp_path / "none.json", [answer]), tmp_path)
     assert "answer_start" in str(caught.value.remedy)
 

@@ -72,7 +72,7 @@ def test_wrong_numbers(beir: Path, ks: str) -> None:
 def test_no_such_set(tmp_path: Path) -> None:
     result = run("sweep", tmp_path / "none")
     assert result.exit_code == 2
-    assert "no such test set" in result.stderr
+    assert str(tmp_path / "none") in result.stderr
 
 
 @pytest.mark.jvm
@@ -90,7 +90,7 @@ def test_without_a_set_it_is_the_index(
     queries = (beir / "queries.jsonl").rename(tmp_path / "queries.jsonl")
     without = run("sweep", "-K", "2", "--format", "json", *common)
     assert without.exit_code == 2
-    assert "found none" in without.stderr
+    assert "qrels.tsv" in without.stderr
     queries.rename(beir / "queries.jsonl")
     beside = run("sweep", "-K", "2", "--format", "json", *common)
     assert beside.exit_code == 0, beside.output

@@ -285,7 +285,7 @@ def test_weights_to_try_as_text() -> None:
             parse_alphas(text)
     assert parse_candidates("20, 100") == (20, 100)
     for text in ("", "0", "-1", "1.5", "10,", "ten", "²", "9" * 10, "9" * 5000):
-        with pytest.raises(InputError, match="expected whole numbers from 1 to"):
+        with pytest.raises(InputError, match="from 1 to 999,999,999"):
             parse_candidates(text)
     assert parse_alphas("0:0.003:0.001") == (0.0, 0.001, 0.002, 0.003)
     assert parse_alphas("1e-10:3e-10:1e-10") == (1e-10, 2e-10, 3e-10)
@@ -321,7 +321,7 @@ def test_what_is_tuned_for() -> None:
     assert measure_for([judged, answered]) == "answer_recall@20"
     made = Made(made_up(1, 3)[1], names=("impact", "bm25"))
     for sets, measure in (([answered], "RR"), ([answered, judged], "answer_recall@20")):
-        with pytest.raises(InputError, match=r"to tune on for .*, found none"):
+        with pytest.raises(InputError, match=f"{measure} needs"):
             tune(made.channels(), sets, Fusion(), measure)
 
 
@@ -384,9 +384,9 @@ def test_macro_and_micro_by_hand() -> None:
 @pytest.mark.parametrize(
     ("measure", "said", "other"),
     [
-        ("path_recall@20", "which only chains have", "passage_Rprec"),
-        ("page_Rprec", "KILT's provenance to tune on for page_Rprec", "RR"),
-        ("answer_recall@20", "answers to tune on for answer_recall@20", "RR"),
+        ("path_recall@20", "path_recall@20", "passage_Rprec"),
+        ("page_Rprec", "page_Rprec needs KILT's provenance", "RR"),
+        ("answer_recall@20", "answer_recall@20 needs answers", "RR"),
     ],
 )
 def test_measures_that_a_set_cannot_be_tuned_for(measure: str, said: str, other: str) -> None:
@@ -407,7 +407,7 @@ def test_judgments_without_a_right_passage_measure_no_evidence() -> None:
     [
         ({"sets": []}, "at least one set of questions"),
         ({"alphas": []}, "at least one weight to try"),
-        ({"alphas": ["1"]}, "weights of .* as numbers"),
+        ({"alphas": ["1"]}, "weights as numbers"),
         ({"tuned": []}, "at least one channel to tune"),
         ({"tuned": ("nope",)}, "expected channels of impact, bm25 to tune, found 'nope'"),
         ({"tuned": "bm25"}, "a list of channels to tune, found str"),

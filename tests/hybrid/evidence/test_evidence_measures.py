@@ -209,5 +209,5 @@ def values(own: Sequence[float]) -> dict[str, float]:
 def test_names(name: str, known: bool) -> None:
     assert (kind_of(name) in (PAGES, PASSAGES)) is known
     if not known:
-        with pytest.raises(ValueError, match="measure of evidence"):
+        with pytest.raises(ValueError, match=f"'{name}'"):
             measured({}, Gold({}, {}), [name], str)

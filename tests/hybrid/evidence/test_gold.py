@@ -92,7 +92,7 @@ def test_spans_become_passages_and_pages(
     assert found.qrels["straddles"] == {"7-0": 1, "7-1": 1}
     assert found.qrels["both"] == {"7-0": 1, "8-0": 1, "9-0": 1}
     assert "absent" not in found.qrels
-    assert "none of the evidence of 2 of 5 questions" in caplog.text
+    assert "2 of 5 questions" in caplog.text
 
 
 @pytest.mark.jvm
@@ -166,11 +166,13 @@ def test_sets_that_belong_to_another_index(
     """Passages that are not there are an error; of spans that are not, one is told, and pages go by title."""
     ours = [{"wikipedia_title": "Moon", "passage_ids": ["k1"]}]
     asked = write_jsonl(tmp_path / "asked.jsonl", [question("q", "water", ours)])
-    with pytest.raises(InputError, match="names passages of the index, found none"):
+    with pytest.raises(InputError) as error:
         judged(questions_of(asked), folder / "ix")
+    assert str(folder / "ix") in error.value.where
+    assert [option.name for option in error.value.remedy.options] == ["index"]
     result = run(hybrid_main, "eval", "--index", folder / "ix", "--dataset", asked)
     assert result.exit_code == 2
-    assert "name the index of the corpus" in result.stderr
+    assert "--index FOLDER" in result.stderr
 
     plain = write_jsonl(tmp_path / "plain.jsonl", [{"id": "7-0", "title": "Moon", "text": "water, m1"}])
     built = run(sparta_main, "index", "--channels", "bm25", "--corpus", plain, "--index", tmp_path / "ix")
@@ -180,7 +182,7 @@ def test_sets_that_belong_to_another_index(
     result = run(
         hybrid_main, "eval", "--index", tmp_path / "ix", "--dataset", asked, "--no-dense", "--format", "json"
     )
-    assert "pages are compared by their titles" in result.stderr
+    assert "kilt_knowledgesource.json" in result.stderr
     (row,) = json.loads(result.stdout)
     assert row["page_Rprec"] == 100.0
     assert "passage_Rprec" not in row
@@ -188,7 +190,7 @@ def test_sets_that_belong_to_another_index(
         hybrid_main, "eval", "--index", tmp_path / "ix", "--dataset", asked, "--measures", "passage_Rprec"
     )
     assert result.exit_code == 2
-    assert "found none of it" in result.stderr
+    assert "passage_Rprec" in result.stderr
 
 
 @pytest.mark.jvm
@@ -284,7 +286,7 @@ def test_pages_of_another_index(
     asked = write_jsonl(tmp_path / "aidayago2-dev-kilt.jsonl", [question("q", "Paris", page)])
     result = run(hybrid_main, "eval", "--index", folder / "ix", "--dataset", asked, "--no-dense")
     assert result.exit_code == 0
-    assert "none of the pages of its provenance was found" in result.stderr
+    assert "no channel found a page" in result.stderr
 
 
 def test_a_task_is_no_test_set_of_its_own(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:

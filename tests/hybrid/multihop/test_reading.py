@@ -160,12 +160,12 @@ def test_the_place_of_the_step() -> None:
     assert read_chain("hop-read")[-1].skill == "read"
     assert ordered(read_chain("hop-read")[:-1]) == read_chain("hop")
     for steps, said in (
-        ([SEARCH, READ], "there after which"),
-        ([SEARCH, replace(READ, after=("search",))], "to come after rerank"),
-        ([SEARCH, FIRST, READ, Step("second", "rerank", ("read",))], "found 'read' before it"),
+        ([SEARCH, READ], "'first'"),
+        ([SEARCH, replace(READ, after=("search",))], "rerank, found it after 'search'"),
+        ([SEARCH, FIRST, READ, Step("second", "rerank", ("read",))], "found it after 'read'"),
         ([SEARCH, FIRST, READ, replace(READ, name="again")], "one last step"),
     ):
         with pytest.raises(InputError, match=said):
             ordered(steps)
-    with pytest.raises(InputError, match="'read' \\(read\\) comes, found 0"):
+    with pytest.raises(InputError, match="'read' \\(read\\), found 0"):
         replace(READ, after=())

@@ -50,64 +50,64 @@ def test_steps_may_stand_in_any_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "fact"),
     [
-        (SEARCH + BEST.replace("rerank", "think"), "expected a step of retrieve, expand, link, rerank"),
+        (SEARCH + BEST.replace("rerank", "think"), "retrieve, expand, link, rerank, read, found 'think'"),
         (SEARCH + BEST.replace('"search"]', '"nothing"]'), "'nothing'"),
-        (SEARCH, "one last step, a rerank"),
-        (SEARCH + SEARCH + BEST, "different names"),
-        (SEARCH + "depth = 0\n" + BEST, "depth of step 'search' as a number"),
+        (SEARCH, "search"),
+        (SEARCH + SEARCH + BEST, "['search', 'search', 'best']"),
+        (SEARCH + "depth = 0\n" + BEST, "depth of step 'search'"),
         (SEARCH + BEST + "candidates = 0\n", "candidates"),
         (SEARCH + BEST + "weight = -1\n", "weight"),
-        (SEARCH + BEST + "colour = 3\n", "found 'colour' → leave it out"),
-        (SEARCH + BEST + "wieght = 3\n", "found 'wieght' → write weight"),
-        (SEARCH + 'depth = "5"\n' + BEST, "found the text '5' → write it without quotes"),
-        ("[[step]]\n" + BEST, "a step with a name and a skill, found neither"),
+        (SEARCH + BEST + "colour = 3\n", "'colour'"),
+        (SEARCH + BEST + "wieght = 3\n", "→ write weight"),
+        (SEARCH + 'depth = "5"\n' + BEST, "'5'"),
+        ("[[step]]\n" + BEST, "name and a skill"),
         (SEARCH + BEST + "after = 3\n", "TOML"),
-        (SEARCH + BEST.replace('["search"]', "3"), "names of steps"),
+        (SEARCH + BEST.replace('["search"]', "3"), "`after`, found 3"),
         (SEARCH + BEST.replace('["search"]', "[]"), "1 to 9 steps"),
-        (SEARCH + BEST + 'by = "magic"\n', "by model or terms, found 'magic'"),
-        (SEARCH + 'by = "titles"\n' + BEST, "by model, found 'titles'"),
-        (SEARCH + "filter = 3\n" + BEST, "filter of step 'search' as a text"),
-        (SEARCH + "evidence = 0\n" + BEST, "true or false"),
-        (SEARCH + 'after = ["best"]\n' + BEST, "leave `after` out of the step"),
-        (SEARCH + BEST + MORE.replace('["best"]', '["best", "search"]'), "name 1 at most in `after`"),
-        (SEARCH + BEST + "depth = 5\n", "'best' (rerank by model) reads, found depth"),
-        (SEARCH + BEST + 'channel = "bm25"\n', "'best' (rerank by model) reads, found channel"),
-        (SEARCH + "keep = 5\n" + BEST, "'search' (retrieve by model) reads, found keep"),
-        (SEARCH + BEST + MORE + 'by = "title"\npromote = 2\n' + LAST, "'from-best' (expand by title) reads"),
-        (SEARCH + LINK + 'filter = "a=b"\n' + BEST, "'names' (link by titles) reads, found filter"),
+        (SEARCH + BEST + 'by = "magic"\n', "model or terms, found 'magic'"),
+        (SEARCH + 'by = "titles"\n' + BEST, "model, found 'titles'"),
+        (SEARCH + "filter = 3\n" + BEST, "filter of step 'search'"),
+        (SEARCH + "evidence = 0\n" + BEST, "evidence of step 'search'"),
+        (SEARCH + 'after = ["best"]\n' + BEST, "'search' (retrieve), found 1"),
+        (SEARCH + BEST + MORE.replace('["best"]', '["best", "search"]'), "'from-best' (expand), found 2"),
+        (SEARCH + BEST + "depth = 5\n", "setting depth"),
+        (SEARCH + BEST + 'channel = "bm25"\n', "setting channel"),
+        (SEARCH + "keep = 5\n" + BEST, "setting keep"),
+        (SEARCH + BEST + MORE + 'by = "title"\npromote = 2\n' + LAST, "'from-best' (expand by title)"),
+        (SEARCH + LINK + 'filter = "a=b"\n' + BEST, "setting filter"),
         (SEARCH + 'filter = "lang"\n' + BEST, "FIELD=VALUE, found 'lang'"),
         (SEARCH.replace('"retrieve"', '["retrieve"]') + BEST, "found ['retrieve']"),
         (SEARCH.replace('"retrieve"', "{a = 1}") + BEST, "found {'a': 1}"),
-        (SEARCH.replace('"search"', '""') + BEST, "the name of a step as a text of one line, found ''"),
-        (SEARCH.replace('"search"', "1") + BEST, "the name of a step as a text of one line, found 1"),
+        (SEARCH.replace('"search"', '""') + BEST, "step name of one line, found ''"),
+        (SEARCH.replace('"search"', "1") + BEST, "step name of one line, found 1"),
         ("step = [1, 2]\n", "found 1"),
         (SEARCH + "weight = nan\n" + BEST, "found nan"),
-        (SEARCH + BEST + BEST.replace("best", "other"), "let one come after the steps of both"),
-        (SEARCH + BEST + MORE, "put the branches together by a step rerank"),
+        (SEARCH + BEST + BEST.replace("best", "other"), "best, other"),
+        (SEARCH + BEST + MORE, "found from-best"),
         ("nothing here", "TOML"),
         ("", "[[step]]"),
         (
             BEST.replace("search", "expand")
             + '[[step]]\nname = "expand"\nskill = "expand"\nafter = ["best"]\n',
-            "circle: ",
+            "best → expand → best",
         ),
-        (SEARCH + BEST + '[[step]]\nname = "more"\nskill = "rerank"\nafter = ["best"]\n', "before it"),
+        (SEARCH + BEST + '[[step]]\nname = "more"\nskill = "rerank"\nafter = ["best"]\n', "'best' (rerank)"),
         (
             SEARCH + BEST + BEST.replace("best", "other") + MORE + MORE.replace("best", "other") + LAST,
-            "the same rerank, found them after best and other",
+            "'last', found best and other",
         ),
     ],
 )
-def test_refusals(text: str, said: str, tmp_path: Path) -> None:
+def test_refusals(text: str, fact: str, tmp_path: Path) -> None:
     path = tmp_path / "chain.toml"
     path.write_text(text)
     with pytest.raises(InputError) as raised:
         read_chain(path)
-    shown = " ".join(str(raised.value).split())
-    assert said in shown
-    assert "chain.toml" in shown
+    message = " ".join(str(raised.value).split())
+    assert fact in message
+    assert "chain.toml" in message
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
@@ -115,12 +115,12 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbf" + (SEARCH + BEST).replace("\n", "\r\n").encode())
     assert [step.name for step in read_chain(path)] == ["search", "best"]
     path.write_bytes("# caf\u00e9\n".encode("latin-1") + (SEARCH + BEST).encode())
-    with pytest.raises(InputError, match=r"chain\.toml: expected a chain in TOML, could not read it"):
+    with pytest.raises(InputError, match=r"chain\.toml: .*TOML"):
         read_chain(path)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no such file[\s\S]*that ships: hop, hop-read, hotpot, named"):
+    with pytest.raises(InputError, match=r"nowhere\.toml[\s\S]*hop, hop-read, hotpot, named"):
         read_chain(tmp_path / "nowhere.toml")
     with pytest.raises(InputError, match="steps"):
         ordered([])

@@ -132,10 +132,10 @@ def test_titles_are_read_once_for_each_commit(
     searcher: Searcher, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = TitleTable.of(searcher)
-    read = module._read
-    monkeypatch.setattr(module, "_read", None)
+    read = module._read_titles
+    monkeypatch.setattr(module, "_read_titles", None)
     assert TitleTable.of(searcher).docids.tolist() == first.docids.tolist()
-    monkeypatch.setattr(module, "_read", read)
+    monkeypatch.setattr(module, "_read_titles", read)
     build_index(tmp_path / "ix", [{"id": "n", "title": "Remus", "text": "new"}], "append", ALONE)
     searcher.refresh()
     assert found(searcher, "the twin Remus") == [("Remus", ["n"])]
@@ -148,6 +148,6 @@ def test_an_index_without_titles(tmp_path: Path) -> None:
     build_index(tmp_path / "bare", [{"id": "1", "text": "no title"}], options=ALONE)
     with (
         Searcher(tmp_path / "bare", channel=BM25) as searcher,
-        pytest.raises(IndexStateError, match="expected passages with titles"),
+        pytest.raises(IndexStateError, match="title"),
     ):
         TitleTable.of(searcher)

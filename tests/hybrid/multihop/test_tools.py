@@ -126,7 +126,7 @@ def test_descriptions_have_the_ids_of_the_index(made: dict[str, Any], write_json
     done(cli._dense.main, "index", "--model", folder / "entity", "--index", folder / "others")
     with IndexTools(folder / "index", folder / "skills", folder / "others") as tools:
         step, asked = Step("l", "link", depth=3), [Hit("", 0.0, text=ASKED)]
-        with pytest.raises(IndexStateError, match="the ids of the index's own passages, found 'e-"):
+        with pytest.raises(IndexStateError, match="found 'e-p"):
             tools.link(step, asked)
 
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_done(made: dict[str, Any], tiny_tokenizer: Any, tmp_path
     some.save_pretrained(tmp_path / "some")
     with pytest.raises(ModelError, match="skill link, found one with single, rerank"):
         Chain(hotpot, IndexTools(folder / "index", tmp_path / "some", folder / "entities"))
-    with pytest.raises(IndexStateError, match="the expert for entities read, found what that for passages"):
+    with pytest.raises(IndexStateError, match=r"expert for entities.*expert for passages"):
         Chain(hotpot, IndexTools(folder / "index", folder / "skills", folder / "index"))
     skill_model(tiny_tokenizer, seed=9).save_pretrained(tmp_path / "other")
     with pytest.raises(IndexStateError, match="of the chain's model"):
@@ -208,7 +208,7 @@ def test_only_terms_of_words_can_be_covered(made: dict[str, Any]) -> None:
     steps = [Step("search", "retrieve"), Step("best", "rerank", ("search",), by="terms", channel="dense")]
     with (
         IndexTools(made["folder"] / "index") as tools,
-        pytest.raises(InputError, match="expected impact or bm25 for a step by terms, found 'dense'"),
+        pytest.raises(InputError, match="found 'dense'"),
     ):
         Chain(steps, tools)
 

@@ -270,8 +270,8 @@ def test_what_is_no_list_of_queries(channels: Make, queries: Any) -> None:
 
 
 def test_what_is_no_fusion_and_no_channels() -> None:
-    with pytest.raises(InputError, match="expected the weights of channels, found 5"):
+    with pytest.raises(InputError, match="found 5"):
         HybridSearcher("nowhere", 5)
     for nothing in ([], "bm25"):
-        with pytest.raises(InputError, match=r"expected (a list of )?channels"):
+        with pytest.raises(InputError, match=r"\bchannels?\b"):
             Channels("nowhere", nothing)

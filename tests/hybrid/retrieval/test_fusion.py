@@ -140,7 +140,7 @@ def test_runs() -> None:
     runs = {"x": {"1": ranking(a=2, b=1)}, "y": {"1": ranking(b=2, c=1), "2": ranking(c=1)}}
     fused = Fusion({"x": 1.0, "y": 1.0}).fuse_runs(runs, 2)
     assert {q: [p.passage_id for p in r] for q, r in fused.items()} == {"1": ["a", "b"], "2": ["c"]}
-    with pytest.raises(InputError, match="found none for z"):
+    with pytest.raises(InputError, match=r"\bz$"):
         Fusion({"x": 1.0, "z": 1.0}).fuse_runs(runs)
 
 
@@ -210,23 +210,23 @@ def test_weights_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("weights", "cause"),
     [
-        ("", "found none"),
-        (" , ", "found none"),
-        ("splade=1", "found 'splade'"),
-        ("=1", "found '1'"),
-        ("bm25=1,bm25=2", "found bm25 twice"),
-        ("bm25=", "found '' as the weight of bm25"),
-        ("bm25=x", "found 'x' as the weight of bm25"),
-        ("bm25=nan", "found 'nan'"),
-        ("bm25=inf", "found 'inf'"),
+        ("", "none"),
+        (" , ", "none"),
+        ("splade=1", "'splade'"),
+        ("=1", "'1'"),
+        ("bm25=1,bm25=2", "bm25 twice"),
+        ("bm25=", "''"),
+        ("bm25=x", "'x'"),
+        ("bm25=nan", "'nan'"),
+        ("bm25=inf", "'inf'"),
     ],
 )
-def test_what_are_no_weights(given: str, found: str) -> None:
-    with pytest.raises(InputError, match="expected weights of bm25, impact, dense as NAME=NUMBER") as error:
-        parse_weights(given, ("bm25", "impact", "dense"))
-    assert found in str(error.value)
+def test_invalid_weights(weights: str, cause: str) -> None:
+    with pytest.raises(InputError, match="bm25, impact, dense") as error:
+        parse_weights(weights, ("bm25", "impact", "dense"))
+    assert cause in str(error.value).splitlines()[0]
     [option] = error.value.remedy.options
     assert (option.name, option.value) == ("weights", "bm25=1,impact=1,dense=1")
 
@@ -307,7 +307,7 @@ def test_a_run_may_be_named_as_a_channel_was_once() -> None:
 
 @pytest.mark.parametrize("weight", [1e39, -1e9, math.inf, math.nan])
 def test_weights_that_no_score_can_hold(weight: float) -> None:
-    with pytest.raises(InputError, match=r"expected weights of 1e\+06 at most"):
+    with pytest.raises(InputError, match=r"1e\+06"):
         Fusion({"impact": weight})
 
 
@@ -321,7 +321,7 @@ def test_fusions_are_named_apart() -> None:
         "RRF impact + bm25 (k 60, 100 candidates)": by_rank[0],
         "RRF impact + bm25 (k 1, 100 candidates)": by_rank[1],
     }
-    with pytest.raises(InputError, match="names of their own"):
+    with pytest.raises(InputError, match=r"x \+ 0.5·y"):
         named([Fusion({"x": 1.0, "y": 0.5}), Fusion({"x": 1.0, "y": 0.50000001})])
 
 
