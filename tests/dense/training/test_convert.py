@@ -47,7 +47,7 @@ def test_a_dict_file_is_converted(encoder: str, tiny_tokenizer: Any, tmp_path: P
     source = tmp_path / "dpr" / "pytorch_model.bin"
     refused = dense("convert", "--from", source, "--output", tmp_path / "no")
     assert refused.exit_code == 2
-    assert "expected a tokenizer" in refused.output
+    assert "no tokenizer" in refused.output
     assert not (tmp_path / "no").exists()
     done = dense("convert", "--from", source, "--tokenizer", encoder, "--output", tmp_path / "out")
     assert done.exit_code == 0, done.output
