@@ -1,6 +1,6 @@
-"""The dense channel: bi-encoders (DPR, TASER), their vectors, exact and approximate search, training.
+"""Dense retrieval: bi-encoders (DPR, TASER), their vectors, exact and approximate search, and training.
 
-Each name is loaded when it is used.
+The package imports a class or function when it is first used.
 """
 
 from __future__ import annotations

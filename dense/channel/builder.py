@@ -1,4 +1,4 @@
-"""What a dense channel lacks is written, and the manifest replaced at the end."""
+"""Updates a dense channel: adds missing vectors, then replaces the manifest."""
 
 from __future__ import annotations
 
@@ -35,71 +35,87 @@ if TYPE_CHECKING:
     from dense.channel.encode import PassageEncoder
 
 PRECISION = "float16"
-_FIRST_BLOCK, _SMALLEST_BLOCK = 256, 64  # passages that are encoded and kept at once, at first and at least
-_KEEP_SECONDS = 30.0  # about what a crash may cost
-_MOST_GONE = 0.5  # of a store's rows, before the others are copied into a new one
-_MOST_GROWTH = 2.0  # of IVF, before its lists are drawn anew
+_FIRST_BLOCK, _SMALLEST_BLOCK = 256, 64
+"""Number of passages in the first shard that is written, and in the smallest shard."""
+_SECONDS_PER_SHARD = 30.0
+"""Target time to fill one shard: a crash loses about this much work."""
+_LARGEST_DEAD_SHARE = 0.5
+"""If more than this share of a store's rows has no live passage, live rows move to a new store."""
+_LARGEST_GROWTH = 2.0
+"""If an IVF index grows by more than this factor, its lists are trained again."""
 
 
 class ChannelBuilder:
-    """One run of `sync`, behind its lock: fills a vector store, then finishes the channel."""
+    """Updates the files of one dense channel. The caller holds the index's write lock.
+
+    `fill` adds the missing vectors to a store (a folder of vectors), `finish` builds the search files and
+    replaces the manifest. `encoded` counts the vectors that the model computed, `taken` the vectors copied
+    from other folders, `forgotten` the vectors removed because their passages are gone.
+
+    :param previous: the channel to update; None builds a new channel
+    :param unit: the unit of the index, such as `passage` or `sentence`
+    """
 
     def __init__(
         self,
-        place: ChannelFolder,
-        own: Channel | None,
+        channel_folder: ChannelFolder,
+        previous: Channel | None,
         identity: ModelIdentity,
         unit: str,
         passages: LivePassages,
         device: str | None,
         dtype: str,
     ) -> None:
-        self.place, self.own, self.identity, self.unit = place, own, identity, unit
+        self.channel_folder, self.previous = channel_folder, previous
+        self.identity, self.unit = identity, unit
         self.passages, self.hashes = passages, passages.hashes(unit)
         self.device, self.dtype = device, dtype
         self.encoded = self.taken = self.forgotten = 0
         self._encoder: PassageEncoder | None = None
         self.manifest = describe_vectors(identity, vector_width(identity.name), PRECISION, unit)
-        mine = {n: store for n, store in place.stores() if self._is_mine(store)}
-        self.kept = list(mine.values())
-        self.store = self._store(mine)
+        matching_stores = {number: store for number, store in channel_folder.stores() if self._fits(store)}
+        self.matching_stores = list(matching_stores.values())
+        self.store = self._choose_store(matching_stores)
 
-    def _is_mine(self, store: VectorFolder) -> bool:
-        same = (store.width, str(store.dtype), store.manifest["unit"])
-        wanted = (self.manifest["width"], self.manifest["dtype"], self.unit)
-        return store.model.sha256 == self.identity.sha256 and same == wanted
+    def _fits(self, store: VectorFolder) -> bool:
+        """Return whether a store has this channel's model, vector width, dtype and unit."""
+        stored = (store.width, str(store.dtype), store.manifest["unit"])
+        required = (self.manifest["width"], self.manifest["dtype"], self.unit)
+        return store.model.sha256 == self.identity.sha256 and stored == required
 
-    def _store(self, mine: dict[int, VectorFolder]) -> Path:
-        """The folder of vectors to add to: the channel's own, unless most of it is gone, or a newer one.
+    def _choose_store(self, matching_stores: dict[int, VectorFolder]) -> Path:
+        """Return the folder that receives new vectors.
 
-        Not the channel's own if it lacks a shard: rows would not be where FAISS has them. The new folder
-        takes over the vectors that are there.
+        The folder is the channel's current store, the newest unfinished store, or a new folder. The current
+        store is not reused if most of its rows are dead, or if a shard is missing: FAISS's row numbers would
+        be wrong.
         """
-        current = self.own.store if self.own else ""
-        for number, store in mine.items():
-            if store.folder.name == current and not self._counted(store):
+        current_name = self.previous.store if self.previous else ""
+        for number, store in matching_stores.items():
+            if store.folder.name == current_name and not self._has_counted_shards(store):
                 continue
             rows = store.rows_of(self.passages.positions, self.hashes)
-            used = int((rows >= 0).sum())
-            if store.folder.name == current and used >= len(store) * (1 - _MOST_GONE):
+            n_live = int((rows >= 0).sum())
+            if store.folder.name == current_name and n_live >= len(store) * (1 - _LARGEST_DEAD_SHARE):
                 return store.folder
-            if store.folder.name > current and number == max(mine):
+            if store.folder.name > current_name and number == max(matching_stores):
                 return store.folder
-        taken = max((number for number, _ in self.place.stores()), default=0)
-        return self.place.path / f"vectors-{taken + 1:06d}"
+        last_number = max((number for number, _ in self.channel_folder.stores()), default=0)
+        return self.channel_folder.path / f"vectors-{last_number + 1:06d}"
 
-    def _counted(self, store: VectorFolder) -> bool:
-        """Whether the channel's own store has all shards that count."""
-        return self.own is None or set(self.own.shards) <= set(store.numbers)
+    def _has_counted_shards(self, store: VectorFolder) -> bool:
+        """Return whether a store has all shards that the channel's manifest names."""
+        return self.previous is None or set(self.previous.shards) <= set(store.numbers)
 
     def _writer(self) -> VectorWriter:
         return VectorWriter(self.store, self.manifest)
 
-    def _opened(self) -> VectorFolder:
-        """The folder of vectors: first the shards that count, in their order, then those added since."""
-        named = self.own.shards if self.own and self.own.store == self.store.name else ()
-        added = [number for number in shard_files(self.store) if number not in named]
-        return VectorFolder(self.store, shards=[*named, *added])
+    def _open_vectors(self) -> VectorFolder:
+        """Open the store: first the shards that the manifest names, in its order, then newer shards."""
+        continues = self.previous and self.previous.store == self.store.name
+        named_shards = self.previous.shards if self.previous and continues else ()
+        new_shards = [number for number in shard_files(self.store) if number not in named_shards]
+        return VectorFolder(self.store, shards=[*named_shards, *new_shards])
 
     def fill(
         self,
@@ -107,126 +123,149 @@ class ChannelBuilder:
         expect: Advance | None,
         advance: Advance | None,
     ) -> None:
-        """Write the vectors that the store lacks: what other folders hold is copied, the rest encoded."""
+        """Add a vector to the store for each live passage without one: copied from a folder, or encoded.
+
+        Writes a shard about every 30 seconds, so that a crash loses little work.
+
+        :param folders: folders of vectors that `dense encode` wrote
+        :param expect: called once with the number of missing vectors
+        :param advance: called with the number of vectors that were added since the last call
+        :raises Interrupted: on Ctrl-C; the written shards stay.
+        """
         writer = self._writer()
-        there = self._opened().rows_of(self.passages.positions, self.hashes)
-        missing = np.flatnonzero(there < 0)
-        _check_useful(folders, self.hashes)
+        rows = self._open_vectors().rows_of(self.passages.positions, self.hashes)
+        missing = np.flatnonzero(rows < 0)
+        _check_shared_passages(folders, self.hashes)
         if expect:
             expect(len(missing))
-        sources = [(source, find(source.hashes, self.hashes)) for source in (*self.kept, *folders)]
-        done = 0
+        sources = [(source, find(source.hashes, self.hashes)) for source in (*self.matching_stores, *folders)]
+        n_done = 0
         try:
             size = min(SHARD_SIZE, _FIRST_BLOCK)
-            while done < len(missing):
-                chosen = missing[done : done + size]
+            while n_done < len(missing):
+                block = missing[n_done : n_done + size]
                 started = time.monotonic()
-                vectors = self._vectors(chosen, sources, advance)
-                writer.add(self.passages.positions[chosen], self.hashes[chosen], vectors)
-                done += len(chosen)
-                wished = len(chosen) * _KEEP_SECONDS / max(1e-3, time.monotonic() - started)
-                size = min(SHARD_SIZE, max(_SMALLEST_BLOCK, int(wished)))
+                vectors = self._vectors(block, sources, advance)
+                writer.add(self.passages.positions[block], self.hashes[block], vectors)
+                n_done += len(block)
+                target_size = len(block) * _SECONDS_PER_SHARD / max(1e-3, time.monotonic() - started)
+                size = min(SHARD_SIZE, max(_SMALLEST_BLOCK, int(target_size)))
         except KeyboardInterrupt:
-            raise Interrupted(len(there) - len(missing) + done, "vector") from None
+            raise Interrupted(len(rows) - len(missing) + n_done, "vector") from None
 
     def _vectors(
-        self, chosen: Rows, sources: Sequence[tuple[VectorFolder, Rows]], advance: Advance | None
+        self, block: Rows, sources: Sequence[tuple[VectorFolder, Rows]], advance: Advance | None
     ) -> Floats:
-        """The vectors of some live passages, from the first source that has them or from the model."""
-        vectors = np.empty((len(chosen), self.manifest["width"]), np.float32)
-        open_ = np.ones(len(chosen), bool)
+        """Return the vectors `(len(block), width) float32` of a block of live passages.
+
+        Each vector comes from the first source that has it, or from the model.
+
+        :param block: places in `self.passages`
+        :param sources: folders of vectors, each with the row of every live passage (-1: no vector)
+        """
+        vectors = np.empty((len(block), self.manifest["width"]), np.float32)
+        missing = np.ones(len(block), bool)
         for source, rows in sources:
-            here = open_ & (rows[chosen] >= 0)
-            vectors[here] = source.take(rows[chosen[here]])
-            open_ &= ~here
-            if not self.own or source.folder != self.place.path / self.own.store:  # its own are only moved
-                self.taken += int(here.sum())
-        self.encoded += int(open_.sum())
-        if advance and not open_.all():
-            advance(int((~open_).sum()))
-        if open_.any():
-            vectors[open_] = self._encode(chosen[open_], advance)
+            available = missing & (rows[block] >= 0)
+            vectors[available] = source.take(rows[block[available]])
+            missing &= ~available
+            # Vectors of the channel's current store only move to another file: do not count them.
+            if not self.previous or source.folder != self.channel_folder.path / self.previous.store:
+                self.taken += int(available.sum())
+        self.encoded += int(missing.sum())
+        if advance and not missing.all():
+            advance(int((~missing).sum()))
+        if missing.any():
+            vectors[missing] = self._encode(block[missing], advance)
         return vectors
 
     @property
     def cut(self) -> tuple[int, float]:
-        """How many passages encoded now are longer than is read at once; what share was read of all."""
+        """The number of encoded passages longer than one window, and the share of wordpieces read."""
         return (self._encoder.cut, self._encoder.share_read) if self._encoder else (0, 1.0)
 
-    def _encode(self, chosen: Rows, advance: Advance | None) -> Floats:
+    def _encode(self, block: Rows, advance: Advance | None) -> Floats:
         from dense.channel.encode import PassageEncoder
 
         if self._encoder is None:
             self._encoder = PassageEncoder(self.identity.name, self.device, self.dtype)
-        docids = self.passages.docids[chosen]
+        docids = self.passages.docids[block]
         context = self._encoder.wants_context and self.unit == SENTENCE
         return self._encoder(self.passages.passages(docids, context=context), advance)
 
-    def finish(self, asked: str) -> Channel:
-        """Build what searches, replace the manifest, remove what it no longer names."""
-        vectors = self._opened()
+    def finish(self, requested_kind: str) -> Channel:
+        """Build the files that search needs, replace the manifest and delete files that it no longer names.
+
+        :param requested_kind: auto, flat, ivf or hnsw
+        """
+        vectors = self._open_vectors()
         rows = vectors.rows_of(self.passages.positions, self.hashes)
-        kind = faiss_index.choose_kind(asked, len(rows))
-        if merged := merge_small_shards(vectors, self._writer(), rows if kind == "flat" else None):
-            vectors = VectorFolder(self.store, shards=merged)
+        kind = faiss_index.choose_kind(requested_kind, len(rows))
+        if merged_shards := merge_small_shards(vectors, self._writer(), rows if kind == "flat" else None):
+            vectors = VectorFolder(self.store, shards=merged_shards)
             rows = vectors.rows_of(self.passages.positions, self.hashes)
-        before = self.own.passages if self.own else 0
-        self.forgotten = max(0, before + self.encoded + self.taken - len(rows))
+        n_before = self.previous.passages if self.previous else 0
+        self.forgotten = max(0, n_before + self.encoded + self.taken - len(rows))
         channel = Channel(
-            serial=self.own.serial + 1 if self.own else self._next_serial(),
+            serial=self.previous.serial + 1 if self.previous else self._next_serial(),
             model=self.identity,
             store=self.store.name,
             shards=vectors.numbers,
             passages=len(rows),
-            asked=asked,
+            asked=requested_kind,
             search=Parameters.default(kind, len(rows)),
             commit=self.passages.commit,
         )
-        channel = self._searched(channel, vectors)
-        self.place.write_rows(channel.rows_name, rows)
+        channel = self._with_search_files(channel, vectors)
+        self.channel_folder.write_rows(channel.rows_name, rows)
         facts = {"unit": self.unit, "width": vectors.width, "dtype": str(vectors.dtype)}
-        self.place.write(channel, {**facts, "crc32": self.place.checksums(channel)})
-        self.place.sweep(channel, keep_unfinished=self.own is not None)
+        self.channel_folder.write(channel, {**facts, "crc32": self.channel_folder.checksums(channel)})
+        self.channel_folder.sweep(channel, keep_unfinished=self.previous is not None)
         return channel
 
     def _next_serial(self) -> int:
-        return self.place.read().serial + 1 if self.place.exists() else 1
+        return self.channel_folder.read().serial + 1 if self.channel_folder.exists() else 1
 
-    def _searched(self, channel: Channel, vectors: VectorFolder) -> Channel:
-        """Build or extend the FAISS file, if this kind has one; rows stay where they are in it."""
+    def _with_search_files(self, channel: Channel, vectors: VectorFolder) -> Channel:
+        """Build or extend the channel's FAISS file, and return the channel with its search parameters.
+
+        Vectors that are already in the file keep their numbers. A flat channel has no FAISS file.
+        """
         if channel.index_name is None:
             return channel
         nodes = faiss_index.nodes_of(vectors) if channel.nodes_name else None
-        old = self._extensible(channel, vectors)
-        if old and old.index_name:
-            index = faiss_index.read(self.place.path / old.index_name)
+        extendable = self._extendable_channel(channel, vectors)
+        if extendable and extendable.index_name:
+            index = faiss_index.read(self.channel_folder.path / extendable.index_name)
             faiss_index.extend(index, vectors, nodes)
-            channel = replace(channel, search=old.search)
+            channel = replace(channel, search=extendable.search)
         else:
             index = faiss_index.build(channel.search, vectors, nodes)
         assert channel.index_name is not None
-        faiss_index.write(index, self.place.path / channel.index_name)
+        faiss_index.write(index, self.channel_folder.path / channel.index_name)
         if channel.nodes_name and nodes is not None:
-            self.place.write_rows(channel.nodes_name, nodes)
+            self.channel_folder.write_rows(channel.nodes_name, nodes)
         return channel
 
-    def _extensible(self, channel: Channel, vectors: VectorFolder) -> Channel | None:
-        """The channel's own last state, if its FAISS file needs no more than what is new."""
-        old = self.own
-        if not old or not old.index_name or not self.place.is_as_written(old.index_name):
+    def _extendable_channel(self, channel: Channel, vectors: VectorFolder) -> Channel | None:
+        """Return the previous channel if its FAISS file only needs the new vectors, else None."""
+        previous = self.previous
+        if not previous or not previous.index_name:
             return None
-        if (old.store, old.search.kind) != (channel.store, channel.search.kind):
+        if not self.channel_folder.is_as_written(previous.index_name):
             return None
-        grown = len(vectors) > _MOST_GROWTH * max(1, len(self.place.vectors(old)))
-        return None if grown and channel.search.kind == "ivf" else old
+        if (previous.store, previous.search.kind) != (channel.store, channel.search.kind):
+            return None
+        outgrown = len(vectors) > _LARGEST_GROWTH * max(1, len(self.channel_folder.vectors(previous)))
+        return None if outgrown and channel.search.kind == "ivf" else previous
 
 
-def _check_useful(folders: Sequence[VectorFolder], hashes: Hashes) -> None:
-    """Refuse folders that hold no vector of the index's passages."""
-    for source in folders:
-        if len(source) and len(hashes) and (find(source.hashes, hashes) < 0).all():
+def _check_shared_passages(folders: Sequence[VectorFolder], hashes: Hashes) -> None:
+    """Raise an InputError if a folder of vectors has no vector of this index's passages."""
+    for folder in folders:
+        if len(folder) and len(hashes) and (find(folder.hashes, hashes) < 0).all():
             raise InputError(
-                "expected vectors of this index's passages, found none of them",
-                where=str(source.folder),
+                "the folder holds no vector of a passage of this index",
+                where=str(folder.folder),
                 remedy=remedy("encode the corpus that was indexed, with the same {}", Option("unit")),
             )

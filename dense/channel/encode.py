@@ -1,4 +1,4 @@
-"""A corpus becomes numbered shards of vectors; what is done stays done."""
+"""Encodes a corpus into numbered shards of vectors. An interrupted encoding can be resumed."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ from sparta.shards.store import stored_record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorOptions(ShardOptions):
-    """How a corpus becomes vectors. The same options, model and corpus give the same shards.
+    """The encoding options. The same options, model and corpus give the same shards.
 
-    `precision` is the arithmetic of the vectors on disk.
+    `precision` is the number format of the vectors on disk, float16 or float32.
     """
 
     precision: str = "float16"
@@ -62,8 +62,10 @@ class VectorOptions(ShardOptions):
 
 @dataclass
 class VectorReport(ShardReport):
-    """Counts of one encoding; of `cut` of the encoded units only the first window was read, which left
-    `share_read` of all their wordpieces.
+    """Counts of one encoding.
+
+    `cut` units were longer than one window, so the encoder read only their first window. `share_read` is the
+    share of all wordpieces that was read.
     """
 
     cut: int = 0
@@ -71,59 +73,71 @@ class VectorReport(ShardReport):
 
 
 class PassageEncoder:
-    """A model, loaded when the first passage comes."""
+    """Encodes passages into vectors. The model is loaded at the first use.
+
+    `width` is the length of a vector.
+
+    :param name: model folder or hub id; None is the default model
+    :param dtype: the arithmetic of the encoder, as `pick_dtype` takes it
+    """
 
     def __init__(self, name: str | Path | None, device: str | None = None, dtype: str = "auto") -> None:
         self.width = vector_width(name)
         self.name, self.dtype = name, dtype
         self.device = pick_device(device)
-        self.cut = 0  # passages of which only the first window was read
-        self._read = self._of = 0  # wordpieces
+        self.cut = 0
+        """Number of passages that were longer than one window; the encoder read only the first window."""
+        self._wordpieces_read = self._wordpieces = 0
         self._model: DenseModel | None = None
 
     @property
     def model(self) -> DenseModel:
-        """The model, on its device."""
+        """The model on the encoder's device, loaded at the first use."""
         if self._model is None:
             self._model = DenseModel.load(dense_model_folder(self.name)).to(self.device)
         return self._model
 
     def to(self, device: str) -> PassageEncoder:
-        """Encode on this device from now on."""
+        """Move the encoder to a device, and return it."""
         self.device = pick_device(device)
         if self._model is not None:
             self._model.to(self.device)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """With the model: another machine may not have its folder."""
+        """Return the state to pickle, including the model: another machine may not have the model folder."""
         return {**vars(self), "_model": self.model}
 
     @property
     def wants_context(self) -> bool:
-        """Whether a sentence is read in its passage."""
+        """Whether the model reads a sentence together with its passage."""
         return self.model.config.layout.use_context
 
     def __call__(self, passages: Sequence[Passage], advance: Advance | None = None) -> Floats:
-        """`(n, width) float32`; a vector that is not finite is an InputError that names its passage."""
+        """Return the vectors of passages, `(n, width) float32`.
+
+        :raises InputError: a vector has NaN or infinity; the error names its passage.
+        """
         vectors = self.model.encode_passages(passages, self.dtype, advance=advance, on_read=self._count)[:, 0]
         finite = np.isfinite(vectors).all(axis=1)
-        bad = "" if finite.all() else passages[int(np.argmin(finite))].passage_id
+        bad_id = "" if finite.all() else passages[int(np.argmin(finite))].passage_id
         advice = remedy("try {}; if that does not help, train again", Option("dtype", "fp32"))
-        check_finite(vectors, f"passage {bad!r}", advice)
+        check_finite(vectors, f"passage {bad_id!r}", advice)
         return vectors
 
-    def _count(self, cut: int, read: int, of: int) -> None:
-        self.cut, self._read, self._of = self.cut + cut, self._read + read, self._of + of
+    def _count(self, cut: int, n_read: int, n_wordpieces: int) -> None:
+        self.cut += cut
+        self._wordpieces_read += n_read
+        self._wordpieces += n_wordpieces
 
     @property
     def counts(self) -> Counter[str]:
-        """Passages `cut`, and of how many wordpieces (`of`) how many were `read`, so far."""
-        return Counter(cut=self.cut, read=self._read, of=self._of)
+        """The counts so far: passages `cut` to one window, wordpieces `read`, and all wordpieces (`of`)."""
+        return Counter(cut=self.cut, read=self._wordpieces_read, of=self._wordpieces)
 
     @property
     def share_read(self) -> float:
-        """What share of the wordpieces of all passages was read."""
+        """The share of all passages' wordpieces that the encoder read."""
         return _share_read(self.counts)
 
 
@@ -133,23 +147,23 @@ def _share_read(counts: Counter[str]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class VectorJob:
-    """The shards of vectors of one corpus."""
+    """Encodes blocks of one corpus and writes each block as a shard of `folder`."""
 
     encoder: PassageEncoder
     options: VectorOptions
     folder: Path
 
     def open(self, device: str) -> Work[Facts]:
-        """Return what encodes a block on a device and writes its shard."""
+        """Return a function that encodes a block on a device, writes its shard and returns its counts."""
         encoder, options = self.encoder.to(device), self.options
         language = language_of(options.language)
 
         def work(block: Block, advance: Advance | None) -> Facts:
             number, first, passages = block
             before = encoder.counts
-            with np.errstate(over="ignore"):  # an overflow becomes an infinity, which is refused
-                read = [folded(p, language) for p in passages]
-                stored = encoder(read, advance).astype(options.precision)
+            with np.errstate(over="ignore"):  # `write_shard` refuses infinity, so overflow needs no warning
+                folded_passages = [folded(passage, language) for passage in passages]
+                stored = encoder(folded_passages, advance).astype(options.precision)
             positions = np.arange(first, first + len(passages), dtype=np.int64)
             write_shard(self.folder, VectorShard(number, positions, _hashes(passages, options), stored))
             return {"count": len(passages), **(encoder.counts - before)}
@@ -170,22 +184,23 @@ def encode_vectors(
     progress: bool | None = False,
     cluster: RayCluster | None = None,
 ) -> tuple[VectorReport, dict[str, Any]]:
-    """Encode a corpus into a folder of shards. With `resume`, only the shards that are missing.
+    """Encode a corpus into a folder of shards, and return the report and the counts of the read corpus.
 
-    Returns the report, and the counts of what was read.
-
-    :param progress: show a bar of the bytes of the corpus that are done; None does on a terminal
-    :param cluster: encode there instead of in this process; its devices count, not `device`
+    :param source: corpus file or folder
+    :param resume: encode only the missing shards of an interrupted encoding
+    :param progress: show a progress bar over the bytes of the corpus; None shows the bar on a terminal
+    :param advance: called with the number of passages that were encoded since the last call
+    :param cluster: encode on these machines instead of this process; the cluster's devices replace `device`
     """
     output = path_of(output, "a folder")
     reader = CorpusReader(source, skip_invalid=skip_invalid)
-    chosen = cluster.dtype(options.dtype) if cluster else options.dtype
-    encoder = PassageEncoder(model, "cpu" if cluster else device, chosen)
-    encoder.dtype = dtype_name(chosen, encoder.device)  # the same on all machines
+    dtype = cluster.dtype(options.dtype) if cluster else options.dtype
+    encoder = PassageEncoder(model, "cpu" if cluster else device, dtype)
+    encoder.dtype = dtype_name(dtype, encoder.device)  # resolved here, so that all machines use the same
     manifest = _manifest(encoder, options, str(source))
-    report, counted = VectorReport(), Counter[str]()
+    report, totals = VectorReport(), Counter[str]()
 
-    def keep(path: Path, block: Sequence[Passage]) -> None:
+    def check_finished_shard(path: Path, block: Sequence[Passage]) -> None:
         if not np.array_equal(open_shard(path).hashes, _hashes(block, options)):
             raise corpus_changed(path)
 
@@ -193,38 +208,41 @@ def encode_vectors(
     with shown, writing(output), kept_on_interrupt(output):
         done = open_output(output, manifest, resume=resume)
         units = shown.follow(reader, split_units(reader, options.unit, options.language))
-        missing = missing_blocks(units, options, done, report, keep, shown.advance)
+        missing = missing_blocks(units, options, done, report, check_finished_shard, shown.advance)
         executor = cluster or LocalExecutor((str(encoder.device),))
         job = VectorJob(encoder, options, output.absolute())
         with closing(executor.run(job, missing, shown.advance)) as shards:
             for facts in shards:
-                counted.update(facts)
-        report.encoded, report.cut, report.share_read = counted["count"], counted["cut"], _share_read(counted)
+                totals.update(facts)
+        report.encoded, report.cut, report.share_read = totals["count"], totals["cut"], _share_read(totals)
         counts = reader.counts.as_dict()
         write_manifest(output, {**manifest, "complete": True, "counts": asdict(report), "corpus": counts})
     return report, counts
 
 
 def _hashes(block: Sequence[Passage], options: VectorOptions) -> Hashes:
-    """As `LivePassages.hashes` has them, of what an index of this corpus will store."""
-    around = np.zeros(len(block), np.uint64)
+    """Return the hashes `(n,) uint64` that `LivePassages.hashes` returns for an index of these passages."""
+    context_hashes = np.zeros(len(block), np.uint64)
     if options.unit == "sentence":
         for row, passage in enumerate(block):
             if is_sentence(passage.record):
-                around[row] = _sum_of_sentences(passage.context, options.language)
-    return record_hashes([stored_record(p) for p in block]) + around
+                context_hashes[row] = _sum_of_sentence_hashes(passage.context, options.language)
+    return record_hashes([stored_record(passage) for passage in block]) + context_hashes
 
 
 @lru_cache(maxsize=4)
-def _sum_of_sentences(text: str, language: str) -> np.uint64:
+def _sum_of_sentence_hashes(text: str, language: str) -> np.uint64:
     spans = sentence_splitter(language)(text)
     return np.add.reduce(sentence_hashes((start, text[start:end]) for start, end in spans))
 
 
 def _manifest(encoder: PassageEncoder, options: VectorOptions, source: str) -> dict[str, Any]:
-    """What must be the same for work to be continued; machines that share a corpus must agree on `dtype`."""
-    chosen = options.identity()
-    chosen["dtype"] = str(pick_dtype(encoder.dtype, encoder.device)).removeprefix("torch.")
-    identity = identify(encoder.name)
-    facts = {"source": source, "options": chosen, "complete": False}
-    return describe_vectors(identity, encoder.width, options.precision, options.unit, **facts)
+    """Return the manifest. A resumed encoding must have the same options and model.
+
+    The options include the resolved dtype, so all machines that share a corpus must use the same dtype.
+    """
+    identity_options = options.identity()
+    identity_options["dtype"] = str(pick_dtype(encoder.dtype, encoder.device)).removeprefix("torch.")
+    model_identity = identify(encoder.name)
+    facts = {"source": source, "options": identity_options, "complete": False}
+    return describe_vectors(model_identity, encoder.width, options.precision, options.unit, **facts)

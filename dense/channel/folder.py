@@ -1,14 +1,14 @@
-"""What lies in the folder of a dense channel.
+"""Reads and writes the folder of a dense channel.
 
     dense-000001/
-      manifest.json           model, what is searched and how, the Lucene commit it was made for
-      vectors-000001/         shards of vectors, a folder of its own kind (dense.search.store)
-      rows-000003.npy         the rows of the vectors that are searched: live passages, in corpus order
-      search-000003.faiss     IVF over the rows, or HNSW over the distinct vectors among them; none for flat
-      nodes-000003.npy        HNSW: of each row, the number of its vector in the graph
+      manifest.json           model, search parameters, and the Lucene commit that the channel covers
+      vectors-000001/         shards of vectors: a folder with its own manifest (dense.search.store)
+      rows-000003.npy         rows of the searched vectors: live passages, in corpus order
+      search-000003.faiss     IVF index of all rows, or HNSW index of the distinct vectors; flat has no file
+      nodes-000003.npy        HNSW: number of each row's vector in the graph
 
-The manifest is replaced atomically and names the rest; what it does not name is left over, or the beginning
-of work that goes on.
+The manifest is replaced atomically and names all other files. Files that it does not name are obsolete, or
+belong to an unfinished update that a later command resumes.
 """
 
 from __future__ import annotations
@@ -54,10 +54,12 @@ _FIELDS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A finished dense channel, as its manifest tells.
+    """The content of a dense channel's manifest.
 
-    `store` names the folder of vectors, `shards` the numbers of its shards that count, in the order of their
-    rows; `asked` is the kind that was asked for (maybe `auto`), `search` the one that was built.
+    `serial` numbers the updates and names the files. `store` names the folder of vectors, `shards` lists its
+    valid shards in the order of their rows. `passages` is the number of searched passages. `asked` is the
+    requested kind (maybe `auto`), `search` describes the index that was built. `commit` names the Lucene
+    commit that the channel covers.
     """
 
     serial: int
@@ -71,27 +73,27 @@ class Channel:
 
     @property
     def rows_name(self) -> str:
-        """The file of the rows."""
+        """The name of the file with the searched rows."""
         return f"rows-{self.serial:06d}.npy"
 
     @property
     def index_name(self) -> str | None:
-        """The file of FAISS, where there is one."""
+        """The name of the FAISS file; None for flat search."""
         return None if self.search.kind == "flat" else f"search-{self.serial:06d}.faiss"
 
     @property
     def nodes_name(self) -> str | None:
-        """The file of each row's vector in FAISS, where rows may share one."""
+        """The name of the file that maps rows to vectors in FAISS; None if both have the same numbers."""
         return f"nodes-{self.serial:06d}.npy" if self.search.distinct else None
 
     @property
     def file_names(self) -> list[str]:
-        """The files beside the vectors that search needs."""
+        """The names of the files that search needs, without the shards of vectors."""
         return [name for name in (self.rows_name, self.index_name, self.nodes_name) if name]
 
 
 def _shard_numbers(stored: Any) -> tuple[int, ...]:
-    """Return the numbers of the shards that count: a list or, in format 1, how many there are."""
+    """Return the numbers of the valid shards, from a list or from a count (format 1)."""
     if isinstance(stored, int) and stored in _SHARDS:
         return tuple(range(stored))
     if isinstance(stored, list) and all(type(number) is int and number in _SHARDS for number in stored):
@@ -100,45 +102,45 @@ def _shard_numbers(stored: Any) -> tuple[int, ...]:
 
 
 def _model_hash(store: Path) -> str:
-    """The hash of the model that made a folder of vectors."""
+    """Return the SHA-256 of the model that encoded a folder of vectors."""
     return str(read_manifest(store, VECTORS_KIND, VECTORS_VERSION)["model"]["sha256"])
 
 
 def _crc32(path: Path) -> int:
-    found = 0
+    checksum = 0
     with path.open("rb") as stream:
         while data := stream.read(1 << 20):
-            found = zlib.crc32(data, found)
-    return found
+            checksum = zlib.crc32(data, checksum)
+    return checksum
 
 
 @dataclass(frozen=True)
 class ChannelFolder:
-    """The folder of a dense channel."""
+    """The folder of a dense channel, and its reading and writing."""
 
     path: Path
 
     @property
-    def _again(self) -> Remedy:
+    def _update_remedy(self) -> Remedy:
         return remedy("{}", Command.of("dense index", index=self.path.parent))
 
     @property
-    def _remedy(self) -> Remedy:
+    def _rebuild_remedy(self) -> Remedy:
         return remedy("{}", Command.of("dense index", index=self.path.parent, overwrite=True))
 
     @contextmanager
-    def _damage(self) -> Iterator[None]:
-        """Say of what cannot be read how to make it anew."""
+    def _with_rebuild_remedy(self) -> Iterator[None]:
+        """Add the command that rebuilds the channel to errors that are raised in the block."""
         try:
             yield
         except NewerFormatError:
             raise
         except SpartaError as error:
-            error.remedy = self._remedy
+            error.remedy = self._rebuild_remedy
             raise
 
     def remove_if_damaged(self) -> None:
-        """Before an overwrite: what cannot be read is removed whole; else its vectors may still count."""
+        """Delete the whole folder if any file is damaged. An overwrite calls this, then reuses vectors."""
         if self.path.is_dir():
             try:
                 if self.exists():
@@ -149,154 +151,167 @@ class ChannelFolder:
                 shutil.rmtree(self.path)
 
     def exists(self) -> bool:
-        """Whether a channel was finished here."""
+        """Return whether the folder holds a finished channel."""
         return (self.path / "manifest.json").is_file()
 
     def read(self, manifest: bytes | None = None) -> Channel:
-        """Read the manifest, or parse its content; none, a broken or a newer one is an IndexStateError."""
+        """Return the channel that the manifest describes.
+
+        :param manifest: the bytes of the manifest; None reads the file
+        :raises IndexStateError: the manifest is missing, damaged or in a newer format.
+        """
         if manifest is None and not self.exists():
             raise IndexStateError(
                 "the index has no dense channel",
                 where=str(self.path.parent),
-                remedy=remedy("make it with: {}", self._again),
+                remedy=remedy("build it with: {}", self._update_remedy),
             )
-        with self._damage():
-            found = read_manifest(self.path, KIND, FORMAT_VERSION, manifest)
-            check_fields(found, _FIELDS, self.path / "manifest.json")
+        with self._with_rebuild_remedy():
+            stored = read_manifest(self.path, KIND, FORMAT_VERSION, manifest)
+            check_fields(stored, _FIELDS, self.path / "manifest.json")
         try:
-            given = {k: found[k] for k in Channel.__dataclass_fields__}
-            given["shards"] = _shard_numbers(found["shards"])
-            given["model"], given["search"] = (
-                ModelIdentity(**found["model"]),
-                Parameters(**found["search"]),
+            fields = {name: stored[name] for name in Channel.__dataclass_fields__}
+            fields["shards"] = _shard_numbers(stored["shards"])
+            fields["model"], fields["search"] = (
+                ModelIdentity(**stored["model"]),
+                Parameters(**stored["search"]),
             )
         except (KeyError, TypeError) as error:
             raise IndexStateError(
-                f"the manifest is not as expected: {error!r}",
+                f"the manifest of the dense channel is invalid: {error!r}",
                 where=str(self.path / "manifest.json"),
-                remedy=self._remedy,
+                remedy=self._rebuild_remedy,
             ) from error
-        return Channel(**given)
+        return Channel(**fields)
 
     def is_whole(self, channel: Channel) -> bool:
-        """Whether all files that the manifest names are there; those beside the vectors must be whole."""
+        """Return whether all files that the manifest names exist. Compares all checksums but the shards'."""
         store = self.path / channel.store
-        files = [store / "manifest.json", *(shard_path(store, n) for n in channel.shards)]
-        if not all(path.is_file() for path in files):
+        vector_files = [store / "manifest.json", *(shard_path(store, number) for number in channel.shards)]
+        if not all(path.is_file() for path in vector_files):
             return False
         return all(self.is_as_written(name) for name in channel.file_names)
 
     def write(self, channel: Channel, facts: dict[str, Any] | None = None) -> None:
-        """Replace the manifest; without `facts`, what else it told stays."""
-        told = read_manifest(self.path, KIND, FORMAT_VERSION) if facts is None else facts
+        """Replace the manifest.
+
+        :param facts: further fields, such as `unit`; None keeps the further fields of the old manifest
+        """
+        facts_to_keep = read_manifest(self.path, KIND, FORMAT_VERSION) if facts is None else facts
         model = channel.model._asdict()
-        head = {"kind": KIND, "format_version": FORMAT_VERSION}
-        write_manifest(self.path, {**told, **asdict(channel), "model": model, **head})
+        format_fields = {"kind": KIND, "format_version": FORMAT_VERSION}
+        write_manifest(self.path, {**facts_to_keep, **asdict(channel), "model": model, **format_fields})
 
     def checksums(self, channel: Channel) -> dict[str, int]:
-        """CRC-32 of each file beside the vectors, for the manifest."""
+        """Return the CRC-32 of each file that search needs, by name, without the shards of vectors."""
         return {name: _crc32(self.path / name) for name in channel.file_names}
 
     def check(self, channel: Channel) -> None:
-        """Read all files of the channel, and refuse one that is not as it was written."""
+        """Read all files of the channel, and raise an error that names the first damaged file."""
         self.vectors(channel).check()
         for name in channel.file_names:
             self._check_file(name)
 
     def _check_file(self, name: str, manifest: bytes | None = None) -> None:
-        """Refuse a file whose checksum is not that of the manifest, where it tells one."""
+        """Raise an IndexStateError if a file's checksum differs from the manifest's."""
         if (self.path / name).is_file() and not self.is_as_written(name, manifest):
             raise IndexStateError(
-                "a file of the dense channel cannot be read: it is not as it was written",
+                "a file of the dense channel is damaged: its checksum differs from the manifest's",
                 where=str(self.path / name),
-                remedy=remedy("run: {}", self._again),
+                remedy=remedy("run: {}", self._update_remedy),
             )
 
     def is_as_written(self, name: str, manifest: bytes | None = None) -> bool:
-        """Whether a file is there, and whole as far as the manifest tells."""
-        wanted = read_manifest(self.path, KIND, FORMAT_VERSION, manifest).get("crc32", {}).get(name)
+        """Return whether a file exists and its checksum, if the manifest has one, equals the manifest's."""
+        checksum = read_manifest(self.path, KIND, FORMAT_VERSION, manifest).get("crc32", {}).get(name)
         path = self.path / name
-        return path.is_file() and (wanted is None or _crc32(path) == wanted)
+        return path.is_file() and (checksum is None or _crc32(path) == checksum)
 
     def write_rows(self, name: str, rows: Rows) -> None:
-        """Write which rows are searched, or which nodes they are."""
+        """Write an array of row numbers, or of node numbers, to a .npy file."""
         atomic_write(self.path / name, lambda stream: np.save(stream, rows))
 
     def read_rows(self, channel: Channel, manifest: bytes | None = None) -> Rows:
-        """Return the rows that are searched, in corpus order, `(passages,) int64`.
+        """Return the searched rows in corpus order, `(passages,) int64`.
 
-        :param manifest: the content of the manifest, where it was read before
+        :param manifest: the bytes of the manifest, if the caller has read the file
         """
-        return self._numbers(channel.rows_name, channel.passages, manifest)
+        return self._read_numbers(channel.rows_name, channel.passages, manifest)
 
     def read_nodes(self, channel: Channel, n: int, manifest: bytes | None = None) -> Rows | None:
-        """Return which of FAISS's vectors each of n rows has, `(n,) int64`; None: its own."""
-        return self._numbers(channel.nodes_name, n, manifest) if channel.nodes_name else None
+        """Return the number of each row's vector in FAISS, `(n,) int64`; None if it equals the row number.
 
-    def _numbers(self, name: str, n: int, manifest: bytes | None) -> Rows:
+        :param n: number of rows
+        """
+        return self._read_numbers(channel.nodes_name, n, manifest) if channel.nodes_name else None
+
+    def _read_numbers(self, name: str, n: int, manifest: bytes | None) -> Rows:
+        """Read and check an array of n non-negative int64 numbers."""
         path = self.path / name
         self._check_file(name, manifest)
         try:
-            stored = np.load(path, mmap_mode="r" if n else None, allow_pickle=False)  # takes no memory yet
-            if stored.shape != (n,) or stored.dtype != np.int64:
-                raise ValueError(f"expected {n} numbers, found {stored.dtype} {stored.shape}")
-            rows: Rows = np.array(stored)
-            if rows.min(initial=0) < 0:
-                raise ValueError(f"expected numbers from 0 on, found {rows.min()}")
+            # A memory map: a damaged header with a huge shape must not allocate memory.
+            array = np.load(path, mmap_mode="r" if n else None, allow_pickle=False)
+            if array.shape != (n,) or array.dtype != np.int64:
+                raise ValueError(f"expected {n} numbers, found {array.dtype} {array.shape}")
+            numbers: Rows = np.array(array)
+            if numbers.min(initial=0) < 0:
+                raise ValueError(f"expected no negative numbers, found {numbers.min()}")
         except (OSError, ValueError, EOFError, OverflowError, MemoryError, TypeError) as error:
             if isinstance(error, OSError) and disk_fails(error):
                 raise storage_error(path, error) from error
             raise IndexStateError(
                 f"a file of the dense channel cannot be read: {error}",
                 where=str(path),
-                remedy=remedy("run: {}", self._again),
+                remedy=remedy("run: {}", self._update_remedy),
             ) from error
-        return rows
+        return numbers
 
     def vectors(self, channel: Channel) -> VectorFolder:
-        """Open the vectors that count."""
+        """Open the shards of vectors that the manifest names."""
         try:
             return VectorFolder(self.path / channel.store, shards=channel.shards)
         except SpartaError as error:
-            damaged = error.where.endswith(".safetensors")
-            first = "delete this file, and " if damaged else ""
-            error.remedy = remedy(f"{first}run: {{}}", self._again)
+            is_shard_damaged = error.where.endswith(".safetensors")
+            first = "delete this file, and " if is_shard_damaged else ""
+            error.remedy = remedy(f"{first}run: {{}}", self._update_remedy)
             if error.where.endswith("manifest.json") and Path(error.where).is_file():
-                error.remedy = self._remedy
+                error.remedy = self._rebuild_remedy
             raise
 
     def _store_paths(self) -> list[Path]:
-        """The folders of vectors, finished or not, by number."""
-        paths = (p for p in self.path.glob("vectors-*") if _STORE.fullmatch(p.name))
-        return sorted(p for p in paths if (p / "manifest.json").is_file())
+        """Return all folders of vectors, finished or not, by number."""
+        paths = (path for path in self.path.glob("vectors-*") if _STORE.fullmatch(path.name))
+        return sorted(path for path in paths if (path / "manifest.json").is_file())
 
     def stores(self) -> Iterator[tuple[int, VectorFolder]]:
-        """All folders of vectors that can be read, finished or not, by number."""
+        """Open all folders of vectors, finished or not. Yields each number and folder."""
         for path in self._store_paths():
             yield int(path.name.removeprefix("vectors-")), VectorFolder(path)
 
     def remove_left_overs(self, channel: Channel | None) -> None:
-        """Remove the shards of a merge that was killed: merged shards that the manifest does not name,
-        and shards that a merge replaced. Shards encoded by a killed command stay.
+        """Delete the shards of an interrupted merge, and shards that a merge replaced.
+
+        Shards of an interrupted encoding stay.
         """
         for store in self._store_paths():
-            named = channel.shards if channel and channel.store == store.name else ()
-            newest = max(named, default=-1)
+            named_shards = channel.shards if channel and channel.store == store.name else ()
+            newest = max(named_shards, default=-1)
             for number, path in shard_files(store).items():
-                if number not in named and (number < newest or shard_facts(path).get("merged")):
+                if number not in named_shards and (number < newest or shard_facts(path).get("merged")):
                     path.unlink(missing_ok=True)
 
     def sweep(self, channel: Channel, *, keep_unfinished: bool) -> None:
-        """Remove what the manifest does not name; with `keep_unfinished`, not the vectors of another model.
+        """Delete all files and folders that the manifest does not name.
 
-        These are the beginning of a change of model that was interrupted, and goes on later.
+        :param keep_unfinished: keep the vectors of other models: a later command resumes the change of model
         """
-        named = {"manifest.json", channel.store, *channel.file_names}
+        names = {"manifest.json", channel.store, *channel.file_names}
         if keep_unfinished:
-            named |= {p.name for p in self._store_paths() if _model_hash(p) != channel.model.sha256}
+            names |= {path.name for path in self._store_paths() if _model_hash(path) != channel.model.sha256}
         self.remove_left_overs(channel)
         for child in self.path.iterdir():
-            if child.name in named:
+            if child.name in names:
                 continue
             if child.is_dir():
                 shutil.rmtree(child, ignore_errors=True)

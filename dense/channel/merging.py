@@ -1,4 +1,4 @@
-"""Small shards of vectors become larger ones, so that many small writes leave few files."""
+"""Merges small shards of vectors, so that many small updates leave few files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MERGED_AT_ONCE = 8
 
 
 def runs_to_merge(sizes: Sequence[int]) -> list[range]:
-    """The runs of neighboring small shards that are long enough to be merged, as places in the order."""
+    """Return the ranges of neighboring small shards that are long enough to merge, as places in `sizes`."""
     runs = []
     for is_small, group in itertools.groupby(range(len(sizes)), lambda place: sizes[place] < SMALL_SHARD):
         places = list(group)
@@ -31,7 +31,7 @@ def merge_small_shards(
 ) -> list[int] | None:
     """Write the rows of small shards into new shards, and return the numbers of all shards in the new order.
 
-    The rows keep their order. The merged shards stay until no manifest names them.
+    The rows keep their order. The small shards stay on disk until no manifest names them.
 
     :param live: the rows to keep in merged shards; None keeps all, so that every row keeps its number
     :returns: None if there is nothing to merge
@@ -39,23 +39,25 @@ def merge_small_shards(
     runs = runs_to_merge([len(shard) for shard in vectors.shards])
     if not runs:
         return None
-    kept = np.ones(len(vectors), bool)
+    is_kept = np.ones(len(vectors), bool)
     if live is not None:
-        kept[:] = False
-        kept[live[live >= 0]] = True
+        is_kept[:] = False
+        is_kept[live[live >= 0]] = True
     numbers: list[int] = []
-    end = 0
+    end_of_last_run = 0
     for run in runs:
-        numbers += vectors.numbers[end : run.start]
+        numbers += vectors.numbers[end_of_last_run : run.start]
         first, last = vectors.starts[run.start], vectors.starts[run.stop]
-        numbers += _written(vectors, writer, first + np.flatnonzero(kept[first:last]))
-        end = run.stop
-    return numbers + list(vectors.numbers[end:])
+        numbers += _write_merged_shards(vectors, writer, first + np.flatnonzero(is_kept[first:last]))
+        end_of_last_run = run.stop
+    return numbers + list(vectors.numbers[end_of_last_run:])
 
 
-def _written(vectors: VectorFolder, writer: VectorWriter, rows: Rows) -> Iterator[int]:
-    """Write rows into shards of `SHARD_SIZE`; yields the numbers of these shards."""
+def _write_merged_shards(vectors: VectorFolder, writer: VectorWriter, rows: Rows) -> Iterator[int]:
+    """Write rows into shards of `SHARD_SIZE`, and yield the numbers of these shards."""
     for start in range(0, len(rows), SHARD_SIZE):
-        part = rows[start : start + SHARD_SIZE]
+        shard_rows = rows[start : start + SHARD_SIZE]
         yield writer.next_number
-        writer.add(vectors.positions[part], vectors.hashes[part], vectors.take(part), merged=True)
+        writer.add(
+            vectors.positions[shard_rows], vectors.hashes[shard_rows], vectors.take(shard_rows), merged=True
+        )

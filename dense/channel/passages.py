@@ -1,4 +1,4 @@
-"""The live passages of a Lucene index, in corpus order: what a dense channel has to hold."""
+"""Reads the live passages of a Lucene index in corpus order, for the dense channel."""
 
 from __future__ import annotations
 
@@ -20,39 +20,40 @@ from sparta.index.snapshot import segments_of
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.contexts import is_sentence, passages_of
 
-BLOCK = 4096
+_RECORDS_PER_READ = 4096
 
 
 def commit_of(path: Path) -> str:
-    """Name the last commit of a Lucene folder, without Java: its file and what tells it from all others."""
+    """Return the name of a Lucene folder's last commit (name and hash of its segments file), without Java."""
     with storage_errors(path):
         newest = segments_of(path)
     if newest is None:
         raise lost_commit(path)
     number, segments = newest
-    return commit_of(path) if segments is None else commit_name(number, segments)  # a writer replaced it
+    # `segments` is None if a writer deleted the file between the listing and the reading: list again.
+    return commit_of(path) if segments is None else commit_name(number, segments)
 
 
 def commit_name(number: int, segments: bytes) -> str:
-    """Name a commit by its number and the content of its file segments_N."""
+    """Return the name of a commit, from its number and the content of its file segments_N."""
     name = f"segments_{np.base_repr(number, 36).lower()}"
     return f"{name}-{int(record_hashes([segments.hex()])[0]):016x}"
 
 
 class LivePassages(Closing):
-    """The passages that Lucene's reader holds, in corpus order.
+    """The live passages of a Lucene index, in corpus order.
 
-    `docids (n,) int32` are Lucene's numbers, `positions (n,) int64` the places in the corpus, `commit` the
-    name of what is read, where `open` opened it.
+    `docids (n,) int32` are Lucene's document numbers, `positions (n,) int64` the positions in the corpus.
+    `commit` is the name of the commit, empty unless `open` made the object.
     """
 
     def __init__(self, lucene: ImpactSearcher, language: str | Language, commit: str = "") -> None:
         self._language = language_of(language) if isinstance(language, str) else language
         self.lucene, self.commit = lucene, commit
-        live = lucene.live()
-        positions = lucene.positions(live)
+        live_docids = lucene.live()
+        positions = lucene.positions(live_docids)
         order = np.argsort(positions, kind="stable")
-        self.docids: npt.NDArray[np.int32] = live[order]
+        self.docids: npt.NDArray[np.int32] = live_docids[order]
         self.positions: Rows = positions[order]
 
     @classmethod
@@ -60,8 +61,9 @@ class LivePassages(Closing):
         """Open the last commit of a Lucene folder."""
         commit = commit_of(path)
         lucene = ImpactSearcher(path, language=language)
-        while commit != (again := commit_of(path)):  # one fell between: which of them was opened?
-            commit = again
+        # A commit between naming and opening leaves open which commit the searcher reads: open again.
+        while commit != (latest := commit_of(path)):
+            commit = latest
             lucene.close()
             lucene = ImpactSearcher(path, language=language)
         return cls(lucene, language, commit)
@@ -70,34 +72,43 @@ class LivePassages(Closing):
         return len(self.docids)
 
     def hashes(self, unit: str) -> Hashes:
-        """`(n,) uint64`: hashes of all stored records; reads them all.
+        """Return a hash of each stored record, `(n,) uint64`. Reads all records.
 
-        A sentence is read in its passage: its hash is another one when any sentence of the passage is.
+        The encoder reads a sentence together with its passage, so a sentence's hash also depends on the other
+        sentences of the passage.
         """
-        of_records, of_sentences = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
-        passages: dict[str, int] = {}
-        passage_of: list[int] = []
-        for start in range(0, len(self), BLOCK):
-            raws = self.lucene.raws(self.docids[start : start + BLOCK])
-            of_records.append(record_hashes(raws))
+        record_parts, sentence_parts = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        passage_numbers: dict[str, int] = {}
+        passage_number_of_row: list[int] = []
+        for start in range(0, len(self), _RECORDS_PER_READ):
+            raws = self.lucene.raws(self.docids[start : start + _RECORDS_PER_READ])
+            record_parts.append(record_hashes(raws))
             if unit == "sentence":
                 records = [json.loads(raw) for raw in raws]
-                of_sentences.append(sentence_hashes((r.get("start"), r["contents"]) for r in records))
+                sentence_keys = ((record.get("start"), record["contents"]) for record in records)
+                sentence_parts.append(sentence_hashes(sentence_keys))
                 for record in records:
-                    named = str(record["passage_id"]) if is_sentence(record) else None
-                    passage_of.append(-1 if named is None else passages.setdefault(named, len(passages)))
-        hashes = np.concatenate(of_records)
-        if passages:
-            number = np.array(passage_of)
-            inside, sums = number >= 0, np.zeros(len(passages), np.uint64)
-            np.add.at(sums, number[inside], np.concatenate(of_sentences)[inside])
-            hashes[inside] += sums[number[inside]]
+                    number = -1
+                    if is_sentence(record):
+                        passage_id = str(record["passage_id"])
+                        number = passage_numbers.setdefault(passage_id, len(passage_numbers))
+                    passage_number_of_row.append(number)
+        hashes = np.concatenate(record_parts)
+        if passage_numbers:
+            passage_of_row = np.array(passage_number_of_row)
+            in_passage, sums = passage_of_row >= 0, np.zeros(len(passage_numbers), np.uint64)
+            np.add.at(sums, passage_of_row[in_passage], np.concatenate(sentence_parts)[in_passage])
+            hashes[in_passage] += sums[passage_of_row[in_passage]]
         return hashes
 
     def passages(self, docids: npt.NDArray[np.int32], *, context: bool) -> list[Passage]:
-        """Read passages, folded, as an encoder wants them; with `context`, sentences in their passage."""
+        """Read passages and normalize their text as the index's language does.
+
+        :param context: read each sentence together with the text of its passage
+        """
         records = [json.loads(raw) for raw in self.lucene.raws(docids)]
-        texts = passages_of(self.lucene, (r["passage_id"] for r in records if context and is_sentence(r)))
+        passage_ids = (record["passage_id"] for record in records if context and is_sentence(record))
+        texts = passages_of(self.lucene, passage_ids)
         return [folded(_passage(record, texts), self._language) for record in records]
 
     def close(self) -> None:
@@ -106,7 +117,10 @@ class LivePassages(Closing):
 
 
 def _passage(record: dict[str, Any], contexts: dict[str, str]) -> Passage:
-    """A stored record as a passage; its context is the one it names or the text of its passage."""
+    """Return the passage of a stored record, with its context if the context holds the text.
+
+    :param contexts: texts of passages by passage id: the context of records without a stored context
+    """
     text = str(record["contents"])
     context = str(record.get("context") or contexts.get(str(record.get("passage_id")), ""))
     start, end = record.get("start"), record.get("end")

@@ -1,4 +1,4 @@
-"""Dense search: a question becomes a vector, and the passages with the highest dot products are found."""
+"""Dense search: encodes queries into vectors and returns the passages with the highest dot products."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ DENSE = "dense"
 class DenseSearcher(ChannelSearcher):
     """Searches the dense channel of an index folder.
 
-    Order: score (dot product, float32) descending, then corpus position. When the Lucene index was changed
-    and the channel was not, passages that are gone are not found, and a warning tells of those that have no
-    vector yet.
+    Hits are ordered by descending score (dot product, float32), then by corpus position. If the Lucene index
+    is newer than the dense channel, deleted passages are skipped, and a warning counts the passages without
+    a vector.
 
     :param index: an index folder, or an open reader; None is `$SPARTA_INDEX` or `./sparta-index`
-    :raises IndexStateError: there is no index, it has no dense channel, or one of another making.
+    :raises IndexStateError: there is no index, or its dense channel is missing or in a newer format.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class DenseSearcher(ChannelSearcher):
 
     @contextmanager
     def opened(self) -> Iterator[DenseChannel]:
-        """Lend the channel as the present snapshot has it."""
+        """Yield the dense channel of the current snapshot. The snapshot stays open until the block ends."""
         with self.reader.reading() as snapshot:
             yield cast(DenseChannel, snapshot.channel(DENSE))
 
@@ -64,24 +64,24 @@ class DenseSearcher(ChannelSearcher):
 
     @property
     def vectors(self) -> VectorFolder:
-        """The vectors, and the model that they are of."""
+        """The vectors of the channel, and the name and hash of their model."""
         with self.opened() as channel:
             return channel.vectors
 
     @property
     def model(self) -> QuestionEncoder:
-        """The question side of the channel's model."""
+        """The question encoder of the channel's model."""
         with self.opened() as channel:
             return channel.model
 
     @property
     def model_name(self) -> str:
-        """The name of the channel's model, or where it lies."""
+        """The name or folder of the channel's model."""
         with self.opened() as channel:
             return channel.model_name
 
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
-        """Return a page of the ranking of each query; none for a blank query."""
+        """Return one page of the ranking of each query; the ranking of a blank query is empty."""
         with self.opened() as channel:
             return channel.rank(queries, page, threads)
 
@@ -95,9 +95,10 @@ class DenseSearcher(ChannelSearcher):
         filter: FilterLike | None = None,
         collapse: str | None = None,
     ) -> list[list[Hit]]:
-        """Return the k best passages for each question, given as vectors `(n, width)`, as in `search`.
+        """Return the k best passages for each query vector. Takes the options of `search`.
 
-        :raises InputError: another width than the channel's, NaN or infinity, k below 1.
+        :param questions: query vectors `(n, width)`
+        :raises InputError: the vectors have another width than the channel, NaN or infinity, or k is below 1.
         """
         page = Page.of(k, offset, filter, collapse)
         with self.holding(), self.opened() as channel:

@@ -1,4 +1,4 @@
-"""The dense channel of an index is made, and kept to what the Lucene index holds."""
+"""Builds the dense channel of an index, and updates it after the Lucene index has changed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ from sparta.models.resolve import model_for
 
 @dataclass(frozen=True, slots=True)
 class DenseReport:
-    """What happened: of `passages`, so many vectors were `encoded` now, `taken` from folders, `kept`, and
-    `forgotten` since their passages are gone; of `cut` of the encoded ones only the beginning was read, so
-    `share_read` of all their wordpieces; `unchanged` when there was nothing to do.
+    """The result of `build_dense`.
+
+    Of the vectors of the channel's `passages`, `encoded` were computed now, `taken` copied from folders, and
+    `kept` from before. `forgotten` vectors were removed because their passages are gone. `cut` of the encoded
+    passages were longer than one window; `share_read` is the share of all encoded wordpieces that was read.
+    `unchanged` is true if the channel was already up to date.
     """
 
     path: Path
@@ -46,7 +49,7 @@ class DenseReport:
 
     @property
     def kept(self) -> int:
-        """How many vectors the channel had."""
+        """The number of vectors that the channel kept from before."""
         return max(0, self.passages - self.encoded - self.taken)
 
 
@@ -63,119 +66,134 @@ def build_dense(
     expect: Advance | None = None,
     advance: Advance | None = None,
 ) -> DenseReport:
-    """Make the dense channel hold exactly the live passages of the Lucene index.
+    """Build or update the dense channel, so that each live passage of the Lucene index has a vector.
 
-    A first call makes the channel. A passage that is new or changed gets its vector from the folders
-    `vectors` (of `dense encode`) if they have it, else from the model. Each shard of vectors lasts when it is
-    written, so the same call goes on after a crash; until the end, search sees what was there before.
+    New and changed passages take their vectors from the folders `vectors` (written by `dense encode`), or
+    else from the model. Each written shard survives a crash, so repeating the call continues the work. Until
+    the call ends, search uses the old state of the channel.
 
-    :param model: folder, hub id, or None for the channel's own, that of `vectors`, or the shipped one
-    :param kind: auto, flat, ivf or hnsw; None for the channel's own, or auto
-    :param device: and `dtype`, of the encoder
-    :param overwrite: make the channel anew, also of another model; vectors of the same model are kept
-    :param expect: is told how many vectors are missing, before `advance` is called with how many were got
+    :param model: folder or hub id; None is the channel's model, the model of `vectors`, or the shipped model
+    :param kind: auto, flat, ivf or hnsw; None is the channel's kind, or auto
+    :param device: device of the encoder
+    :param dtype: arithmetic of the encoder
+    :param overwrite: rebuild the channel, also with another model; vectors of the same model are reused
+    :param expect: called once with the number of missing vectors, before `advance`
+    :param advance: called with the number of vectors that were added since the last call
     :raises IndexStateError: no finished index, another model than the channel's, another process writing.
     :raises InputError: vectors of another model, unit or index, damaged or not finite; unknown kind.
     """
     folder = IndexFolder(index)
-    folder.require_live()  # before the lock makes a folder
+    folder.require_live()  # fails before the lock creates a folder
     faiss_index.choose_kind(kind or "auto", 0)
     started = time.monotonic()
     with folder.lock(), storage_errors(folder.path):
-        live = folder.require_live()
-        place = ChannelFolder(folder.dense_path(live))
+        generation = folder.require_live()
+        channel_folder = ChannelFolder(folder.dense_path(generation))
         if overwrite:
-            place.remove_if_damaged()
-        before = place.read() if place.exists() else None
-        place.remove_left_overs(before)
-        sources = [open_finished(path) for path in paths_of(vectors, "folders of vectors")]
-        identity = _chosen_model(model, before, sources, live.language, folder.path, overwrite=overwrite)
-        own = before if before and before.model.sha256 == identity.sha256 and not overwrite else None
-        asked = kind or (before.asked if before else "auto")
-        if own and _up_to_date(own, asked, commit_of(folder.lucene_path(live))) and place.is_whole(own):
-            if own.model != identity:
-                place.write(replace(own, model=identity))
-            return DenseReport(place.path, own.passages, own.search.kind, identity.name, unchanged=True)
-        for source in sources:
-            _check_vectors(source, identity, live)
-        with LivePassages.open(folder.lucene_path(live), live.analysis) as passages:
-            work = ChannelBuilder(place, own, identity, live.unit, passages, device, dtype)
-            work.fill(sources, expect, advance)
-            channel = work.finish(asked)
+            channel_folder.remove_if_damaged()
+        previous = channel_folder.read() if channel_folder.exists() else None
+        channel_folder.remove_left_overs(previous)
+        vector_folders = [open_finished(path) for path in paths_of(vectors, "folders of vectors")]
+        identity = _chosen_model(
+            model, previous, vector_folders, generation.language, folder.path, overwrite=overwrite
+        )
+        same_model = previous is not None and previous.model.sha256 == identity.sha256
+        current = previous if same_model and not overwrite else None
+        requested_kind = kind or (previous.asked if previous else "auto")
+        lucene_path, path = folder.lucene_path(generation), channel_folder.path
+        if (
+            current
+            and _up_to_date(current, requested_kind, commit_of(lucene_path))
+            and channel_folder.is_whole(current)
+        ):
+            if current.model != identity:
+                channel_folder.write(replace(current, model=identity))
+            return DenseReport(path, current.passages, current.search.kind, identity.name, unchanged=True)
+        for vector_folder in vector_folders:
+            _check_vectors(vector_folder, identity, generation)
+        with LivePassages.open(lucene_path, generation.analysis) as passages:
+            builder = ChannelBuilder(
+                channel_folder, current, identity, generation.unit, passages, device, dtype
+            )
+            builder.fill(vector_folders, expect, advance)
+            channel = builder.finish(requested_kind)
         return DenseReport(
-            place.path,
+            path,
             channel.passages,
             channel.search.kind,
             identity.name,
-            work.encoded,
-            work.taken,
-            work.forgotten,
-            *work.cut,
+            builder.encoded,
+            builder.taken,
+            builder.forgotten,
+            *builder.cut,
             seconds=time.monotonic() - started,
         )
 
 
-def _up_to_date(own: Channel, asked: str, commit: str) -> bool:
-    """Whether a channel already is what is wanted."""
-    wanted = Parameters.default(faiss_index.choose_kind(asked, own.passages), own.passages)
-    alike = own.search.kind == wanted.kind
-    return own.commit == commit and own.asked == asked and alike
+def _up_to_date(channel: Channel, requested_kind: str, commit: str) -> bool:
+    """Return whether a channel covers a commit, with the requested kind of index."""
+    n = channel.passages
+    kind = Parameters.default(faiss_index.choose_kind(requested_kind, n), n).kind
+    return channel.commit == commit and channel.asked == requested_kind and channel.search.kind == kind
 
 
 def _chosen_model(
     name: str | None,
-    before: Channel | None,
-    sources: Sequence[VectorFolder],
+    previous: Channel | None,
+    vector_folders: Sequence[VectorFolder],
     language: str,
     index: Path,
     *,
     overwrite: bool,
 ) -> ModelIdentity:
-    """The model to encode with: the one named, the channel's, that of the vectors, the one that ships."""
-    own = before.model if before else None
-    if overwrite and sources:
-        own = None
-    known = own or (sources[0].model if sources else None)
-    given = name or (known.name if known else None)
+    """Return the model to encode with: the named model, the channel's, the vectors', or the shipped model.
+
+    :param name: the model that the caller named, or None
+    :raises IndexStateError: the channel has another model, and `overwrite` is false.
+    """
+    channel_model = previous.model if previous else None
+    if overwrite and vector_folders:
+        channel_model = None
+    default = channel_model or (vector_folders[0].model if vector_folders else None)
+    model_name = name or (default.name if default else None)
     try:
-        if name is None and known and not overwrite:
-            identity = find_dense_model(known)
+        if name is None and default and not overwrite:
+            identity = find_dense_model(default)
         else:
-            identity = identify(model_for(given, language, "dense"))
+            identity = identify(model_for(model_name, language, "dense"))
     except SpartaError as error:
-        if name is None and given is not None:
+        if name is None and model_name is not None:
             command = Command.of("dense index", model="FOLDER", index=index)
-            error.remedy = remedy("name the place where this model lies now: {}", command)
+            error.remedy = remedy("name the folder that holds this model now: {}", command)
         raise
-    if own and own.sha256 != identity.sha256 and not overwrite:
+    if channel_model and channel_model.sha256 != identity.sha256 and not overwrite:
         raise IndexStateError(
-            f"expected the model {own.name!r}, whose vectors the dense channel holds, found another:"
-            f" {identity.name!r}",
+            f"the dense channel holds vectors of the model {channel_model.name!r}, not of {identity.name!r}",
             remedy=remedy(
                 "leave {} out, or replace the channel: {}",
                 Option("model"),
-                Command.of("dense index", overwrite=True, model=given, index=index),
+                Command.of("dense index", overwrite=True, model=model_name, index=index),
             ),
         )
     return identity
 
 
-def _check_vectors(source: VectorFolder, identity: ModelIdentity, live: Generation) -> None:
-    """Refuse vectors of another model or unit than the channel's."""
-    where = str(source.folder)
-    if source.model.sha256 != identity.sha256:
+def _check_vectors(vector_folder: VectorFolder, identity: ModelIdentity, generation: Generation) -> None:
+    """Raise an InputError if a folder's vectors have another model or unit than the channel."""
+    where = str(vector_folder.folder)
+    if vector_folder.model.sha256 != identity.sha256:
         raise InputError(
-            f"expected vectors of the model {identity.name!r}, found those of {source.model.name!r}",
+            f"expected vectors of the model {identity.name!r}, found vectors of {vector_folder.model.name!r}",
             where=where,
             remedy=remedy(
-                "encode with the same model, or name theirs with {} (and {})",
+                "encode with the same model, or use the model of these vectors with {} (and {})",
                 Option("model"),
                 Option("overwrite", True),
             ),
         )
-    if source.manifest["unit"] != live.unit:
+    if vector_folder.manifest["unit"] != generation.unit:
         raise InputError(
-            f"expected vectors of the index's own unit {live.unit!r}, found {source.manifest['unit']!r}",
+            f"expected vectors of the unit {generation.unit!r}, found {vector_folder.manifest['unit']!r}",
             where=where,
-            remedy=remedy("encode with {}", options_of_unit(live.unit)),
+            remedy=remedy("encode with {}", options_of_unit(generation.unit)),
         )

@@ -1,4 +1,4 @@
-"""The dense channel as `sparta.index.channels` names it in its table; what is heavy is imported when used."""
+"""The dense channel's functions for `sparta.index.channels`. Heavy modules are imported at the first use."""
 
 from __future__ import annotations
 
@@ -14,30 +14,34 @@ if TYPE_CHECKING:
 
 
 def exists(index: Path) -> bool:
-    """Whether the live generation of an index has a dense channel."""
+    """Return whether the live generation of an index has a dense channel."""
     folder = IndexFolder(index)
-    live = folder.state().live if folder.exists() else None
-    return live is not None and ChannelFolder(folder.dense_path(live)).exists()
+    generation = folder.state().live if folder.exists() else None
+    return generation is not None and ChannelFolder(folder.dense_path(generation)).exists()
 
 
 def sync(index: Path, *, device: str | None = None, dtype: str = "auto") -> DenseReport:
-    """Bring the dense channel to what the Lucene index holds."""
+    """Update the dense channel to the passages of the Lucene index."""
     from dense.channel.sync import build_dense
 
     return build_dense(index, device=device, dtype=dtype)
 
 
 def check(index: Path) -> None:
-    """Read every file of the channel; a damaged one is an error that says what to do."""
+    """Read every file of the channel, and raise an error that says how to repair the first damaged file."""
     folder = IndexFolder(index)
-    place = ChannelFolder(folder.dense_path(folder.require_live()))
-    place.check(place.read())
+    channel_folder = ChannelFolder(folder.dense_path(folder.require_live()))
+    channel_folder.check(channel_folder.read())
 
 
 def open(
     folder: IndexFolder, generation: Generation, manifest: bytes | None, kept: dict[str, Any]
 ) -> DenseChannel:
-    """Open the vectors of the channel."""
+    """Open the vectors of the channel for search.
+
+    :param manifest: the bytes of the channel's manifest; None if there is none
+    :param kept: objects that successive snapshots of the channel share, such as the loaded model
+    """
     from dense.channel.vectors import DenseChannel
 
     return DenseChannel(folder, generation, manifest, kept)

@@ -1,4 +1,4 @@
-"""The vectors of a dense channel at one commit of its index, open for searching."""
+"""Searches the vectors of a dense channel at one commit of its index."""
 
 from __future__ import annotations
 
@@ -31,167 +31,175 @@ from sparta.search.retriever import Page
 
 logger = logging.getLogger("sparta.dense")
 
-_QUESTIONS_AT_ONCE = 256
-_FILTERS_KEPT = 4  # whose rows are known
-_MODEL = "dense model"
-"""What the hash and the question side of a model are kept by."""
+_QUERIES_PER_BATCH = 256
+_FILTERS_KEPT = 4
+"""Number of recent filters whose matching rows stay in memory."""
+_MODEL_KEY = "dense model"
+"""Key of the model's hash and its question encoder among the objects that channels share."""
 
 
 class Selection(NamedTuple):
-    """Some rows: what finds them, and how many they are."""
+    """The rows that match a filter: `find` searches them, `n` is their number."""
 
     find: Candidates
     n: int
 
 
 class DenseChannel:
-    """The vectors of a dense channel; `attach` says which passage of Lucene's index each stands for.
+    """The open vectors of a dense channel. `attach` connects them with the passages of the Lucene index.
 
-    When the Lucene index was changed and the channel was not, passages that are gone are not found, and a
-    warning tells of those that have no vector yet.
+    If the Lucene index is newer than the channel, deleted passages are skipped, and a warning counts the
+    passages without a vector.
 
-    `rows` are those of the vectors that are searched, `docids (n,) int64` the passage of every row, or -1.
+    `rows` are the searched rows of the vectors. `docids (n,) int64` is Lucene's document number of every
+    row, or -1 for rows without a live passage.
 
-    :param manifest: the content of the channel's manifest; None where there is none
-    :param kept: holds the question side of the model, by its hash, for the channel that follows this one
-    :raises IndexStateError: there is no dense channel, or one of another making.
+    :param manifest: the bytes of the channel's manifest; None if there is none
+    :param shared: holds the model's question encoder, so that the next snapshot's channel can reuse it
+    :raises IndexStateError: the dense channel is missing or in a newer format.
     """
 
     def __init__(
-        self, folder: IndexFolder, generation: Generation, manifest: bytes | None, kept: dict[str, Any]
+        self, folder: IndexFolder, generation: Generation, manifest: bytes | None, shared: dict[str, Any]
     ) -> None:
-        self.folder, self.generation, self._kept = folder, generation, kept
+        self.folder, self.generation, self._shared_models = folder, generation, shared
         self._manifest = manifest
         self._lock = threading.Lock()
         self.selections: dict[Filter, Selection] = {}
-        self.place = ChannelFolder(folder.dense_path(generation))
-        self.stored: Channel = self.place.read(manifest)
-        self.vectors: VectorFolder = self.place.vectors(self.stored)
+        self.channel_folder = ChannelFolder(folder.dense_path(generation))
+        self.stored: Channel = self.channel_folder.read(manifest)
+        self.vectors: VectorFolder = self.channel_folder.vectors(self.stored)
         self.model_name = self.stored.model.name
-        self.rows: Rows = self.place.read_rows(self.stored, manifest)
+        self.rows: Rows = self.channel_folder.read_rows(self.stored, manifest)
         if int(self.rows.max(initial=-1)) >= len(self.vectors):
             raise IndexStateError(
-                f"expected {len(self.vectors):,} vectors, found the row {self.rows.max():,} among those"
-                " searched",
-                where=str(self.place.path / self.stored.rows_name),
-                remedy=self._make_anew,
+                f"expected row numbers below {len(self.vectors):,}, found {self.rows.max():,}",
+                where=str(self.channel_folder.path / self.stored.rows_name),
+                remedy=self._rebuild_remedy,
             )
 
     def attach(self, lucene: ImpactSearcher, number: int, segments: bytes | None) -> None:
-        """Find for every row the passage it stands for; of what changed since, only what is still true."""
+        """Assign the live passages of the Lucene index to the rows of the vectors.
+
+        If the index has changed, only rows whose passages are still the same stay searchable.
+
+        :param number: number of the commit
+        :param segments: content of the commit's file segments_N; None if a writer has deleted the file
+        """
         self.lucene = lucene
         commit = None if segments is None else commit_name(number, segments)
-        live = LivePassages(lucene, self.generation.analysis)
-        docids = live.docids
+        passages = LivePassages(lucene, self.generation.analysis)
+        docids = passages.docids
         if commit != self.stored.commit:
-            rows = self.vectors.rows_of(live.positions, live.hashes(self.generation.unit))
-            lacking = int((rows < 0).sum())
-            if lacking:
+            rows = self.vectors.rows_of(passages.positions, passages.hashes(self.generation.unit))
+            n_missing = int((rows < 0).sum())
+            if n_missing:
                 logger.warning(
-                    "%s: %d of %d passages have no vector yet, and are not found: run %s",
+                    "%s: dense search cannot find %d of %d passages, which have no vector yet. Run: %s",
                     self.folder.path,
-                    lacking,
-                    len(live),
+                    n_missing,
+                    len(passages),
                     Command.of("dense index", index=self.folder.path).for_command_line(),
                 )
             self.rows, docids = rows[rows >= 0], docids[rows >= 0]
-        elif len(self.rows) != len(live):
+        elif len(self.rows) != len(passages):
             raise IndexStateError(
-                f"expected a vector of each of {len(live)} passages, found {len(self.rows)}",
-                where=str(self.place.path),
-                remedy=self._make_anew,
+                f"expected {len(passages):,} vectors, one per passage, found {len(self.rows):,}",
+                where=str(self.channel_folder.path),
+                remedy=self._rebuild_remedy,
             )
         self.docids = np.full(len(self.vectors), -1, np.int64)
         self.docids[self.rows] = docids
-        self._find = self._candidates()
+        self._candidates = self._open_candidates()
 
-    def _candidates(self) -> Candidates:
+    def _open_candidates(self) -> Candidates:
+        """Return the search over all rows: FAISS if it is installed, else NumPy."""
         if not has_faiss():
             return ExactSearch(self.vectors, self.rows)
         if self.stored.index_name is None:
             return FlatSearch(self.vectors, self.rows)
-        nodes = self.place.read_nodes(self.stored, len(self.vectors), self._manifest)
-        path = self.place.path / self.stored.index_name
-        return ApproximateSearch.open(path, self.stored.search, self.rows, nodes)
+        nodes = self.channel_folder.read_nodes(self.stored, len(self.vectors), self._manifest)
+        index_path = self.channel_folder.path / self.stored.index_name
+        return ApproximateSearch.open(index_path, self.stored.search, self.rows, nodes)
 
     @property
-    def _make_anew(self) -> Remedy:
+    def _rebuild_remedy(self) -> Remedy:
         command = Command.of("dense index", overwrite=True, index=self.folder.path)
-        return remedy("make the dense channel anew: {}", command)
+        return remedy("rebuild the dense channel: {}", command)
 
     @cached_property
     def model(self) -> QuestionEncoder:
-        """The question side of the channel's model, loaded when the first question comes."""
-        known = self._kept.get(_MODEL)
-        if known is None or known[0] != self.vectors.model.sha256:
+        """The question encoder of the channel's model, loaded at the first query."""
+        hash_and_encoder = self._shared_models.get(_MODEL_KEY)
+        if hash_and_encoder is None or hash_and_encoder[0] != self.vectors.model.sha256:
             try:
                 identity = find_dense_model(self.vectors.model._replace(name=self.model_name))
             except SpartaError as error:
                 command = Command.of("dense index", model="FOLDER", index=self.folder.path)
                 error.remedy = remedy(
-                    "name the place where this model lies now: {}; or make the channel anew with {}",
+                    "name the folder that holds this model now: {}; or rebuild the channel with {}",
                     command,
                     Option("overwrite", True),
                 )
                 raise
-            known = identity.sha256, open_question_encoder(dense_model_folder(identity.name))
-            self._kept[_MODEL] = known
-        encoder: QuestionEncoder = known[1]
+            hash_and_encoder = identity.sha256, open_question_encoder(dense_model_folder(identity.name))
+            self._shared_models[_MODEL_KEY] = hash_and_encoder
+        encoder: QuestionEncoder = hash_and_encoder[1]
         return encoder
 
     def rank(self, queries: Sequence[str], page: Page, threads: int) -> list[Ranking]:
-        """Return a page of the ranking of each query; none for a blank query."""
-        folded = [self.generation.analysis.fold(query) for query in queries if not is_blank(query)]
-        nothing = np.empty((0, self.vectors.width), np.float32)
-        vectors = self.model.encode_questions(folded) if folded else nothing
+        """Return one page of the ranking of each query; the ranking of a blank query is empty."""
+        normalized = [self.generation.analysis.fold(query) for query in queries if not is_blank(query)]
+        no_vectors = np.empty((0, self.vectors.width), np.float32)
+        vectors = self.model.encode_questions(normalized) if normalized else no_vectors
         rankings = iter(self.rank_vectors(vectors, page, threads))
         return [Ranking() if is_blank(query) else next(rankings) for query in queries]
 
-    def rank_vectors(self, questions: Floats, page: Page, threads: int) -> list[Ranking]:
-        """Return a page of the ranking of each question, given as vectors `(n, width)`.
+    def rank_vectors(self, query_vectors: Floats, page: Page, threads: int) -> list[Ranking]:
+        """Return one page of the ranking of each query vector `(n, width)`.
 
-        :raises InputError: another width than the channel's, NaN or infinity.
+        :raises InputError: the vectors have another width than the channel, NaN or infinity.
         """
-        questions = np.ascontiguousarray(questions, np.float32)
-        if questions.ndim != 2 or questions.shape[1] != self.vectors.width:
+        query_vectors = np.ascontiguousarray(query_vectors, np.float32)
+        if query_vectors.ndim != 2 or query_vectors.shape[1] != self.vectors.width:
             raise InputError(
-                f"expected vectors of {self.vectors.width} numbers, found an array {questions.shape}",
-                where=str(self.place.path),
-                remedy=f"encode questions with the channel's own model, {self.model_name}",
+                f"expected vectors of {self.vectors.width} numbers, found an array {query_vectors.shape}",
+                where=str(self.channel_folder.path),
+                remedy=f"encode the queries with the channel's model, {self.model_name}",
             )
-        check_finite(questions, "questions", f"check the model {self.model_name}")
+        check_finite(query_vectors, "query vectors", f"check the model {self.model_name}")
         if page.filter or page.collapse:
             require_fields(self.generation, self.folder.path)
-        chosen, depth = self._selection(page.filter), page.depth
+        selection, depth = self._selection(page.filter), page.depth
         keys = partial(self.lucene.keys, field=page.collapse) if page.collapse else None
-        reduced = reduction(self.generation.unit, keys)
+        reduce = reduction(self.generation.unit, keys)
 
-        def search(depth: int, which: Sequence[int]) -> list[Ranking]:
-            return list(self._ranked(chosen, questions[which], depth, threads))
+        def search(depth: int, places: Sequence[int]) -> list[Ranking]:
+            return list(self._ranked(selection, query_vectors[places], depth, threads))
 
-        if reduced is None:
-            rankings = list(self._ranked(chosen, questions, depth, threads))
+        if reduce is None:
+            rankings = list(self._ranked(selection, query_vectors, depth, threads))
         else:
-            rankings = deepened(search, len(questions), depth, reduced, page.deepest)
+            rankings = deepened(search, len(query_vectors), depth, reduce, page.deepest)
         return [ranking[page.offset :] for ranking in rankings] if page.offset else rankings
 
-    def _selection(self, kept: Filter | None) -> Selection:
-        """Return the rows that a filter keeps, and what finds them."""
-        if kept is None:
-            return Selection(self._find, len(self.rows))
+    def _selection(self, filter: Filter | None) -> Selection:
+        """Return the search over the rows that match a filter, and their number."""
+        if filter is None:
+            return Selection(self._candidates, len(self.rows))
         with self._lock:
-            if kept not in self.selections:
+            if filter not in self.selections:
                 while len(self.selections) >= _FILTERS_KEPT:
                     del self.selections[next(iter(self.selections))]
-                matching = self.lucene.matching(kept)[self.docids[self.rows]]
-                find = select(self._find, self.vectors, self.rows, matching)
-                self.selections[kept] = Selection(find, int(matching.sum()))
-            return self.selections[kept]
+                matching = self.lucene.matching(filter)[self.docids[self.rows]]
+                find = select(self._candidates, self.vectors, self.rows, matching)
+                self.selections[filter] = Selection(find, int(matching.sum()))
+            return self.selections[filter]
 
-    def _ranked(self, chosen: Selection, questions: Floats, k: int, threads: int) -> Iterator[Ranking]:
-        for start in range(0, len(questions), _QUESTIONS_AT_ONCE):
-            part = questions[start : start + _QUESTIONS_AT_ONCE]
-            ranked = rank(chosen.find, self.vectors, part, min(k, chosen.n), chosen.n, threads)
+    def _ranked(self, selection: Selection, query_vectors: Floats, k: int, threads: int) -> Iterator[Ranking]:
+        for start in range(0, len(query_vectors), _QUERIES_PER_BATCH):
+            batch = query_vectors[start : start + _QUERIES_PER_BATCH]
+            ranked = rank(selection.find, self.vectors, batch, min(k, selection.n), selection.n, threads)
             docids = [self.docids[rows] for rows, _ in ranked]
             ids = iter(self.lucene.ids(np.concatenate(docids).astype(np.int32)))
             for passages, (_, scores) in zip(docids, ranked, strict=True):

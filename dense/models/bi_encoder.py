@@ -1,4 +1,4 @@
-"""Bi-encoders: a question is one vector, a passage one, or a few (Poly-Encoder)."""
+"""Bi-encoders: encode a question into one vector, and a passage into one or several (Poly-Encoder)."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ Vectors = npt.NDArray[np.float32]
 
 
 class DenseModel(nn.Module):
-    """Two encoders (or one for both sides) and a temperature.
+    """A question encoder, a passage encoder (maybe the same one), and a learned scale.
 
-    Vectors have length 1 and are multiplied by the square root of the learned scale, so that the dot product
-    of two is their score.
+    With `config.cosine`, vectors have length 1, multiplied by the square root of the scale. The score of a
+    question and a passage is the dot product of their vectors.
     """
 
     def __init__(self, encoder: nn.Module, tokenizer: Tokenizer, config: DenseConfig) -> None:
@@ -67,41 +67,50 @@ class DenseModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return next(self.parameters()).device
 
     def questions(self, texts: Sequence[str], task: str = "") -> torch.Tensor:
-        """`(n, width)`; of a task that the model knows, as it reads its questions."""
+        """Return the vectors of questions, `(n, width)`.
+
+        :param task: the task of the questions, if the model knows tasks: it chooses the marker and the expert
+        """
         inputs = [self.config.question_input(text, self.tokenizer, task) for text in texts]
         set_side(self._experts, self.config.question_expert(task))
         return self._pooled(self.question_encoder, inputs, codes=False)[:, 0]
 
     def passages(self, inputs: Sequence[EncoderInput]) -> torch.Tensor:
-        """`(n, vectors, width)`; neighbours of the same tokens are read once."""
+        """Return the vectors of passages, `(n, vectors, width)`.
+
+        Adjacent inputs with the same tokens are encoded once.
+        """
         set_side(self._experts, PASSAGE)
         return self._pooled(self.passage_encoder, inputs, codes=self.codes is not None)
 
     def vectors(self, expert: int, inputs: Sequence[EncoderInput]) -> torch.Tensor:
-        """`(n, width)`: the vectors of texts as this expert of the shared encoder reads them."""
+        """Return the vectors of texts, `(n, width)`, from the shared encoder with this expert."""
         set_side(self._experts, expert)
         return self._pooled(self.passage_encoder, inputs, codes=False)[:, 0]
 
     def states(self, expert: int, inputs: Sequence[EncoderInput]) -> tuple[torch.Tensor, list[int]]:
-        """Token states `(rows, length, width) float32` by this expert, and in which row each input stands.
+        """Return token states `(rows, length, width) float32` from this expert, and the row of each input.
 
-        Neighbours of the same tokens share a row.
+        Adjacent inputs with the same tokens share a row.
         """
         set_side(self._experts, expert)
         states, rows, _ = self._read(self.passage_encoder, inputs)
         return states.float(), rows
 
     def entropy(self) -> torch.Tensor:
-        """Mean over the specialized layers of eq. 5 of TASER, for what was read last; 0 without routers."""
-        learned = [one.entropy for one in self._experts if one.router is not None]
+        """Return the mean entropy of the routers' last choices (TASER, eq. 5); 0 without routers."""
+        learned = [experts.entropy for experts in self._experts if experts.router is not None]
         return torch.stack(learned).mean() if learned else torch.zeros((), device=self.device)
 
     def score(self, questions: torch.Tensor, passages: torch.Tensor) -> torch.Tensor:
-        """`(n_questions, n_passages)`: dot products; of several vectors, weighed by their own softmax."""
+        """Return the scores `(n_questions, n_passages)`: dot products of vectors.
+
+        The dot products with several vectors of a passage are summed, weighted by their softmax.
+        """
         products = torch.einsum("qw,pvw->qpv", questions, passages)
         if products.shape[2] == 1:
             return products[:, :, 0]
@@ -112,7 +121,7 @@ class DenseModel(nn.Module):
     ) -> tuple[torch.Tensor, list[int], int]:
         rows = shared_inputs(inputs)
         distinct = [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]]
-        ids, mask, segments = (t.to(self.device) for t in pad_inputs(distinct))
+        ids, mask, segments = (tensor.to(self.device) for tensor in pad_inputs(distinct))
         set_mask(self._experts, mask)
         types = token_types(self._encoder_config, segments)
         states = encoder(input_ids=ids, attention_mask=mask, **types).last_hidden_state
@@ -124,17 +133,19 @@ class DenseModel(nn.Module):
             return self.scaled(states[torch.tensor(rows, device=self.device), :1].float())
         positions, _ = pooled_positions(inputs, rows, length, pool_special=False)
         sizes = torch.tensor([max(1, i.lead + i.end - i.start) for i in inputs], device=self.device)
-        own = functional.embedding(positions.to(self.device), states.flatten(0, 1)).float()
-        shown = torch.arange(own.shape[1], device=self.device)[None, :] < sizes[:, None]
+        token_states = functional.embedding(positions.to(self.device), states.flatten(0, 1)).float()
+        is_pooled = torch.arange(token_states.shape[1], device=self.device)[None, :] < sizes[:, None]
         if codes and self.codes is not None:
-            attention = torch.einsum("cw,npw->ncp", self.codes, own).masked_fill(~shown[:, None], -torch.inf)
-            vectors = attention.softmax(2) @ own
+            attention = torch.einsum("cw,npw->ncp", self.codes, token_states).masked_fill(
+                ~is_pooled[:, None], -torch.inf
+            )
+            vectors = attention.softmax(2) @ token_states
         else:
-            vectors = ((own * shown[:, :, None]).sum(1) / sizes[:, None])[:, None]
+            vectors = ((token_states * is_pooled[:, :, None]).sum(1) / sizes[:, None])[:, None]
         return self.scaled(vectors)
 
     def scaled(self, vectors: torch.Tensor) -> torch.Tensor:
-        """`(…, width)` as they are compared: of length 1 times the root of the scale, or as they come."""
+        """Scale vectors `(…, width)` to the root of the scale as their length, if `config.cosine`."""
         if not self.config.cosine:
             return vectors
         return functional.normalize(vectors, dim=-1) * (self.log_scale / 2).exp()
@@ -143,7 +154,12 @@ class DenseModel(nn.Module):
 
     @torch.inference_mode()
     def encode_questions(self, texts: Sequence[str], task: str = "") -> Vectors:
-        """`(n, width) float32`; a few questions take one thread. `task` as in `questions`."""
+        """Return the vectors of questions without gradients, `(n, width) float32`.
+
+        A few questions use one thread.
+
+        :param task: as in `questions`
+        """
         self.eval()
         with one_thread() if len(texts) <= FEW else nullcontext():
             parts = [self.questions(texts[i : i + 64], task).float().cpu() for i in range(0, len(texts), 64)]
@@ -158,39 +174,49 @@ class DenseModel(nn.Module):
         advance: Advance | None = None,
         on_read: Callable[[int, int, int], object] | None = None,
     ) -> Vectors:
-        """`(n, vectors, width) float32`; of a passage that needs several windows, the first.
+        """Return the vectors of passages without gradients, `(n, vectors, width) float32`.
 
-        :param dtype: arithmetic of the encoder, as `pick_dtype` knows it
+        Of a passage longer than one window, only the first window is encoded.
+
+        :param dtype: arithmetic of the encoder, as `pick_dtype` takes it
         :param advance: called with the number of passages of each batch
-        :param on_read: called with how many passages were longer than the model reads at once, and how many
-            wordpieces of all passages are read, of how many
+        :param on_read: called once with the number of passages longer than one window, the number of
+            wordpieces in all first windows, and the number of wordpieces of all passages
         """
         self.eval()
         windows = self.config.layout.windows_of(passages, self.tokenizer)
-        inputs = [own[0] for own in windows]
+        inputs = [passage_windows[0] for passage_windows in windows]
         if on_read:
-            shared = self.config.layout.overlap
-            whole = sum(w.end - w.start for own in windows for w in own)
-            whole -= sum(shared * (len(own) - 1) for own in windows)
-            on_read(sum(len(own) > 1 for own in windows), sum(i.end - i.start for i in inputs), whole)
+            overlap = self.config.layout.overlap
+            n_wordpieces = sum(
+                window.end - window.start for passage_windows in windows for window in passage_windows
+            )
+            n_wordpieces -= sum(overlap * (len(passage_windows) - 1) for passage_windows in windows)
+            n_cut = sum(len(passage_windows) > 1 for passage_windows in windows)
+            on_read(n_cut, sum(item.end - item.start for item in inputs), n_wordpieces)
         rows = np.array(shared_inputs(inputs))
         places = np.arange(len(inputs))
         groups = np.split(places, np.flatnonzero(np.diff(rows)) + 1) if inputs else []
         width, _ = encoder_size(self.passage_encoder)
-        found = np.zeros((len(inputs), max(1, self.config.codes), width), np.float32)
+        all_vectors = np.zeros((len(inputs), max(1, self.config.codes), width), np.float32)
         with arithmetic(self.device, dtype):
             budget = tokens_at_once(GPU_TOKENS, self.device)
-            cut = length_sorted_batches([len(inputs[g[0]].ids) for g in groups], budget, LARGEST_BATCH)
-            batches = [np.concatenate([groups[i] for i in chosen]) for chosen in cut]
-            with closing(self._vectors_of([[inputs[i] for i in batch] for batch in batches])) as read:
-                for batch, vectors in zip(batches, read, strict=True):
-                    found[batch] = vectors
+            group_batches = length_sorted_batches(
+                [len(inputs[group[0]].ids) for group in groups], budget, LARGEST_BATCH
+            )
+            batches = [np.concatenate([groups[i] for i in chosen]) for chosen in group_batches]
+            with closing(self._encode_batches([[inputs[i] for i in batch] for batch in batches])) as encoded:
+                for batch, vectors in zip(batches, encoded, strict=True):
+                    all_vectors[batch] = vectors
                     if advance:
                         advance(len(batch))
-        return found
+        return all_vectors
 
-    def _vectors_of(self, batches: Sequence[Sequence[EncoderInput]]) -> Generator[Vectors]:
-        """Read each batch; routers, which keep what they saw last, see one at a time."""
+    def _encode_batches(self, batches: Sequence[Sequence[EncoderInput]]) -> Generator[Vectors]:
+        """Yield the vectors of each batch.
+
+        With routers, which store their last choices, batches do not run in parallel.
+        """
 
         @torch.inference_mode()
         def vectors(batch: Sequence[EncoderInput]) -> list[Vectors]:
@@ -199,7 +225,7 @@ class DenseModel(nn.Module):
         def read(batch: Sequence[EncoderInput]) -> Vectors:
             return np.concatenate(with_halving(vectors, batch))
 
-        routed = any(one.router is not None for one in self._experts)
+        routed = any(experts.router is not None for experts in self._experts)
         yield from map(read, batches) if routed else each_batch(read, batches, self.device)
 
     # ------------------------------------------------------------------ on disk
@@ -207,12 +233,12 @@ class DenseModel(nn.Module):
     def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
         """Write config.json, model.safetensors and tokenizer.json."""
         config = {**self._encoder_config, "architectures": ["DenseModel"], "dense": self.config.as_dict()}
-        twice = "question_encoder." if self.config.shared else ""
-        save_model(folder, self, config, without=twice, int8=int8)
+        duplicate_prefix = "question_encoder." if self.config.shared else ""
+        save_model(folder, self, config, without=duplicate_prefix, int8=int8)
 
     @staticmethod
     def load(folder: str | Path) -> DenseModel:
-        """Return a model that `save_pretrained` wrote."""
+        """Load a model that `save_pretrained` wrote."""
         folder = path_of(folder, "a model folder")
         raw = read_json(folder / "config.json")
         config = DenseConfig.from_dict(raw.pop("dense", None), str(folder / "config.json"))
@@ -220,16 +246,19 @@ class DenseModel(nn.Module):
         model = DenseModel(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
         state = load_state(folder / "model.safetensors")
         if config.shared:
-            names = [k for k in state if k.startswith("passage_encoder.")]
-            state |= {k.replace("passage_encoder.", "question_encoder.", 1): state[k] for k in names}
+            names = [name for name in state if name.startswith("passage_encoder.")]
+            state |= {name.replace("passage_", "question_", 1): state[name] for name in names}
         return with_weights(model, state, str(folder))
 
     @staticmethod
     def like(source: DenseModel, config: DenseConfig) -> DenseModel:
-        """Return a model of this form on an encoder of the source's sizes, its weights still to be filled."""
+        """Return a model with a new configuration and the source's encoder sizes.
+
+        Its weights are not initialized.
+        """
         return DenseModel(blank_encoder(source._encoder_config, "config.json"), source.tokenizer, config)
 
     @staticmethod
     def from_encoder(name: str | Path, config: DenseConfig | None = None) -> DenseModel:
-        """Return a new, untrained model on a pretrained encoder (folder or hub id)."""
+        """Return an untrained bi-encoder on a pretrained encoder (folder or hub id)."""
         return DenseModel(load_encoder(name), load_tokenizer(name), config or DenseConfig())

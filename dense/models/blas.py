@@ -1,4 +1,4 @@
-"""How many threads NumPy multiplies with."""
+"""Limits the number of threads in NumPy's matrix products."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from threadpoolctl import ThreadpoolController
 
 
 class OneBlasThread:
-    """While anybody is inside, NumPy multiplies in the caller's thread alone; a context for many threads.
+    """A context manager in which NumPy's matrix products use one thread.
 
-    BLAS has one number for the whole process: the first who comes sets it, the last who leaves sets it back.
+    Several threads may enter it at once.
+
+    BLAS has one limit for the whole process: the first thread that enters sets it, the last that leaves
+    resets it.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._inside = 0
+        self._n_inside = 0
         self._limit: Any = None
 
     @cached_property
@@ -26,12 +29,12 @@ class OneBlasThread:
 
     def __enter__(self) -> None:
         with self._lock:
-            if not self._inside:
+            if not self._n_inside:
                 self._limit = self._controller.limit(limits=1, user_api="blas")
-            self._inside += 1
+            self._n_inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._inside -= 1
-            if not self._inside:
+            self._n_inside -= 1
+            if not self._n_inside:
                 self._limit.restore_original_limits()

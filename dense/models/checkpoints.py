@@ -1,4 +1,4 @@
-"""Checkpoints of others: DPR's (transformers folders, dict files) and TASER's released dict files."""
+"""Loads foreign checkpoints: DPR's (transformers folders, dict files) and TASER's released dict files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SIDES = {"question": ("question_model.", "question_encoder."), "passage": ("ctx
 _EXPERT = re.compile(r"(encoder\.layer\.\d+)\.moe_layer\.(interm|output)_layers\.(\d+)\.(.+)")
 DPR_SIDES = tuple(_SIDES)
 LONGEST = 256
-_SIZES = (
+_SIZE_TENSORS = (
     "embeddings.word_embeddings.weight",
     "embeddings.position_embeddings.weight",
     "embeddings.token_type_embeddings.weight",
@@ -36,11 +36,11 @@ _SIZES = (
 def load_dpr_dict(path: str | Path, tokenizer: str | Path) -> DenseModel:
     """Return the model of a dict file of DPR's or TASER's code: `model_dict` with both encoders.
 
-    Passages are `title [SEP] text`; they and questions are cut at 256 wordpieces. Vectors are the states of
-    [CLS], and the score is the dot product.
+    Passages are `title [SEP] text`. Questions and passages are cut at 256 wordpieces. Vectors are the states
+    of [CLS], and the score is the dot product.
 
-    :param tokenizer: a folder or hub id, such as bert-base-uncased: the file holds none.
-    :raises ModelError: another layout, or a file that needs more than weights to be opened.
+    :param tokenizer: a folder or hub id, such as bert-base-uncased, because the file has no tokenizer
+    :raises ModelError: the file has another layout, or contains more than weights.
     """
     path = Path(path)
     weights = dict_weights(path)
@@ -49,92 +49,89 @@ def load_dpr_dict(path: str | Path, tokenizer: str | Path) -> DenseModel:
 
 
 def dict_weights(path: Path) -> State:
-    """Return the weights of a dict file of DPR's code, or of what was made from it.
+    """Return the weights of a dict file that DPR's code, or code based on it, wrote.
 
-    :raises ModelError: another layout, or a file that needs more than weights to be opened.
+    :raises ModelError: the file has another layout, or contains more than weights.
     """
     stored = _torch_file(path)
     weights = stored.get("model_dict", stored) if isinstance(stored, dict) else None
     if not isinstance(weights, dict) or not any(k.startswith("ctx_model.") for k in weights):
-        raise ModelError(
-            "expected question_model and ctx_model in a dict file, found neither", where=str(path)
-        )
+        raise ModelError("the dict file has no encoder weights (question_model, ctx_model)", where=str(path))
     return weights
 
 
 def load_dpr_folders(
     question: str | Path, passage: str | Path, tokenizer: str | Path | None = None
 ) -> DenseModel:
-    """Return the model of two folders of transformers' DPR (`facebook/dpr-question_encoder-…` and so on).
+    """Return the model of two folders of transformers' DPR, such as `facebook/dpr-question_encoder-…`.
 
-    :param tokenizer: a folder or hub id; None is the passage encoder's.
-    :raises ModelError: a folder holds something else.
+    :param tokenizer: a folder or hub id; None uses the passage encoder's tokenizer
+    :raises ModelError: a folder holds no such encoder.
     """
     sides = {}
     for side, folder in (("question", Path(question)), ("passage", Path(passage))):
-        own = side_of(_folder_weights(folder), _SIDES[side][1])
-        sides[side] = {k.removeprefix("bert_model."): v for k, v in own.items()}
+        weights = side_of(_folder_weights(folder), _SIDES[side][1])
+        sides[side] = {k.removeprefix("bert_model."): v for k, v in weights.items()}
         if not sides[side]:
-            raise ModelError(f"expected a DPR {side} encoder, found none of its weights", where=str(folder))
+            raise ModelError(f"the folder has no weights of a DPR {side} encoder", where=str(folder))
     return _assemble(sides, load_tokenizer(tokenizer or passage), str(passage))
 
 
 def dpr_side(folder: Path) -> str | None:
-    """Which encoder of transformers' DPR a folder holds, `question` or `passage`; None: neither."""
+    """Return which DPR encoder of transformers a folder holds: `question`, `passage` or None."""
     architectures = _config(folder).get("architectures") or [""]
     return {"DPRQuestionEncoder": "question", "DPRContextEncoder": "passage"}.get(architectures[0])
 
 
 def is_dense_folder(folder: Path) -> bool:
-    """Whether a folder holds a model of ours."""
+    """Return whether a folder holds a bi-encoder in sparta's format."""
     return isinstance(_config(folder).get("dense"), dict)
 
 
 def begin_from(name: str | Path, config: DenseConfig) -> DenseModel:
-    """Return a model of this form to be trained from a pretrained encoder or from a model of ours.
+    """Return a model of this form to train, with the weights of a pretrained encoder or a sparta bi-encoder.
 
-    Of a model with one shared encoder and no experts, any form can be made. Two encoders stay two, and
-    experts stay as they are: which of several encoders or experts another form should begin from, nothing
-    says. Scale and codes are taken over where both have them, the length of questions, and that [SEP] stands
-    behind a title.
+    A bi-encoder with one shared encoder and no experts can start every form. Two encoders, or experts, can
+    only start the same form. If both forms have them, the scale and the codes are copied. The question length
+    and the [SEP] after titles are kept.
 
-    :raises ModelError: a model of ours has another form than what is to be trained.
+    :raises ModelError: the start model is a bi-encoder of another form than the trained model.
     """
     folder = bi_encoder_folder(name)
     if folder is None:
         return DenseModel.from_encoder(name, config)
     source = DenseModel.load(folder)
-    own = source.config
-    config = replace(config, question_length=own.question_length)
-    if not config.layout.share_context and own.layout.separate_title:
+    source_config = source.config
+    config = replace(config, question_length=source_config.question_length)
+    if not config.layout.share_context and source_config.layout.separate_title:
         config = replace(config, layout=replace(config.layout, separate_title=True))
-    if own.shared and not own.routing:
+    if source_config.shared and not source_config.routing:
         model = DenseModel(source.passage_encoder, source.tokenizer, config)
-    elif form_of(own) == form_of(config):
+    elif form_of(source_config) == form_of(config):
         model = DenseModel.like(source, config)
         model.passage_encoder.load_state_dict(source.passage_encoder.state_dict())
         model.question_encoder.load_state_dict(source.question_encoder.state_dict())
     else:
         raise ModelError(
-            f"expected a model of the form that is trained ({form_of(config)}), or one with a single encoder"
-            f" without experts, found {form_of(own)}",
+            f"training needs {form_of(config)}; the start model has {form_of(source_config)}",
             where=str(name),
-            remedy="train the same form, or begin from a plain encoder",
+            remedy="train a model of the same form, or start from a pretrained encoder, or from a single"
+            " encoder without experts",
         )
     with torch.no_grad():
-        if own.cosine and config.cosine:
+        if source_config.cosine and config.cosine:
             model.log_scale.copy_(source.log_scale)
-        if model.codes is not None and source.codes is not None and own.codes == config.codes:
+        if model.codes is not None and source.codes is not None and source_config.codes == config.codes:
             model.codes.copy_(source.codes)
     return model
 
 
 def form_of(config: DenseConfig) -> str:
-    """What encoders a model has, in words."""
+    """Describe a model's encoders in words, for messages."""
     if config.skills:
-        own = config.skills
-        where = "no experts" if own.placement == "none" else f"{own.count} {own.placement} experts"
-        return f"one encoder with the skills {', '.join(own.skills)}, {where}, period {config.period}"
+        skills = config.skills
+        experts = "no experts" if skills.placement == "none" else f"{skills.count} {skills.placement} experts"
+        return f"one encoder with the skills {', '.join(skills.skills)}, {experts}, period {config.period}"
     if config.routing:
         return f"{config.experts} experts, routing {config.routing}, period {config.period}"
     return "a single encoder" if config.shared else "two encoders"
@@ -146,7 +143,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _folder_weights(folder: Path) -> State:
-    """Return the weights of a transformers folder, in safetensors or torch's own form."""
+    """Return the weights of a transformers folder, from safetensors or torch's format."""
     if (folder / "model.safetensors").is_file():
         return load_state(folder / "model.safetensors")
     if (folder / "pytorch_model.bin").is_file():
@@ -158,7 +155,10 @@ def _folder_weights(folder: Path) -> State:
 
 
 class _Settings:
-    """Stands for an object of OmegaConf, in which newer checkpoints keep their settings; nothing is read."""
+    """Replaces OmegaConf's classes, in which newer checkpoints keep their settings.
+
+    Ignores the stored state.
+    """
 
     def __setstate__(self, state: object) -> None:
         pass
@@ -174,43 +174,45 @@ _OMEGACONF = (
 )
 
 
-def _cache(*_: object) -> dict[str, Any]:
+def _empty_dict(*_: object) -> dict[str, Any]:
     return OrderedDict()
 
 
-_ALLOWED: tuple[Any, ...] = (
+_ALLOWED_CLASSES: tuple[Any, ...] = (
     *((_Settings, f"omegaconf.{name}") for name in _OMEGACONF),
     *((kind, f"builtins.{kind.__name__}") for kind in (dict, list, int)),
     *((kind, f"__builtin__.{name}") for kind, name in ((dict, "dict"), (list, "list"), (int, "long"))),
-    (_cache, "collections.defaultdict"),
+    (_empty_dict, "collections.defaultdict"),
     (Any, "typing.Any"),
 )
-"""What a checkpoint may name beside weights. Nothing else is ever made of a pickle."""
+"""The classes that a checkpoint's pickle may name, besides tensors. Any other class raises an error."""
 
 
 def _torch_file(path: Path) -> Any:
     try:
-        with torch.serialization.safe_globals(list(_ALLOWED)):
+        with torch.serialization.safe_globals(list(_ALLOWED_CLASSES)):
             return load_torch_file(path)
     except ModelError as error:
-        error.remedy = "save its model_dict again, by itself: torch.save({'model_dict': …}, FILE)"
+        error.remedy = "save only the weights in a new file: torch.save({'model_dict': …}, FILE)"
         raise
 
 
 def side_of(weights: dict[str, Any], prefix: str) -> State:
-    """Return the weights of one side by BERT's names, without what BERT does not need."""
-    found = {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
-    if any(k.startswith("encoder.embeddings.") for k in found):  # TASER's code wraps the encoder once more
-        found = {k.removeprefix("encoder."): v for k, v in found.items() if k.startswith("encoder.")}
-    return {k: v for k, v in found.items() if not k.endswith("position_ids") and "pooler." not in k}
+    """Return the weights of one side under BERT's names, without the pooler and the position ids."""
+    side_weights = {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
+    if any(k.startswith("encoder.embeddings.") for k in side_weights):  # TASER's code adds a prefix
+        side_weights = {
+            k.removeprefix("encoder."): v for k, v in side_weights.items() if k.startswith("encoder.")
+        }
+    return {k: v for k, v in side_weights.items() if not k.endswith("position_ids") and "pooler." not in k}
 
 
 def _assemble(sides: dict[str, State], tokenizer: Tokenizer, where: str) -> DenseModel:
-    passage = sides["passage"]
-    experts = {int(m[3]) for k in passage if (m := _EXPERT.fullmatch(k))}
+    passage_weights = sides["passage"]
+    experts = {int(m[3]) for k in passage_weights if (m := _EXPERT.fullmatch(k))}
     layout = InputLayout(use_title=True, answer_segment=0, max_length=LONGEST, overlap=0, separate_title=True)
     if experts:
-        layers = sorted({int(m[1].split(".")[2]) for k in passage if (m := _EXPERT.fullmatch(k))})
+        layers = sorted({int(m[1].split(".")[2]) for k in passage_weights if (m := _EXPERT.fullmatch(k))})
         config = DenseConfig(
             layout,
             routing="det",
@@ -220,34 +222,39 @@ def _assemble(sides: dict[str, State], tokenizer: Tokenizer, where: str) -> Dens
             cosine=False,
             question_length=LONGEST,
         )
-        found = {"passage_encoder": {_expert_name(k): v for k, v in passage.items()}}
+        encoders = {"passage_encoder": {_expert_name(k): v for k, v in passage_weights.items()}}
     else:
         config = DenseConfig(layout, shared=False, pooling="cls", cosine=False, question_length=LONGEST)
-        found = {"passage_encoder": passage, "question_encoder": sides["question"]}
-    model = DenseModel(blank_bert(passage, where), tokenizer, config)
-    state = {f"{name}.{k}": v for name, own in found.items() for k, v in own.items()}
+        encoders = {"passage_encoder": passage_weights, "question_encoder": sides["question"]}
+    model = DenseModel(blank_bert(passage_weights, where), tokenizer, config)
+    state = {f"{name}.{k}": v for name, weights in encoders.items() for k, v in weights.items()}
     if config.shared:
         state |= {k.replace("passage_", "question_", 1): v for k, v in state.items()}
     return with_weights(model, {**state, "log_scale": model.log_scale.detach()}, where)
 
 
 def _expert_name(name: str) -> str:
-    """`…moe_layer.output_layers.1.dense.weight` is our `…output.experts.1.output.dense.weight`."""
+    """Return sparta's name of TASER's weight: `…moe_layer.output_layers.1.dense.weight` becomes
+    `…output.experts.1.output.dense.weight`.
+    """
     match = _EXPERT.fullmatch(name)
     if match is None:
         return name
-    layer, kind, number, rest = match.groups()
+    layer, kind, number, suffix = match.groups()
     part = "intermediate" if kind == "interm" else "output"
-    return f"{layer}.output.experts.{number}.{part}.{rest}"
+    return f"{layer}.output.experts.{number}.{part}.{suffix}"
 
 
 def blank_bert(state: State, where: str) -> nn.Module:
-    """Return an empty BERT of the weights' sizes; heads have 64 dimensions, as all released ones do."""
+    """Return a BERT with the weights' sizes and random weights.
+
+    Heads have 64 dimensions, as in all released models.
+    """
     from transformers import BertConfig, BertModel
 
-    missing = [k for k in _SIZES if k not in state]
+    missing = [k for k in _SIZE_TENSORS if k not in state]
     if missing:
-        raise ModelError(f"expected the weights of a BERT encoder, found no {missing[0]}", where=where)
+        raise ModelError(f"the BERT encoder's weights lack {missing[0]}", where=where)
     words, width = state["embeddings.word_embeddings.weight"].shape
     inner = state["encoder.layer.0.intermediate.dense.weight"].shape[0]
     config = BertConfig(

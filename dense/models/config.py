@@ -1,4 +1,4 @@
-"""What a bi-encoder is: the `dense` object of its config.json."""
+"""The configuration of a bi-encoder: the `dense` object of its config.json."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ QUESTION, PASSAGE = 0, 1
 class DenseConfig:
     """The `dense` object of a model's config.json.
 
-    `codes` is the number of vectors a passage has: 0 for one, the mean of its token states; m > 0 for a
-    Poly-Encoder's m, each a learned attention over the token states (Humeau et al., 2019, turned around as
-    SPARTA, §5.1, has it: the answers have several vectors). `shared` encoders read questions and passages
-    with the same weights; with `routing` (det, seq, tok) every `period`-th layer has `experts` feed-forward
-    experts (TASER). `pooling` is `mean` or `cls`: with `cls` a text is the state of its [CLS], as in DPR and
-    TASER. `cosine` makes vectors of length 1 times a learned scale; without it they are as they come, and
-    the score is DPR's dot product. Of a question the first `question_length` wordpieces are read. With
-    `skills` the encoder is one for several tasks; routing `skill` lets the task choose the expert.
+    `codes` is 0 for one vector per passage, the mean of its token states. A number m > 0 makes a Poly-Encoder
+    with m vectors per passage, each a learned attention over the token states (Humeau et al., 2019). SPARTA
+    (§5.1) swaps the sides: passages have several vectors. `shared` encoders use the same weights for
+    questions and passages. With `routing` (det, seq, tok), every `period`-th layer has `experts` feed-forward
+    experts (TASER). `pooling` is `mean` or `cls`; with `cls` the vector is the state of [CLS], as in DPR and
+    TASER. With `cosine`, vectors have length 1 times a learned scale; without it the score is the plain dot
+    product, as in DPR. The encoder reads the first `question_length` wordpieces of a question. With `skills`,
+    one encoder serves several tasks; routing `skill` lets the task choose the expert.
     """
 
     layout: InputLayout = field(default_factory=InputLayout)
@@ -54,16 +54,18 @@ class DenseConfig:
         if self.pooling not in ("mean", "cls"):
             raise ModelError(f"expected pooling mean or cls, found {self.pooling!r}")
         if self.pooling == "cls" and (self.layout.share_context or self.codes):
-            raise ModelError("expected mean pooling for a shared context and for codes, found cls")
+            raise ModelError("a shared context or codes need mean pooling, found cls")
         if self.routing and not self.shared:
             raise ModelError("expected one shared encoder with experts, found two encoders")
         if self.skills and (not self.shared or self.codes):
-            raise ModelError("expected one encoder and one vector a passage of a model with skills")
+            raise ModelError("a model with skills needs one shared encoder and no codes")
         if (self.routing == BY_SKILL) != bool(self.skills and self.skills.placement != NONE):
-            raise ModelError(f"expected routing {BY_SKILL} where skills have experts, found {self.routing!r}")
+            raise ModelError(
+                f"routing {BY_SKILL} must go with skills that have experts, found {self.routing!r}"
+            )
 
     def with_skills(self, skills: SkillConfig, period: int = 2) -> DenseConfig:
-        """Return the same with skills; every `period`-th layer has their experts."""
+        """Return a copy with skills, whose experts are in every `period`-th layer."""
         routing = "" if skills.placement == NONE else BY_SKILL
         experts = skills.count if routing else self.experts
         return replace(
@@ -71,13 +73,16 @@ class DenseConfig:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """For config.json: without skills, what versions before these can read."""
+        """Return the object for config.json. Without skills, older versions of sparta can read it."""
         value = {k: v for k, v in asdict(self).items() if k != "skills"}
         return {**value, "skills": self.skills.as_dict()} if self.skills else value
 
     @staticmethod
     def from_dict(value: Any, where: str) -> DenseConfig:
-        """From config.json; a newer version is refused."""
+        """Return the configuration from the object in config.json.
+
+        :raises ModelError: the object is invalid, or its format is newer.
+        """
         value = config_object(value, "dense", WITH_SKILLS, where)
         try:
             skills = SkillConfig.from_dict(value.get("skills"))
@@ -86,24 +91,25 @@ class DenseConfig:
             error.where = error.where or where
             raise
         except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"the dense object is not as expected: {error}", where=where) from error
+            raise ModelError(
+                f"the dense object of the configuration is invalid: {error}", where=where
+            ) from error
 
     def question_input(
         self, text: str, tokenizer: Tokenizer, task: str = "", *, length: int | None = None
     ) -> EncoderInput:
-        """Return what the encoder reads of a question: its first wordpieces, or those around a mention.
+        """Return the encoder input of a question: its first wordpieces, or those around a marked mention.
 
-        With `task`, that stands before it if the model marks it.
-
-        :param length: most wordpieces, [CLS] and [SEP] among them; `question_length` if None
+        :param task: put before the question if the model has a marker for this task
+        :param length: largest number of wordpieces, with [CLS] and [SEP]; None is `question_length`
         """
         length = length or self.question_length
         marker = marked("", task) if self.skills and task in self.skills.markers else ""
-        used = len(tokenizer.encode(marker, add_special_tokens=False).ids)
-        text = around_mention(text, tokenizer, length - 2 - used)
+        n_marker = len(tokenizer.encode(marker, add_special_tokens=False).ids)
+        text = around_mention(text, tokenizer, length - 2 - n_marker)
         layout = InputLayout(answer_segment=0, max_length=length, overlap=0)
         return layout.windows(Passage("", marker + text), tokenizer)[0]
 
     def question_expert(self, task: str = "") -> int:
-        """Return which expert reads questions of a task: its own, or that of all questions."""
+        """Return the number of the expert for a task's questions: the task's, or the general expert."""
         return self.skills.expert(task) if self.skills else QUESTION

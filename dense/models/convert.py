@@ -1,4 +1,4 @@
-"""Other makers' checkpoints as model folders of ours: one function, whatever the source looks like."""
+"""Converts foreign checkpoints of any known layout into sparta's model folders."""
 
 from __future__ import annotations
 
@@ -27,53 +27,55 @@ DICT_NAME = "pytorch_model.bin"
 
 
 def convert(sources: Sequence[str], tokenizer: str | None = None) -> DenseModel:
-    """Return the model of a checkpoint in any form that is known; folders of ours are opened as they are.
+    """Return the model of a checkpoint in any known layout. A folder in sparta's format is loaded unchanged.
 
-    :param sources: a file, a folder or hub id, or two folders (question and passage encoder, in any order).
-    :param tokenizer: a folder or hub id, for checkpoints that bring none.
-    :raises ModelError: another form, or what belongs to it is missing.
+    :param sources: a file, a folder or hub id, or two folders (question and passage encoder, in any order)
+    :param tokenizer: a folder or hub id, for checkpoints without a tokenizer
+    :raises ModelError: the layout is unknown, or a part of the checkpoint is missing.
     """
     if len(sources) not in (1, 2):
         raise InputError(f"expected one source or two, found {len(sources)}", remedy=f"give {_FORMS}")
     if len(sources) == 1 and Path(sources[0]).is_file():
-        return _dict_file(Path(sources[0]), tokenizer)
+        return _load_dict_file(Path(sources[0]), tokenizer)
     folders = [model_folder(source) for source in sources]
     if len(folders) == 2:
         sides = {dpr_side(folder): folder for folder in folders}
         if set(sides) != set(DPR_SIDES):
-            found = " and ".join(str(dpr_side(folder)) for folder in folders)
+            side_names = " and ".join(str(dpr_side(folder)) for folder in folders)
             raise ModelError(
-                f"expected a question encoder and a passage encoder, found {found}",
+                f"expected a question encoder and a passage encoder, found {side_names}",
                 where=", ".join(sources),
                 remedy=f"give {_FORMS}",
             )
         return load_dpr_folders(sides["question"], sides["passage"], tokenizer)
-    return _one_folder(folders[0], tokenizer)
+    return _load_folder(folders[0], tokenizer)
 
 
-def _one_folder(folder: Path, tokenizer: str | None) -> DenseModel:
+def _load_folder(folder: Path, tokenizer: str | None) -> DenseModel:
     if is_dense_folder(folder):
         return DenseModel.load(folder)
     side = dpr_side(folder)
     if side is not None:
-        other = "passage" if side == "question" else "question"
+        missing_side = "passage" if side == "question" else "question"
         raise ModelError(
             f"expected both encoders, found the {side} encoder only",
             where=str(folder),
-            remedy=remedy(f"give the {other} encoder's folder too, with a second {{}}", Option("from")),
+            remedy=remedy(
+                f"give the {missing_side} encoder's folder too, with a second {{}}", Option("from")
+            ),
         )
     if not (folder / DICT_NAME).is_file():
-        raise ModelError(f"expected {_FORMS}, found another folder", where=str(folder))
-    return _dict_file(folder / DICT_NAME, tokenizer)
+        raise ModelError(f"expected {_FORMS}", where=str(folder))
+    return _load_dict_file(folder / DICT_NAME, tokenizer)
 
 
-def _dict_file(path: Path, tokenizer: str | None) -> DenseModel:
-    beside = any((path.parent / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
-    if tokenizer is None and not beside:
+def _load_dict_file(path: Path, tokenizer: str | None) -> DenseModel:
+    has_tokenizer = any((path.parent / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
+    if tokenizer is None and not has_tokenizer:
         raise ModelError(
-            "expected a tokenizer, which a dict file does not hold, found none beside it",
+            "no tokenizer in the folder of the dict file, and none was named",
             where=str(path),
             remedy=remedy("name one with {}, such as bert-base-uncased", Option("tokenizer")),
         )
-    released = is_released(dict_weights(path))
-    return (load_released if released else load_dpr_dict)(path, tokenizer or path.parent)
+    is_skills = is_released(dict_weights(path))
+    return (load_released if is_skills else load_dpr_dict)(path, tokenizer or path.parent)

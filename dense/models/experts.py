@@ -1,6 +1,6 @@
-"""Specialized Transformer blocks: several experts, and what picks one.
+"""Transformer blocks with several experts, and routers that choose the expert.
 
-Feed-forward experts and routers are TASER's (§3.1), attention experts Chain-of-Skills' (§3.2).
+Feed-forward experts and routers follow TASER (§3.1), attention experts Chain-of-Skills (§3.2).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROUTINGS = ("det", "seq", "tok", BY_SKILL)
 
 
 class Expert(nn.Module):
-    """One feed-forward sub-layer with its LayerNorm: what stands in a BERT layer after attention."""
+    """A feed-forward sub-layer with its LayerNorm: the part of a BERT layer after attention."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -28,19 +28,19 @@ class Expert(nn.Module):
         self.output = copy.deepcopy(layer.output)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """`(n, length, width)` to the same."""
+        """Return new states `(n, length, width)` of the same shape."""
         return self.output(self.intermediate(states), states)
 
 
 class Experts(nn.Module):
-    """Several experts side by side; stands in a BERT layer in the place of `output`.
+    """Several feed-forward experts and their router. Replaces `output` in a BERT layer.
 
-    Routing `det`: the side, question or passage, decides (Det-R); `skill`: what is read does. `seq`: a linear
-    layer on the state of [CLS] does, for the whole text (Seq-R). `tok`: the same for each token (Tok-R). A
-    learned router samples straight through Gumbel softmax in training (eq. 4), where all experts compute so
-    that the retrieval loss reaches it; otherwise the likeliest expert is taken, which alone computes.
-    `entropy` is that of the last batch's choices (eq. 5), with gradients; those of padding, where
-    `mask (n, length)` is 0, are nobody's.
+    Routing `det` chooses by the side, question or passage (Det-R), and `skill` by the kind of input. `seq`
+    chooses one expert per text, by a linear layer on the state of [CLS] (Seq-R); `tok` one per token (Tok-R).
+    In training, a learned router samples with straight-through Gumbel softmax (eq. 4), and all experts
+    compute, so that the loss reaches the router. Otherwise only the most likely expert computes. `entropy` is
+    the entropy of the last batch's choices (eq. 5), with gradients. Padding, where `mask (n, length)` is 0,
+    does not count.
     """
 
     def __init__(self, layer: Any, n_experts: int, routing: str) -> None:
@@ -59,31 +59,35 @@ class Experts(nn.Module):
         self.mask: torch.Tensor | None = None
 
     def forward(self, _: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        """`states (n, length, width)` are the attention's; the first argument is what stood before them."""
+        """Return the layer's output states `(n, length, width)`.
+
+        :param _: ignored: the states before the sub-layer, which BERT passes first
+        :param states: the states after attention
+        """
         if self.router is None:
             return self.experts[self.side](states)
-        seen = states[:, :1] if self.routing == "seq" else states
-        logits = self.router(seen).float()
-        chances = logits.softmax(-1)
-        self.entropy = self._mean(-(chances * chances.clamp_min(1e-9).log()).sum(-1))
+        router_states = states[:, :1] if self.routing == "seq" else states
+        logits = self.router(router_states).float()
+        probabilities = logits.softmax(-1)
+        self.entropy = self._mean_entropy(-(probabilities * probabilities.clamp_min(1e-9).log()).sum(-1))
         if not self.training:
-            return self._chosen(states, logits.argmax(-1))
-        choice = functional.gumbel_softmax(logits, hard=True)
+            return self._apply_chosen(states, logits.argmax(-1))
+        weights = functional.gumbel_softmax(logits, hard=True)
         outputs = torch.stack([expert(states) for expert in self.experts], -1)
-        return (outputs * choice[:, :, None].to(outputs.dtype)).sum(-1)
+        return (outputs * weights[:, :, None].to(outputs.dtype)).sum(-1)
 
-    def _chosen(self, states: torch.Tensor, choice: torch.Tensor) -> torch.Tensor:
-        """Let each expert compute what is its own: `choice (n, 1)` by text, or `(n, length)` by token."""
+    def _apply_chosen(self, states: torch.Tensor, choice: torch.Tensor) -> torch.Tensor:
+        """Apply the chosen experts: `choice (n, 1)` per text, or `(n, length)` per token."""
         texts = states if self.routing == "seq" else states.flatten(0, 1)[:, None]
         outputs = torch.empty_like(texts)
         for number, expert in enumerate(self.experts):
-            own = (choice.flatten() == number).nonzero()[:, 0]
-            if len(own):
-                outputs[own] = expert(texts[own]).to(outputs.dtype)
+            rows = (choice.flatten() == number).nonzero()[:, 0]
+            if len(rows):
+                outputs[rows] = expert(texts[rows]).to(outputs.dtype)
         return outputs.view_as(states)
 
-    def _mean(self, entropies: torch.Tensor) -> torch.Tensor:
-        """Of `(n, choices)` those that stand for a token."""
+    def _mean_entropy(self, entropies: torch.Tensor) -> torch.Tensor:
+        """Return the mean of entropies `(n, choices)` over texts, or over tokens without padding."""
         if self.mask is None or entropies.shape[1] == 1:
             return entropies.mean()
         counts = self.mask.to(entropies.dtype)
@@ -91,7 +95,10 @@ class Experts(nn.Module):
 
 
 class ChosenLinear(nn.Module):
-    """Several linear layers in the place of one, each a copy of it: `side` says which one computes."""
+    """Several copies of a linear layer that replace the layer.
+
+    `side` is the number of the copy that computes.
+    """
 
     router: nn.Linear | None = None
 
@@ -103,9 +110,9 @@ class ChosenLinear(nn.Module):
         self.mask: torch.Tensor | None = None
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """As the linear layer."""
-        found: torch.Tensor = self.experts[self.side](states)
-        return found
+        """Apply the chosen linear layer."""
+        outputs: torch.Tensor = self.experts[self.side](states)
+        return outputs
 
 
 Routed = Experts | ChosenLinear
@@ -114,44 +121,48 @@ Routed = Experts | ChosenLinear
 def specialize(
     encoder: nn.Module, n_experts: int, routing: str, period: int = 3, placement: str = FEED_FORWARD
 ) -> list[Routed]:
-    """Give every `period`-th layer experts, each a copy of what it had; what routes, bottom first.
+    """Give every `period`-th layer experts, as copies of its weights.
 
-    With 12 layers and a period of 3 (T = 2 shared ones between) these are 2, 5, 8 and 11, counted from 0;
-    with a period of 2 every other one, from 1 on. Experts are the layer's feed-forward, or with `placement`
-    attention its query, key, value and output matrices.
+    Returns the new modules, bottom layer first.
+
+    With 12 layers and a period of 3 (T = 2 shared layers between), layers 2, 5, 8 and 11 have experts,
+    counted from 0. With a period of 2, layers 1, 3, 5 and so on. The experts are the layer's feed-forward, or
+    with `placement` attention its query, key, value and output matrices.
     """
     layers = getattr(getattr(encoder, "encoder", None), "layer", None)
     if layers is None or not hasattr(layers[0], "intermediate"):
-        raise ModelError("expected a BERT-like encoder with layers that have a feed-forward, found another")
-    made: list[Routed] = []
+        raise ModelError("experts need a BERT-like encoder, whose layers have a feed-forward sub-layer")
+    routed_modules: list[Routed] = []
     for number in range(period - 1, len(layers), period):
         layer = layers[number]
         if placement == ATTENTION:
-            made += _attention_experts(layer, n_experts)
+            routed_modules += _attention_experts(layer, n_experts)
             continue
         layer.output = Experts(layer, n_experts, routing)
         layer.intermediate = nn.Identity()
-        made.append(layer.output)
-    if not made:
-        raise ModelError(f"expected at least {period} layers, found {len(layers)}")
-    return made
+        routed_modules.append(layer.output)
+    if not routed_modules:
+        raise ModelError(
+            f"experts in every {period}th layer need at least {period} layers, found {len(layers)}"
+        )
+    return routed_modules
 
 
 def _attention_experts(layer: Any, n_experts: int) -> list[ChosenLinear]:
     heads, after = layer.attention.self, layer.attention.output
-    for part in ("query", "key", "value"):
-        setattr(heads, part, ChosenLinear(getattr(heads, part), n_experts))
+    for matrix in ("query", "key", "value"):
+        setattr(heads, matrix, ChosenLinear(getattr(heads, matrix), n_experts))
     after.dense = ChosenLinear(after.dense, n_experts)
     return [heads.query, heads.key, heads.value, after.dense]
 
 
 def set_side(experts: list[Routed], side: int) -> None:
-    """Say which expert computes where no router decides: that of questions, of passages, of a skill."""
-    for one in experts:
-        one.side = side
+    """Set the number of the expert that computes in modules without a router."""
+    for module in experts:
+        module.side = side
 
 
 def set_mask(experts: list[Routed], mask: torch.Tensor) -> None:
-    """Tell routers which tokens `(n, length)` of the next inputs are padding: those with 0."""
-    for one in experts:
-        one.mask = mask
+    """Set the mask `(n, length)` of the next inputs, which is 0 for padding."""
+    for module in experts:
+        module.mask = mask

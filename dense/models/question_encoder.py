@@ -1,4 +1,4 @@
-"""Questions become vectors in NumPy alone: importing torch takes longer than a search."""
+"""Encodes questions with NumPy alone, because importing torch takes longer than a search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from sparta.base.errors import ModelError, SpartaError
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.stored import ROW_SCALE, is_plain_bert
 
-_TOKENS = 256  # a batch: the widest layer's numbers then stay in a processor's cache
+_TOKENS_PER_BATCH = 256
+"""Largest number of tokens per batch: the widest layer's activations then fit into a processor's cache."""
 
 _one_blas_thread = OneBlasThread()
 
@@ -32,22 +33,22 @@ Floats = npt.NDArray[np.float32]
 
 
 class QuestionEncoder(Protocol):
-    """What makes vectors of questions."""
+    """Encodes questions and queries into vectors."""
 
     def encode_questions(self, texts: Sequence[str]) -> Floats:
-        """`(n, width) float32`."""
+        """Return the vectors of texts, `(n, width) float32`."""
 
 
 def open_question_encoder(folder: Path) -> QuestionEncoder:
-    """Return the question side of a model: in NumPy where the encoder is a plain BERT, else torch's.
+    """Open the question encoder of a model: in NumPy for a plain BERT, else in torch.
 
-    :raises ModelError: no dense model, or a damaged one.
+    :raises ModelError: the folder holds no dense model, or a damaged one.
     """
     try:
         return BertQuestionEncoder(folder)
     except (OSError, ValueError, RecursionError, KeyError, TypeError, SafetensorError, SpartaError):
         from dense.models.bi_encoder import (
-            DenseModel,  # knows more encoders, and says what is wrong with a folder
+            DenseModel,  # supports more encoders, and its errors say what is wrong with the folder
         )
         from sparta.neural.encoding import pick_device
 
@@ -55,9 +56,12 @@ def open_question_encoder(folder: Path) -> QuestionEncoder:
 
 
 class BertQuestionEncoder:
-    """A BERT (with the expert for questions, where it has such) whose [CLS] or mean state is the vector.
+    """A BERT question encoder in NumPy. The vector is the state of [CLS] or the mean of the token states.
 
-    :raises ValueError: another encoder, a learned router, or weights that do not fit the configuration.
+    A model with experts uses the expert for questions.
+
+    :raises ValueError: the encoder is no plain BERT or has a learned router, or its weights have wrong
+        shapes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -77,7 +81,7 @@ class BertQuestionEncoder:
             read = _Reader(stored, f"{side}_encoder.")
             width, self._vocabulary = raw["hidden_size"], raw["vocab_size"]
             self._words = read.rows("embeddings.word_embeddings.weight", raw["vocab_size"], width)
-            self._places = read("embeddings.position_embeddings.weight", longest, width)
+            self._positions = read("embeddings.position_embeddings.weight", longest, width)
             self._segment = read("embeddings.token_type_embeddings.weight", raw["type_vocab_size"], width)[0]
             self._norm = read.norm("embeddings.", width)
             self._layers = [
@@ -86,48 +90,60 @@ class BertQuestionEncoder:
             ]
             self._scale = math.exp(float(stored.get_tensor("log_scale")) / 2) if self.config.cosine else 0.0
 
-    def _layer(self, read: _Reader, number: int, width: int, inner: int) -> _Layer:
-        own = f"encoder.layer.{number}."
+    def _layer(self, read: _Reader, number: int, width: int, inner_width: int) -> _Layer:
+        prefix = f"encoder.layer.{number}."
         routed = bool(self.config.routing) and (number + 1) % self.config.period == 0
-        attends = routed and self.config.skills is not None and self.config.skills.placement == ATTENTION
-        chosen = f"experts.{self.config.question_expert()}." if attends else ""
-        parts = [
-            read.linear(f"{own}attention.self.{part}.{chosen}", width, width)
-            for part in ("query", "key", "value")
+        has_attention_experts = (
+            routed and self.config.skills is not None and self.config.skills.placement == ATTENTION
+        )
+        expert = f"experts.{self.config.question_expert()}." if has_attention_experts else ""
+        projections = [
+            read.linear(f"{prefix}attention.self.{name}.{expert}", width, width)
+            for name in ("query", "key", "value")
         ]
-        feed = f"{own}output.experts.{self.config.question_expert()}." if routed and not attends else own
+        feed_prefix = (
+            f"{prefix}output.experts.{self.config.question_expert()}."
+            if routed and not has_attention_experts
+            else prefix
+        )
         return _Layer(
-            _Linear(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True))),
-            read.linear(f"{own}attention.output.dense.{chosen}", width, width),
-            read.norm(f"{own}attention.output.", width),
-            read.linear(f"{feed}intermediate.dense.", inner, width),
-            read.linear(f"{feed}output.dense.", width, inner),
-            read.norm(f"{feed}output.", width),
+            _Linear(*(np.concatenate(arrays) for arrays in zip(*projections, strict=True))),
+            read.linear(f"{prefix}attention.output.dense.{expert}", width, width),
+            read.norm(f"{prefix}attention.output.", width),
+            read.linear(f"{feed_prefix}intermediate.dense.", inner_width, width),
+            read.linear(f"{feed_prefix}output.dense.", width, inner_width),
+            read.norm(f"{feed_prefix}output.", width),
         )
 
     def encode_questions(self, texts: Sequence[str]) -> Floats:
-        """`(n, width) float32`; only questions of one length are read together, so nothing is padded.
+        """Return the vectors of texts, `(n, width) float32`.
 
-        Batches, not the products of one, are spread over processors: where other work keeps one of these
-        busy, threads that wait for each other at every product take ten times as long.
+        A batch has texts of one length, so nothing is padded.
+
+        Whole batches run in parallel, not the products within a batch: if other work keeps a processor busy,
+        threads that wait for each other at every product take ten times as long.
         """
         ids = [self.config.question_input(text, self.tokenizer).ids for text in texts]
-        same: dict[int, list[int]] = defaultdict(list)
-        for number, own in enumerate(ids):
-            same[len(own)].append(number)
-        batches = [list(b) for n, own in same.items() for b in batched(own, max(1, _TOKENS // n))]
+        numbers_by_length: dict[int, list[int]] = defaultdict(list)
+        for number, text_ids in enumerate(ids):
+            numbers_by_length[len(text_ids)].append(number)
+        batches = [
+            list(batch)
+            for length, numbers in numbers_by_length.items()
+            for batch in batched(numbers, max(1, _TOKENS_PER_BATCH // length))
+        ]
 
         def encode(batch: list[int]) -> Floats:
             return self._pooled(self._states(np.array([ids[i] for i in batch])))
 
         vectors = np.empty((len(ids), len(self._segment)), np.float32)
         with _one_blas_thread, ThreadPoolExecutor(os.cpu_count()) as pool:
-            for batch, found in zip(batches, pool.map(encode, batches), strict=True):
-                vectors[batch] = found
+            for batch, batch_vectors in zip(batches, pool.map(encode, batches), strict=True):
+                vectors[batch] = batch_vectors
         return vectors
 
     def _pooled(self, states: Floats) -> Floats:
-        """`(n, length, width)` to `(n, width)`; the mean is that of what stands between [CLS] and [SEP]."""
+        """Pool states `(n, length, width)` to vectors `(n, width)`. The mean leaves out [CLS] and [SEP]."""
         by_mean = self.config.pooling == "mean" and states.shape[1] > 2
         vectors = states[:, 1:-1].mean(1) if by_mean else states[:, 0]
         if not self.config.cosine:
@@ -137,14 +153,14 @@ class BertQuestionEncoder:
         return vectors
 
     def _states(self, ids: np.ndarray) -> Floats:
-        """`(n, length)` wordpieces to `(n, length, width)`."""
+        """Return the last layer's states `(n, length, width)` of wordpieces `(n, length)`."""
         n, length = ids.shape
         if int(ids.max()) >= self._vocabulary:
             raise ModelError(
-                f"expected wordpieces below {self._vocabulary:,}, found the number {int(ids.max()):,}",
-                remedy="copy the model folder again, whole: tokenizer and weights do not belong together",
+                f"the tokenizer returned wordpiece {int(ids.max()):,}, the model knows {self._vocabulary:,}",
+                remedy="copy the whole model folder again: its tokenizer and weights are of different models",
             )
-        states = self._words(ids) + self._segment + self._places[:length]
+        states = self._words(ids) + self._segment + self._positions[:length]
         states = self._normalized(states.reshape(n * length, -1), self._norm)
         for layer in self._layers:
             mixed = _attention(layer.heads(states).reshape(n, length, 3, self._heads, -1))
@@ -167,9 +183,9 @@ class _Linear(NamedTuple):
     bias: Floats
 
     def __call__(self, states: Floats) -> Floats:
-        found: Floats = states @ self.weight.T
-        found += self.bias
-        return found
+        outputs: Floats = states @ self.weight.T
+        outputs += self.bias
+        return outputs
 
 
 class _Norm(NamedTuple):
@@ -187,30 +203,33 @@ class _Layer(NamedTuple):
 
 
 class _Reader:
-    """Weights of one encoder in a safetensors file, by name and shape; 8-bit rows become float32."""
+    """Reads an encoder's weights from a safetensors file, checking their shapes.
+
+    8-bit rows become float32.
+    """
 
     def __init__(self, stored: Any, prefix: str) -> None:
         self._stored, self._prefix = stored, prefix
         self._names = set(stored.keys())
 
     def __call__(self, name: str, *shape: int) -> Floats:
-        numbers, scale = self._stored_as(name, shape)
+        numbers, scale = self._stored_array(name, shape)
         return numbers if scale is None else numbers * scale[:, None]
 
     def rows(self, name: str, *shape: int) -> Callable[[np.ndarray], Floats]:
-        """Return a lookup: of a vocabulary a question needs few rows."""
-        numbers, scale = self._stored_as(name, shape)
+        """Return a function that looks up rows of a matrix: a question needs few rows of the vocabulary."""
+        numbers, scale = self._stored_array(name, shape)
         return lambda ids: numbers[ids] if scale is None else numbers[ids] * scale[ids][..., None]
 
     def linear(self, name: str, rows: int, columns: int) -> _Linear:
-        """Return a linear layer."""
+        """Read a linear layer."""
         return _Linear(self(f"{name}weight", rows, columns), self(f"{name}bias", rows))
 
     def norm(self, name: str, width: int) -> _Norm:
-        """Return the scale and shift of a LayerNorm."""
+        """Read the weight and bias of a LayerNorm."""
         return _Norm(self(f"{name}LayerNorm.weight", width), self(f"{name}LayerNorm.bias", width))
 
-    def _stored_as(self, name: str, shape: tuple[int, ...]) -> tuple[np.ndarray, Floats | None]:
+    def _stored_array(self, name: str, shape: tuple[int, ...]) -> tuple[np.ndarray, Floats | None]:
         name = self._prefix + name
         numbers = self._stored.get_tensor(name)
         scale = self._stored.get_tensor(name + ROW_SCALE) if name + ROW_SCALE in self._names else None
@@ -222,7 +241,10 @@ class _Reader:
 
 
 def _attention(parts: Floats) -> Floats:
-    """`(n, length, 3, heads, size)` queries, keys and values to `(n, length, heads, size)`."""
+    """Apply attention to queries, keys and values `(n, length, 3, heads, size)`.
+
+    Returns `(n, length, heads, size)`.
+    """
     query, key, value = parts.transpose(2, 0, 3, 1, 4)
     scores = query @ key.swapaxes(2, 3)
     scores *= np.float32(parts.shape[-1] ** -0.5)

@@ -1,4 +1,4 @@
-"""Where a dense model lies, found without torch."""
+"""Finds the folder and the identity of a dense model, without torch."""
 
 from __future__ import annotations
 
@@ -25,52 +25,53 @@ DEFAULT_DENSE_MODEL = default_name("dense")
 
 
 class ModelIdentity(NamedTuple):
-    """A model: the name to open it by, and the hash of its files. Equal hashes are the same model."""
+    """The name that opens a model, and the SHA-256 of its files. Equal hashes mean the same model."""
 
     name: str
     sha256: str
 
 
 def dense_model_folder(name: str | Path | None) -> Path:
-    """Return the folder of a dense model: the English one for None, one that ships, a given one.
+    """Return the folder of a dense model: shipped, local or from the hub. None is the English default model.
 
-    :raises ModelError: there is none.
+    :raises ModelError: there is no such model.
     """
-    if name is not None and not _ships(name):
+    if name is not None and not _is_shipped_model(name):
         return model_folder(name)
     return installed(shipped_folder(str(name or DEFAULT_DENSE_MODEL)), "dense model")
 
 
 def bi_encoder_folder(name: str | Path) -> Path | None:
-    """Return the folder of a bi-encoder of ours, given that, its training's, or the shipped one's name.
+    """Return the folder of a sparta bi-encoder, from its folder, its training folder or a shipped name.
 
-    None for everything else: other encoders, hub ids.
+    Returns None for all other names, such as hub ids and encoders.
     """
-    return folder_with("dense", dense_model_folder(name) if _ships(name) else local_folder(name))
+    return folder_with("dense", dense_model_folder(name) if _is_shipped_model(name) else local_folder(name))
 
 
-def _ships(name: str | Path) -> bool:
+def _is_shipped_model(name: str | Path) -> bool:
     return is_shipped(name, "dense") or is_shipped(name, "multi_task")
 
 
 def identify(name: str | Path | None) -> ModelIdentity:
-    """Return what a model is, without loading it. A folder is named by its absolute path."""
+    """Return the name and hash of a model, without loading it. The name of a folder is its absolute path."""
     folder = dense_model_folder(name)
     return ModelIdentity(lasting_name(name or DEFAULT_DENSE_MODEL), hash_folder(folder))
 
 
 def find_dense_model(identity: ModelIdentity) -> ModelIdentity:
-    """Return a model under the name that opens it here.
+    """Return a model's identity with the name that opens it on this machine.
 
-    :raises ModelError: it is not here.
+    :raises ModelError: the model is not on this machine.
     """
     return ModelIdentity(find_model(*identity, dense_model_folder), identity.sha256)
 
 
 def vector_width(name: str | Path | None) -> int:
-    """Return how wide a model's vectors are, from its configuration alone.
+    """Return the width of a model's vectors, from its configuration file.
 
-    :raises ModelError: no dense model, or one with several vectors a passage, which no index holds.
+    :raises ModelError: the model is no dense model, or has several vectors per passage, which no index
+        supports.
     """
     path = dense_model_folder(name) / "config.json"
     try:
@@ -78,13 +79,13 @@ def vector_width(name: str | Path | None) -> int:
         codes, width = config["dense"].get("codes", 0), config.get("hidden_size") or config["dim"]
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
-            f"expected a dense model (config.json with a dense object), could not read it: {error!r}",
+            f"expected a dense model (config.json with a dense object), failed with {error!r}",
             where=str(path),
-            remedy=remedy("give {} a folder that {} wrote", Option("model"), Command("dense train")),
+            remedy=remedy("name with {} a folder that {} wrote", Option("model"), Command("dense train")),
         ) from error
     if codes:
         raise ModelError(
-            f"expected a model with one vector a passage, found a Poly-Encoder with {codes}",
+            f"expected a model with one vector per passage, found a Poly-Encoder with {codes}",
             where=str(path),
             remedy="index with a model that was trained without codes",
         )

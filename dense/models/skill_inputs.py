@@ -1,4 +1,4 @@
-"""What the skills read: pairs of question and passage, mentions in their text, texts with candidate spans."""
+"""Encoder inputs of the skills: pairs of question and passage, mentions in texts, and texts with spans."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from sparta.base.records import Passage
 from sparta.neural.inputs import EncoderInput, InputLayout, special_frame, with_accents
 
 Span = tuple[int, int]
-"""From the first to behind the last character, or wordpiece."""
+"""Start and end of a span, in characters (the end is exclusive) or in wordpieces (see each function)."""
 
 
 def pair_input(question: str, passage: Passage, tokenizer: Tokenizer, config: DenseConfig) -> EncoderInput:
-    """Return `[CLS] question [SEP] passage [SEP]`: an expanded query, or what is reranked.
+    """Return the input `[CLS] question [SEP] passage [SEP]`, for expanded queries and for reranking.
 
-    The question's part is the input's `lead`, so that the first [SEP] stands at `1 + lead`; of both together
-    at most the layout's `max_length` wordpieces are read: of the question, which may be a paragraph, half of
-    them, of the passage what the question leaves.
+    The question's wordpieces are the input's `lead`, so the first [SEP] is at `1 + lead`. The input has at
+    most the layout's `max_length` wordpieces. The question (maybe a paragraph) gets at most half of them, the
+    passage gets the remaining ones.
     """
     layout = config.layout
-    asked = config.question_input(question, tokenizer, length=layout.max_length // 2 + 2).ids[1:-1]
-    room = layout.max_length - len(asked) - 1
-    own = replace(layout, use_context=False, share_context=False, max_length=room, overlap=0)
-    text = own.windows(Passage("", passage.text, passage.title), tokenizer)[0].ids[1:]
+    question_ids = config.question_input(question, tokenizer, length=layout.max_length // 2 + 2).ids[1:-1]
+    room = layout.max_length - len(question_ids) - 1
+    pair_layout = replace(layout, use_context=False, share_context=False, max_length=room, overlap=0)
+    passage_ids = pair_layout.windows(Passage("", passage.text, passage.title), tokenizer)[0].ids[1:]
     first, last = special_frame(tokenizer)
-    ids = [first, *asked, last, *text]
-    return EncoderInput(ids, [0] * len(ids), len(asked) + 2, len(ids) - 1, lead=len(asked))
+    ids = [first, *question_ids, last, *passage_ids]
+    return EncoderInput(ids, [0] * len(ids), len(question_ids) + 2, len(ids) - 1, lead=len(question_ids))
 
 
 def first_separator(pair: EncoderInput) -> int:
-    """Return where the first [SEP] of a pair stands."""
+    """Return the position of the first [SEP] of a pair."""
     return 1 + pair.lead
 
 
 def mention_input(text: str, span: Span, tokenizer: Tokenizer, max_length: int) -> EncoderInput:
-    """Return a text with a mention, whose wordpieces are from `start` to behind `end - 1`.
+    """Return the input of a text with a mention, whose wordpieces are at positions `start` to `end - 1`.
 
     A text longer than `max_length` wordpieces is cut around the mention.
 
@@ -55,20 +55,21 @@ def mention_input(text: str, span: Span, tokenizer: Tokenizer, max_length: int) 
 
 
 def check_span(text: str, span: Span) -> None:
-    """Refuse a span that is empty, blank or reaches out of its text."""
+    """Raise an InputError if a span is empty, blank or not inside its text."""
     start, end = span
     if not 0 <= start < end <= len(text) or not text[start:end].strip():
         raise InputError(
-            f"expected a span of characters inside a text of {len(text)}, found {start} to {end}",
-            remedy="give start and end as offsets of characters, the end behind the last one",
+            f"expected a span inside a text of {len(text)} characters, found {start} to {end}",
+            remedy="pass the offsets of the first character and of the character after the last",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class TextWindow:
-    """A text as the span skill reads it, or a part of it, with the characters of each wordpiece.
+    """A text, or a window of a long text, as the span skill reads it.
 
-    `offsets[i]` are those of the wordpiece at position `1 + i`; `words[i]` is the number of its word.
+    `offsets[i]` are the first character and the end of the wordpiece at position `1 + i`. `words[i]` is the
+    number of its word.
     """
 
     input: EncoderInput
@@ -76,7 +77,7 @@ class TextWindow:
     words: tuple[int | None, ...]
 
     def candidates(self) -> list[Span]:
-        """Return all spans of whole words of at most 10 wordpieces: first and last position."""
+        """Return the first and last positions of all spans of whole words with at most 10 wordpieces."""
         n = len(self.words)
         begins = [i == 0 or self.words[i] != self.words[i - 1] for i in range(n)]
         ends = [i == n - 1 or self.words[i] != self.words[i + 1] for i in range(n)]
@@ -89,9 +90,9 @@ class TextWindow:
         ]
 
     def positions(self, span: Span) -> Span | None:
-        """Return first and last position of the wordpieces of a span of characters.
+        """Return the first and last positions of the wordpieces of a span of characters.
 
-        None: it does not lie in this window as a whole, or is longer than 10 wordpieces.
+        Returns None if the window does not contain the whole span, or the span has more than 10 wordpieces.
         """
         inside = [i for i, (a, b) in enumerate(self.offsets) if a < span[1] and b > span[0]]
         if not inside or len(inside) > LONGEST_SPAN:
@@ -100,14 +101,14 @@ class TextWindow:
         return (1 + inside[0], 1 + inside[-1]) if whole else None
 
     def characters(self, span: Span) -> Span:
-        """Return the characters from the first to the last position."""
+        """Return the first character and the end of the wordpieces from the first to the last position."""
         return self.offsets[span[0] - 1][0], self.offsets[span[1] - 1][1]
 
 
 def text_windows(text: str, tokenizer: Tokenizer, max_length: int) -> list[TextWindow]:
-    """Return a text in windows of at most `max_length` wordpieces, side by side and cut between words.
+    """Split a text into adjacent windows of at most `max_length` wordpieces, between words.
 
-    A word that is longer than a window is cut where this ends.
+    A word longer than a window is cut at the window's end.
     """
     encoded = tokenizer.encode(text, add_special_tokens=False)
     first, last = special_frame(tokenizer)
@@ -120,7 +121,7 @@ def text_windows(text: str, tokenizer: Tokenizer, max_length: int) -> list[TextW
         bounds.append(cut if cut > bounds[-1] else cut + room)
     windows, offsets = [], with_accents(text, encoded.offsets)
     for a, b in pairwise([*bounds, len(ids)]):
-        own = [first, *ids[a:b], last]
-        read = EncoderInput(own, [0] * len(own), 1, len(own) - 1)
-        windows.append(TextWindow(read, tuple(offsets[a:b]), tuple(words[a:b])))
+        window_ids = [first, *ids[a:b], last]
+        window_input = EncoderInput(window_ids, [0] * len(window_ids), 1, len(window_ids) - 1)
+        windows.append(TextWindow(window_input, tuple(offsets[a:b]), tuple(words[a:b])))
     return windows

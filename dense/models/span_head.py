@@ -1,4 +1,4 @@
-"""Entity spans are told from others by an anchor vector (Chain-of-Skills, §3.1, eq. 2 and 3)."""
+"""Scores entity spans by an anchor vector (Chain-of-Skills, §3.1, eq. 2 and 3)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 LONGEST_SPAN = 10
-"""Wordpieces."""
+"""Largest number of wordpieces in a span."""
 
 
 class SpanHead(nn.Module):
-    """`tanh((h_i ⊕ h_j) W)` of a span's first and last state, and the anchor that it is compared with."""
+    """Scores a span: the dot product of the anchor and `tanh((h_i ⊕ h_j) W)` of its first and last state."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -18,10 +18,16 @@ class SpanHead(nn.Module):
         self.anchor = nn.Parameter(torch.randn(width) / width**0.5)
 
     def scores(self, states: torch.Tensor, first: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
-        """`(n,)`: of the spans from `first (n,)` to `last (n,)` in one text's `states (length, width)`."""
-        found: torch.Tensor = torch.tanh(self.projection(torch.cat([states[first], states[last]], 1)))
-        return found @ self.anchor
+        """Return the scores `(n,)` of the spans from `first (n,)` to `last (n,)` in one text.
+
+        :param states: the text's token states `(length, width)`
+        """
+        span_vectors: torch.Tensor = torch.tanh(self.projection(torch.cat([states[first], states[last]], 1)))
+        return span_vectors @ self.anchor
 
     def threshold(self, states: torch.Tensor) -> torch.Tensor:
-        """`(…,)`: what a span must score above, that of [CLS], in `states (…, length, width)`."""
+        """Return the score of [CLS] in `states (…, length, width)`, shape `(…,)`.
+
+        Entities must score higher.
+        """
         return states[..., 0, :] @ self.anchor

@@ -1,1 +1,1 @@
-"""Vectors on disk, and exact and approximate search over them."""
+"""Stores vectors on disk, with exact and approximate search over them."""

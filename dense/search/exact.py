@@ -1,4 +1,4 @@
-"""Exact search by inner product, in NumPy alone, and the order of what any search found."""
+"""Exact search by inner product in NumPy, and the final ranking of every search's candidates."""
 
 from __future__ import annotations
 
@@ -11,130 +11,143 @@ import numpy.typing as npt
 
 from dense.search.store import Floats, Rows, VectorFolder
 
-_QUESTIONS = 256
-_IN_MEMORY = 2**32  # bytes
-_COPIED = 2**26  # bytes of some rows, which are then kept once more
-_SPARE = 16
-_ROUNDING = 2.0**-18  # of a product of lengths: what float32 sums in another order may differ by
+_QUERIES_PER_BATCH = 256
+_LARGEST_IN_MEMORY = 2**32
+"""If the float32 rows take at most this many bytes, they stay in memory."""
+_LARGEST_COPY = 2**26
+"""If the rows of a filter take at most this many bytes, the search copies them."""
+_EXTRA_ROWS = 16
+"""Number of candidates beyond k, because exact scores may reorder the last ones."""
+_ROUNDING = 2.0**-18
+"""Largest rounding error of a float32 dot product, relative to the product of the vectors' lengths."""
 
-Kept = npt.NDArray[np.bool_]
+RowMask = npt.NDArray[np.bool_]
 
 
 class Candidates(Protocol):
-    """What finds rows of a folder of vectors for questions.
+    """Searches a fixed set of rows of a folder of vectors.
 
-    `exact` says that none is left out: a row that is not returned scores no more than the last returned, but
-    for rounding.
+    `exact` is true if the search looks at all of these rows. Then every row that it does not return scores at
+    most as high as the last returned row, apart from rounding.
     """
 
     exact: bool
 
-    def __call__(self, questions: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
-        """The k best rows for each question.
+    def __call__(self, query_vectors: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
+        """Return the k best rows for each query vector, and their scores.
 
-        :param questions: `(q, width) float32`
-        :returns: rows `(q, k) int64`, −1 where there are fewer, and their scores `(q, k) float32`, descending
+        :param query_vectors: `(q, width) float32`
+        :returns: rows `(q, k) int64`, filled up with −1, and scores `(q, k) float32`, descending
         """
 
-    def within(self, kept: Kept) -> Candidates:
-        """Return what finds some of the rows alone: `kept (n,) bool`, in the order of the rows."""
+    def within(self, mask: RowMask) -> Candidates:
+        """Return a search limited to the rows where `mask (n,) bool` is true, in the order of the rows."""
 
 
 class ExactSearch:
-    """Multiplies the questions with all rows, in memory where they fit, else from their files.
+    """Multiplies the query vectors with all rows, in blocks.
 
-    :param keep: whether they may stay in memory
+    :param in_memory: keep the rows in memory as float32 if they fit; otherwise each search reads the files
     """
 
     exact = True
 
-    def __init__(self, vectors: VectorFolder, rows: Rows, *, keep: bool = True) -> None:
-        self.vectors, self.rows, self._keep = vectors, rows, keep
-        self._kept: list[Floats] = []
-        self._left_out: Kept | None = None
+    def __init__(self, vectors: VectorFolder, rows: Rows, *, in_memory: bool = True) -> None:
+        self.vectors, self.rows, self._in_memory = vectors, rows, in_memory
+        self._cached_blocks: list[Floats] = []
+        self._excluded: RowMask | None = None
 
-    def __call__(self, questions: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
-        """As `Candidates` says; threads are those of NumPy's own."""
-        rows = np.full((len(questions), k), -1, np.int64)
-        scores = np.full((len(questions), k), -np.inf, np.float32)
-        for start in range(0, len(questions), _QUESTIONS):
-            part = slice(start, start + _QUESTIONS)
-            rows[part], scores[part] = self._best(questions[part], k)
+    def __call__(self, query_vectors: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
+        """Return the k best rows and their scores; see `Candidates`. NumPy sets the number of threads."""
+        rows = np.full((len(query_vectors), k), -1, np.int64)
+        scores = np.full((len(query_vectors), k), -np.inf, np.float32)
+        for start in range(0, len(query_vectors), _QUERIES_PER_BATCH):
+            batch = slice(start, start + _QUERIES_PER_BATCH)
+            rows[batch], scores[batch] = self._best_rows(query_vectors[batch], k)
         return rows, scores
 
-    def within(self, kept: Kept) -> Candidates:
-        """As `Candidates` says; many rows are left out of the products with all, few are multiplied alone."""
-        if 4 * self.vectors.width * int(kept.sum()) <= _COPIED:
-            return ExactSearch(self.vectors, self.rows[kept])
-        part = copy.copy(self)
-        part._blocks, part._left_out = self._blocks, ~kept  # type: ignore[method-assign]
-        return part
+    def within(self, mask: RowMask) -> Candidates:
+        """Return a search that is limited to some rows; see `Candidates`.
 
-    def _blocks(self) -> Iterable[Floats]:
-        """All rows as float32; to make them so takes longer than to multiply them, so it is done once."""
-        if not self._keep or 4 * self.vectors.width * len(self.rows) > _IN_MEMORY:
+        Few rows are copied. For many rows, the search multiplies all rows and drops the scores of the others.
+        """
+        if 4 * self.vectors.width * int(mask.sum()) <= _LARGEST_COPY:
+            return ExactSearch(self.vectors, self.rows[mask])
+        search = copy.copy(self)
+        search._float_blocks, search._excluded = self._float_blocks, ~mask  # type: ignore[method-assign]
+        return search
+
+    def _float_blocks(self) -> Iterable[Floats]:
+        """Return all rows in blocks, as float32. Caches them: converting takes longer than multiplying."""
+        if not self._in_memory or 4 * self.vectors.width * len(self.rows) > _LARGEST_IN_MEMORY:
             return self.vectors.blocks(self.rows)
-        if not self._kept:
-            self._kept = list(self.vectors.blocks(self.rows))
-        return self._kept
+        if not self._cached_blocks:
+            self._cached_blocks = list(self.vectors.blocks(self.rows))
+        return self._cached_blocks
 
-    def _best(self, questions: Floats, k: int) -> tuple[Rows, Floats]:
-        scores = np.full((len(questions), k), -np.inf, np.float32)
-        places = np.full((len(questions), k), -1, np.int64)
+    def _best_rows(self, query_vectors: Floats, k: int) -> tuple[Rows, Floats]:
+        scores = np.full((len(query_vectors), k), -np.inf, np.float32)
+        places = np.full((len(query_vectors), k), -1, np.int64)
         start = 0
-        for block in self._blocks():
-            of_block = questions @ block.T
-            if self._left_out is not None:
-                of_block[:, self._left_out[start : start + len(block)]] = -np.inf
-            best = _largest(of_block, k)
-            scores = np.concatenate([scores, np.take_along_axis(of_block, best, 1)], axis=1)
+        for block in self._float_blocks():
+            block_scores = query_vectors @ block.T
+            if self._excluded is not None:
+                block_scores[:, self._excluded[start : start + len(block)]] = -np.inf
+            best = _largest(block_scores, k)
+            scores = np.concatenate([scores, np.take_along_axis(block_scores, best, 1)], axis=1)
             places = np.concatenate([places, best + start], axis=1)
             best = _largest(scores, k)
             scores, places = np.take_along_axis(scores, best, 1), np.take_along_axis(places, best, 1)
             start += len(block)
         order = np.argsort(-scores, axis=1, kind="stable")
         scores, places = np.take_along_axis(scores, order, 1), np.take_along_axis(places, order, 1)
-        nothing = (places < 0) | np.isneginf(scores)
-        return np.where(nothing, -1, self.rows[places] if len(self.rows) else -1), scores
+        no_row = (places < 0) | np.isneginf(scores)
+        return np.where(no_row, -1, self.rows[places] if len(self.rows) else -1), scores
 
 
 def _largest(scores: Floats, k: int) -> Rows:
-    """Where the k largest numbers of every line stand, in any order; all, where there are fewer."""
+    """Return the places of the k largest numbers of each row, in any order; all places if there are fewer."""
     if scores.shape[1] <= k:
         return np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
     return np.argpartition(scores, -k, axis=1)[:, -k:]
 
 
 def rank(
-    find: Candidates, vectors: VectorFolder, questions: Floats, k: int, n: int, threads: int = 1
+    search: Candidates, vectors: VectorFolder, query_vectors: Floats, k: int, n: int, threads: int = 1
 ) -> list[tuple[Rows, Floats]]:
-    """The k best of n rows for each question, and their scores: descending, then by corpus position.
+    """Return the k best of n rows for each query vector, with their scores.
 
-    An exact search is widened until nothing that may equal the last row was cut off.
+    Rows are ordered by descending score, then by corpus position. An exact search is repeated with more
+    candidates while a row that was cut off may have the score of the last row.
+
+    :param search: finds the candidates, whose scores are then computed again
+    :returns: rows `(k,) int64` and scores `(k,) float32` for each query vector
     """
-    ranked = [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in questions]
-    open_, width = np.arange(len(questions)), min(k + _SPARE, n)
-    while len(open_) and width:
-        rows, scores = find(questions[open_], width, threads)
-        cut = []
-        for q, found, last in zip(open_, rows, scores[:, -1], strict=True):
-            ranked[q], slack = _rescored(vectors, questions[q], found[found >= 0], k)
-            if find.exact and width < n and last >= ranked[q][1][-1] - slack:
-                cut.append(q)
-        open_, width = np.array(cut, np.int64), min(4 * width, n)
+    ranked = [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in query_vectors]
+    unfinished, n_candidates = np.arange(len(query_vectors)), min(k + _EXTRA_ROWS, n)
+    while len(unfinished) and n_candidates:
+        rows, scores = search(query_vectors[unfinished], n_candidates, threads)
+        cut_off = []
+        for query, found_rows, last in zip(unfinished, rows, scores[:, -1], strict=True):
+            ranked[query], rounding_error = _rescored(
+                vectors, query_vectors[query], found_rows[found_rows >= 0], k
+            )
+            if search.exact and n_candidates < n and last >= ranked[query][1][-1] - rounding_error:
+                cut_off.append(query)
+        unfinished, n_candidates = np.array(cut_off, np.int64), min(4 * n_candidates, n)
     return ranked
 
 
 def _rescored(
-    vectors: VectorFolder, question: Floats, rows: Rows, k: int
+    vectors: VectorFolder, query_vector: Floats, rows: Rows, k: int
 ) -> tuple[tuple[Rows, Floats], float]:
-    """The k best of some rows, with scores summed in double precision and rounded once; and by how much a
-    float32 sum may be off.
+    """Return the k best of some rows with exact scores, and the largest rounding error of a float32 score.
 
-    So a score is the same whoever found the row, and equal vectors have equal scores.
+    Scores are summed in double precision and rounded once to float32. So a score does not depend on the kind
+    of search, and equal vectors have equal scores.
     """
-    taken = vectors.take(rows).astype(np.float64)
-    scores = np.einsum("nw,w->n", taken, question.astype(np.float64)).astype(np.float32)
+    row_vectors = vectors.take(rows).astype(np.float64)
+    scores = np.einsum("nw,w->n", row_vectors, query_vector.astype(np.float64)).astype(np.float32)
     order = np.lexsort((vectors.positions[rows], -scores))[:k]
-    longest = np.sqrt(np.einsum("nw,nw->n", taken, taken).max(initial=0.0))
-    return (rows[order], scores[order]), float(longest * np.linalg.norm(question) * _ROUNDING)
+    longest = np.sqrt(np.einsum("nw,nw->n", row_vectors, row_vectors).max(initial=0.0))
+    return (rows[order], scores[order]), float(longest * np.linalg.norm(query_vector) * _ROUNDING)

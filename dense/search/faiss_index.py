@@ -1,4 +1,4 @@
-"""FAISS over a folder of vectors: flat, IVF or HNSW, by inner product."""
+"""FAISS indexes of a folder of vectors: flat, IVF or HNSW, by inner product."""
 
 from __future__ import annotations
 
@@ -13,47 +13,56 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from dense.search.exact import Candidates, Kept
+from dense.search.exact import Candidates, RowMask
 from dense.search.store import Floats, Rows, VectorFolder, record_hash
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write
 from sparta.base.remedies import Option, remedy
 
 KINDS = ("flat", "ivf", "hnsw")
-# Flat is exact and has nothing to build. On one core 100,000 vectors of 384 take about 20 ms/query
-# (benchmarks/vector_search.py): up to here it is about as long as a small encoder takes to read the question.
-# Beyond, HNSW: less than a millisecond, and its time hardly grows.
 LARGEST_FLAT = 200_000
-_GPU_K = 2048
-_MEASURED_ON = 100_000
-_TRAINED_ON = 64  # vectors a list, for k-means
+"""The largest number of vectors for which `auto` chooses flat search, which is exact and needs no build.
+
+On one core, flat search takes 20 ms/query for 100,000 vectors of width 384 (benchmarks/vector_search.py). At
+200,000 it takes about as long as a small encoder takes to encode the query. HNSW takes less than 1 ms/query,
+and its time hardly grows with the number of vectors.
+"""
+_LARGEST_GPU_K = 2048
+"""The largest k that FAISS supports on a GPU."""
+_BASE_SIZE = 100_000
+"""Number of vectors for which the smallest search depth of HNSW was measured."""
+_TRAINING_VECTORS_PER_LIST = 64
+"""Number of vectors per IVF list that k-means is trained on."""
 
 
 def has_faiss() -> bool:
-    """Whether FAISS is installed; does not load it."""
+    """Return whether FAISS is installed, without importing it."""
     return importlib.util.find_spec("faiss") is not None
 
 
 def _faiss() -> Any:
-    """FAISS, loaded when it is needed; its own annotations lack what is added at run time."""
+    """Import FAISS at the first use. Its type is Any: FAISS adds methods at run time that its stubs lack."""
     return importlib.import_module("faiss")
 
 
 def choose_kind(requested: str, n: int) -> str:
-    """The kind for n vectors: the one asked for or, for `auto`, by size; flat without FAISS, or any vector.
+    """Return the kind of index for n vectors.
 
-    :raises InputError: no such kind, or one that needs FAISS where there is none.
+    `auto` chooses flat search for up to `LARGEST_FLAT` vectors or without FAISS, else HNSW. Without vectors
+    the kind is flat.
+
+    :raises InputError: unknown kind, or a kind that needs FAISS, which is not installed.
     """
     if requested not in ("auto", *KINDS):
         raise InputError(
-            f"expected an index of kind auto, {', '.join(KINDS)}, found {requested!r}",
-            remedy=remedy("leave {} out: auto chooses by the number of passages", Option("kind")),
+            f"expected an index kind of auto, {', '.join(KINDS)}, found {requested!r}",
+            remedy=remedy("omit {}: auto chooses by the number of passages", Option("kind")),
         )
     if requested == "auto":
         return "flat" if n <= LARGEST_FLAT or not has_faiss() else "hnsw"
     if requested != "flat" and not has_faiss():
         raise InputError(
-            f"expected FAISS for an index of kind {requested}, found none installed",
+            f"an index of kind {requested} needs FAISS, which is not installed",
             remedy=remedy(
                 "pip install 'sparta-search[faiss]', or use {}, which is exact", Option("kind", "flat")
             ),
@@ -63,11 +72,12 @@ def choose_kind(requested: str, n: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """How an approximate index is built: `lists` of IVF; `links` and `build_depth` (M, efConstruction) of
-    HNSW. How deep it is searched follows from it and from k.
+    """The build parameters of an approximate index. The search depth follows from them and from k.
 
-    HNSW holds each distinct vector once. In a graph, the neighbours of a vector that many rows share would
-    all be its own copies, and a search that came to them would not leave them again.
+    `lists` is the number of IVF lists. `links` and `build_depth` are M and efConstruction of HNSW.
+
+    HNSW stores each distinct vector once. Otherwise all neighbors of a vector that many rows share would be
+    copies of this vector, and a search that reached one copy could not leave the copies.
     """
 
     kind: str
@@ -77,12 +87,12 @@ class Parameters:
 
     @property
     def distinct(self) -> bool:
-        """Whether the index holds each distinct vector once."""
+        """Whether the index stores each distinct vector once."""
         return self.kind == "hnsw"
 
     @staticmethod
     def default(kind: str, n: int) -> Parameters:
-        """For n vectors."""
+        """Return the default parameters for n vectors."""
         if kind == "ivf":
             return Parameters(kind, lists=int(max(1, min(4 * n**0.5, n // 39))))
         if kind == "hnsw":
@@ -90,30 +100,32 @@ class Parameters:
         return Parameters(kind)
 
     def probes(self, k: int, n: int) -> int:
-        """IVF: how many lists are searched, of n vectors."""
+        """Return the number of IVF lists to search for the k best of n vectors (nprobe)."""
         return min(self.lists, max(self.lists // 8, 40 * k * self.lists // max(1, n)))
 
     def depth(self, k: int, n: int) -> int:
-        """HNSW: how many candidates are held (efSearch), of n vectors; among more, more to find as many."""
-        return int(max(192, 3 * k) * max(1.0, (n / _MEASURED_ON) ** 0.25))
+        """Return the number of HNSW candidates for the k best of n vectors (efSearch). It grows with n."""
+        return int(max(192, 3 * k) * max(1.0, (n / _BASE_SIZE) ** 0.25))
 
 
 def nodes_of(vectors: VectorFolder) -> Rows:
-    """`(n,) int64`: of each row, the number of its vector among the distinct ones.
+    """Return the number of each row's vector among the distinct vectors, `(n,) int64`.
 
-    These are numbered in the order in which they come, so numbers stay when rows are added.
+    Distinct vectors are numbered in the order of their first rows, so numbers stay the same when rows are
+    added.
     """
     keys = [record_hash(row) for shard in vectors.shards for row in np.ascontiguousarray(shard.vectors)]
-    _, first, inverse = np.unique(np.array(keys, np.uint64), return_index=True, return_inverse=True)
-    numbers = np.empty(len(first), np.int64)
-    numbers[np.argsort(first)] = np.arange(len(first))
-    return numbers[inverse]
+    _, first_rows, key_of_row = np.unique(np.array(keys, np.uint64), return_index=True, return_inverse=True)
+    node_numbers = np.empty(len(first_rows), np.int64)
+    node_numbers[np.argsort(first_rows)] = np.arange(len(first_rows))
+    return node_numbers[key_of_row]
 
 
 def build(parameters: Parameters, vectors: VectorFolder, nodes: Rows | None = None) -> Any:
-    """An IVF or HNSW index of all rows, in their order.
+    """Build an IVF or HNSW index of all rows, in their order.
 
-    FAISS's numbers are the rows or, where rows share vectors, the `nodes` that `nodes_of` gives.
+    :param nodes: the result of `nodes_of`, if the index stores each distinct vector once; None if FAISS's
+        numbers are the rows
     """
     faiss = _faiss()
 
@@ -125,21 +137,21 @@ def build(parameters: Parameters, vectors: VectorFolder, nodes: Rows | None = No
             parameters.lists,
             faiss.ScalarQuantizer.QT_fp16,
             metric,
-            False,  # the vectors themselves, not what is left of them after their list's center
+            False,  # store each vector, not its difference from the list's centroid
         )
         n = len(vectors)
-        sample = np.random.default_rng(0).permutation(n)[: parameters.lists * _TRAINED_ON]
+        sample = np.random.default_rng(0).permutation(n)[: parameters.lists * _TRAINING_VECTORS_PER_LIST]
         index.train(vectors.take(np.sort(sample)))
     else:
         index = faiss.IndexHNSWSQ(width, faiss.ScalarQuantizer.QT_fp16, parameters.links, metric)
-        index.train(np.zeros((1, width), np.float32))  # nothing is learned, but it must have been called
+        index.train(np.zeros((1, width), np.float32))  # FAISS requires the call, though it learns nothing
         index.hnsw.efConstruction = parameters.build_depth
     extend(index, vectors, nodes)
     return index
 
 
 def extend(index: Any, vectors: VectorFolder, nodes: Rows | None = None) -> None:
-    """Add what an index does not have yet: the rows after its last, or the first row of each new node."""
+    """Add the vectors that an index lacks: new rows, or the first row of each new node."""
     if nodes is None:
         rows = np.arange(index.ntotal, len(vectors))
     else:
@@ -149,21 +161,21 @@ def extend(index: Any, vectors: VectorFolder, nodes: Rows | None = None) -> None
 
 
 def write(index: Any, path: Path) -> None:
-    """Write an index; the file is there whole or not at all.
+    """Write an index to a file, atomically.
 
-    Through a stream of Python's: FAISS does not look whether closing a file failed, which on a full disk
-    leaves it short.
+    FAISS writes through a Python stream: it ignores errors on closing a file, so on a full disk its file
+    would be incomplete.
 
-    :raises StorageError: the disk is full or may not be written.
+    :raises StorageError: the disk is full or not writable.
     """
     faiss = _faiss()
     failed: list[OSError] = []
 
-    def to(stream: BinaryIO) -> None:
+    def write_to(stream: BinaryIO) -> None:
         def write_on(data: bytes) -> int:
             try:
                 stream.write(data)
-            except OSError as error:  # FAISS would lose it
+            except OSError as error:  # FAISS does not report an error of the callback
                 failed.append(error)
             return len(data)
 
@@ -171,46 +183,49 @@ def write(index: Any, path: Path) -> None:
         if failed:
             raise failed[0]
 
-    atomic_write(path, to)
+    atomic_write(path, write_to)
 
 
 def read(path: Path) -> Any:
-    """Read an index; a damaged file, or one that claims more than it holds, is an InputError."""
+    """Read an index from a file.
+
+    :raises InputError: the file is damaged, is no IVF or HNSW index, or claims more vectors than fit into it.
+    """
     faiss = _faiss()
 
     try:
         size = path.stat().st_size
         if limit := getattr(faiss, "set_deserialization_vector_byte_limit", None):
-            limit(size)  # of each array, before FAISS takes memory for it
+            limit(size)  # without a limit, a damaged file could make FAISS allocate far too much memory
         index = faiss.read_index(str(path))
         if not isinstance(index, (faiss.IndexIVFScalarQuantizer, faiss.IndexHNSWSQ)):
-            raise RuntimeError(f"it is of the kind {type(index).__name__}")
+            raise RuntimeError(f"the file holds an unsupported {type(index).__name__}")
         if not 0 <= index.ntotal <= size:
-            raise RuntimeError(f"it claims {index.ntotal:,} vectors in {size:,} bytes")
+            raise RuntimeError(f"the header claims {index.ntotal:,} vectors in {size:,} bytes")
         return index
     except (RuntimeError, MemoryError, OSError) as error:
         raise InputError(
-            f"expected an index of FAISS, could not read it: {str(error).splitlines()[0]}",
+            f"cannot read the FAISS index: {str(error).splitlines()[0]}",
             where=str(path),
             remedy="delete this file and run: dense index",
         ) from error
 
 
 @contextmanager
-def _threads(n: int) -> Iterator[None]:
-    """So many threads for FAISS."""
+def _faiss_threads(n: int) -> Iterator[None]:
+    """Set FAISS's number of threads for the block."""
     faiss = _faiss()
 
-    before = faiss.omp_get_max_threads()
+    n_before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(n)
     try:
         yield
     finally:
-        faiss.omp_set_num_threads(before)
+        faiss.omp_set_num_threads(n_before)
 
 
 class FlatSearch:
-    """Exact search of some rows by FAISS, in memory; on all GPUs where FAISS can use them."""
+    """Exact search of some rows by FAISS in memory, on all GPUs if FAISS supports them."""
 
     exact = True
 
@@ -221,95 +236,104 @@ class FlatSearch:
         self.index = faiss.IndexFlatIP(vectors.width)
         for block in vectors.blocks(rows):
             self.index.add(block)
-        self._bits, self._kept = np.empty(0, np.uint8), None
+        self._mask_bits, self._search_parameters = np.empty(0, np.uint8), None
         self.on_gpu = None
         if len(rows) and getattr(faiss, "get_num_gpus", int)() > 0:
             self.on_gpu = faiss.index_cpu_to_all_gpus(self.index)
 
-    def __call__(self, questions: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
-        """As `dense.search.exact.Candidates` says."""
-        index = self.on_gpu if self.on_gpu is not None and k <= _GPU_K else self.index
-        with _threads(threads):
-            scores, found = index.search(questions, k, params=self._kept)
-        return np.where(found < 0, -1, self.rows[found] if len(self.rows) else -1), scores
+    def __call__(self, query_vectors: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
+        """Return the k best rows and their scores; see `dense.search.exact.Candidates`."""
+        index = self.on_gpu if self.on_gpu is not None and k <= _LARGEST_GPU_K else self.index
+        with _faiss_threads(threads):
+            scores, numbers = index.search(query_vectors, k, params=self._search_parameters)
+        return np.where(numbers < 0, -1, self.rows[numbers] if len(self.rows) else -1), scores
 
-    def within(self, kept: Kept) -> Candidates:
-        """As `Candidates` says; FAISS looks at those rows alone."""
-        part = copy.copy(self)
-        part.on_gpu = None  # which knows no selection
-        part._bits = np.packbits(kept, bitorder="little")
-        part._kept = _faiss().SearchParameters(sel=_faiss().IDSelectorBitmap(part._bits))
-        return part
+    def within(self, mask: RowMask) -> Candidates:
+        """Return a search that is limited to some rows; see `Candidates`. FAISS skips all other rows."""
+        search = copy.copy(self)
+        search.on_gpu = None  # FAISS cannot filter rows on a GPU
+        search._mask_bits = np.packbits(mask, bitorder="little")
+        search._search_parameters = _faiss().SearchParameters(
+            sel=_faiss().IDSelectorBitmap(search._mask_bits)
+        )
+        return search
 
 
 class ApproximateSearch:
-    """IVF or HNSW, with the rows that are gone left out."""
+    """Searches an IVF or HNSW index, without the vectors that have no live row."""
 
     exact = False
 
     def __init__(self, index: Any, parameters: Parameters, rows: Rows, nodes: Rows | None = None) -> None:
-        """Search an index for those `rows` alone; `nodes (n,)` of all rows, where some share vectors."""
+        """Search an index, limited to `rows`.
+
+        :param nodes: FAISS's vector number of every row, `(n,)`; None if the numbers are the rows
+        """
         faiss = _faiss()
 
-        self.index, self.parameters, self._shared = index, parameters, nodes is not None
-        self._all, self._nodes = rows, nodes
-        own = rows if nodes is None else nodes[rows]
-        self._rows = rows[np.argsort(own, kind="stable")]  # those of one node side by side, in their order
-        held = np.bincount(own, minlength=index.ntotal)
-        self._ends = np.cumsum(held)
-        self._starts = self._ends - held
-        live = int((held > 0).sum())
-        self.widened = index.ntotal / max(1, live)  # those that are gone take places in what is looked at
+        self.index, self.parameters, self._has_nodes = index, parameters, nodes is not None
+        self._all_rows, self._nodes = rows, nodes
+        numbers = rows if nodes is None else nodes[rows]
+        self._rows_by_number = rows[np.argsort(numbers, kind="stable")]  # groups the rows of each node
+        n_rows = np.bincount(numbers, minlength=index.ntotal)
+        self._ends = np.cumsum(n_rows)
+        self._starts = self._ends - n_rows
+        n_live = int((n_rows > 0).sum())
+        # FAISS also visits vectors without a live row, so a search must look at more vectors.
+        self.widened = index.ntotal / max(1, n_live)
         self._selector: Any = None
-        if live < index.ntotal:
-            self._bits = np.packbits(held > 0, bitorder="little")
-            self._selector = faiss.IDSelectorBitmap(self._bits)
+        if n_live < index.ntotal:
+            self._mask_bits = np.packbits(n_rows > 0, bitorder="little")
+            self._selector = faiss.IDSelectorBitmap(self._mask_bits)
 
     @classmethod
     def open(cls, path: Path, parameters: Parameters, rows: Rows, nodes: Rows | None = None) -> Self:
-        """Read the index first."""
+        """Read an index from a file, and return a search of it.
+
+        :raises InputError: the file is damaged, or has fewer vectors than `rows` or `nodes` need.
+        """
         index = read(path)
         numbers = rows if nodes is None else nodes
         if int(numbers.max(initial=-1)) >= index.ntotal:
             raise InputError(
-                f"expected an index of FAISS with vector {numbers.max():,}, found {index.ntotal:,} vectors",
+                f"the FAISS index holds {index.ntotal:,} vectors, but not number {numbers.max():,}",
                 where=str(path),
                 remedy="delete this file and run: dense index",
             )
         return cls(index, parameters, rows, nodes)
 
-    def __call__(self, questions: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
-        """As `dense.search.exact.Candidates` says."""
+    def __call__(self, query_vectors: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
+        """Return the k best rows and their scores; see `dense.search.exact.Candidates`."""
         faiss = _faiss()
 
         requested = int(k * self.widened)
-        given: dict[str, Any] = {"sel": self._selector} if self._selector is not None else {}
+        selector: dict[str, Any] = {"sel": self._selector} if self._selector is not None else {}
         if self.parameters.kind == "ivf":
             probes = self.parameters.probes(requested, self.index.ntotal)
-            chosen = faiss.SearchParametersIVF(nprobe=probes, **given)
+            parameters = faiss.SearchParametersIVF(nprobe=probes, **selector)
         else:
-            chosen = faiss.SearchParametersHNSW(
-                efSearch=self.parameters.depth(requested, self.index.ntotal), **given
+            parameters = faiss.SearchParametersHNSW(
+                efSearch=self.parameters.depth(requested, self.index.ntotal), **selector
             )
-        with _threads(threads):
-            scores, found = self.index.search(questions, k, params=chosen)
-        return self._expanded(found, scores) if self._shared else (found, scores)
+        with _faiss_threads(threads):
+            scores, numbers = self.index.search(query_vectors, k, params=parameters)
+        return self._rows_of_nodes(numbers, scores) if self._has_nodes else (numbers, scores)
 
-    def within(self, kept: Kept) -> Candidates:
-        """As `Candidates` says; the others are left out as those that are gone are."""
-        return ApproximateSearch(self.index, self.parameters, self._all[kept], self._nodes)
+    def within(self, mask: RowMask) -> Candidates:
+        """Return a search that is limited to some rows; see `Candidates`. FAISS skips all other rows."""
+        return ApproximateSearch(self.index, self.parameters, self._all_rows[mask], self._nodes)
 
-    def _expanded(self, found: Rows, scores: Floats) -> tuple[Rows, Floats]:
-        """The rows that stand behind what FAISS numbered, as many as it found."""
-        rows = np.full(found.shape, -1, np.int64)
-        expanded = np.full(found.shape, -np.inf, np.float32)
-        for q, numbers in enumerate(found):
-            known = numbers >= 0
-            nodes = numbers[known]
+    def _rows_of_nodes(self, numbers: Rows, scores: Floats) -> tuple[Rows, Floats]:
+        """Replace FAISS's vector numbers `(q, k)` by the rows that share these vectors, cut off at k rows."""
+        rows = np.full(numbers.shape, -1, np.int64)
+        row_scores = np.full(numbers.shape, -np.inf, np.float32)
+        for query, query_numbers in enumerate(numbers):
+            is_found = query_numbers >= 0
+            nodes = query_numbers[is_found]
             sizes = self._ends[nodes] - self._starts[nodes]
-            before = np.cumsum(sizes) - sizes
-            places = np.repeat(self._starts[nodes] - before, sizes) + np.arange(sizes.sum())
-            n = min(len(places), found.shape[1])
-            rows[q, :n] = self._rows[places[:n]]
-            expanded[q, :n] = np.repeat(scores[q][known], sizes)[:n]
-        return rows, expanded
+            offsets = np.cumsum(sizes) - sizes
+            places = np.repeat(self._starts[nodes] - offsets, sizes) + np.arange(sizes.sum())
+            n = min(len(places), numbers.shape[1])
+            rows[query, :n] = self._rows_by_number[places[:n]]
+            row_scores[query, :n] = np.repeat(scores[query][is_found], sizes)[:n]
+        return rows, row_scores

@@ -1,40 +1,43 @@
-"""Search among some rows: exactly where they are few, and never with fewer hits than there are."""
+"""Search limited to some rows: exact for few rows, and never with fewer than k hits if k rows match."""
 
 from __future__ import annotations
 
-from dense.search.exact import Candidates, ExactSearch, Kept
+from dense.search.exact import Candidates, ExactSearch, RowMask
 from dense.search.store import Floats, Rows, VectorFolder
 
-_FEW = 20_000
-"""So many rows are multiplied with a question in the time that a small encoder takes to read it."""
+_LARGEST_EXACT = 20_000
+"""Up to this many rows, exact search takes no longer than a small encoder takes to encode the query."""
 
 
-def select(find: Candidates, vectors: VectorFolder, rows: Rows, kept: Kept) -> Candidates:
-    """Return what finds the kept ones of the rows that `find` finds: `kept (n,) bool`, in their order."""
-    if find.exact:
-        return find.within(kept)
-    if kept.sum() <= _FEW:
-        return ExactSearch(vectors, rows[kept])
-    return _Completed(find.within(kept), ExactSearch(vectors, rows[kept], keep=False))
+def select(search: Candidates, vectors: VectorFolder, rows: Rows, mask: RowMask) -> Candidates:
+    """Return a search that is limited to the rows where `mask (n,) bool` is true.
+
+    :param search: the search over all `rows`
+    """
+    if search.exact:
+        return search.within(mask)
+    if mask.sum() <= _LARGEST_EXACT:
+        return ExactSearch(vectors, rows[mask])
+    return _SearchWithFallback(search.within(mask), ExactSearch(vectors, rows[mask], in_memory=False))
 
 
-class _Completed:
-    """An approximate search that falls back to the exact one where it finds fewer than k rows."""
+class _SearchWithFallback:
+    """An approximate search that repeats a query with exact search if it returns fewer than k rows."""
 
     exact = False
 
-    def __init__(self, find: Candidates, otherwise: ExactSearch) -> None:
-        self.find, self.otherwise = find, otherwise
+    def __init__(self, search: Candidates, exact_search: ExactSearch) -> None:
+        self.search, self.exact_search = search, exact_search
 
-    def __call__(self, questions: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
-        """As `Candidates` says."""
-        rows, scores = self.find(questions, k, threads)
-        short = (rows >= 0).sum(1) < min(k, len(self.otherwise.rows))
-        if short.any():
-            rows[short], scores[short] = self.otherwise(questions[short], k, threads)
+    def __call__(self, query_vectors: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
+        """Return the k best rows and their scores; see `Candidates`."""
+        rows, scores = self.search(query_vectors, k, threads)
+        is_short = (rows >= 0).sum(1) < min(k, len(self.exact_search.rows))
+        if is_short.any():
+            rows[is_short], scores[is_short] = self.exact_search(query_vectors[is_short], k, threads)
         return rows, scores
 
-    def within(self, kept: Kept) -> Candidates:
-        """As `Candidates` says."""
-        exact = ExactSearch(self.otherwise.vectors, self.otherwise.rows[kept], keep=False)
-        return _Completed(self.find.within(kept), exact)
+    def within(self, mask: RowMask) -> Candidates:
+        """Return a search that is limited to some rows; see `Candidates`."""
+        exact = ExactSearch(self.exact_search.vectors, self.exact_search.rows[mask], in_memory=False)
+        return _SearchWithFallback(self.search.within(mask), exact)

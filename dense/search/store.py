@@ -1,4 +1,4 @@
-"""Vectors on disk: passages' positions, hashes and vectors, one safetensors file a shard."""
+"""Vectors on disk: the positions, record hashes and vectors of passages, one safetensors file per shard."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from sparta.shards.folder import SHARD_SIZE, check_finished, remove_left_overs, 
 
 KIND = "dense-vectors"
 FORMAT_VERSION = 1
-_SMALL = 64 << 20
-"""Bytes of vectors that are read into memory, and their checksums compared, when they are opened: 30 ms."""
+_LARGEST_IN_MEMORY = 64 << 20
+"""A folder of at most this many bytes is read into memory and checked when it is opened (about 30 ms)."""
 PRECISIONS = ("float16", "float32")
 _ARRAYS = ("positions", "hashes", "vectors")
 _LARGEST_HEADER = 1 << 16
@@ -49,52 +49,57 @@ Floats = npt.NDArray[np.float32]
 
 
 def record_hash(data: Buffer) -> int:
-    """What tells bytes apart: 64 bits of BLAKE2b."""
+    """Return a 64-bit hash of bytes (BLAKE2b)."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def record_hashes(records: Sequence[str]) -> Hashes:
-    """`(n,) uint64`: what tells stored records apart."""
+    """Return a hash of each stored record, `(n,) uint64`."""
     return np.array([record_hash(record.encode()) for record in records], np.uint64)
 
 
 def sentence_hashes(sentences: Iterable[tuple[int, str]]) -> Hashes:
-    """`(n,) uint64`: what tells sentences of one passage apart, by where they begin and what they say.
+    """Return a hash of each sentence of a passage, from its start and its text, `(n,) uint64`.
 
-    Their sum, modulo 2⁶⁴, added to the hash of each one's record, tells also what stands around it.
+    The sum of a passage's sentence hashes (modulo 2⁶⁴) is added to the record hash of each of its sentences.
+    So a sentence's hash also changes when another sentence of the passage changes.
+
+    :param sentences: start and text of each sentence
     """
     return record_hashes([f"{start} {text}" for start, text in sentences])
 
 
 def _keys(positions: Rows, hashes: Hashes) -> Hashes:
-    """One number for position and hash."""
+    """Combine each position and hash into one number, `(n,) uint64`."""
     return hashes + positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
-def find(keys: Hashes, wanted: Hashes) -> Rows:
-    """`(len(wanted),) int64`: where each of `wanted` stands in `keys`, −1 where it does not."""
+def find(keys: Hashes, hashes: Hashes) -> Rows:
+    """Return the place of each of `hashes` in `keys`, or −1, `(len(hashes),) int64`."""
     if not len(keys):
-        return np.full(len(wanted), -1, np.int64)
+        return np.full(len(hashes), -1, np.int64)
     order = np.argsort(keys, kind="stable")
-    places = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
-    found = order[places]
-    return np.where(keys[found] == wanted, found, -1).astype(np.int64)
+    places = np.minimum(np.searchsorted(keys, hashes, sorter=order), len(keys) - 1)
+    key_places = order[places]
+    return np.where(keys[key_places] == hashes, key_places, -1).astype(np.int64)
 
 
 def check_finite(vectors: npt.NDArray[Any], where: str, remedy: str | Remedy) -> None:
-    """Refuse NaN and infinity with an InputError that names the first such vector."""
+    """Raise an InputError that names the first vector with NaN or infinity."""
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         row = int(np.argmin(finite))
         raise InputError(
-            f"expected finite numbers, found NaN or infinity in vector {row}", where=where, remedy=remedy
+            f"vector {row} has NaN or infinity, expected finite numbers", where=where, remedy=remedy
         )
 
 
 @dataclass(frozen=True, slots=True)
 class VectorShard:
-    """Some passages: `positions (n,) int64` in the corpus, `hashes (n,) uint64` of their stored records,
-    `vectors (n, width)` float16 or float32.
+    """A shard of n passages.
+
+    Holds `positions (n,) int64` in the corpus, `hashes (n,) uint64` of the stored records, and
+    `vectors (n, width)` in float16 or float32.
     """
 
     number: int
@@ -104,36 +109,44 @@ class VectorShard:
 
     stored_checksum: int | None = None
     merged: bool = False
-    """Whether it holds the rows of smaller shards: left over until a manifest names it."""
+    """Whether a merge wrote the shard. A merged shard is obsolete until a manifest names it."""
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def checksum(self) -> int:
-        """CRC-32 of positions, hashes and vectors, as stored."""
-        found = 0
+        """Return the CRC-32 of positions, hashes and vectors, as stored."""
+        checksum = 0
         for values in (self.positions, self.hashes, self.vectors):
-            found = zlib.crc32(np.ascontiguousarray(values).view(np.uint8).reshape(-1).data, found)
-        return found
+            checksum = zlib.crc32(np.ascontiguousarray(values).view(np.uint8).reshape(-1).data, checksum)
+        return checksum
 
     def check(self, path: Path) -> None:
-        """Refuse a shard that is not as it was written."""
+        """Raise an InputError if the shard's checksum differs from the stored checksum.
+
+        :param path: the shard's file, for the error
+        """
         if self.stored_checksum is not None and self.checksum() != self.stored_checksum:
-            raise _damaged(path, "its checksum is not the one that was written")
+            raise _damaged_shard(path, "its checksum differs from the stored checksum")
 
 
 def shard_path(folder: Path, number: int) -> Path:
-    """Where shard `number` lies."""
+    """Return the path of the shard with this number."""
     return folder / f"shard-{number:05d}.safetensors"
 
 
 def write_shard(folder: Path, shard: VectorShard) -> None:
-    """Write one shard; it is there whole or not at all. The same shard always gives the same bytes."""
+    """Write a shard to its file, atomically. The same shard always gives the same bytes.
+
+    :raises InputError: a vector has NaN or infinity, for example because float16 is too small for its
+        numbers.
+    """
     path = shard_path(folder, shard.number)
     refuse_links(path)
     vectors = np.asarray(shard.vectors)
-    most = np.finfo(vectors.dtype).max
-    check_finite(vectors, str(path), f"use a model whose numbers {vectors.dtype} holds (up to {most:g})")
+    largest = np.finfo(vectors.dtype).max
+    advice = f"use a model whose vectors fit into {vectors.dtype} (numbers up to {largest:g})"
+    check_finite(vectors, str(path), advice)
     facts = {"number": shard.number, "first": int(shard.positions[0]), "count": len(shard)}
     facts["crc32"] = shard.checksum()
     if shard.merged:
@@ -143,7 +156,10 @@ def write_shard(folder: Path, shard: VectorShard) -> None:
 
 
 def open_shard(path: Path) -> VectorShard:
-    """Open a shard: its vectors stay in the file (`StoredRows`); a damaged one is an InputError."""
+    """Open a shard. Its vectors stay in the file and are read on access (`StoredRows`).
+
+    :raises InputError: the file is damaged, or the limit of open files is reached.
+    """
     try:
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
@@ -155,50 +171,50 @@ def open_shard(path: Path) -> VectorShard:
         end = start + _data_size(header)
         if path.stat().st_size != end:
             raise ValueError(f"expected {end:,} bytes, found {path.stat().st_size:,}")
-        arrays = {name: _stored(path, start, entry) for name, entry in header.items()}
-        n, dimensions = len(arrays["vectors"]), [len(arrays[name].shape) for name in _ARRAYS]
+        arrays = {name: _stored_rows(path, start, entry) for name, entry in header.items()}
+        n_vectors, dimensions = len(arrays["vectors"]), [len(arrays[name].shape) for name in _ARRAYS]
         if dimensions != [1, 1, 2]:
             raise ValueError(f"expected arrays of 1, 1 and 2 dimensions, found {dimensions}")
-        if not n == facts["count"] == len(arrays["positions"]) == len(arrays["hashes"]):
-            raise ValueError(f"expected as many positions and hashes as vectors, {n}")
+        if not n_vectors == facts["count"] == len(arrays["positions"]) == len(arrays["hashes"]):
+            raise ValueError(f"the numbers of positions, hashes and vectors ({n_vectors}) differ")
         positions, hashes = np.array(arrays["positions"]), np.array(arrays["hashes"])
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-            raise _too_many(path) from error
+            raise _too_many_open_files(path) from error
         if isinstance(error, OSError) and disk_fails(error):
             raise storage_error(path, error) from error
-        raise _damaged(path, error) from error
+        raise _damaged_shard(path, error) from error
     checksum, merged = facts.get("crc32"), facts.get("merged", False)
     return VectorShard(facts["number"], positions, hashes, arrays["vectors"], checksum, merged)
 
 
 def _data_size(header: dict[str, Any]) -> int:
-    """Return the bytes of all arrays, which must follow each other and be as long as their shapes say."""
+    """Return the total bytes of all arrays. Checks that the arrays are adjacent and match their shapes."""
     end = 0
     for entry in sorted(header.values(), key=lambda entry: tuple(entry["data_offsets"])):
-        begin, stop = entry["data_offsets"]
+        start, stop = entry["data_offsets"]
         size = math.prod(entry["shape"]) * np.dtype(_DTYPES[entry["dtype"]]).itemsize
-        if min(entry["shape"], default=0) < 0 or begin != end or stop != begin + size:
-            raise ValueError(f"expected {size:,} bytes from {end:,}, found {begin:,} to {stop:,}")
+        if min(entry["shape"], default=0) < 0 or start != end or stop != start + size:
+            raise ValueError(f"expected {size:,} bytes from {end:,}, found {start:,} to {stop:,}")
         end = stop
     return end
 
 
-def _stored(path: Path, start: int, entry: dict[str, Any]) -> StoredRows:
+def _stored_rows(path: Path, start: int, entry: dict[str, Any]) -> StoredRows:
     return StoredRows(path, _DTYPES[entry["dtype"]], start + entry["data_offsets"][0], tuple(entry["shape"]))
 
 
-def _too_many(path: Path) -> InputError:
+def _too_many_open_files(path: Path) -> InputError:
     return InputError(
-        "expected one more file that may be open, found that this process or machine has as many as it may",
+        "cannot open the file: the process or the machine has reached its limit of open files",
         where=str(path),
         remedy="raise the limit (ulimit -n 65536); every shard of vectors is a file that stays open",
     )
 
 
-def _damaged(path: Path, reason: object) -> InputError:
+def _damaged_shard(path: Path, reason: object) -> InputError:
     return InputError(
-        f"expected a shard of vectors, could not read it: {reason}",
+        f"cannot read the shard of vectors: {reason}",
         where=str(path),
         remedy=remedy(
             "delete this file and repeat the command that wrote it (dense encode with {})",
@@ -208,9 +224,12 @@ def _damaged(path: Path, reason: object) -> InputError:
 
 
 def describe_vectors(
-    model: ModelIdentity, width: int, precision: str, unit: str, **more: Any
+    model: ModelIdentity, width: int, precision: str, unit: str, **facts: Any
 ) -> dict[str, Any]:
-    """The manifest of a folder of vectors."""
+    """Return the manifest of a folder of vectors, with further `facts`.
+
+    :raises InputError: unknown precision.
+    """
     if precision not in PRECISIONS:
         raise InputError(f"expected a precision of {', '.join(PRECISIONS)}, found {precision!r}")
     return {
@@ -220,7 +239,7 @@ def describe_vectors(
         "width": width,
         "dtype": precision,
         "unit": unit,
-        **more,
+        **facts,
     }
 
 
@@ -228,7 +247,10 @@ class VectorFolder:
     """A folder of shards as one table: row i is the i-th vector in the order of the shards."""
 
     def __init__(self, folder: Path, *, shards: Sequence[int] | None = None) -> None:
-        """Open a folder: the shards of these numbers in this order, or all shards by number."""
+        """Open a folder of vectors.
+
+        :param shards: the numbers of the shards to open, in this order; None opens all shards by number
+        """
         self.folder = folder
         self.manifest = read_manifest(folder, KIND, FORMAT_VERSION)
         check_fields(self.manifest, _FIELDS, folder / "manifest.json")
@@ -236,30 +258,33 @@ class VectorFolder:
         self.dtype = np.dtype(self.manifest["dtype"])
         self.model = ModelIdentity(**self.manifest["model"])
         files = shard_files(folder)
-        paths = [files[n] for n in (files if shards is None else shards) if n in files]
+        paths = [files[number] for number in (files if shards is None else shards) if number in files]
         allow_open_files(len(paths))
-        self.shards = [self._checked(path) for path in paths]
+        self.shards = [self._open_checked(path) for path in paths]
         self.paths = paths
-        if sum(path.stat().st_size for path in paths) <= _SMALL:
+        if sum(path.stat().st_size for path in paths) <= _LARGEST_IN_MEMORY:
             self.shards = [replace(shard, vectors=np.asarray(shard.vectors)) for shard in self.shards]
             self.check()
         if shards is not None and len(paths) != len(shards):
-            raise _damaged(folder, f"{len(shards) - len(paths)} of {len(shards)} shards are missing")
+            raise _damaged_shard(folder, f"{len(shards) - len(paths)} of {len(shards)} shards are missing")
         self.starts = np.cumsum([0, *map(len, self.shards)])
 
-    def _checked(self, path: Path) -> VectorShard:
+    def _open_checked(self, path: Path) -> VectorShard:
         shard = open_shard(path)
         if shard.vectors.shape[1] != self.width or shard.vectors.dtype != self.dtype:
             raise InputError(
-                f"expected vectors of {self.width} {self.dtype} numbers, as the manifest says, found"
-                f" {shard.vectors.shape[1]} of {shard.vectors.dtype}",
+                f"expected vectors of {self.width} {self.dtype} numbers (see the manifest), found"
+                f" {shard.vectors.shape[1]} {shard.vectors.dtype} numbers",
                 where=str(path),
                 remedy="delete this file and repeat the command that wrote the folder",
             )
         return shard
 
     def check(self) -> None:
-        """Read all shards, and refuse one that is not as it was written; opening small ones does it."""
+        """Read all shards, and raise an InputError that names the first damaged shard.
+
+        A folder that fits in memory is checked when it is opened.
+        """
         for path, shard in zip(self.paths, self.shards, strict=True):
             shard.check(path)
 
@@ -268,40 +293,40 @@ class VectorFolder:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers of the shards, in their order."""
+        """The numbers of the shards, in the order of their rows."""
         return tuple(shard.number for shard in self.shards)
 
     @cached_property
     def positions(self) -> Rows:
-        """`(n,) int64`, corpus positions."""
-        return np.concatenate([np.empty(0, np.int64), *(s.positions for s in self.shards)])
+        """The corpus positions of all rows, `(n,) int64`."""
+        return np.concatenate([np.empty(0, np.int64), *(shard.positions for shard in self.shards)])
 
     @cached_property
     def hashes(self) -> Hashes:
-        """`(n,) uint64`, hashes of stored records."""
-        return np.concatenate([np.empty(0, np.uint64), *(s.hashes for s in self.shards)])
+        """The hashes of all rows' stored records, `(n,) uint64`."""
+        return np.concatenate([np.empty(0, np.uint64), *(shard.hashes for shard in self.shards)])
 
     def rows_of(self, positions: Rows, hashes: Hashes) -> Rows:
-        """Of each passage, its row: the one with its position and its hash; −1 where there is none."""
+        """Return the row of each passage: the row with its position and hash, or −1."""
         return find(_keys(self.positions, self.hashes), _keys(positions, hashes))
 
     def take(self, rows: Rows) -> Floats:
-        """`(len(rows), width) float32`: some rows, in the order asked for."""
-        found = np.empty((len(rows), self.width), np.float32)
-        shard = np.searchsorted(self.starts, rows, side="right") - 1
-        for s in np.unique(shard):
-            of_it = shard == s
-            found[of_it] = self.shards[s].vectors[rows[of_it] - self.starts[s]]
-        return found
+        """Return the vectors of some rows, in the order of `rows`, `(len(rows), width) float32`."""
+        vectors = np.empty((len(rows), self.width), np.float32)
+        shard_of_row = np.searchsorted(self.starts, rows, side="right") - 1
+        for place in np.unique(shard_of_row):
+            in_shard = shard_of_row == place
+            vectors[in_shard] = self.shards[place].vectors[rows[in_shard] - self.starts[place]]
+        return vectors
 
     def blocks(self, rows: Rows, size: int = 8 * SHARD_SIZE) -> Iterator[Floats]:
-        """The rows as float32, `size` at a time."""
+        """Yield the vectors of some rows as float32, `size` rows at a time."""
         for start in range(0, len(rows), size):
             yield self.take(rows[start : start + size])
 
 
 class VectorWriter:
-    """Adds shards to a folder, which it makes; as a folder of vectors it can be read at any moment."""
+    """Adds shards to a folder of vectors, and creates the folder if needed. Readers may open it anytime."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         self.folder, self.precision = folder, np.dtype(manifest["dtype"])
@@ -314,8 +339,11 @@ class VectorWriter:
     def add(
         self, positions: Rows, hashes: Hashes, vectors: npt.NDArray[Any], *, merged: bool = False
     ) -> Self:
-        """Write the next shard; `merged` says that its rows are in other shards too."""
-        with np.errstate(over="ignore"):  # an overflow becomes an infinity, which is refused
+        """Write the next shard, and return the writer.
+
+        :param merged: the shard's rows are copies of rows in other shards
+        """
+        with np.errstate(over="ignore"):  # `write_shard` refuses infinity, so overflow needs no warning
             stored = np.ascontiguousarray(vectors, self.precision)
         write_shard(self.folder, VectorShard(self.next_number, positions, hashes, stored, merged=merged))
         self.next_number += 1
@@ -323,11 +351,14 @@ class VectorWriter:
 
 
 def open_finished(folder: Path) -> VectorFolder:
-    """Open what `dense encode` wrote; an unfinished one is an InputError."""
+    """Open a folder of vectors that `dense encode` wrote.
+
+    :raises InputError: the encoding is not finished, or the folder is damaged.
+    """
     try:
         opened = VectorFolder(folder)
     except SpartaError as error:
-        error.remedy = error.remedy or "name a folder that dense encode wrote"
+        error.remedy = error.remedy or "name a folder that `dense encode` wrote"
         raise
     check_finished(folder, opened.manifest, "dense encode")
     return opened

@@ -1,1 +1,1 @@
-"""Training bi-encoders, and mining hard negatives."""
+"""Trains bi-encoders, and mines hard negatives."""

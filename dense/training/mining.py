@@ -1,4 +1,4 @@
-"""Hard negatives from an index: passages that rank high for a question and do not answer it (TASER, §3.3)."""
+"""Mines hard negatives from an index: top passages that do not answer the question (TASER, §3.3)."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ Context = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question whose negatives are wanted, and what is known of its answer.
+    """A question to mine negatives for, with its known answers and passages.
 
-    `judged` are ids of passages that answer it, `excluded` ids and hashes of passages that must not become
-    negatives; `positives` are passages that answer it, and `negatives` those that a file gave it.
+    `judged` are ids of passages that answer the question. `excluded` are ids and hashes of passages that must
+    not become negatives. `positives` are passages that answer the question, `negatives` come from the
+    question's file.
     """
 
     text: str
@@ -49,7 +50,7 @@ class Question:
 
 @dataclass(slots=True)
 class MiningReport:
-    """How many questions were written, how many had no passage that answers them, and their negatives."""
+    """The number of written questions, of questions left out (no passage answers them), and of negatives."""
 
     written: int = 0
     left_out: int = 0
@@ -61,37 +62,40 @@ def questions_of_queries(
     qrels: Mapping[str, Mapping[str, int]],
     excluded: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Iterator[Question]:
-    """Yield questions with answers, judged passages, both or neither; the last are left out, and counted.
+    """Yield a question for each query, with its answers and its judged passages (both may be missing).
 
-    :param excluded: judgments of passages that must not become negatives of a question, those of `qrels` too;
-        those of queries of the same text count for all of these
+    Relevant passages are excluded from the negatives of all queries with the same text.
+
+    :param excluded: judgments of further passages that must not become negatives
     """
-    queries, same = list(queries), defaultdict[str, set[Key]](set)
+    queries, excluded_by_text = list(queries), defaultdict[str, set[Key]](set)
     for query in queries:
         for judgments in (qrels, excluded or {}):
-            same[query.text].update(_right(judgments.get(query.query_id, {})))
+            excluded_by_text[query.text].update(_relevant_ids(judgments.get(query.query_id, {})))
     for query in queries:
-        judged = _right(qrels.get(query.query_id, {}))
-        yield Question(query.text, query.answers, judged, frozenset(same[query.text]))
+        judged = _relevant_ids(qrels.get(query.query_id, {}))
+        yield Question(query.text, query.answers, judged, frozenset(excluded_by_text[query.text]))
 
 
-def _right(judgments: Mapping[str, int]) -> tuple[str, ...]:
+def _relevant_ids(judgments: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the ids of the passages with a relevance above 0."""
     return tuple(i for i, relevance in judgments.items() if relevance > 0)
 
 
 def questions_of_beir(folder: Path) -> Iterator[Question]:
-    """Yield the questions of a BEIR folder that `qrels/train.tsv` judges."""
+    """Yield the questions of a BEIR folder that have judgments in `qrels/train.tsv`."""
     qrels = read_qrels(folder / "qrels" / "train.tsv")
     judged = (query for query in read_queries(folder / "queries.jsonl") if query.query_id in qrels)
     return questions_of_queries(judged, qrels)
 
 
 def questions_of_dpr(path: Path) -> Iterator[Question]:
-    """Return the questions of DPR's training JSON, which name their positives.
+    """Yield the questions of DPR's training JSON, which contains their positives.
 
-    Positives of all records of a question are excluded from its negatives: the file is read twice.
+    If several records have the same question, none of their positives becomes a negative. The file is read
+    twice.
 
-    :raises InputError: another form.
+    :raises InputError: the file has another format.
     """
     known = KnownAnswers()
 
@@ -100,13 +104,13 @@ def questions_of_dpr(path: Path) -> Iterator[Question]:
 
     def question(record: Mapping[str, Any]) -> Question:
         right = known.right(str(record["question"]))
-        given = map(_context, record.get("hard_negative_ctxs", ()))
+        hard_negatives = map(_context, record.get("hard_negative_ctxs", ()))
         return Question(
             str(record["question"]),
             answers_of(record.get("answers")),
             excluded=frozenset(right),
             positives=tuple(map(_context, record["positive_ctxs"])),
-            negatives=tuple(one for one in given if right.isdisjoint(_keys(one))),
+            negatives=tuple(context for context in hard_negatives if right.isdisjoint(_keys(context))),
         )
 
     for _ in _read_dpr(path, add):
@@ -117,18 +121,18 @@ def questions_of_dpr(path: Path) -> Iterator[Question]:
 def _read_dpr[T](path: Path, read: Callable[[Mapping[str, Any]], T]) -> Iterator[T]:
     for number, record in enumerate(json_list(path, DPR_FORM)):
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
-            made = read(record)
-        yield made
+            result = read(record)
+        yield result
 
 
 class MiningOptions(TypedDict, total=False):
-    """Options of mining, with these defaults.
+    """The options of mining, with their defaults.
 
-    `channel` (bm25) ranks passages; of the first `depth` (100), those that do not answer the question become
-    negatives, at most `negatives` (100). `match` (string) says how answers are looked for, as in
-    `has_answer`. With `with_answers`, passages that hold an answer may be negatives: the positives only are
-    left out, as in the paper's P2; in a collection other passages hold the answer too, and are then taught as
-    wrong. `keep` puts the negatives that the file gave before the mined ones: P1 ∪ P2.
+    `channel` (bm25) ranks passages. Of the first `depth` (100) passages, those that do not answer the
+    question become negatives, at most `negatives` (100). `match` (string) is the way to search for answers,
+    as in `has_answer`. With `with_answers`, passages that hold an answer may become negatives, as in the
+    paper's P2; in a large collection this teaches many right passages as wrong. `keep` puts the negatives of
+    the question's file before the mined ones (P1 ∪ P2).
     """
 
     channel: str
@@ -144,14 +148,14 @@ class MiningOptions(TypedDict, total=False):
 def mine_index(
     index: Path | None, questions: Iterable[Question], output: Path, **options: Unpack[MiningOptions]
 ) -> MiningReport:
-    """Write DPR training JSON: each question with a positive and the best passages that do not answer it.
+    """Write DPR training JSON: each question with its positives and hard negatives from an index.
 
-    The positives are the given or judged passages; of a question with answers only, the best passage of BM25
-    that holds one, among the first `depth`: DPR's distant supervision. Of the first `depth` passages
-    of the channel, those are negatives that are no positive, have the text of none, and hold no answer (P1
-    with channel bm25, P2 with dense). Questions without a positive are left out.
+    Positives are the question's positives or judged passages. A question with answers only takes BM25's best
+    passage that holds an answer, among the first `depth` (DPR's distant supervision). Negatives are passages
+    among the channel's first `depth` that hold no answer and have no positive's text (P1 with channel bm25,
+    P2 with dense). Questions without a positive are left out.
 
-    :raises InputError: no question has a positive; the output is not named .json or .json.gz.
+    :raises InputError: no question has a positive, or the output is not named .json or .json.gz.
     """
     with Miner.writing(index, output, options) as miner:
         for block in batched(questions, QUESTIONS_AT_ONCE):
@@ -160,8 +164,7 @@ def mine_index(
             miner.advance(len(block))
         if not miner.report.written:
             raise InputError(
-                "expected questions that a passage of the index answers, found none among"
-                f" {miner.report.left_out:,}",
+                f"no passage of the index answers any of the {miner.report.left_out:,} questions",
                 where=str(miner.lexical.reader.folder.path),
                 remedy=remedy("check that the questions fit the index, or raise {}", Option("depth")),
             )
@@ -169,17 +172,17 @@ def mine_index(
 
 
 def check_json_name(output: Path) -> None:
-    """Refuse a name by which a training would not know the file as DPR's JSON."""
+    """Raise an InputError unless a file is named .json or .json.gz, which marks DPR's format."""
     if not output.name.removesuffix(".gz").endswith(".json"):
         raise InputError(
-            "expected an output named .json or .json.gz, by which training files are known as DPR's",
+            "the output must be named .json or .json.gz: training recognizes DPR's files by this name",
             where=str(output),
-            remedy=f"name it {output.name.split('.')[0]}.json",
+            remedy=f"name the file {output.name.split('.')[0]}.json",
         )
 
 
 class Miner:
-    """Finds negatives of questions in an index, and writes them."""
+    """Searches an index for negatives of questions, and writes them."""
 
     def __init__(
         self, lexical: Searcher, ranked: Any, out: Callable[[dict[str, Any]], None], options: MiningOptions
@@ -193,7 +196,7 @@ class Miner:
     @classmethod
     @contextmanager
     def writing(cls, index: Path | None, output: Path, options: MiningOptions) -> Iterator[Miner]:
-        """Open the channels of an index; the output is there when the block ends well."""
+        """Open the channels of an index, and yield a miner. The output file appears if the block succeeds."""
         check_json_name(output)
         channel = options.get("channel", BM25)
         with ExitStack() as stack:
@@ -206,11 +209,12 @@ class Miner:
         question: Question,
         positives: Sequence[Context],
         hits: Sequence[Hit],
-        more: Mapping[str, Any] | None = None,
+        extra_fields: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write a question with its negatives; without positives, leave it out.
+        """Write a question with its positives and negatives. A question without positives is only counted.
 
-        :param more: further fields of the record
+        :param hits: the channel's ranking, from which negatives are chosen
+        :param extra_fields: further fields of the written record
         """
         if not positives:
             self.report.left_out += 1
@@ -225,26 +229,26 @@ class Miner:
             "negative_ctxs": [],
             "hard_negative_ctxs": negatives,
         }
-        self.out({**record, **(more or {})})
+        self.out({**record, **(extra_fields or {})})
         self.report.written += 1
         self.report.negatives += len(negatives)
 
     def ranked(self, block: Sequence[Question]) -> Iterator[tuple[Question, list[Context], list[Hit]]]:
-        """Yield each question with its positives and what the channel found."""
-        hits = self._search(self.searcher, [one.text for one in block])
-        unjudged = [i for i, one in enumerate(block) if not one.positives and not one.judged]
+        """Yield each question with its positives and the channel's hits."""
+        hits = self._search(self.searcher, [question.text for question in block])
+        unjudged = [i for i, item in enumerate(block) if not item.positives and not item.judged]
         if self.searcher is self.lexical:
             lexical = {i: hits[i] for i in unjudged}
         else:
-            found = self._search(self.lexical, [block[i].text for i in unjudged]) if unjudged else []
-            lexical = dict(zip(unjudged, found, strict=True))
+            bm25_hits = self._search(self.lexical, [block[i].text for i in unjudged]) if unjudged else []
+            lexical = dict(zip(unjudged, bm25_hits, strict=True))
         for i, question in enumerate(block):
             yield question, self._positives(question, lexical.get(i, [])), hits[i]
 
     def _search(self, searcher: Any, texts: Sequence[str]) -> list[list[Hit]]:
-        names = [str(i) for i in range(len(texts))]
-        found = searcher.batch_search(texts, names, self.depth, self.threads)
-        return [found[name] for name in names]
+        query_ids = [str(i) for i in range(len(texts))]
+        rankings = searcher.batch_search(texts, query_ids, self.depth, self.threads)
+        return [rankings[name] for name in query_ids]
 
     def _positives(self, question: Question, lexical: Sequence[Hit]) -> list[Context]:
         if question.positives:
@@ -253,7 +257,7 @@ class Miner:
             docids = [docid for docid in self.lexical.docids(list(question.judged)) if docid >= 0]
             return [_context(record, passage_id=record["id"]) for record in self.lexical.records(docids)]
         for hit in lexical:
-            passage = _of_hit(hit)
+            passage = _context_of_hit(hit)
             if self._answers(question, passage):
                 return [passage]
         return []
@@ -265,25 +269,27 @@ class Miner:
     def negatives(
         self, question: Question, positives: Sequence[Context], hits: Sequence[Hit]
     ) -> list[Context]:
-        """The best passages of these that are no positive, each text once; without an answer unless those are
-        wanted.
-        """
-        seen: set[Key] = {*question.judged, *question.excluded, *(key for p in positives for key in _keys(p))}
+        """Return the first hits that are no positive or duplicate and, without `with_answers`, no answer."""
+        used_keys: set[Key] = {
+            *question.judged,
+            *question.excluded,
+            *(key for positive in positives for key in _keys(positive)),
+        }
         answers = [answer for answer in question.answers if answer.strip().lower() not in LABELS]
         unlabeled = replace(question, answers=tuple(() if self.with_answers else answers))
-        found: list[Context] = []
+        negatives: list[Context] = []
         for hit in hits:
-            if len(found) == self.most:
+            if len(negatives) == self.most:
                 break
-            passage = _of_hit(hit)
-            if seen.isdisjoint(_keys(passage)) and not self._answers(unlabeled, passage):
-                seen.update(_keys(passage))
-                found.append(passage)
-        return found
+            passage = _context_of_hit(hit)
+            if used_keys.isdisjoint(_keys(passage)) and not self._answers(unlabeled, passage):
+                used_keys.update(_keys(passage))
+                negatives.append(passage)
+        return negatives
 
 
 def open_channel(index: Path | None, channel: str) -> Any:
-    """Return a searcher of a channel of an index."""
+    """Open a searcher of one channel of an index."""
     if channel == "dense":
         from dense.channel.searcher import DenseSearcher
 
@@ -291,13 +297,13 @@ def open_channel(index: Path | None, channel: str) -> Any:
     return Searcher(index, channel=channel)
 
 
-def _of_hit(hit: Hit) -> Context:
+def _context_of_hit(hit: Hit) -> Context:
     record = {**hit.metadata, "title": hit.title, "contents": hit.text}
     return _context(record, passage_id=hit.passage_id, score=hit.score)
 
 
 def _context(record: Mapping[str, Any], passage_id: str = "", score: float | None = None) -> Context:
-    """A stored record, or a passage of DPR's file, as DPR writes it."""
+    """Return a stored record, or a passage of DPR's file, in DPR's format."""
     stored = context_in_file({**record, "text": record["text"] if "text" in record else record["contents"]})
     context = {**stored._asdict(), "passage_id": passage_id or stored.passage_id}
     score = record.get("score") if score is None else score
@@ -309,7 +315,7 @@ def _keys(passage: Context) -> tuple[Key, ...]:
 
 
 def distinct(passages: Iterable[Context]) -> list[Context]:
-    """Return the first passage of each title and text."""
+    """Return the passages without duplicates of title and text, in order."""
     first: dict[tuple[str, str], Context] = {}
     for passage in passages:
         first.setdefault((passage["title"], passage["text"]), passage)
@@ -318,8 +324,8 @@ def distinct(passages: Iterable[Context]) -> list[Context]:
 
 @contextmanager
 def json_list_writer(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Give a function that adds an object to a JSON list; the file is there when the block ends well."""
-    with atomic_path(path) as temporary, _text(temporary, gz=path.suffix == ".gz") as out:
+    """Yield a function that adds an object to a JSON list. The file appears if the block succeeds."""
+    with atomic_path(path) as temporary, _open_text(temporary, gz=path.suffix == ".gz") as out:
         out.write("[")
         count = 0
 
@@ -332,7 +338,7 @@ def json_list_writer(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
         out.write("\n]\n")
 
 
-def _text(path: Path, *, gz: bool) -> TextIO:
+def _open_text(path: Path, *, gz: bool) -> TextIO:
     if gz:
         return gzip.open(path, "wt", encoding="utf-8")
     return path.open("w", encoding="utf-8")

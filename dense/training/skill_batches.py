@@ -1,4 +1,4 @@
-"""Batches of one skill of one set: what is read, and what is right."""
+"""Makes the training batches of skills: their encoder inputs and their correct results."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ TARGET_READER = {SINGLE: "passage", EXPANDED: "passage", LINK: "entity"}
 
 
 def query_reader(skills: Skills, skill: str, task: str = "") -> str:
-    """Return what reads the queries of single or expanded retrieval."""
+    """Return the name of the expert that encodes the queries of single or expanded retrieval."""
     return skills.config.reader(task) if skill == SINGLE else "expanded"
 
 
 def query_key(query: EncoderInput) -> tuple[int, ...]:
-    """What tells queries apart as they are read: their wordpieces, and where a mention stands."""
+    """Return a key that is equal for equal queries: the wordpieces and the position of the mention."""
     return (*query.ids, query.start, query.end)
 
 
 class SkillBatch(NamedTuple):
-    """What one skill reads in one step.
+    """A training batch of one skill.
 
-    `queries` are questions, expanded queries or texts around their mention, and all share `candidates`, of
-    which `gold` are the positives and `masked` those that are no negatives of a query (in-batch negatives).
-    To rerank, `queries` are pairs, `width` for each question, its positive first. For spans they are texts,
-    with `entities` and `others` as first and last positions. `task` is that of the questions.
+    `queries` are questions, expanded queries, or texts with a mention. All share `candidates`: `gold` has the
+    place of each query's positive, `masked` the places that are no negatives of the query (in-batch
+    negatives). For reranking, `queries` are pairs: `width` per question, the positive first. For spans,
+    `queries` are texts, `entities` and `others` their spans as first and last positions. `task` is the task
+    of the questions.
     """
 
     skill: str
@@ -55,16 +56,16 @@ class SkillBatch(NamedTuple):
 
 
 class BatchMaker:
-    """Makes batches for a model: `negatives` hard ones for each query, `spans` other spans of each text."""
+    """Makes batches for a model: `negatives` hard negatives per query, `spans` other spans per text."""
 
     def __init__(self, skills: Skills, negatives: int = 1, spans: int = 30) -> None:
         self.skills, self.negatives, self.spans = skills, negatives, spans
 
-    def draw(self, one: SkillSet, rng: random.Random) -> SkillBatch:
-        """Return a batch of examples of a set, drawn without repetition."""
-        size = min(one.batch_size, len(one.examples))
-        chosen = [one.examples[i] for i in rng.sample(range(len(one.examples)), size)]
-        return self.of(chosen, one.skill, rng, one.task)
+    def draw(self, data: SkillSet, rng: random.Random) -> SkillBatch:
+        """Return a batch of random examples of a set, without repetition."""
+        size = min(data.batch_size, len(data.examples))
+        chosen = [data.examples[i] for i in rng.sample(range(len(data.examples)), size)]
+        return self.of(chosen, data.skill, rng, data.task)
 
     def of(
         self, examples: Sequence[SkillExample], skill: str, rng: random.Random, task: str = ""
@@ -75,7 +76,7 @@ class BatchMaker:
         return self._ranking(examples, skill, rng, task)
 
     def query(self, example: SkillExample, skill: str, task: str = "") -> EncoderInput:
-        """Return what is read of an example's query."""
+        """Return the encoder input of an example's query."""
         skills = self.skills
         if skill == LINK:
             return skills.mention(example.query, example.spans[0])
@@ -87,52 +88,60 @@ class BatchMaker:
         self, examples: Sequence[SkillExample], skill: str, rng: random.Random, task: str
     ) -> SkillBatch:
         columns = Columns()
-        gold = [columns.number(rng.choice(e.positives)) for e in examples]
+        gold = [columns.number(rng.choice(example.positives)) for example in examples]
         for example in examples:
-            chosen = rng.sample(example.negatives, min(self.negatives, len(example.negatives)))
-            for passage in chosen:
+            negatives = rng.sample(example.negatives, min(self.negatives, len(example.negatives)))
+            for passage in negatives:
                 columns.number(passage)
-        queries = [self.query(e, skill, task) for e in examples]
+        queries = [self.query(example, skill, task) for example in examples]
         known = right_of(map(query_key, queries), examples)
         masked = [columns.having(keys) for keys in known]
-        read = self.skills.passages(columns.passages)
-        return SkillBatch(skill, queries, read, gold, masked, task=task)
+        candidates = self.skills.passages(columns.passages)
+        return SkillBatch(skill, queries, candidates, gold, masked, task=task)
 
     def _rerank(self, examples: Sequence[SkillExample], skill: str, rng: random.Random) -> SkillBatch:
-        """Each question with a positive and its own negatives; what lacks is taken from other questions."""
-        pool = distinct(p for e in examples for p in (*e.positives, *e.negatives))
+        """Return each question with a positive and negatives, if needed from other questions' passages."""
+        pool = distinct(passage for item in examples for passage in (*item.positives, *item.negatives))
         pairs: list[EncoderInput] = []
-        for example, right in zip(examples, right_of((e.query for e in examples), examples), strict=True):
-            own = [p for p in example.negatives if not is_among(p, right)]
-            chosen = rng.sample(own, min(self.negatives, len(own)))
+        known = right_of((example.query for example in examples), examples)
+        for example, right in zip(examples, known, strict=True):
+            negatives = [p for p in example.negatives if not is_among(p, right)]
+            chosen = rng.sample(negatives, min(self.negatives, len(negatives)))
             if len(chosen) < self.negatives:
-                seen = right | {key for p in chosen for key in keys_of(p)}
-                others = [p for p in pool if not is_among(p, seen)]
+                used_keys = right | {key for p in chosen for key in keys_of(p)}
+                others = [p for p in pool if not is_among(p, used_keys)]
                 chosen += rng.sample(others, min(self.negatives - len(chosen), len(others)))
-            while len(chosen) < self.negatives:  # a batch of one question has no other
+            while len(chosen) < self.negatives:  # too few passages in the batch: repeat the last negative
                 chosen.append(chosen[-1] if chosen else Passage("", ""))
             pairs += [self.skills.pair(example.query, p) for p in (rng.choice(example.positives), *chosen)]
         return SkillBatch(skill, pairs, [], [0] * len(examples), [], 1 + self.negatives)
 
     def _spans(self, examples: Sequence[SkillExample], skill: str, rng: random.Random) -> SkillBatch:
-        """Texts with their entities; other spans are half near these, half anywhere."""
+        """Return texts with their entities and other spans: half overlap an entity, half are anywhere."""
         inputs, entities, others = [], [], []
         for example in examples:
-            window, own = self._window(example, rng)
-            right = set(own)
-            candidates = [s for s in window.candidates() if s not in right]
-            near = [s for s in candidates if any(s[0] <= e[1] and s[1] >= e[0] for e in own)]
+            window, gold = self._window(example, rng)
+            gold_set = set(gold)
+            candidates = [span for span in window.candidates() if span not in gold_set]
+            near = [
+                span
+                for span in candidates
+                if any(span[0] <= entity[1] and span[1] >= entity[0] for entity in gold)
+            ]
             chosen = rng.sample(near, min(self.spans // 2, len(near)))
             taken = set(chosen)
-            rest = [s for s in candidates if s not in taken]
-            chosen += rng.sample(rest, min(self.spans - len(chosen), len(rest)))
+            remaining = [span for span in candidates if span not in taken]
+            chosen += rng.sample(remaining, min(self.spans - len(chosen), len(remaining)))
             inputs.append(window.input)
-            entities.append(own)
+            entities.append(gold)
             others.append(chosen)
         return SkillBatch(skill, inputs, [], [], [], 0, entities, others)
 
     def _window(self, example: SkillExample, rng: random.Random) -> tuple[TextWindow, list[Span]]:
-        """A window of a text, if there is one with an entity, and the positions of its entities."""
+        """Return a random window, with an entity if possible, and the positions of its entities."""
         windows = self.skills.windows(example.query)
-        found = [(w, [p for s in example.spans if (p := w.positions(s))]) for w in windows]
-        return rng.choice([one for one in found if one[1]] or found[:1])
+        with_spans = [
+            (window, [positions for span in example.spans if (positions := window.positions(span))])
+            for window in windows
+        ]
+        return rng.choice([item for item in with_spans if item[1]] or with_spans[:1])

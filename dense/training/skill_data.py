@@ -1,4 +1,4 @@
-"""Files of training data as sets of examples, with the passages that they name."""
+"""Reads training files into sets of skill examples, with the passages that the files name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FORMS = ("jsonl", "pairs", "triples", "dpr", "beir")
 
 @dataclass(frozen=True, slots=True)
 class SkillFile:
-    """A file for one skill; its batches are drawn in proportion to `weight`."""
+    """A training file of one skill. Batches are drawn in proportion to `weight`."""
 
     skill: str
     path: Path
@@ -44,82 +44,84 @@ def read_skill_sets(
     tasks: bool = False,
     named: Callable[[], Iterable[Passage]] | None = None,
 ) -> list[SkillSet]:
-    """Return the examples of files, with the passages that they name taken from `texts`.
+    """Return the examples of training files. Passages that the files only name are taken from `texts`.
 
-    Files are JSONL with hyperlinks (paragraphs or table rows), KILT's rows, pairs, DPR's JSON. Examples whose
-    passages are not in `texts` are left out, with a warning; those of the same query become one.
+    Files are JSONL with hyperlinks (paragraphs or table rows), KILT's rows, pairs, or DPR's JSON. Examples
+    whose passages are missing in `texts` are left out, with a warning. Examples of the same query are merged.
 
-    :param by_size: weights are multiplied by the number of examples
-    :param largest: a set of more examples counts as so many (Maillard et al., 2021, §4.1)
-    :param tasks: tell the class of each file's task by its name
-    :param named: gives the passages that may be named, in place of `texts`
-    :raises InputError: another form, a form without examples of the skill, a file with none left.
+    :param by_size: multiply each file's weight by its number of examples
+    :param largest: the largest number of examples that `by_size` counts (Maillard et al., 2021, §4.1)
+    :param tasks: set each set's task class, by the file's name
+    :param named: returns the passages that files may name, instead of `texts`
+    :raises InputError: unknown format, a format without examples of the skill, a file without usable
+        examples.
     """
-    drafts = [list(_drafts(one)) for one in files]
-    wanted = {name for own in drafts for name in names_in(own)}
+    drafts = [list(_drafts(file)) for file in files]
+    names = {name for file_drafts in drafts for name in names_in(file_drafts)}
     paths = paths_of(texts, "files of texts")
-    if paths and not wanted:
-        logger.warning("no file names passages by id or title: the texts are not read")
+    if paths and not names:
+        logger.warning("the files name no passages by id or title, so the texts are ignored")
     passages = named() if named else (passage for path in paths for passage in CorpusReader(path))
-    known = _find(wanted, passages)
+    known = _passages_by_name(names, passages)
     sets = []
-    for one, own in zip(files, drafts, strict=True):
-        examples = [e for draft in own if (e := _example(draft, known)) is not None]
-        if len(examples) < len(own):
-            lost = len(own) - len(examples)
-            logger.warning("%s: left out %d of %d examples: no text of a passage", one.path, lost, len(own))
+    for file, file_drafts in zip(files, drafts, strict=True):
+        examples = [example for draft in file_drafts if (example := _example(draft, known)) is not None]
+        if len(examples) < len(file_drafts):
+            n_skipped = len(file_drafts) - len(examples)
+            logger.warning(
+                "%s: skipped %d of %d examples without a passage text", file.path, n_skipped, len(file_drafts)
+            )
         if not examples:
             raise InputError(
-                f"expected examples of the skill {one.skill}, found none"
-                + (f" whose passages are known, of {len(own):,}" if own else ""),
-                where=str(one.path),
+                f"expected examples of the skill {file.skill}, found none"
+                + (f" with known passages among {len(file_drafts):,}" if file_drafts else ""),
+                where=str(file.path),
                 remedy=remedy("name the files that hold the passages with {}", Option("texts"))
-                if own
-                else "give another file",
+                if file_drafts
+                else "name another file",
             )
         examples = merged(examples)
-        weight = one.weight * (min(len(examples), largest or len(examples)) if by_size else 1)
-        task = class_of(one.path.name) if tasks and one.skill == SINGLE else ""
-        sets.append(SkillSet(one.path.name, one.skill, tuple(examples), weight, batch_size, task))
+        weight = file.weight * (min(len(examples), largest or len(examples)) if by_size else 1)
+        task = class_of(file.path.name) if tasks and file.skill == SINGLE else ""
+        sets.append(SkillSet(file.path.name, file.skill, tuple(examples), weight, batch_size, task))
     return sets
 
 
-def _drafts(one: SkillFile) -> Iterator[Draft]:
-    first = next(_records(one.path), None)
+def _drafts(file: SkillFile) -> Iterator[Draft]:
+    """Yield the examples of a file. Errors name the file and the line."""
+    first = next(_records(file.path), None)
     if first is None:
         return
-    form = form_of_record(first[1])
-    where = str(one.path)
+    format_name = form_of_record(first[1])
+    where = str(file.path)
 
     def records() -> Iterator[dict[str, Any]]:
         nonlocal where
-        for place, record in _records(one.path):
+        for place, record in _records(file.path):
             where = place
             yield record
 
     try:
-        yield from drafts_of(records(), form, one.skill)
+        yield from drafts_of(records(), format_name, file.skill)
     except InputError as error:
         error.where = error.where or where
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise InputError(
-            f"expected {form}, found one that is not so ({type(error).__name__}: {error})",
+            f"a record does not fit the format {format_name} ({type(error).__name__}: {error})",
             where=where,
-            remedy="docs/chains.md says what each form must hold",
+            remedy="docs/chains.md lists the fields of each format",
         ) from error
 
 
 def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the records of a file, each after its place: those of `read_records` where it is one of the
-    trainings' forms.
-    """
+    """Yield the records of a file, each after its place (file and line) for error messages."""
     form = "jsonl" if plain_name(path.name).endswith(".jsonl") else form_of(path)
     if form not in _FORMS:
         raise InputError(
             f"expected JSON lines named .jsonl, DPR's JSON list, triples or a BEIR folder, found {form}",
             where=str(path),
-            remedy="rename JSON lines to .jsonl; docs/chains.md says what each form must hold",
+            remedy="rename JSON lines to .jsonl; docs/chains.md lists the fields of each format",
         )
     if form != "jsonl":
         yield from ((str(path), record) for record in read_records(path, form))
@@ -140,29 +142,31 @@ def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{path}:{number}", record
 
 
-def _find(wanted: set[Wanted], passages: Iterable[Passage]) -> dict[Wanted, Passage]:
-    """Return the passages that are named, by id or as the first of their title."""
-    ids = {w.passage_id for w in wanted if w.passage_id}
-    titles = {w.title for w in wanted if w.title}
-    found: dict[Wanted, Passage] = {}
-    for passage in passages if wanted else ():
-        short = Passage(passage.passage_id, passage.text, passage.title)
+def _passages_by_name(names: set[Wanted], passages: Iterable[Passage]) -> dict[Wanted, Passage]:
+    """Return the named passages: the passage with an id, or the first passage of a title."""
+    ids = {name.passage_id for name in names if name.passage_id}
+    titles = {name.title for name in names if name.title}
+    passages_by_name: dict[Wanted, Passage] = {}
+    for passage in passages if names else ():
+        passage_copy = Passage(passage.passage_id, passage.text, passage.title)
         if passage.passage_id in ids:
-            found.setdefault(Wanted(passage_id=passage.passage_id), short)
+            passages_by_name.setdefault(Wanted(passage_id=passage.passage_id), passage_copy)
         if passage.title in titles:
-            found.setdefault(Wanted(title=passage.title), short)
-    return found
+            passages_by_name.setdefault(Wanted(title=passage.title), passage_copy)
+    return passages_by_name
 
 
 def _example(draft: Draft, known: dict[Wanted, Passage]) -> SkillExample | None:
-    """Return an example with its passages; None where a positive or its evidence is not there."""
+    """Return an example with its passages; None if a positive or the evidence is missing."""
 
     def texts(named: Sequence[Named]) -> tuple[Passage, ...]:
-        found = (known.get(p) if isinstance(p, Wanted) else p for p in named)
-        return tuple(p for p in found if p is not None)
+        passages = (known.get(item) if isinstance(item, Wanted) else item for item in named)
+        return tuple(passage for passage in passages if passage is not None)
 
     positives, evidence = texts(draft.positives), texts([draft.evidence] if draft.evidence else [])
     if len(positives) < bool(draft.positives) or len(evidence) < bool(draft.evidence):
         return None
-    before = evidence[0] if evidence else None
-    return SkillExample(draft.query, positives, texts(draft.negatives), before, draft.spans, draft.answers)
+    evidence_passage = evidence[0] if evidence else None
+    return SkillExample(
+        draft.query, positives, texts(draft.negatives), evidence_passage, draft.spans, draft.answers
+    )

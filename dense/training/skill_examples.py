@@ -1,4 +1,4 @@
-"""What skills are trained on: examples of one skill, in sets."""
+"""Training examples of skills, and sets of them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Key = str | tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SkillExample:
-    """One example of one skill.
+    """A training example of one skill.
 
     `query` is a question or, for spans and links, a text with entities at the characters `spans` (a link has
-    one). `evidence` is the passage that an expanded query goes on from. Passages of `positives` and
-    `negatives` answer it and do not. `answers` are texts that a mined negative must not hold.
+    one span). `evidence` is the passage of an expanded query. `positives` answer the query, `negatives` do
+    not. `answers` are strings that a mined negative must not contain.
     """
 
     query: str
@@ -34,29 +34,30 @@ class SkillExample:
     answers: tuple[str, ...] = ()
 
     def right(self) -> Iterator[Key]:
-        """Yield the keys of the passages that are no negatives: positives, and evidence."""
+        """Yield the keys of the passages that must not become negatives: positives and evidence."""
         return (key for p in (*self.positives, *filter(None, [self.evidence])) for key in keys_of(p))
 
     def check(self, skill: str) -> None:
-        """Refuse what a skill cannot be trained on.
+        """Raise an error if a skill cannot be trained on the example.
 
         :raises InputError: a span outside the text, an expanded query without evidence, no positive.
         """
         for span in self.spans:
             check_span(self.query, span)
         if (skill == LINK and len(self.spans) != 1) or (skill == SPAN and not self.spans):
-            raise InputError(f"expected entities of the skill {skill}, found {len(self.spans)}")
+            number = "one entity" if skill == LINK else "at least one entity"
+            raise InputError(f"the skill {skill} needs {number} in each text, found {len(self.spans)}")
         if skill == EXPANDED and self.evidence is None:
-            raise InputError("expected evidence of an expanded query, found none")
+            raise InputError("an expanded query needs evidence, found none")
         if skill != SPAN and not self.positives:
-            raise InputError("expected a passage that answers, found none")
+            raise InputError("an example needs a positive passage, found none")
 
 
 @dataclass(frozen=True, slots=True)
 class SkillSet:
-    """Examples of one skill from one file, how often batches are drawn from it, and how large they are.
+    """Examples of one skill from one file, with the set's weight and batch size.
 
-    `task` is the class of the file's task, where that matters (`SkillRecipe.markers`, `query_experts`).
+    `task` is the class of the file's task, for models that use it (`SkillRecipe.markers`, `query_experts`).
     """
 
     name: str
@@ -67,46 +68,53 @@ class SkillSet:
     task: str = ""
 
     def check(self) -> None:
-        """Refuse a set with an example that its skill cannot be trained on.
+        """Raise an error if the skill cannot be trained on an example of the set.
 
-        :raises InputError: which example, and what is wrong with it.
+        :raises InputError: names the example and what is wrong with it.
         """
         for number, example in enumerate(self.examples, 1):
             with placed(f"{self.name}: example {number:,}"):
                 example.check(self.skill)
 
     def fingerprint(self) -> str:
-        """A short hash of what a training sees."""
+        """Return a short hash of the skill and the examples."""
         digest = hashlib.sha256(self.skill.encode())
-        for e in self.examples:
-            texts = [(p.title, p.text) for p in (*e.positives, *e.negatives, *filter(None, [e.evidence]))]
-            digest.update(repr((e.query, e.spans, len(e.positives), texts)).encode())
+        for example in self.examples:
+            texts = [
+                (passage.title, passage.text)
+                for passage in (*example.positives, *example.negatives, *filter(None, [example.evidence]))
+            ]
+            digest.update(repr((example.query, example.spans, len(example.positives), texts)).encode())
         return digest.hexdigest()[:16]
 
 
 def hold_out(sets: Sequence[SkillSet], n: int) -> tuple[list[SkillSet], list[SkillSet]]:
-    """Return what is trained on, and examples of `n` queries of each set, taken by the hash of these.
+    """Split sets into training examples and held-out examples of `n` queries per set, chosen by their hash.
 
-    No query that is held out in one set is trained on in another. At most half of a set is held out.
+    A query that is held out in one set is not trained on in any set. At most half of a set's queries are held
+    out.
 
-    :raises InputError: nothing is left of a set.
+    :returns: the training sets and the held-out sets
+    :raises InputError: fewer than two training examples are left in a set.
     """
     held_out: list[SkillSet] = []
-    for one in sets:
-        queries = sorted({e.query for e in one.examples}, key=_hash)
+    for data in sets:
+        queries = sorted({example.query for example in data.examples}, key=_hash)
         chosen = set(queries[: min(n, len(queries) // 2)])
-        own = [e for e in one.examples if e.query in chosen]
-        held_out.append(replace(one, examples=tuple(own)))
-    taken = {e.query for one in held_out for e in one.examples}
-    rest = [replace(s, examples=tuple(e for e in s.examples if e.query not in taken)) for s in sets]
-    for one in rest:
-        if len(one.examples) < 2:
+        examples = tuple(example for example in data.examples if example.query in chosen)
+        held_out.append(replace(data, examples=examples))
+    held_out_queries = {example.query for data in held_out for example in data.examples}
+    train = []
+    for data in sets:
+        examples = tuple(example for example in data.examples if example.query not in held_out_queries)
+        train.append(replace(data, examples=examples))
+        if len(examples) < 2:
             raise InputError(
-                f"expected examples of {one.skill} beside those that are held out, found {len(one.examples)}",
-                where=one.name,
-                remedy=remedy("give more data, or a smaller {}", Option("held_out")),
+                f"expected 2 or more {data.skill} examples that are not held out, found {len(examples)}",
+                where=data.name,
+                remedy=remedy("use more data, or a smaller {}", Option("held_out")),
             )
-    return rest, [one for one in held_out if one.examples]
+    return train, [data for data in held_out if data.examples]
 
 
 def _hash(text: str) -> bytes:
@@ -114,7 +122,7 @@ def _hash(text: str) -> bytes:
 
 
 def keys_of(passage: Passage) -> tuple[Key, ...]:
-    """Return the keys of a passage: title with whole text, and id. Passages that share a key are the same."""
+    """Return the keys of a passage: title with text, and id. Passages that share a key count as the same."""
     text = (passage.title, passage.text)
     return (passage.passage_id, text) if passage.passage_id else (text,)
 
@@ -125,48 +133,49 @@ def is_among(passage: Passage, keys: Set[Key]) -> bool:
 
 
 def merged(examples: Iterable[SkillExample]) -> list[SkillExample]:
-    """Put together examples of the same query: what is right in one of them is wrong in none.
+    """Merge examples of the same query, so that a positive of one example is a negative of none.
 
-    Of a question that goes on from several passages, all that is right after one of them is wrong after none,
-    and so are these passages.
+    This includes examples of a question with different evidence, and the evidence itself.
     """
     same: dict[Hashable, list[SkillExample]] = {}
     known: dict[Hashable, set[Key]] = {}
-    for one in examples:
-        before = (one.evidence.title, one.evidence.text) if one.evidence else None
-        same.setdefault((one.query, before, one.spans), []).append(one)
-        known.setdefault((one.query, one.spans), set()).update(one.right())
-    made = []
-    for own in same.values():
-        positives = distinct(p for one in own for p in one.positives)
-        right = known[own[0].query, own[0].spans]
-        negatives = distinct(n for one in own for n in one.negatives if not is_among(n, right))
-        answers = tuple(dict.fromkeys(answer for one in own for answer in one.answers))
-        made.append(replace(own[0], positives=tuple(positives), negatives=tuple(negatives), answers=answers))
-    return made
+    for item in examples:
+        evidence = (item.evidence.title, item.evidence.text) if item.evidence else None
+        same.setdefault((item.query, evidence, item.spans), []).append(item)
+        known.setdefault((item.query, item.spans), set()).update(item.right())
+    result = []
+    for group in same.values():
+        first = group[0]
+        positives = distinct(passage for item in group for passage in item.positives)
+        right = known[first.query, first.spans]
+        passages = (passage for item in group for passage in item.negatives)
+        negatives = distinct(passage for passage in passages if not is_among(passage, right))
+        answers = tuple(dict.fromkeys(answer for item in group for answer in item.answers))
+        result.append(replace(first, positives=tuple(positives), negatives=tuple(negatives), answers=answers))
+    return result
 
 
 def right_of(keys: Iterable[Hashable], examples: Sequence[SkillExample]) -> list[frozenset[Key]]:
-    """Return the keys of the passages that are right for each example's query, which may stand in several.
+    """Return the keys of all passages that are right for each example's query, in any of the examples.
 
-    :param keys: what tells the queries of the examples apart as they are read; examples of the same text and
-        mention share their right passages, too, whatever passage they go on from
+    :param keys: a key of each example's query as it is encoded. Examples with the same text and mention also
+        share their right passages, whatever their evidence.
     """
     known: dict[Hashable, set[Key]] = {}
-    names = [(key, (e.query, e.spans)) for key, e in zip(keys, examples, strict=True)]
-    for own, example in zip(names, examples, strict=True):
-        for name in own:
+    query_keys = [(key, (e.query, e.spans)) for key, e in zip(keys, examples, strict=True)]
+    for keys_of_query, example in zip(query_keys, examples, strict=True):
+        for name in keys_of_query:
             known.setdefault(name, set()).update(example.right())
-    return [frozenset(known[read] | known[text]) for read, text in names]
+    return [frozenset(known[read] | known[text]) for read, text in query_keys]
 
 
 def distinct(passages: Iterable[Passage]) -> list[Passage]:
-    """Return passages that share no key, in order."""
+    """Return the passages without those that share a key with an earlier passage, in order."""
     return Columns(passages).passages
 
 
 class Columns:
-    """Different passages, and their numbers by key."""
+    """Distinct passages, numbered in order: the columns of a score matrix."""
 
     def __init__(self, passages: Iterable[Passage] = ()) -> None:
         self.passages: list[Passage] = []
@@ -175,7 +184,7 @@ class Columns:
             self.number(passage)
 
     def number(self, passage: Passage) -> int:
-        """Return the number of a passage, which is added if no other shares a key with it."""
+        """Return the number of a passage. A passage that shares no key with earlier passages is added."""
         keys = keys_of(passage)
         number = next((self._numbers[key] for key in keys if key in self._numbers), len(self.passages))
         if number == len(self.passages):

@@ -1,4 +1,4 @@
-"""One record of a training file as examples of a skill, by the form of the file."""
+"""Converts records of training files into skill examples, by the format of the file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A passage that stands in another file: by its id, or the first one of this title."""
+    """A reference to a passage in another file: by id, or the first passage of a title."""
 
     passage_id: str = ""
     title: str = ""
@@ -40,7 +40,7 @@ Named = Wanted | Passage
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An example whose passages may still be names."""
+    """An example whose passages may still be references."""
 
     query: str
     positives: tuple[Named, ...] = ()
@@ -51,118 +51,119 @@ class Draft:
 
 
 def form_of_record(record: Record) -> str:
-    """Return which form a file has, by its first record."""
+    """Return the format of a file, from its first record."""
     if "links" in record:
         return TABLE_ROWS if "cells" in record else PARAGRAPHS
     if "input" in record and "output" in record:
         return KILT
-    asks = record.keys() & {"question", "positive", "passages"}
-    return PASSAGES if not asks and record.keys() & {"text", "contents"} else PAIRS
+    query_fields = record.keys() & {"question", "positive", "passages"}
+    return PASSAGES if not query_fields and record.keys() & {"text", "contents"} else PAIRS
 
 
 def drafts_of(records: Iterable[Record], form: str, skill: str) -> Iterator[Draft]:
     """Yield the examples of a skill in the records of a file.
 
-    :raises InputError: files of this form hold none of the skill; a record lacks what it must have.
+    :raises InputError: the format has no examples of the skill, or a record lacks a required field.
     """
     if (form, skill) not in _READERS:
-        able = sorted({s for f, s in _READERS if f == form})
+        available_skills = sorted({available for f, available in _READERS if f == form})
         raise InputError(
-            f"expected a file with examples of the skill {skill}, found {form}, which have those of"
-            f" {', '.join(able)}",
-            remedy="docs/chains.md says which files each skill can be trained on",
+            f"files of {form} have no examples of the skill {skill}, only of {', '.join(available_skills)}",
+            remedy="docs/chains.md lists the files that each skill can be trained on",
         )
     if skill == EXPANDED and form == PARAGRAPHS:
         return _pseudo_queries(records)
     drafts = (draft for record in records for draft in _READERS[form, skill](record))
-    return _gathered(drafts) if (form, skill) == (KILT, SPAN) else drafts
+    return _merge_spans(drafts) if (form, skill) == (KILT, SPAN) else drafts
 
 
 # ---------------------------------------------------------------- hyperlinks
 
 
 def row_text(record: Record) -> tuple[str, list[Span]]:
-    """Return a table row as a text, and the span in it of each of its links.
+    """Return a table row as a text, and the span of each link in the text.
 
-    `page title, section title. column is cell. column is cell.`
+    The text is `page title, section title. column is cell. column is cell.`
     """
     title = string_field(record, "page_title", of="page_title")
     section = str(record.get("section_title") or "")
-    text, cells = f"{title}, {section}." if section else f"{title}.", []
+    text, cell_starts = f"{title}, {section}." if section else f"{title}.", []
     for name, cell in zip(record["header"], record["cells"], strict=True):
-        before = f" {name} is " if name else " "
-        cells.append(len(text) + len(before))
-        text += f"{before}{cell}."
+        prefix = f" {name} is " if name else " "
+        cell_starts.append(len(text) + len(prefix))
+        text += f"{prefix}{cell}."
     spans = []
     for link in record["links"]:
         column, anchor = link["column"], str(link["anchor"])
-        if type(column) is not int or not 0 <= column < len(cells):
-            raise InputError(f"expected a column from 0 to {len(cells) - 1} of a link, found {column!r}")
-        place = str(record["cells"][column]).find(anchor)
-        start = cells[column] + max(0, place)
-        spans.append((start, start + len(anchor if place >= 0 else record["cells"][column])))
+        if type(column) is not int or not 0 <= column < len(cell_starts):
+            raise InputError(f"expected a link's column from 0 to {len(cell_starts) - 1}, found {column!r}")
+        offset = str(record["cells"][column]).find(anchor)
+        start = cell_starts[column] + max(0, offset)
+        spans.append((start, start + len(anchor if offset >= 0 else record["cells"][column])))
     return text, spans
 
 
-def _linked(record: Record) -> tuple[str, list[Span], list[str]]:
-    """Return the text of a record with links, their spans, and the titles that they lead to."""
+def _read_links(record: Record) -> tuple[str, list[Span], list[str]]:
+    """Return the text of a record, the spans of its links, and the titles of the linked pages."""
     links = record["links"]
     if "cells" in record:
         text, spans = row_text(record)
     else:
         text = string_field(record, "text", of="text")
         spans = [(link["start"], link["end"]) for link in links]
-        if wrong := [span for span in spans if {type(place) for place in span} != {int}]:
-            raise InputError(f"expected start and end of a link as whole numbers, found {wrong[0]}")
+        if bad_spans := [span for span in spans if {type(place) for place in span} != {int}]:
+            raise InputError(f"a link's start and end must be whole numbers, found {bad_spans[0]}")
     for span in spans:
         check_span(text, span)
     return text, spans, [string_field(link, "target_title", of="target_title") for link in links]
 
 
 def _links(record: Record) -> Iterator[Draft]:
-    """Each link: its text with the mention, and the first passage of the page that it leads to."""
-    text, spans, titles = _linked(record)
+    """Yield an example per link: the text with the mention, and the linked page's first passage."""
+    text, spans, titles = _read_links(record)
     for span, title in zip(spans, titles, strict=True):
         yield Draft(text, (Wanted(title=title),), spans=(span,))
 
 
 def _entities(record: Record) -> Iterator[Draft]:
-    text, spans, _ = _linked(record)
+    text, spans, _ = _read_links(record)
     if spans:
         yield Draft(text, spans=tuple(dict.fromkeys(spans)))
 
 
 def _pseudo_queries(records: Iterable[Record]) -> Iterator[Draft]:
-    """§3.2: a paragraph with the first passage of its page finds the first passage of a linked page.
+    """Yield expanded queries: a paragraph and its page's first passage, with linked pages as positives.
 
-    Of a page at most 30 paragraphs with links are drawn, and at most 10 of them lead to the same page
-    (Appendix B.1). The pages that one links to are its positives, of which a batch draws one.
+    Chain-of-Skills, §3.2. At most 30 paragraphs of a page are used, and at most 10 of them for the same
+    linked page (Appendix B.1). A batch draws one of a paragraph's linked pages.
     """
     pages: dict[str, list[tuple[str, list[str]]]] = {}
     for record in records:
-        text, _, titles = _linked(record)
+        text, _, titles = _read_links(record)
         if titles:
             pages.setdefault(string_field(record, "title", of="title"), []).append((text, titles))
-    for page, own in pages.items():
-        draw, uses = random.Random(page), Counter[str]()
-        for text, titles in draw.sample(own, min(_PARAGRAPHS_OF_PAGE, len(own))):
-            free = [t for t in dict.fromkeys(titles) if t != page and uses[t] < _USES_OF_TITLE]
-            uses.update(free)
-            if free:
-                yield Draft(text, tuple(Wanted(title=t) for t in free), evidence=Wanted(title=page))
+    for page, paragraphs in pages.items():
+        rng, uses = random.Random(page), Counter[str]()
+        for text, titles in rng.sample(paragraphs, min(_PARAGRAPHS_OF_PAGE, len(paragraphs))):
+            usable = [
+                title for title in dict.fromkeys(titles) if title != page and uses[title] < _USES_OF_TITLE
+            ]
+            uses.update(usable)
+            if usable:
+                yield Draft(text, tuple(Wanted(title=title) for title in usable), evidence=Wanted(title=page))
 
 
 def _crops(record: Record) -> Iterator[Draft]:
-    """§3.2: two views of a passage, drawn apart, each a tenth to a half of its words: one finds the other."""
+    """Yield two random crops of a passage as query and positive, each 10 % to 50 % of its words (§3.2)."""
     text = " ".join(str(record.get("text") or record["contents"]).split())
-    words = [found.span() for found in language_of(DEFAULT_LANGUAGE).units.finditer(text)]
+    words = [match.span() for match in language_of(DEFAULT_LANGUAGE).units.finditer(text)]
     if len(words) < _FEWEST_WORDS:
         return
-    draw = random.Random(text)
+    rng = random.Random(text)
 
     def crop() -> str:
-        size = draw.randint(int(_SHORTEST * len(words)), int(_LONGEST * len(words)))
-        start = draw.randint(0, len(words) - size)
+        size = rng.randint(int(_SHORTEST * len(words)), int(_LONGEST * len(words)))
+        start = rng.randint(0, len(words) - size)
         return text[words[start][0] : words[start + size - 1][1]]
 
     yield Draft(crop(), (Passage("", crop()),))
@@ -171,43 +172,48 @@ def _crops(record: Record) -> Iterator[Draft]:
 # ---------------------------------------------------------------- KILT rows
 
 
-def _places(record: Record) -> list[Provenance]:
-    """What a record names as evidence, without what was mapped with a low BLEU score.
+def _mapped_evidence(record: Record) -> list[Provenance]:
+    """Return a record's evidence, without entries that were mapped with a low BLEU score.
 
-    :raises InputError: spans of the knowledge source, which only an index of it knows as passages.
+    :raises InputError: the evidence has no passage ids, but spans or pages of the knowledge source.
     """
-    places = [one for output in well_mapped(evidence_of(record["output"])) for one in output]
-    if places and not any(one.passage_ids for one in places):
+    evidence = [place for output in well_mapped(evidence_of(record["output"])) for place in output]
+    if evidence and not any(place.passage_ids for place in evidence):
         raise InputError(
             "expected provenance with passage_ids, found spans or pages of the knowledge source",
             remedy=remedy(
-                "find its passages: {}", Command.of("dense mine", dataset="FILE", output="FILE.json")
+                "find the passages: {}", Command.of("dense mine", dataset="FILE", output="FILE.json")
             ),
         )
-    return places
+    return evidence
 
 
 def _provenance(record: Record) -> tuple[Wanted, ...]:
-    found = (Wanted(passage_id=i) for place in _places(record) for i in place.passage_ids)
-    return tuple(dict.fromkeys(found))
+    """Return references to the passages of a record's evidence."""
+    names = (
+        Wanted(passage_id=passage_id)
+        for place in _mapped_evidence(record)
+        for passage_id in place.passage_ids
+    )
+    return tuple(dict.fromkeys(names))
 
 
 def _negatives(record: Record) -> tuple[Wanted, ...]:
-    given = (record.get("meta") or {}).get("negatives") or []
-    if not isinstance(given, list):
-        raise InputError(f"expected meta.negatives as a list of ids, found {given!r}")
-    flat = [str(i) for one in given for i in (one if isinstance(one, list) else [one])]
+    negatives = (record.get("meta") or {}).get("negatives") or []
+    if not isinstance(negatives, list):
+        raise InputError(f"expected meta.negatives as a list of ids, found {negatives!r}")
+    passage_ids = [str(i) for item in negatives for i in (item if isinstance(item, list) else [item])]
     evidence = {i for output in evidence_of(record["output"]) for place in output for i in place.passage_ids}
-    return tuple(Wanted(passage_id=i) for i in flat if i not in evidence)
+    return tuple(Wanted(passage_id=i) for i in passage_ids if i not in evidence)
 
 
 def _answers(record: Record) -> tuple[str, ...]:
-    given = (output.get("answer") for output in record["output"])
-    return tuple(dict.fromkeys(answer for answer in given if isinstance(answer, str)))
+    answers = (output.get("answer") for output in record["output"])
+    return tuple(dict.fromkeys(answer for answer in answers if isinstance(answer, str)))
 
 
 def _question(record: Record) -> Iterator[Draft]:
-    """The input finds each passage of its provenance."""
+    """Yield a question with the passages of its evidence as positives."""
     positives = _provenance(record)
     if positives:
         question = string_field(record, "input", of="input")
@@ -215,9 +221,9 @@ def _question(record: Record) -> Iterator[Draft]:
 
 
 def _hops(record: Record) -> Iterator[Draft]:
-    """A question of several pages: with a passage of one of them, those of the others are found.
+    """Yield expanded queries: a passage of one page as evidence, the other pages' passages as positives.
 
-    The pages of one output need each other; outputs are alternatives, of which one alone will do.
+    The pages of one output are needed together. Outputs are alternatives, so they are not combined.
     """
     drafts: list[Draft] = []
     for draft in _question(record):
@@ -226,38 +232,44 @@ def _hops(record: Record) -> Iterator[Draft]:
             for number, place in enumerate(output):
                 page = place.wikipedia_id or place.title or f"#{number}"
                 pages.setdefault(page, []).extend(Wanted(passage_id=i) for i in place.passage_ids)
-            for page, own in pages.items():
-                others = tuple(dict.fromkeys(p for name, o in pages.items() if name != page for p in o))
+            for page, page_passages in pages.items():
+                others = tuple(
+                    dict.fromkeys(
+                        passage for name, named in pages.items() if name != page for passage in named
+                    )
+                )
                 if others:
-                    drafts += [replace(draft, positives=others, evidence=e) for e in own]
+                    drafts += [
+                        replace(draft, positives=others, evidence=evidence) for evidence in page_passages
+                    ]
     yield from dict.fromkeys(drafts)
 
 
 def _marked(record: Record) -> Iterator[Draft]:
-    """`… [START_ENT] mention [END_ENT] …`: the text without marks, and the span of the mention."""
-    text, span = _mention(string_field(record, "input", of="input"))
+    """Yield the text of `… [START_ENT] mention [END_ENT] …` without marks, and the span of the mention."""
+    text, span = _without_marks(string_field(record, "input", of="input"))
     positives = _provenance(record)
     if positives:
         yield Draft(text, positives, _negatives(record), spans=(span,))
 
 
-def _mention(marked: str) -> tuple[str, Span]:
-    """Return a text without the marks of its mention, and where this is."""
-    before, first, rest = marked.partition(_MARK_BEFORE)
-    inside, last, behind = rest.partition(_MARK_BEHIND)
+def _without_marks(marked: str) -> tuple[str, Span]:
+    """Return a text without the marks of its mention, and the span of the mention."""
+    before, start_mark, after_start = marked.partition(_MARK_BEFORE)
+    inside, end_mark, after = after_start.partition(_MARK_BEHIND)
     mention = inside.strip()
-    if not first or not last or not mention:
+    if not start_mark or not end_mark or not mention:
         raise InputError("expected a mention between [START_ENT] and [END_ENT] in the input, found none")
-    return before + mention + behind, (len(before), len(before) + len(mention))
+    return before + mention + after, (len(before), len(before) + len(mention))
 
 
-def _gathered(drafts: Iterable[Draft]) -> Iterator[Draft]:
-    """Put together what is marked in several rows of the same text."""
+def _merge_spans(drafts: Iterable[Draft]) -> Iterator[Draft]:
+    """Merge the spans of rows with the same text."""
     spans: dict[str, set[Span]] = {}
     for draft in drafts:
         spans.setdefault(draft.query, set()).update(draft.spans)
-    for text, own in spans.items():
-        yield Draft(text, spans=tuple(sorted(own)))
+    for text, spans_of_text in spans.items():
+        yield Draft(text, spans=tuple(sorted(spans_of_text)))
 
 
 # ---------------------------------------------------------------- pairs, DPR's JSON
@@ -266,27 +278,32 @@ def _gathered(drafts: Iterable[Draft]) -> Iterator[Draft]:
 def _pair(record: Record) -> Iterator[Draft]:
     text, passage_id = str(record.get("context") or record["positive"]), str(record.get("passage_id") or "")
     first = Context(str(record.get("title") or ""), text, passage_id)
-    given = record.get("negative") or ()
-    negatives = [Context("", str(t)) for t in ([given] if isinstance(given, str) else given)]
+    negative_texts = record.get("negative") or ()
+    negatives = [
+        Context("", str(negative))
+        for negative in ([negative_texts] if isinstance(negative_texts, str) else negative_texts)
+    ]
     negatives += record.get("negative_ctxs") or ()
-    positives, others = map(_passages, (record.get("positive_ctxs") or [first], negatives))
+    positives, negative_passages = map(_passages, (record.get("positive_ctxs") or [first], negatives))
     [evidence] = _passages([record["evidence"]]) if record.get("evidence") else [None]
-    yield Draft(record["question"], positives, others, evidence, answers=record.get("answers") or ())
+    yield Draft(
+        record["question"], positives, negative_passages, evidence, answers=record.get("answers") or ()
+    )
 
 
 def _passages(contexts: Iterable[Context]) -> tuple[Passage, ...]:
-    return tuple(Passage(one.passage_id, one.text, one.title) for one in contexts)
+    return tuple(Passage(context.passage_id, context.text, context.title) for context in contexts)
 
 
 def _hop_pair(record: Record) -> Iterator[Draft]:
-    """A question with the passage that it goes on from, as `dense mine --skill expanded` writes it."""
+    """Yield a question with its evidence, as `dense mine with skill expanded` writes it."""
     return (draft for draft in _pair(record) if draft.evidence)
 
 
 def _marked_pair(record: Record) -> Iterator[Draft]:
-    """A question with a marked mention, as `dense mine` writes those of entity linking."""
+    """Yield a text with a marked mention, as `dense mine` writes it for entity linking."""
     for draft in _pair(record):
-        text, span = _mention(draft.query)
+        text, span = _without_marks(draft.query)
         yield replace(draft, query=text, spans=(span,))
 
 
@@ -310,6 +327,6 @@ _READERS: Mapping[tuple[str, str], Callable[[Record], Iterable[Draft]]] = {
 
 
 def names_in(drafts: Sequence[Draft]) -> set[Wanted]:
-    """Return the passages that are named and not there."""
-    named = (p for d in drafts for p in (*d.positives, *d.negatives, d.evidence))
-    return {p for p in named if isinstance(p, Wanted)}
+    """Return the references to passages in drafts."""
+    named = (passage for draft in drafts for passage in (*draft.positives, *draft.negatives, draft.evidence))
+    return {passage for passage in named if isinstance(passage, Wanted)}

@@ -1,4 +1,4 @@
-"""Training one encoder for several skills, on the trainer of all models (Chain-of-Skills, §3.1 to §3.3)."""
+"""Trains one encoder for several skills, with the trainer of all models (Chain-of-Skills, §3.1 to §3.3)."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ from sparta.training.run import TrainingRun, check_output, rate_groups, trainer_
 logger = logging.getLogger("sparta.dense")
 MEASURE = "mean over the sets of reciprocal rank, of spans F1"
 FASTER = {"log_scale": SCALE_RATE, "spans.": 10.0}
-"""Factors of the learning rate, by how parameters' names begin."""
+"""Factors of the learning rate, by the prefix of a parameter's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillRecipe(TrainSettings):
-    """How skills are trained.
+    """The options of training skills.
 
-    A batch is of one skill of one set, drawn by the sets' weights. Queries have the positives of the others
-    as negatives, and `negatives` hard ones of their own; a text has `spans` spans that are no entities.
-    `placement` says where the experts are, `assignment` which of them reads what. With `markers` the class of
-    a task stands before its questions, with `query_experts` each class has a query encoder of its own, beside
-    one passage encoder (Maillard et al., 2021, §3.1): experts where `placement` has them. Where every
-    question is of a class, that of the class with most of them reads other questions too.
+    A batch has one skill of one set, drawn by the sets' weights. A query's negatives are the other queries'
+    positives and `negatives` hard negatives of its example. A text has `spans` spans that are no entities.
+    `placement` says where the experts are, `assignment` which expert reads which input. With `markers`, the
+    class of the task is put before a question. With `query_experts`, each class has a separate query encoder,
+    with one shared passage encoder (Maillard et al., 2021, §3.1); they are experts at `placement`. If all
+    questions have a class, the class with the most questions also encodes questions without a class.
     """
 
     encoder: str
@@ -81,12 +81,12 @@ class SkillRecipe(TrainSettings):
     def model(self, skills: Sequence[str], tasks: Sequence[str] = (), general: str = "") -> DenseModel:
         """Return the untrained model for these skills and tasks, on its device.
 
-        :param general: the task whose query encoder, if each has one, reads all other questions
+        :param general: the task whose query encoder encodes questions of all other tasks
         """
         if self.query_experts and self.placement == NONE:
             raise InputError(
-                "expected experts in attention or feed-forward with query experts, found none",
-                remedy=remedy("leave out {}, or {}", Option("query_experts"), Option("placement", NONE)),
+                "query experts need a placement of attention or feed-forward, found none",
+                remedy=remedy("omit {}, or {}", Option("query_experts"), Option("placement", NONE)),
             )
         layout = InputLayout(
             use_title=True,
@@ -99,14 +99,12 @@ class SkillRecipe(TrainSettings):
             layout, pooling=self.pooling, cosine=self.cosine, question_length=self.question_length
         )
         if self.assignment not in ASSIGNMENTS:
-            raise InputError(
-                f"expected an assignment among {', '.join(ASSIGNMENTS)}, found {self.assignment!r}"
-            )
-        wanted = SkillConfig(tuple(skills), dict(ASSIGNMENTS[self.assignment]), self.placement)
-        wanted = wanted.for_tasks(
+            raise InputError(f"expected an assignment of {', '.join(ASSIGNMENTS)}, found {self.assignment!r}")
+        skill_config = SkillConfig(tuple(skills), dict(ASSIGNMENTS[self.assignment]), self.placement)
+        skill_config = skill_config.for_tasks(
             tasks, markers=self.markers, own_encoders=self.query_experts, general=general
         )
-        model = begin_skills(self.encoder, plain.with_skills(wanted, self.period))
+        model = begin_skills(self.encoder, plain.with_skills(skill_config, self.period))
         model.config = replace(model.config, question_length=self.question_length)
         for option in ("max_length", "question_length"):
             check_length(getattr(self, option), encoder_config(model.passage_encoder), option=option)
@@ -114,26 +112,29 @@ class SkillRecipe(TrainSettings):
 
 
 class Validation(Protocol):
-    """Measures a model in training by other means than held-out examples."""
+    """Measures a model during training, instead of held-out examples."""
 
     facts: Mapping[str, Any]
-    """What must be the same for a training to be continued."""
+    """Facts that must be equal when a training is resumed."""
 
     def __call__(self, model: DenseModel) -> float:
-        """Return the figure, between 0 and 1."""
+        """Return the measure, between 0 and 1."""
 
 
 def general_task(sets: Sequence[SkillSet]) -> str:
-    """The task with most questions, where each question is of a task: what reads those of no task then."""
+    """Return the task with the most questions if every question has a task, else "".
+
+    This task's query encoder encodes the questions without a task.
+    """
     sizes = Counter[str]()
-    for one in sets:
-        if one.skill == SINGLE:
-            sizes[one.task] += len(one.examples)
+    for data in sets:
+        if data.skill == SINGLE:
+            sizes[data.task] += len(data.examples)
     return "" if "" in sizes or not sizes else max(sorted(sizes), key=sizes.__getitem__)
 
 
 class SkillTraining(TrainingRun[DenseModel]):
-    """The training of skills: batches, losses, validation."""
+    """The training of skills: batches, losses and validation."""
 
     kind = SKILLS_CARD
 
@@ -146,31 +147,34 @@ class SkillTraining(TrainingRun[DenseModel]):
     ) -> None:
         if not sets:
             raise InputError(
-                "expected examples of a skill, found none",
+                "training needs examples of a skill, found none",
                 remedy=remedy("name a file: {}", Option("single", "FILE")),
             )
-        for each in sets:
-            each.check()
+        for data in sets:
+            data.check()
         torch.manual_seed(recipe.seed)
-        trained = {each.skill for each in sets}
-        tasks = sorted({s.task for s in sets if s.task and s.skill == SINGLE})
-        model = recipe.model([s for s in SKILLS if s in trained], tasks, general_task(sets))
+        trained = {data.skill for data in sets}
+        tasks = sorted({item.task for item in sets if item.task and item.skill == SINGLE})
+        model = recipe.model([item for item in SKILLS if item in trained], tasks, general_task(sets))
         self.sets, self.held_out = hold_out(sets, 0 if validation else recipe.held_out)
         facts = {
             "model": model.config.as_dict(),
             **({"validation": dict(validation.facts)} if validation else {}),
-            "sets": [[s.name, s.skill, s.fingerprint(), s.weight, s.batch_size, s.task] for s in self.sets],
+            "sets": [
+                [item.name, item.skill, item.fingerprint(), item.weight, item.batch_size, item.task]
+                for item in self.sets
+            ],
         }
         schedule, encoders = trainer_config(recipe, model.device), [model.passage_encoder]
         super().__init__(model, schedule, folder, recipe, facts, encoders=encoders, dropout=recipe.dropout)
         self.recipe, self.validation, self.skills = recipe, validation, Skills(model)
-        self.validated = tuple(each.name for each in self.held_out or self.sets)
+        self.validated = tuple(data.name for data in self.held_out or self.sets)
         measure = validation.facts["measure"] if validation else MEASURE
         self.measured_on = f" ({measure}, in percent)"
         self.batches = BatchMaker(self.skills, recipe.negatives, recipe.spans)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The encoder; the scale and the span head learn faster."""
+        """Return the optimizer's groups. The scale and the span head have a higher learning rate."""
 
         def factor(name: str) -> float:
             return next((rate for start, rate in FASTER.items() if name.startswith(start)), 1.0)
@@ -183,22 +187,25 @@ class SkillTraining(TrainingRun[DenseModel]):
     # ------------------------------------------------------------------ batches and losses
 
     def batch(self, step: int) -> SkillBatch:
-        """Return the batch of a step, a function of seed and step alone.
+        """Return the batch of a step. It depends only on the seed and the step.
 
-        Processes of one step take the same set, and examples of their own.
+        All processes use the same set in a step, each with different examples.
         """
-        together = random.Random(f"{self.recipe.seed} {step // self.processes}")
-        chosen = together.choices(self.sets, [s.weight for s in self.sets])[0]
+        shared_rng = random.Random(f"{self.recipe.seed} {step // self.processes}")
+        chosen = shared_rng.choices(self.sets, [data.weight for data in self.sets])[0]
         return self.batches.draw(chosen, random.Random(f"{self.recipe.seed} batch {step}"))
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        """Return the loss of the step's skill, which is also what is logged, by its name."""
+        """Return the loss of a step, and the loss as a number by the name of the skill, for the log."""
         batch = self.batch(step)
         loss = self.batch_loss(batch)
         return loss, {batch.skill: float(loss.detach())}
 
     def batch_loss(self, batch: SkillBatch) -> torch.Tensor:
-        """Eq. 1 for single and expanded queries, 2 and 3 for spans, 4 for links, 5 for reranking."""
+        """Return the loss of a batch: eq.
+
+        1 for single and expanded queries, 2 and 3 for spans, 4 for links, 5 for pairs.
+        """
         if batch.skill == SPAN:
             entities, thresholds = span_loss(self._span_scores(batch))
             return (entities + thresholds) / 2
@@ -207,28 +214,31 @@ class SkillTraining(TrainingRun[DenseModel]):
         return ranking_loss(self.scores(batch), batch.gold, batch.masked)
 
     def scores(self, batch: SkillBatch) -> torch.Tensor:
-        """`(n_queries, n_candidates)`: dot products."""
+        """Return the dot products of a batch, `(n_queries, n_candidates)`."""
         if batch.skill == LINK:
             queries = self.skills.mentions(batch.queries)
         else:
             queries = self.skills.vectors(query_reader(self.skills, batch.skill, batch.task), batch.queries)
         targets = self.skills.vectors(TARGET_READER[batch.skill], batch.candidates)
-        with torch.autocast(self.model.device.type, enabled=False):  # bf16 has too few digits for scores
+        with torch.autocast(self.model.device.type, enabled=False):  # bf16 is too coarse for scores
             return queries.float() @ targets.float().T
 
     def _span_scores(self, batch: SkillBatch) -> list[SpanScores]:
-        spans = [[*own, *others] for own, others in zip(batch.entities, batch.others, strict=True)]
-        found = self.skills.span_scores(batch.queries, spans)
-        counts = [len(own) for own in batch.entities]
-        return [SpanScores(s[:n], s[n:], t) for (s, t), n in zip(found, counts, strict=True)]
+        spans = [[*gold, *others] for gold, others in zip(batch.entities, batch.others, strict=True)]
+        text_scores = self.skills.span_scores(batch.queries, spans)
+        counts = [len(entities) for entities in batch.entities]
+        return [SpanScores(s[:n], s[n:], t) for (s, t), n in zip(text_scores, counts, strict=True)]
 
     def validate(self) -> float:
-        """Mean over the held-out sets: reciprocal rank of the positive, of spans F1; or `validation`."""
+        """Return `validation`'s result, or else the mean measure of the held-out sets.
+
+        The measure is the reciprocal rank of the positive; for spans it is F1.
+        """
         if self.validation:
             return self.validation(self.model)
-        figures = [validate_set(self.skills, each) for each in self.held_out]
-        for each, figure in zip(self.held_out, figures, strict=True):
-            logger.info("%s (%s): %.3f", each.name, each.skill, figure)
+        figures = [validate_set(self.skills, data) for data in self.held_out]
+        for data, figure in zip(self.held_out, figures, strict=True):
+            logger.info("%s (%s): %.3f", data.name, data.skill, figure)
         return float(np.mean(figures)) if figures else 0.0
 
 
@@ -241,15 +251,15 @@ def train_skills(
     command: str = "",
     validation: Validation | None = None,
 ) -> TrainResult:
-    """Train one encoder for the skills of these sets; the best ends in `output/best`, with its card.
+    """Train one encoder for the skills of these sets. The best model and its card end in `output/best`.
 
-    :param command: what the card names as the command; otherwise the recipe
-    :param validation: chooses the best model; without it, held-out examples do
+    :param command: the command that the card shows; empty shows the recipe
+    :param validation: measures the model, to choose the best; None uses held-out examples
     """
     output = check_output(output, resume=resume)
     rows = [
-        (each.skill, each.name, f"{each.weight:g}", f"{len(each.examples):,}", f"`{each.fingerprint()}`")
-        for each in sets
+        (data.skill, data.name, f"{data.weight:g}", f"{len(data.examples):,}", f"`{data.fingerprint()}`")
+        for data in sets
     ]
     table = [("skill", "set", "weight", "examples", "fingerprint"), *rows]
     training = SkillTraining(recipe, sets, output, validation)

@@ -1,4 +1,4 @@
-"""How well a skill works on examples that it was not trained on."""
+"""Measures a skill on held-out examples."""
 
 from __future__ import annotations
 
@@ -16,49 +16,50 @@ from dense.training.skill_examples import Columns, SkillSet, distinct, is_among,
 NEGATIVES = 4
 
 
-def validate_set(skills: Skills, one: SkillSet) -> float:
-    """Return the figure of a set, between 0 and 1.
+def validate_set(skills: Skills, data: SkillSet) -> float:
+    """Return the measure of a set, between 0 and 1.
 
-    Mean reciprocal rank of the best positive among the passages of the whole set (of reranking, among its
-    own); of spans, F1.
+    The measure is the mean reciprocal rank of the best positive among the passages of the whole set. For
+    reranking, the positive competes with the example's negatives. For spans, the measure is F1.
     """
-    if one.skill == SPAN:
-        return _span_f1(skills, one)
-    if one.skill == RERANK:
-        return _rerank(skills, one)
-    columns = Columns(p for e in one.examples for p in (*e.positives, *e.negatives[:NEGATIVES]))
-    queries = [BatchMaker(skills).query(e, one.skill, one.task) for e in one.examples]
-    if one.skill == LINK:
-        found = skills.encoded(queries, skills.mentions)
+    if data.skill == SPAN:
+        return _span_f1(skills, data)
+    if data.skill == RERANK:
+        return _rerank(skills, data)
+    examples = data.examples
+    columns = Columns(p for item in examples for p in (*item.positives, *item.negatives[:NEGATIVES]))
+    queries = [BatchMaker(skills).query(item, data.skill, data.task) for item in examples]
+    if data.skill == LINK:
+        query_vectors = skills.encoded(queries, skills.mentions)
     else:
-        found = skills.encoded_by(query_reader(skills, one.skill, one.task), queries)
-    targets = skills.encoded_by(TARGET_READER[one.skill], skills.passages(columns.passages))
-    scores = found @ targets.T
+        query_vectors = skills.encoded_by(query_reader(skills, data.skill, data.task), queries)
+    targets = skills.encoded_by(TARGET_READER[data.skill], skills.passages(columns.passages))
+    scores = query_vectors @ targets.T
     ranks = []
-    known = right_of(map(query_key, queries), one.examples)
-    for row, example, keys in zip(scores, one.examples, known, strict=True):
+    known = right_of(map(query_key, queries), data.examples)
+    for row, example, keys in zip(scores, data.examples, known, strict=True):
         best = max(row[columns.number(p)] for p in example.positives)
         ranks.append(_rank(best, np.delete(row, list(columns.having(keys)))))
     return float(np.mean([1 / rank for rank in ranks]))
 
 
 def _rank(score: np.float32, others: Vectors) -> int:
-    """The rank of a score among others, behind its equals: who cannot tell passages apart has not found one.
+    """Return the rank of a score among others, after equal scores, so that a constant score gets no credit.
 
-    The same holds for NaN, which no comparison puts above anything.
+    NaN ranks last, because no comparison puts it above a score.
     """
     return 1 + int((~(others < score)).sum())
 
 
-def _rerank(skills: Skills, one: SkillSet) -> float:
-    """The first positive among the negatives; where there are none, those of other questions."""
-    draw, ranks = random.Random(0), []
-    pool = distinct(p for e in one.examples for p in (*e.positives, *e.negatives))
-    known = right_of((example.query for example in one.examples), one.examples)
-    for example, right in zip(one.examples, known, strict=True):
-        others = [p for p in pool if not is_among(p, right)]
-        own = [p for p in example.negatives[:NEGATIVES] if not is_among(p, right)]
-        wrong = own or draw.sample(others, min(NEGATIVES, len(others)))
+def _rerank(skills: Skills, data: SkillSet) -> float:
+    """Return the mean reciprocal rank of the first positive among its negatives, or among random passages."""
+    rng, ranks = random.Random(0), []
+    pool = distinct(p for e in data.examples for p in (*e.positives, *e.negatives))
+    known = right_of((example.query for example in data.examples), data.examples)
+    for example, right in zip(data.examples, known, strict=True):
+        candidates = [p for p in pool if not is_among(p, right)]
+        negatives = [p for p in example.negatives[:NEGATIVES] if not is_among(p, right)]
+        wrong = negatives or rng.sample(candidates, min(NEGATIVES, len(candidates)))
         passages = [example.positives[0], *wrong]
         scores = skills.rerank([example.query] * len(passages), passages)
         ranks.append(_rank(scores[0], scores[1:]))
@@ -66,11 +67,11 @@ def _rerank(skills: Skills, one: SkillSet) -> float:
 
 
 @torch.no_grad()
-def _span_f1(skills: Skills, one: SkillSet) -> float:
-    found = skills.find_spans([e.query for e in one.examples])
-    right = proposed = wanted = 0
-    for example, own in zip(one.examples, found, strict=True):
+def _span_f1(skills: Skills, data: SkillSet) -> float:
+    text_spans = skills.find_spans([item.query for item in data.examples])
+    n_right = n_found = n_gold = 0
+    for example, spans in zip(data.examples, text_spans, strict=True):
         gold = set(example.spans)
-        right += sum((f.start, f.end) in gold for f in own)
-        proposed, wanted = proposed + len(own), wanted + len(gold)
-    return 2 * right / max(1, proposed + wanted)
+        n_right += sum((span.start, span.end) in gold for span in spans)
+        n_found, n_gold = n_found + len(spans), n_gold + len(gold)
+    return 2 * n_right / max(1, n_found + n_gold)

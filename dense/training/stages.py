@@ -1,4 +1,4 @@
-"""TASER's recipe in two stages: train, let the model find its own hard negatives, train again (§3.3; §B)."""
+"""TASER's two-stage training: train, mine hard negatives with the trained model, train again (§3.3, §B)."""
 
 from __future__ import annotations
 
@@ -34,37 +34,37 @@ def train_in_two_stages(
     resume: bool = False,
     command: str = "",
 ) -> TrainResult:
-    """Train as TASER is trained with hard negatives; the best of stage two ends in `output/best`.
+    """Train with hard negatives as TASER does. The best model of stage two ends in `output/best`.
 
-    Stage one (`output/stage-1`) has the hard negatives P1: those of BM25, and those that the files give. Its
-    best model ranks all texts of a set for each question; the first 100 without right passages, and without
-    those that hold an answer, are P2 (`output/mined.json`). Stage two (`output/stage-2`) begins again from
-    the pretrained encoder, with P1 ∪ P2 when there is one set and with P2 alone when there are several.
+    Stage one (`output/stage-1`) uses the hard negatives P1: BM25's, and those in the files. Its best model
+    ranks all texts of a set for each question. The first 100 texts that are not right and hold no answer are
+    P2 (`output/mined.json`). Stage two (`output/stage-2`) starts again from the pretrained encoder, with P1 ∪
+    P2 for one set, and with P2 alone for several sets.
 
-    Unlike the paper, texts that hold an answer are left out, as DPR does it; the texts that are ranked are
-    those of the training set, not a whole collection (`dense mine` ranks that); the 100 are a paragraph's,
-    the best over all its questions, and a batch draws two of them; with P1, half of the groups take texts
-    that stand beside each other in the file.
+    Differences from the paper: Texts that hold an answer are left out, as in DPR. The model ranks the texts
+    of the training set, not a whole collection (`dense mine` ranks a collection). The 100 texts belong to a
+    paragraph, the best over all its questions, and a batch draws two of them. With P1, half of the groups
+    take neighboring texts of the file.
 
-    A training that was stopped, in a stage or between them, goes on with `resume` as if it had not been.
+    With `resume`, an interrupted training continues with the same result, also between the stages.
 
-    :param recipe: its `steps` are those of each stage
+    :param recipe: its `steps` are the steps of each stage
     :param p2_alone: use P2 alone even with a single set
-    :param command: what the card names as the command; otherwise the recipe
+    :param command: the command that the card shows; empty shows the recipe
     """
     output = check_output(output, resume=resume)
     if recipe.mine_every:
         raise InputError(
-            "expected two stages or mining on the way, found both",
-            remedy=remedy("leave out {}, or {}", Option("mine_every"), Option("two_stages")),
+            "two stages cannot be combined with mining during training",
+            remedy=remedy("omit {}, or {}", Option("mine_every"), Option("two_stages")),
         )
-    first = recipe.training(sets, output / "stage-1")  # a bad encoder or set is an error before all writing
-    _check_begun(output, recipe.encoder, p2_alone=p2_alone)
+    first = recipe.training(sets, output / "stage-1")  # fails for a bad encoder or set, before any writing
+    _check_start(output, recipe.encoder, p2_alone=p2_alone)
     first.run(resume=True)
-    del first  # and its optimizer
+    del first  # frees the model's and the optimizer's memory
     wait_for_all()
     second = recipe.training(sets, output / "stage-2")
-    mined = zip(second.sets, _mined(second, output, recipe), strict=True)
+    mined = zip(second.sets, _mine_all(second, output, recipe), strict=True)
     single = len(second.sets) == 1 and not p2_alone
     second.sets = [_second_stage_set(data, negatives, with_p1=single) for data, negatives in mined]
     state = second.run(resume=True)
@@ -73,29 +73,31 @@ def train_in_two_stages(
     return second.finish(state, recipe, table_of(sets), command, output / "best")
 
 
-def _check_begun(output: Path, encoder: str, *, p2_alone: bool) -> None:
-    """Refuse another encoder for the second stage or other negatives in it, which no checkpoint knows."""
+def _check_start(output: Path, encoder: str, *, p2_alone: bool) -> None:
+    """Raise an error if a resumed training has another encoder or `p2_alone`; checkpoints store neither."""
     folder = Path(encoder)
-    now = {
+    current = {
         "encoder": hash_folder(model_folder(folder)) if folder.is_dir() else encoder,
         "p2_alone": "yes" if p2_alone else "no",
     }
     path = output / STARTED
     if not process_group()[0] and not path.exists():
         make_folder(output)
-        atomic_write(path, json.dumps(now).encode())
+        atomic_write(path, json.dumps(current).encode())
     wait_for_all()
-    check_same({**now, **json.loads(path.read_text(encoding="utf-8"))}, now, path)
+    check_same({**current, **json.loads(path.read_text(encoding="utf-8"))}, current, path)
 
 
-def _mined(training: DenseTraining, output: Path, recipe: Recipe) -> list[HardNegatives]:
-    """P2 of each set, mined by the best model of stage one; what is on disk is read."""
+def _mine_all(training: DenseTraining, output: Path, recipe: Recipe) -> list[HardNegatives]:
+    """Return P2 of each set, mined by the best model of stage one, or read from the file if it exists."""
     path = output / MINED
     if not path.exists():
         model = DenseModel.load(output / "stage-1" / "best").to(training_device(recipe.device))
         sets = [
             mine(data, exact_scorer(model, texts), DEPTH, above=training.score_floor)
-            for data, texts in ((data, [p.whole() for p in data.paragraphs]) for data in training.sets)
+            for data, texts in (
+                (data, [paragraph.whole() for paragraph in data.paragraphs]) for data in training.sets
+            )
         ]
         if not process_group()[0]:
             write_negatives(path, sets)
@@ -104,7 +106,7 @@ def _mined(training: DenseTraining, output: Path, recipe: Recipe) -> list[HardNe
 
 
 def _second_stage_set(data: ParagraphSet, mined: HardNegatives, *, with_p1: bool) -> ParagraphSet:
-    """The set of stage two: with P1 ∪ P2, or P2 alone."""
+    """Return a set with the negatives of stage two: P1 ∪ P2, or P2 alone."""
     if not with_p1:
         return replace(data, hard_negatives=mined, hard_negative_share=1.0)
     first = data.hard_negatives or ((),) * len(mined)
@@ -113,7 +115,7 @@ def _second_stage_set(data: ParagraphSet, mined: HardNegatives, *, with_p1: bool
 
 
 def _publish(best: Path, folder: Path) -> None:
-    """Copy the best model; its configuration, which makes the folder a model, comes last."""
+    """Copy the best model. The configuration comes last, because it makes the folder a model folder."""
     folder.mkdir(exist_ok=True)
     for file in sorted(best.iterdir(), key=lambda p: p.name == "config.json"):
         atomic_write(folder / file.name, file.read_bytes())

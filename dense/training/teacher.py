@@ -1,4 +1,4 @@
-"""A bi-encoder of our own as a teacher of other models (listwise distillation)."""
+"""A sparta bi-encoder as a teacher of other models (listwise distillation)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparta.training.teachers import Teacher, VectorCache
 
 
 class DenseModelTeacher:
-    """DPR, TASER or a Poly-Encoder, by its own score; vectors of texts that come again are kept."""
+    """A teacher that scores passages with DPR, TASER or a Poly-Encoder. Caches the vectors of passages."""
 
     def __init__(self, name: str, folder: Path, *, device: str | None = None) -> None:
         self.name = Path(name).name
@@ -26,8 +26,8 @@ class DenseModelTeacher:
 
     @torch.no_grad()
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
-        """`(n_questions, n_candidates) float32`: dot products, as the model was trained to give them."""
-        keys = [(c.title, c.text, c.context, c.start) for c in candidates]
+        """Return the model's scores `(n_questions, n_candidates) float32`."""
+        keys = [(passage.title, passage.text, passage.context, passage.start) for passage in candidates]
         if not self.reads_context:
             keys = [(title, text, "", 0) for title, text, _, _ in keys]
         vectors = torch.from_numpy(np.stack(self._cache.get(keys, candidates, self._encode))).float()
@@ -38,9 +38,9 @@ class DenseModelTeacher:
 
 
 def open_bi_encoder(name: str, device: str | None = None) -> Teacher | None:
-    """Return the teacher that a name stands for: a folder of `dense train`'s, or the shipped bi-encoder.
+    """Return a bi-encoder as a teacher, from a folder of `dense train` or the name of the shipped model.
 
-    None: it is something else.
+    Returns None for all other names.
     """
     folder = bi_encoder_folder(name)
     return DenseModelTeacher(name, folder, device=device) if folder else None

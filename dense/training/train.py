@@ -1,4 +1,4 @@
-"""Training bi-encoders (DPR, eq. 2; TASER, eq. 3) on the trainer that SPARTA uses."""
+"""Trains bi-encoders (DPR, eq. 2; TASER, eq. 3) with SPARTA's trainer."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ _LAYER = re.compile(r"\.layers?\.(\d+)\.")
 
 
 def layer_groups(named: Iterable[tuple[str, nn.Parameter]], decay: float) -> list[dict[str, Any]]:
-    """Adam's groups: a layer's `factor` is `decay` for each layer above it; embeddings lie below all layers.
+    """Return the optimizer's groups. A layer's `factor` is `decay` once for each layer above it.
 
-    What is no part of a layer, such as codes, learns as the highest does. Without decay there is one group.
+    Embeddings count as the lowest layer. Parameters outside all layers, such as codes, have the factor of the
+    highest layer. Without decay there is one group.
     """
     named = list(named)
     layers = {name: int(match[1]) for name, _ in named if (match := _LAYER.search(name))}
@@ -55,19 +56,19 @@ def layer_groups(named: Iterable[tuple[str, nn.Parameter]], decay: float) -> lis
 
 
 def exact_scorer(model: DenseModel, candidates: Sequence[Passage]) -> Scorer:
-    """Return a function from questions to their scores for all candidates, each encoded once."""
+    """Return a function that scores all candidates for questions. Each candidate is encoded once."""
     vectors = torch.from_numpy(model.encode_passages(candidates))
 
     def scores(queries: Sequence[str]) -> npt.NDArray[np.float32]:
         encoded = torch.from_numpy(model.encode_questions(queries))
-        with torch.autocast("cpu", enabled=False):  # in the midst of a step
+        with torch.autocast("cpu", enabled=False):  # a training step may have turned autocast on
             return model.score(encoded, vectors).numpy()
 
     return scores
 
 
 class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
-    """One training run of a dual encoder or a Poly-Encoder."""
+    """A training run of a bi-encoder or a Poly-Encoder."""
 
     kind, score_floor = DENSE, -math.inf
 
@@ -87,40 +88,45 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         self.entropy, self.layer_decay = entropy, layer_decay
 
     def encode_queries(self, questions: Sequence[str]) -> torch.Tensor:
-        """`(n, width)`."""
-        return self._shared(questions, self.model.questions)
+        """Return the vectors of questions, `(n, width)`."""
+        return self._read_items(questions, self.model.questions)
 
     def score(self, queries: torch.Tensor, candidates: Sequence[Passage]) -> torch.Tensor:
-        """Eq. 3: the dot product."""
+        """Return the dot products of queries and candidates (eq. 3), `(n_queries, n_candidates)`."""
         inputs = self.layout.first_windows(candidates, self.model.tokenizer)
         numbers: dict[tuple[int, ...], int] = {}
         rows = [numbers.setdefault(tuple(i.ids), len(numbers)) for i in inputs]
-        order = sorted(range(len(inputs)), key=lambda i: rows[i])  # those of the same tokens side by side
-        vectors = self._shared([inputs[i] for i in order], self.model.passages)
-        back = torch.tensor(order, device=vectors.device).argsort()
-        with torch.autocast(self.device.type, enabled=False):  # bf16 has too few digits to tell scores apart
-            return self.model.score(queries.float(), vectors[back].float())
+        order = sorted(range(len(inputs)), key=lambda i: rows[i])  # makes equal inputs adjacent
+        vectors = self._read_items([inputs[i] for i in order], self.model.passages)
+        inverse_order = torch.tensor(order, device=vectors.device).argsort()
+        with torch.autocast(self.device.type, enabled=False):  # bf16 is too coarse to rank close scores
+            return self.model.score(queries.float(), vectors[inverse_order].float())
 
-    def _shared[T](self, items: Sequence[T], read: Callable[[Sequence[T]], torch.Tensor]) -> torch.Tensor:
-        """Read all, each process its share of a gathered batch; validation is the first one's alone."""
+    def _read_items[T](self, items: Sequence[T], read: Callable[[Sequence[T]], torch.Tensor]) -> torch.Tensor:
+        """Apply `read` to items.
+
+        If a batch is shared, each process reads a part; validation runs in one process.
+        """
         gather = self.ranking_config.gather and self.model.training
         return read_in_shares(items, read) if gather else read(items)
 
     def facts(self) -> dict[str, Any]:
-        """Those of all retrievers; of β and the decay, what is not usual."""
-        usual = {"entropy": ENTROPY_WEIGHT, "layer_decay": 1.0}
-        chosen = {"entropy": self.entropy, "layer_decay": self.layer_decay}
-        return {**super().facts(), **dict(chosen.items() - usual.items())}
+        """Return the facts of the training, including the entropy weight and layer decay if not default."""
+        defaults = {"entropy": ENTROPY_WEIGHT, "layer_decay": 1.0}
+        values = {"entropy": self.entropy, "layer_decay": self.layer_decay}
+        return {**super().facts(), **dict(values.items() - defaults.items())}
 
     def scorer(self, candidates: Sequence[Passage]) -> Scorer:
-        """Exact search."""
+        """Return an exact scorer of the candidates."""
         return exact_scorer(self.model, candidates)
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        """Eq. 3 over sentences and paragraphs; learned routers are kept from one choice (eq. 5, 6).
+        """Return the ranking loss (eq.
 
-        §3.1 wants the entropy to keep inputs from all going to one expert, so it is raised: it is subtracted
-        here, as in the released code, where eq. 6 as printed would lower it.
+        3) minus the weighted entropy of learned routers (eq. 5, 6), and both for the log.
+
+        The entropy must rise, so that routers do not send all inputs to one expert (§3.1). It is therefore
+        subtracted, as in the released code; eq. 6 as printed would lower it.
         """
         batch = self.batch(step)
         queries = self.encode_queries(batch.questions)
@@ -131,7 +137,7 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         return ranking - self.entropy * entropy, logs
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Encoders, layer by layer, and codes; the scale, which is one number, learns faster."""
+        """Return the optimizer's groups: encoder layers, codes, and the scale, which learns faster."""
         scale = self.model.log_scale
         named = [(name, p) for name, p in self.model.named_parameters() if p is not scale]
         return [*layer_groups(named, self.layer_decay), {"params": [scale], "factor": SCALE_RATE}]
@@ -139,15 +145,15 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe(TrainOptions):
-    """How a bi-encoder is trained: TASER with `routing`, DPR without `shared`.
+    """The options of training a bi-encoder: TASER with `routing`, DPR without `shared`.
 
-    Answers are read inside their context, as SPARTA reads them: the same tokens, pooled into vectors. Without
-    `context`, and always with `pooling` cls, a sentence is read with its title and without the context;
-    `separate_title` puts [SEP] between them, as DPR does. `entropy` is the β of eq. 6 (TASER). `layer_decay`
-    multiplies the learning rate once for every layer below the highest. Of a question the first
-    `question_length` wordpieces are read, in training and in search (None: as the model that is trained
-    further has it, 64 of a new one). `gather` lets the processes of torchrun
-    share one batch, so that each question has the candidates of all.
+    By default an answer is encoded inside its context, as in SPARTA, and its tokens are pooled into a vector.
+    Without `context`, and always with `pooling` cls, a sentence is encoded with its title only;
+    `separate_title` puts [SEP] between them, as in DPR. `entropy` is the β of eq. 6 (TASER). `layer_decay`
+    multiplies the learning rate once for every layer below the highest. `question_length` is the number of
+    wordpieces of a question that are encoded, in training and in search; None keeps the start model's, or 64
+    for a new model. With `gather`, the processes of torchrun share one batch, so that each question is ranked
+    against the candidates of all processes.
     """
 
     codes: int = 0
@@ -192,7 +198,7 @@ class Recipe(TrainOptions):
         return model
 
     def training(self, sets: Sequence[ParagraphSet], folder: Path) -> DenseTraining:
-        """Return a training of a new model, which `seed` alone determines, in a folder."""
+        """Return the training of a new model in a folder. The model depends only on `seed`."""
         torch.manual_seed(self.seed)
         model = self.model()
         config = RankingConfig(
@@ -215,9 +221,9 @@ def train_dense(
     resume: bool = False,
     command: str = "",
 ) -> TrainResult:
-    """Train a bi-encoder; the best by validation ends in `output/best`, with its model card.
+    """Train a bi-encoder. The best model by validation ends in `output/best`, with its model card.
 
-    :param command: what the card names as the command; otherwise the recipe
+    :param command: the command that the card shows; empty shows the recipe
     """
     output = check_output(output, resume=resume)
     training = recipe.training(sets, output)

@@ -69,7 +69,7 @@ def test_few_and_many_rows_exactly(
     """Approximate kinds are exact here, for the rows are few."""
     monkeypatch.setattr(VectorFolder.blocks, "__defaults__", (370,))
     if kind == "masked":
-        monkeypatch.setattr(dense.search.exact, "_COPIED", 0)
+        monkeypatch.setattr(dense.search.exact, "_LARGEST_COPY", 0)
     rng = np.random.default_rng(1)
     rows = np.sort(rng.permutation(N)[:2500])
     find = opened(kind, folder, rows)
@@ -92,7 +92,7 @@ def test_approximate_search_finds_as_many_as_there_are(
     kind: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dense.search.selection, "_FEW", 0)
+    monkeypatch.setattr(dense.search.selection, "_LARGEST_EXACT", 0)
     rng = np.random.default_rng(2)
     rows = np.arange(N)
     find = opened(kind, folder, rows)
@@ -114,14 +114,14 @@ def test_what_a_filter_falls_back_to_keeps_no_vectors_in_memory(
     folder: VectorFolder, vectors: np.ndarray, questions: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several filters are kept, each with its own rows."""
-    monkeypatch.setattr(dense.search.selection, "_FEW", 0)
+    monkeypatch.setattr(dense.search.selection, "_LARGEST_EXACT", 0)
     rows, kept = np.arange(N), np.arange(N) % 3 > 0
     among: Any = select(opened("ivf", folder, rows), folder, rows, kept)
     nothing = np.full((len(questions), 10), -1), np.full((len(questions), 10), -np.inf, np.float32)
     for own in (among, among.within(np.arange(kept.sum()) % 2 > 0)):
-        own.find = lambda *_: (nothing[0].copy(), nothing[1].copy())
+        own.search = lambda *_: (nothing[0].copy(), nothing[1].copy())
         found, _ = own(questions, 10)
-        assert not own.otherwise._kept
+        assert not own.exact_search._cached_blocks
         for question, best in zip(questions, found, strict=True):
-            expected = best_rows(vectors, own.otherwise.rows, question, 10)
+            expected = best_rows(vectors, own.exact_search.rows, question, 10)
             np.testing.assert_allclose(vectors[best] @ question, vectors[expected] @ question, rtol=1e-5)

@@ -77,7 +77,7 @@ def test_a_damaged_shard_is_refused(tmp_path: Path, damage: str) -> None:
     write_shard(tmp_path, random_shard())
     (path,) = shard_files(tmp_path).values()
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
-    with pytest.raises(InputError, match=r"shard-00000.safetensors: expected a shard of vectors"):
+    with pytest.raises(InputError, match=r"shard-00000\.safetensors: "):
         open_shard(path)
 
 
@@ -85,14 +85,14 @@ def test_a_damaged_shard_is_refused(tmp_path: Path, damage: str) -> None:
 def test_vectors_that_are_not_finite_are_not_written(tmp_path: Path, bad: float) -> None:
     shard = random_shard()
     shard.vectors[3, 1] = bad
-    with pytest.raises(InputError, match="NaN or infinity in vector 3"):
+    with pytest.raises(InputError, match="vector 3 "):
         write_shard(tmp_path, shard)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_numbers_too_large_for_half_precision_are_not_written(tmp_path: Path) -> None:
     writer = VectorWriter(tmp_path, describe_vectors(ModelIdentity("m", ""), 2, "float16", "passage"))
-    with pytest.raises(InputError, match="NaN or infinity in vector 1"):
+    with pytest.raises(InputError, match="vector 1 "):
         writer.add(np.arange(2), np.arange(2, dtype=np.uint64), np.array([[0.0, 1.0], [1e6, 0.0]]))
 
 
@@ -158,7 +158,7 @@ print(VectorFolder(Path({str(tmp_path / "v")!r})).take(__import__("numpy").array
 def test_shards_of_another_width_are_refused(tmp_path: Path) -> None:
     folder_of(tmp_path / "v", np.ones((3, 5), np.float32))
     write_shard(tmp_path / "v", random_shard(number=1, width=6, dtype="float32"))
-    with pytest.raises(InputError, match=r"shard-00001.*expected vectors of 5 float32 .* found 6 of float32"):
+    with pytest.raises(InputError, match=r"shard-00001.*\b5 float32 .*\b6 float32"):
         VectorFolder(tmp_path / "v")
 
 
@@ -184,7 +184,7 @@ def test_exact_search_is_a_matrix_product(
     tmp_path: Path, tied: np.ndarray, search: Any, k: int, in_memory: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not in_memory:
-        monkeypatch.setattr(dense.search.exact, "_IN_MEMORY", 0)
+        monkeypatch.setattr(dense.search.exact, "_LARGEST_IN_MEMORY", 0)
     monkeypatch.setattr(VectorFolder.blocks, "__defaults__", (37,))
     folder = folder_of(tmp_path / "v", tied)
     rows = np.sort(np.random.default_rng(6).permutation(len(tied))[:300])
@@ -283,11 +283,9 @@ def test_auto_goes_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     monkeypatch.setattr(dense.search.faiss_index, "has_faiss", lambda: False)
     assert dense.search.faiss_index.choose_kind("auto", 101) == "flat"
-    with pytest.raises(
-        InputError, match=r"expected FAISS for an index of kind ivf(.|\n)*sparta-search\[faiss\]"
-    ):
+    with pytest.raises(InputError, match=r"kind ivf(.|\n)*sparta-search\[faiss\]"):
         dense.search.faiss_index.choose_kind("ivf", 1)
-    with pytest.raises(InputError, match="expected an index of kind auto, flat, ivf, hnsw, found 'tree'"):
+    with pytest.raises(InputError, match="auto, flat, ivf, hnsw, found 'tree'"):
         dense.search.faiss_index.choose_kind("tree", 1)
 
 
@@ -318,7 +316,7 @@ from dense.search.store import VectorFolder
 from dense.search.stored_rows import StoredRows
 from sparta.base.errors import IndexStateError
 
-dense.search.store._SMALL = int(sys.argv[2])
+dense.search.store._LARGEST_IN_MEMORY = int(sys.argv[2])
 folder = VectorFolder(Path(sys.argv[1]))
 rows = np.arange(len(folder))
 before = folder.take(rows)

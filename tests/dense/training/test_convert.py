@@ -47,7 +47,7 @@ def test_a_dict_file_is_converted(encoder: str, tiny_tokenizer: Any, tmp_path: P
     source = tmp_path / "dpr" / "pytorch_model.bin"
     refused = dense("convert", "--from", source, "--output", tmp_path / "no")
     assert refused.exit_code == 2
-    assert "expected a tokenizer" in refused.output
+    assert "no tokenizer" in refused.output
     assert not (tmp_path / "no").exists()
     done = dense("convert", "--from", source, "--tokenizer", encoder, "--output", tmp_path / "out")
     assert done.exit_code == 0, done.output
@@ -200,7 +200,7 @@ def test_files_of_one_name_are_two_sets(tmp_path: Path, write_jsonl: Callable[..
         (["--routing", "det", "--entropy", "0.1"], "expected --routing seq or tok with --entropy"),
         (["--separate-title"], "expected --no-context or --pooling cls with --separate-title"),
         (["--validate-by", "mrr"], "expected rr, average-rank or recall@K"),
-        (["--two-stages", "--mine-every", "2"], "expected two stages or mining on the way"),
+        (["--two-stages", "--mine-every", "2"], "two stages"),
     ],
 )
 def test_options_that_do_not_go_together(

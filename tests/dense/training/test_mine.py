@@ -231,8 +231,8 @@ def test_what_was_mined_trains(
 @pytest.mark.parametrize(
     ("name", "content", "output", "message"),
     [
-        ("a.tsv", "what\t['nothing of it']\n", "o.json", "expected questions that a passage of the index"),
-        ("a.tsv", "what\t['x']\n", "o.jsonl", "expected an output named .json or .json.gz"),
+        ("a.tsv", "what\t['nothing of it']\n", "o.json", "no passage of the index answers"),
+        ("a.tsv", "what\t['x']\n", "o.jsonl", "must be named .json or .json.gz"),
         ("a.json", '[{"question": "q", "positive_ctxs": [{}]}]', "o.json", "expected DPR JSON"),
         ("a.tsv", "what\tx\ty\n", "o.json", "wrong number of columns"),
         ("k.tsv", "what\t['x']\n", "o.json", "expected DPR training JSON with --keep"),

@@ -73,7 +73,7 @@ def test_paragraphs_with_links(read: Any, caplog: Any) -> None:
     """A link leads to the first passage of its title; one to a page that is not there is left out."""
     with caplog.at_level(logging.WARNING, "sparta"):
         found = read("link", PARAGRAPH)
-    assert "left out 1 of 3" in caplog.text
+    assert "1 of 3 examples" in caplog.text
     assert [(e.query[slice(*e.spans[0])], ids(e)[0]) for e in found] == [
         ("Einstein", ["k3"]),
         ("Jupiter", ["k1"]),
@@ -195,7 +195,7 @@ def test_records_of_the_same_query_are_one_example(read: Any) -> None:
 @pytest.mark.parametrize(
     ("skill", "record", "said"),
     [
-        ("expanded", ROW, "table rows with links, which have those of link, span"),
+        ("expanded", ROW, "table rows with links have no examples of the skill expanded, only of link, span"),
         ("link", MULTIHOP, "START_ENT"),
         (
             "link",
@@ -226,13 +226,13 @@ def row(column: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("skill", "record", "said"),
     [
-        ("link", linked(start="10"), "start and end of a link as whole numbers, found ('10', 18)"),
+        ("link", linked(start="10"), "found ('10', 18)"),
         ("span", linked(end=18.0), "found (10, 18.0)"),
         ("link", linked(start=True), "found (True, 18)"),
         ("expanded", linked(end=180), "found 10 to 180"),
         ("expanded", {"title": "x", "text": "y"}, "KeyError"),
-        ("link", row(-1), "a column from 0 to 2 of a link, found -1"),
-        ("link", row(3), "a column from 0 to 2 of a link, found 3"),
+        ("link", row(-1), "column from 0 to 2, found -1"),
+        ("link", row(3), "column from 0 to 2, found 3"),
         ("single", {**MULTIHOP, "meta": {"negatives": "k4"}}, "a list of ids, found 'k4'"),
         ("expanded", {**MULTIHOP, "meta": [1]}, "AttributeError"),
     ],
@@ -242,7 +242,7 @@ def test_refusals_name_the_line(skill: str, record: dict[str, Any], said: str, r
     with pytest.raises(InputError) as raised:
         read(skill, good, record, good)
     assert said in str(raised.value)
-    assert "data.jsonl:2: expected" in str(raised.value)
+    assert "data.jsonl:2: " in str(raised.value)
 
 
 def test_by_size(write_jsonl: Callable[..., Path], tmp_path: Path) -> None:

@@ -133,11 +133,11 @@ def test_training_goes_on_from_a_model(encoder: str, words: list[str], tmp_path:
 @pytest.mark.parametrize(
     ("skill", "example", "said"),
     [
-        ("single", SkillExample("who"), "a passage that answers"),
+        ("single", SkillExample("who"), "positive passage"),
         ("expanded", SkillExample("who", (Passage("", "a"),)), "evidence"),
-        ("link", SkillExample("who", (Passage("", "a"),)), "skill link, found 0"),
+        ("link", SkillExample("who", (Passage("", "a"),)), "skill link .*found 0"),
         ("link", SkillExample("who", (Passage("", "a"),), spans=((1, 9),)), "inside a text"),
-        ("span", SkillExample("who"), "skill span, found 0"),
+        ("span", SkillExample("who"), "skill span .*found 0"),
     ],
 )
 def test_examples_that_cannot_be_trained_on(
@@ -176,7 +176,7 @@ def test_refusals(encoder: str, words: list[str], tmp_path: Path) -> None:
         training(encoder, [], tmp_path / "out")
     with pytest.raises(InputError, match="assignment"):
         training(encoder, sets_of(words), tmp_path / "out", assignment="mine")
-    with pytest.raises(ModelError, match="skill span reads"):
+    with pytest.raises(ModelError, match="skill span needs"):
         training(encoder, sets_of(words), tmp_path / "out", assignment="pretraining")
 
 

@@ -238,7 +238,7 @@ def test_hyperlinks_of_a_page(write_jsonl: Callable[..., Path], tmp_path: Path) 
         ({"passage_ids": ["p1"], "bleu_score": 0.4}, "found none"),
         ({"wikipedia_id": "1", "start_paragraph_id": 1, "end_paragraph_id": 1}, "dense mine"),
         ({"passage_ids": []}, "names a page or passages"),
-        ({"passage_ids": ["elsewhere"]}, "found none whose passages are known, of 1"),
+        ({"passage_ids": ["elsewhere"]}, "found none with known passages among 1"),
     ],
 )
 def test_provenance_that_names_no_passage(
