@@ -180,12 +180,12 @@ def is_standard_output(path: str | Path) -> bool:
 
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder, which replaces `path` when the block ends without an error.
+    """Yield a temporary path in the same folder; the file there replaces `path` after the block.
 
     The file and its folder are synced to disk. After an error, the temporary file is removed and `path` is
     unchanged. Standard output, by any name, is written at the end of the block. A symbolic link keeps its
-    target. A device or a pipe cannot be replaced and is written in place. File errors, including those raised
-    in the block, are converted as in `storage_errors`.
+    target. A device or a pipe cannot be replaced and is written in place. File errors, including those
+    raised in the block, are converted as in `storage_errors`.
     """
     if is_standard_output(path):
         with _to_standard_output() as temporary:

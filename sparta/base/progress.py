@@ -25,7 +25,7 @@ class Reading(Protocol):
 
     @property
     def size(self) -> tuple[int | None, bool]:
-        """The size of the corpus (None if unknown), and whether the size is in bytes rather than records."""
+        """The size of the corpus (None if unknown), and whether it is in bytes rather than records."""
 
 
 class ReadingProgress(Closing):
