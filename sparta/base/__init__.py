@@ -1,1 +1,1 @@
-"""What every part of the project shares; needs the standard library and NumPy only."""
+"""Shared parts of every sparta package. Needs only the standard library and NumPy."""

@@ -1,4 +1,4 @@
-"""Checks of arguments: queries and their ids, counts, numbers and paths."""
+"""Argument checks for queries, query ids, counts, numbers and paths."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from sparta.base.remedies import Remedy
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_MOST_GAPS, _FEW_TERMS = 2, 1 << 16  # numbers of a vocabulary may have gaps
-_LISTS = "give lists: run(list(q.values()), list(q)) of a dictionary q, run([text], [id]) of one query"
+_MAX_GAP_FACTOR, _GAP_ALLOWANCE = 2, 1 << 16  # the numbers of a vocabulary may have gaps
+_LISTS = (
+    "pass two lists: run(list(queries.values()), list(queries)) for a dictionary,"
+    " run([query], [query_id]) for one query"
+)
 
 
 def whole(name: str, value: Any, least: int = 1, remedy: str | Remedy = "") -> int:
-    """Return a count; numpy's will do.
+    """Return `value` as an int; NumPy integers are accepted.
 
-    :raises InputError: no whole number, or one below `least`.
+    :param name: the argument's name, for the error message
+    :param least: the smallest accepted value
+    :raises InputError: `value` is not an integer, or is below `least`.
     """
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise InputError(f"{name} must be a whole number, found {value!r}", remedy=remedy)
@@ -31,19 +36,22 @@ def whole(name: str, value: Any, least: int = 1, remedy: str | Remedy = "") -> i
 
 
 def limit(name: str, value: Any) -> int | None:
-    """Return the highest count, 1 or more; None means all."""
+    """Return an upper limit as an int of at least 1; None means no limit.
+
+    :raises InputError: `value` is not an integer, or is below 1.
+    """
     return None if value is None else whole(name, value)
 
 
 def is_number(value: Any) -> bool:
-    """Whether this is a number, also one of numpy's; true and false are none."""
+    """Return whether `value` is a number, including NumPy numbers; booleans do not count as numbers."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def plain_number(value: Any) -> int | float:
-    """Return a number of Python for one of numpy's.
+    """Convert a NumPy number to a Python int or float.
 
-    :raises TypeError: no number.
+    :raises TypeError: `value` is not a number.
     """
     if isinstance(value, Integral):
         return int(value)
@@ -53,102 +61,117 @@ def plain_number(value: Any) -> int | float:
 
 
 def share(name: str, value: Any) -> float:
-    """Return a number from 0 to 1.
+    """Return `value` as a float from 0 to 1.
 
-    :raises InputError: anything else.
+    :param name: the argument's name, for the error message
+    :raises InputError: `value` is not a number from 0 to 1.
     """
     if not is_number(value) or not 0 <= value <= 1:
         raise InputError(f"expected {name} from 0 to 1, found {value!r}")
     return float(value)
 
 
-def path_of(value: Any, what: str) -> Path:
-    """Return the path that a text or a path names.
+def path_of(value: Any, description: str) -> Path:
+    """Return `value`, a string or a path, as a Path.
 
-    :param what: what it leads to, for the message
-    :raises InputError: something else.
+    :param description: a description of the file or folder at the path, for the error message
+    :raises InputError: `value` is neither a string nor a Path.
     """
     if not isinstance(value, str | Path):
-        raise InputError(f"expected the path of {what}, found {_kind(value)}")
+        raise InputError(f"expected the path of {description}, found {_kind(value)}")
     return Path(value)
 
 
-def paths_of(value: Any, what: str) -> list[Path]:
-    """Return several paths.
+def paths_of(values: Any, description: str) -> list[Path]:
+    """Return a list of Paths from an iterable of strings or Paths.
 
-    :raises InputError: one alone, or something else.
+    :raises InputError: `values` is a single path, or holds an element that is not a path.
     """
-    return [path_of(path, what) for path in several(value, f"paths of {what}")]
+    return [path_of(path, description) for path in several(values, f"paths of {description}")]
 
 
-def several(value: Any, what: str, remedy: str | Remedy = "") -> list[Any]:
-    """Return a list of what a list, a tuple or another iterable holds.
+def several(values: Any, description: str, remedy: str | Remedy = "") -> list[Any]:
+    """Return the elements of an iterable as a list.
 
-    :raises InputError: a text, a dictionary, or nothing to iterate over.
+    :param description: a description of the elements, for the error message
+    :raises InputError: `values` is a string, a mapping or not iterable.
     """
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise InputError(f"expected a list of {what}, found {_kind(value)}", remedy=remedy)
-    return list(value)
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InputError(f"expected a list of {description}, found {_kind(values)}", remedy=remedy)
+    return list(values)
 
 
 def query_of(value: Any) -> str:
-    """Return one query.
+    """Return `value`, which must be a single query.
 
-    :raises InputError: no text, or one that UTF-8 cannot hold.
+    :raises InputError: `value` is not a string, or cannot be encoded as UTF-8.
     """
     if not isinstance(value, str):
         raise InputError(
-            f"expected one query, a text, found {_kind(value)}", remedy="batch_search takes a list of queries"
+            f"expected one query as a string, found {_kind(value)}",
+            remedy="search a list of queries with batch_search",
         )
     return _unicode(value)
 
 
 def queries_of(queries: Any, query_ids: Any = None) -> tuple[list[str], list[str]]:
-    """Return queries and their ids, by which results are kept; None as ids is the queries' numbers from 0.
+    """Return the queries and their ids as two lists of equal length.
 
-    :raises InputError: no texts, or ids that are not one for each query, or not distinct.
+    Results are stored under the query ids. If `query_ids` is None, the ids are the numbers "0", "1" and so
+    on.
+
+    :raises InputError: a query is not a string, the number of ids differs, or an id is repeated.
     """
     texts = several(queries, "queries", _LISTS)
-    for place, text in enumerate(texts):
+    for position, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(f"expected queries as texts, found {_kind(text)} at place {place}")
+            raise InputError(f"queries must be strings, found {_kind(text)} at position {position}")
         _unicode(text)
     if query_ids is None:
-        return texts, [str(number) for number in range(len(texts))]
+        return texts, [str(index) for index in range(len(texts))]
     ids = several(query_ids, "query ids", _LISTS)
     if len(texts) != len(ids):
-        raise InputError(f"expected as many query ids as queries, found {len(ids)} and {len(texts)}")
-    for place, query_id in enumerate(ids):
+        raise InputError(
+            f"expected as many query ids as queries, found {len(ids)} ids and {len(texts)} queries"
+        )
+    for position, query_id in enumerate(ids):
         if not isinstance(query_id, str | Integral):
-            raise InputError(f"expected query ids as texts, found {_kind(query_id)} at place {place}")
-    repeated = [query_id for query_id, n in Counter(ids).items() if n > 1]
+            raise InputError(f"query ids must be strings, found {_kind(query_id)} at position {position}")
+    repeated = [query_id for query_id, count in Counter(ids).items() if count > 1]
     if repeated:
         raise InputError(
             f"expected distinct query ids, found {repeated[0]!r} more than once",
-            remedy="give every query an id of its own",
+            remedy="give every query a different id",
         )
     return texts, ids
 
 
 def check_vocabulary(tokenizer: Tokenizer, where: str | Path) -> None:
-    """Refuse a tokenizer whose highest number is far above the count of its wordpieces.
+    """Check that the tokenizer's largest wordpiece number fits the size of its vocabulary.
 
-    :raises ModelError: it names the wordpiece; to look at all of a vocabulary takes about 20 ms.
+    Reading the whole vocabulary takes about 20 ms.
+
+    :param where: the tokenizer's file or folder, for the error message
+    :raises ModelError: the largest number is far above the vocabulary size; the error names the wordpiece.
     """
     size = tokenizer.get_vocab_size()
-    piece, number = max(tokenizer.get_vocab().items(), key=lambda entry: entry[1], default=("", 0))
-    if number >= _MOST_GAPS * size + _FEW_TERMS:
+    wordpiece, largest_number = max(
+        tokenizer.get_vocab().items(), key=lambda entry: entry[1], default=("", 0)
+    )
+    if largest_number >= _MAX_GAP_FACTOR * size + _GAP_ALLOWANCE:
+        named = f"{wordpiece[:20]!a} has the number {largest_number:,}"
         raise ModelError(
-            f"expected {size:,} wordpieces numbered from 0, found the number {number:,} of {piece[:20]!a}",
+            f"the tokenizer has {size:,} wordpieces, numbered from 0, but {named}",
             where=str(where),
-            remedy="copy the tokenizer again, whole",
+            remedy="copy the complete tokenizer again",
         )
 
 
 def not_unicode(error: UnicodeEncodeError) -> InputError:
-    """Say that a text has half a character, which UTF-8 cannot hold."""
+    """Return the error for a string that UTF-8 cannot encode because it contains a lone surrogate."""
+    surrogate = error.object[error.start : error.end]
     return InputError(
-        f"text that is not valid Unicode (a lone surrogate): {error.object[error.start : error.end]!a}",
+        f"the text is not valid Unicode: it contains the lone surrogate {surrogate!a}",
         remedy="repair the encoding of the input",
     )
 

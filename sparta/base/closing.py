@@ -1,4 +1,4 @@
-"""What is opened and must be closed, as a context manager."""
+"""A base class for objects with a `close` method."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Self
 
 
 class Closing:
-    """Gives a class that has `close` the form `with …:`.
+    """Base class that turns an object with a `close` method into a context manager.
 
-    A subclass that can be opened again in another process says how in `__reduce__`; others cannot be pickled
-    or copied.
+    Instances cannot be pickled or copied, unless the subclass defines `__reduce__`, which tells another
+    process how to open the object again.
     """
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Release all resources."""
         raise NotImplementedError
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(
             f"a {type(self).__name__} holds open files and cannot be pickled or copied:"
-            " pass the path of its index folder, and open it there"
+            " pass the path of the index folder and open the index in the other process"
         )
 
     def __enter__(self) -> Self:

@@ -1,16 +1,16 @@
-"""Every error a user can meet.
+"""All errors that sparta raises for its users.
 
 SpartaError                 exit code 1
-├── InputError         2    a file or an argument the user gave is wrong
-│   └── NoPassageError 2    the index holds no passage with the id that was given
-├── IndexStateError    2    the index is missing, present, incomplete, locked or of another making
-│   ├── NewerFormatError 2  a newer release wrote it
-│   └── LackingError   2    the index lacks what a request needs: impacts, metadata, texts
+├── InputError         2    an input file or an argument is wrong
+│   └── NoPassageError 2    the index has no passage with the requested id
+├── IndexStateError    2    the index is missing, in the way, incomplete, locked or written by other software
+│   ├── NewerFormatError 2  a newer release of sparta wrote the files
+│   └── LackingError   2    the index has no impacts, metadata or texts, which the request needs
 ├── ModelError         2    the model folder cannot be used
-├── JavaError          1    no usable Java runtime, or Java itself failed
-├── StorageError       1    the disk is full, fails or may not be written
-├── ServerError        1    a server cannot be reached, or does not do what it was asked
-└── MissingPackageError 1   a Python package is not installed that only some work needs
+├── JavaError          1    there is no usable Java runtime, or Java failed
+├── StorageError       1    the disk is full, fails or is not writable
+├── ServerError        1    a server cannot be reached, or fails to answer a request
+└── MissingPackageError 1   an optional Python package is not installed
 
 A message says what was expected, what was found, where, and what to do.
 """
@@ -24,12 +24,13 @@ from sparta.base.remedies import Command, Option, Remedy, remedy
 
 
 class SpartaError(Exception):
-    """An error meant for the user: no traceback is shown for it.
+    """Base class of the errors meant for the user. The command line shows them without a traceback.
 
-    :param message: what is wrong, without options of any front end
-    :param where: the file, line or place that it is about
-    :param remedy: what to do; options and commands in it are data, so that each front end shows its own form
-    :param facts: the values that the message names, such as `expected` and `found`
+    :param message: what is wrong, without command-line options
+    :param where: the file, line or place of the problem
+    :param remedy: what to do; its options and commands are data, so that each front end shows them in its
+        syntax
+    :param facts: the values in the message by name, such as `expected` and `found`
     """
 
     code = "failed"
@@ -51,93 +52,100 @@ class SpartaError(Exception):
 
     @property
     def remedy(self) -> Remedy:
-        """What to do; setting a text makes it one."""
+        """What the user can do about the error. A string that is assigned becomes a Remedy."""
         return self._remedy
 
     @remedy.setter
     def remedy(self, remedy: str | Remedy) -> None:
+        """What the user can do about the error. A string that is assigned becomes a Remedy."""
         self._remedy = Remedy(remedy) if isinstance(remedy, str) else remedy
 
     def __str__(self) -> str:
         return self._shown(str)
 
     def for_command_line(self) -> str:
-        """Return the message and the remedy, with options as they are typed."""
+        """Return the message and the remedy, with options in command-line syntax."""
         return self._shown(Remedy.for_command_line)
 
-    def _shown(self, form: Callable[[Remedy], str]) -> str:
+    def _shown(self, format_remedy: Callable[[Remedy], str]) -> str:
         place = f"{self.where}: " if self.where else ""
-        advice = f"\n  → {form(self.remedy)}" if self.remedy else ""
+        advice = f"\n  → {format_remedy(self.remedy)}" if self.remedy else ""
         return f"{place}{self.message}{advice}"
 
 
 class InputError(SpartaError):
-    """A file or an argument is wrong."""
+    """An input file or an argument is wrong."""
 
     code = "bad_input"
     exit_code = 2
 
 
 class NoPassageError(InputError):
-    """The index holds no passage with the id that was given."""
+    """The index has no passage with the requested id."""
 
     code = "no_passage"
 
 
 class IndexStateError(SpartaError):
-    """The index is missing, present, incomplete, locked or of another making."""
+    """The index is missing, in the way, incomplete, locked or written by other software."""
 
     code = "index_state"
     exit_code = 2
 
 
 class NewerFormatError(IndexStateError):
-    """What a newer release wrote; nothing here is damaged, so nothing is replaced."""
+    """A newer release of sparta wrote the files.
+
+    The files are not damaged, so sparta never replaces them.
+    """
 
     code = "newer_format"
 
 
 class LackingError(IndexStateError):
-    """The index lacks what a request needs: impacts, metadata, texts."""
+    """The index has no impacts, metadata or texts, which the request needs."""
 
     code = "lacking"
 
 
 class ModelError(SpartaError):
-    """A model folder cannot be used."""
+    """The model folder cannot be used."""
 
     code = "bad_model"
     exit_code = 2
 
 
 class JavaError(SpartaError):
-    """No usable Java runtime, or Java failed."""
+    """There is no usable Java runtime, or Java failed."""
 
     code = "java"
 
 
 class StorageError(SpartaError):
-    """The disk is full, fails or may not be written."""
+    """The disk is full, fails or is not writable."""
 
     code = "storage"
 
 
 class ServerError(SpartaError):
-    """A server cannot be reached, or does not do what it was asked."""
+    """A server cannot be reached, or fails to answer a request."""
 
     code = "server"
 
 
 class MissingPackageError(SpartaError):
-    """A Python package is not installed that only some work needs; the remedy names the extra."""
+    """An optional Python package is not installed. The remedy names the extra that installs the package."""
 
     code = "missing_package"
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in a job that keeps what it finished: `kept` units (passages, vectors, steps) are on disk.
+    """Ctrl-C in a job that keeps its finished work.
 
-    `untouched` is what was there before and still is, if anything.
+    :param kept: the number of finished units on disk
+    :param unit: the kind of unit, such as `passage`, `vector` or `step`
+    :param untouched: a description of the earlier files that the job left unchanged; empty if there were
+        none
     """
 
     def __init__(self, kept: int, unit: str, untouched: str = "") -> None:
@@ -147,18 +155,24 @@ class Interrupted(KeyboardInterrupt):
         self.untouched = untouched
 
 
-FREE_TEMPORARY = "free some space in the folder for temporary files, or name another one in TMPDIR"
+FREE_TEMPORARY = "free space in the folder for temporary files, or set TMPDIR to another folder"
 REBUILD_INDEX = remedy(
-    "restore it from a copy, or build it again: {}", Command.of("sparta index", corpus="FILE", overwrite=True)
+    "restore the index from a copy, or build it again: {}",
+    Command.of("sparta index", corpus="FILE", overwrite=True),
 )
 
 
 def folder_in_use(output: object, *, resumable: bool = True) -> IndexStateError:
-    """Return what is said where a job would begin in a folder that holds files."""
+    """Return the error for an output folder that already holds files.
+
+    :param resumable: whether the job can continue from the files in the folder; the remedy then offers it
+    """
     return IndexStateError(
-        "expected an empty or a new folder, found one that holds files",
+        "expected an empty or a new folder, found a folder that holds files",
         where=str(output),
-        remedy=remedy("continue with {}, or choose another {}", Option("resume", True), Option("output"))
+        remedy=remedy(
+            "continue the job with {}, or choose another {}", Option("resume", True), Option("output")
+        )
         if resumable
         else remedy("choose another {}", Option("output")),
     )

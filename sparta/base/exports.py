@@ -1,4 +1,4 @@
-"""Public names of a package, each imported when it is used."""
+"""Lazy imports for the public names of a package."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from sparta.base.extras import optional_packages
 def lazy_names(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package (PEP 562) whose names live in the modules `homes`.
+    """Return the functions `__getattr__` and `__dir__` (PEP 562) of a package with lazily imported names.
 
-    A home `module:other` is that of a name of an earlier release, which `other` has taken the place of.
+    :param homes: the module of each public name. The form `module:new_name` marks a deprecated name, which
+        was replaced by `new_name` of that module; using a deprecated name warns.
     """
 
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module, _, present = homes[name].partition(":")
-        if present:
-            warnings.warn(f"{package}.{name} is now {module}.{present}", DeprecationWarning, stacklevel=2)
+        module, _, new_name = homes[name].partition(":")
+        if new_name:
+            warnings.warn(f"{package}.{name} is now {module}.{new_name}", DeprecationWarning, stacklevel=2)
         with optional_packages():
-            return getattr(import_module(module), present or name)
+            return getattr(import_module(module), new_name or name)
 
     return get, lambda: sorted(homes)

@@ -1,4 +1,4 @@
-"""Packages that only some work needs, and the extra of `sparta-search` that installs each."""
+"""Optional Python packages, and the extra of `sparta-search` that installs each package."""
 
 from __future__ import annotations
 
@@ -25,15 +25,20 @@ EXTRAS = {
     "zh": ("opencc",),
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
 }
-"""The packages, by the names they are imported by. `sparta-search` alone searches, but for Chinese."""
+"""The import names of each extra's packages.
+
+Without extras, `sparta-search` searches all languages except Chinese.
+"""
 _EXTRA_OF = {package: extra for extra, packages in EXTRAS.items() for package in packages}
 
 
 @contextmanager
 def optional_packages() -> Iterator[None]:
-    """Say which extra to install where a package is missing that not all work needs; also a decorator.
+    """Replace the ImportError of an optional package by an error that names the extra to install.
 
-    :raises MissingPackageError: in place of the ImportError of such a package.
+    Works as a context manager and as a decorator.
+
+    :raises MissingPackageError: an optional package is not installed.
     """
     try:
         yield
@@ -42,6 +47,6 @@ def optional_packages() -> Iterator[None]:
         if package not in _EXTRA_OF:
             raise
         raise MissingPackageError(
-            f"expected the Python package {package}, which this needs, found it not installed",
+            f"the Python package {package} is not installed",
             remedy=f"pip install 'sparta-search[{_EXTRA_OF[package]}]'",
         ) from error

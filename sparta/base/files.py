@@ -1,4 +1,4 @@
-"""Files: read as a stream, written so that a crash leaves the old one."""
+"""Reading files as streams, and replacing files atomically, so that a crash keeps the old file."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ COMPRESSED = {
     ".bz2": re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"),  # a block follows, or the end of an empty file
     ".zst": re.compile(rb"\x28\xb5\x2f\xfd"),
 }
-"""The suffixes of compressed files, and the bytes that such files begin with."""
+"""The suffix of each compressed format, and a pattern for the first bytes of its files."""
 _LONGEST_MAGIC = 10
-_UNREAD = {  # in this order: UTF-32 begins as UTF-16 does
+_UNSUPPORTED = {  # in this order: UTF-32 begins as UTF-16 does
     b"\xfd7zXZ\0": ("a file compressed with xz", "decompress it: xz -dk {path}"),
     b"PAR1": (
         "a Parquet file",
-        'make JSONL of it: python3 -c "import pandas, sys; pandas.read_parquet(sys.argv[1])'
+        'convert it to JSONL: python3 -c "import pandas, sys; pandas.read_parquet(sys.argv[1])'
         ".to_json(sys.argv[1] + '.jsonl', orient='records', lines=True, force_ascii=False)\" {path}",
     ),
     b"PK\3\4": ("a zip archive", "unpack it: unzip {path}"),
@@ -46,14 +46,14 @@ _UNREAD = {  # in this order: UTF-32 begins as UTF-16 does
     b"\xff\xfe": ("text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 {path} > NEW_FILE"),
     b"\xfe\xff": ("text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 {path} > NEW_FILE"),
 }
-"""What begins a file that is not read: what it is, and what makes one of it that is."""
+"""The first bytes of each unsupported format, its description, and a command that converts it."""
 MAX_LINE_VARIABLE = "SPARTA_MAX_LINE_MB"
 _MAX_LINE_MB = 64
 _BOM = b"\xef\xbb\xbf"
 _BUFFER_BYTES = 1 << 20
-_ZSTD_BYTES = 512  # 4 bytes of zstd may stand for 128 kB, so these for 16 MB
+_ZSTD_BYTES = 512  # decompress to at most 16 MB, since 4 bytes of zstd may stand for 128 kB
 _SPARE_FILES = 256
-_FAILED_DISK = "the disk or the network it is mounted over fails: look into the system log (dmesg)"
+_FAILED_DISK = "the disk or its network connection fails: look into the system log (dmesg)"
 _FAILURES = ("EIO", "ESTALE", "ENODEV", "ENXIO", "EREMOTEIO", "EBADMSG", "EUCLEAN", "ETIMEDOUT", "ENOTCONN")
 _STORAGE_REMEDIES = {
     errno.ENOSPC: "free some space on this disk, or write to another one",
@@ -64,20 +64,20 @@ _STORAGE_REMEDIES = {
     errno.EPERM: "change the permissions of the folder, or write to another one",
     **{getattr(errno, name): _FAILED_DISK for name in _FAILURES if hasattr(errno, name)},
     errno.EMFILE: "raise the limit on open files (ulimit -n 65536)",
-    errno.ENFILE: "close other programs: the machine has no more open files to give",
+    errno.ENFILE: "close other programs: the machine has reached its limit on open files",
     errno.ENAMETOOLONG: "choose a shorter path",
     errno.ELOOP: "remove the symbolic links that point to each other",
 }
-_OTHER = "look for the reason in the system log (dmesg), then repeat the command"
+_UNKNOWN_CAUSE = "look for the reason in the system log (dmesg), then repeat the command"
 
 
 @contextlib.contextmanager
 def storage_errors(where: str | Path) -> Iterator[None]:
-    """Turn what the operating system says about files into errors meant for the user.
+    """Convert the operating system's file errors into errors meant for the user.
 
-    A missing file or folder, or one in the place of the other, becomes InputError. Everything else that goes
-    wrong with files (a full disk or quota, missing permission, a failing disk) becomes StorageError. What
-    pipes and sockets raise, and errors without a number, pass unchanged.
+    A missing file, a missing folder, a file in place of a folder and a folder in place of a file become
+    InputError. All other file errors (full disk or quota, missing permission, failing disk) become
+    StorageError. Errors of pipes and sockets, and errors without an error number, pass unchanged.
     """
     try:
         yield
@@ -93,68 +93,71 @@ def storage_errors(where: str | Path) -> Iterator[None]:
 
 
 def storage_error(where: str | Path, error: OSError) -> StorageError:
-    """Return the error for a file that cannot be written or, where the disk fails, not be read either."""
+    """Return the StorageError for a file that is not writable, or not readable because the disk fails."""
     verb = "read or written" if disk_fails(error) or error.errno not in _STORAGE_REMEDIES else "written"
-    remedy = _STORAGE_REMEDIES.get(error.errno or 0, _OTHER)
+    remedy = _STORAGE_REMEDIES.get(error.errno or 0, _UNKNOWN_CAUSE)
     return StorageError(f"cannot be {verb}: {error.strerror}", where=str(where), remedy=remedy)
 
 
 def disk_fails(error: BaseException) -> bool:
-    """Whether an error is one of the disk itself, so that nothing is known of the file."""
+    """Return whether an error comes from a failing disk, which says nothing about the file's content."""
     return isinstance(error, OSError) and _STORAGE_REMEDIES.get(error.errno or 0) == _FAILED_DISK
 
 
 def make_folder(path: str | Path) -> None:
-    """Make a folder, with those above it, where there is none yet; errors are as of `storage_errors`."""
+    """Create a folder and its missing parent folders. An existing folder is fine.
+
+    File errors are converted as in `storage_errors`.
+    """
     with storage_errors(path):
         Path(path).mkdir(parents=True, exist_ok=True)
 
 
 def check_new_folder(path: Path) -> None:
-    """Refuse a folder that holds files, which something of its own would be written among.
+    """Check that an output folder does not exist yet or is empty.
 
-    :raises IndexStateError: it does.
+    :raises IndexStateError: the folder holds files, or the path is a file.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise folder_in_use(path, resumable=False)
 
 
-def check_place(path: Path | None, what: str) -> None:
-    """Refuse, before long work, a place where no plain file could be written at its end; None is no file.
+def check_place(path: Path | None, description: str) -> None:
+    """Check, before long work, that an output file can be written at `path`; None means no output file.
 
-    :raises InputError: the folder is not there, or the name is that of a compressed file; `what` is said of
-        it.
+    :param description: a description of the output file, for the error message
+    :raises InputError: the parent folder does not exist, or the name has the suffix of a compressed file.
     """
     if path is None:
         return
     if not path.parent.is_dir():
-        raise InputError(f"expected a folder for the {what}, found none", where=str(path.parent))
+        raise InputError(f"expected a folder for the {description}, found none", where=str(path.parent))
     if path.suffix in COMPRESSED:
         raise InputError(
-            f"expected the name of a plain {what}, found that of a compressed one",
+            f"the {description} cannot be compressed, but its name ends in {path.suffix}",
             where=str(path),
-            remedy=f"write {plain_name(path.name)}, and compress it afterwards",
+            remedy=f"name the file {plain_name(path.name)}, and compress it afterwards",
         )
 
 
 def refuse_links(*paths: Path) -> None:
-    """Refuse symbolic links among files that sparta itself names: to write through them changes other files.
+    """Check that output paths are not symbolic links, since writing through a link changes another file.
 
-    :raises IndexStateError: it names the first link.
+    :raises IndexStateError: a path is a symbolic link; the error names the first.
     """
     for path in paths:
         if path.is_symlink():
             raise IndexStateError(
                 "expected a file or folder, found a symbolic link",
                 where=str(path),
-                remedy="replace the link by a copy of what it points to, or remove it (rm)",
+                remedy="replace the link by a copy of its target, or remove the link (rm)",
             )
 
 
 def refuse_links_below(folder: Path) -> None:
-    """Refuse symbolic links anywhere below a folder, which may itself be one.
+    """Check that no file or folder below `folder` is a symbolic link. The folder itself may be a link.
 
-    :raises IndexStateError: there is a link.
+    :raises IndexStateError: there is a symbolic link; the error names it.
     """
     try:
         with os.scandir(folder) as entries:
@@ -163,23 +166,26 @@ def refuse_links_below(folder: Path) -> None:
                     refuse_links(Path(entry.path))
                 if entry.is_dir(follow_symlinks=False):
                     refuse_links_below(Path(entry.path))
-    except (FileNotFoundError, NotADirectoryError):  # a writer removes what is left over
+    except (FileNotFoundError, NotADirectoryError):  # a writer may remove old files meanwhile
         return
 
 
 def is_standard_output(path: str | Path) -> bool:
-    """Whether this is `-` or a name of standard output, which may be a file that others write to as well."""
+    """Return whether `path` is `-` or a device name of standard output, such as /dev/stdout.
+
+    Standard output may be a file that other programs write to as well.
+    """
     return str(path) in (STANDARD_OUTPUT, *_ALSO_STANDARD_OUTPUT)
 
 
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Give a temporary path in the same folder, which replaces `path` when the block ends well.
+    """Yield a temporary path in the same folder; the file there replaces `path` after the block.
 
-    The file and its folder are synced to disk; after an error the temporary file is gone and `path` is as it
-    was. Standard output, by any name, is written at the end. A symbolic link keeps pointing where it did; a
-    device or a pipe is written in place, since it cannot be replaced. Errors of the storage, also those in
-    the block, are raised as by `storage_errors`.
+    The file and its folder are synced to disk. After an error, the temporary file is removed and `path` is
+    unchanged. Standard output, by any name, is written at the end of the block. A symbolic link keeps its
+    target. A device or a pipe cannot be replaced and is written in place. File errors, including those
+    raised in the block, are converted as in `storage_errors`.
     """
     if is_standard_output(path):
         with _to_standard_output() as temporary:
@@ -187,9 +193,9 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         return
     target = Path(path).resolve()
     with storage_errors(path):
-        given = Path(path)  # /dev/stdout resolves to a pipe that has no name in the file system
-        if given.exists() and not given.is_file() and not given.is_dir():
-            yield given
+        original = Path(path)  # /dev/stdout resolves to a pipe that has no name in the file system
+        if original.exists() and not original.is_file() and not original.is_dir():
+            yield original
             return
         temporary = target.with_name(f".sparta-{secrets.token_hex(8)}.tmp")
         temporary.touch(exist_ok=False)
@@ -225,7 +231,10 @@ def _sync(path: Path, flags: int = os.O_RDWR) -> None:
 
 
 def atomic_write(path: str | Path, data: bytes | Callable[[BinaryIO], object]) -> None:
-    """Replace the file by `data`, or by what the function `data` writes into the stream it is given."""
+    """Replace a file's content.
+
+    :param data: the new content, or a function that writes the new content to the stream it receives
+    """
     with atomic_path(path) as temporary, temporary.open("wb") as stream:
         if callable(data):
             data(stream)
@@ -240,7 +249,7 @@ def sha256_file(path: str | Path) -> str:
 
 
 def short_hash(values: Iterable[object]) -> str:
-    """A hash of what values look like (`repr`), in order: 16 hexadecimal digits."""
+    """Return a hash of the `repr` of the values, in order: 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for value in values:
         digest.update(repr(value).encode())
@@ -248,39 +257,39 @@ def short_hash(values: Iterable[object]) -> str:
 
 
 def allow_open_files(more: int) -> None:
-    """Let this process have so many more files open at once, as far as the machine allows it.
+    """Raise this process's limit on open files by `more`, as far as the machine allows.
 
-    The usual limit, often 1,024, is low for the sake of old programs; every process may raise it itself.
+    The default limit, often 1,024, suits old programs. A process may raise its limit up to the hard limit.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     descriptors = Path("/dev/fd")
     open_now = len(list(descriptors.iterdir())) if descriptors.is_dir() else 256
-    wanted = open_now + more + _SPARE_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        highest = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    needed = open_now + more + _SPARE_FILES
+    if soft_limit != resource.RLIM_INFINITY and soft_limit < needed:
+        new_limit = needed if hard_limit == resource.RLIM_INFINITY else min(needed, hard_limit)
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, highest), hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft_limit, new_limit), hard_limit))
 
 
 class Tally:
-    """The size and SHA-256 of the bytes that have passed by, over any number of files."""
+    """The total size and SHA-256 of bytes that are added in pieces, over any number of files."""
 
     def __init__(self) -> None:
         self.size = 0
         self._digest = hashlib.sha256()
 
     def add(self, data: bytes) -> None:
-        """Count these bytes."""
+        """Add bytes to the size and the hash."""
         self.size += len(data)
         self._digest.update(data)
 
     def sha256(self) -> str:
-        """Return the SHA-256 so far, in hexadecimal."""
+        """Return the SHA-256 of all bytes added so far, in hexadecimal."""
         return self._digest.hexdigest()
 
 
 class _Stream(io.RawIOBase):
-    """The bytes that an iterator yields, as a stream."""
+    """A readable stream over byte chunks from an iterator."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks, self._data = chunks, b""
@@ -298,7 +307,11 @@ class _Stream(io.RawIOBase):
 
 
 def _stored(stream: io.BufferedIOBase, tally: Tally) -> Iterator[bytes]:
-    """Yield what a pipe holds now, without waiting for more, but at first enough to show its compression."""
+    """Yield a stream's bytes as they arrive, before decompression, and add them to the tally.
+
+    The first chunk has enough bytes to recognize the compression. Later chunks hold the bytes that a pipe
+    has ready, without waiting for more.
+    """
     data = stream.read1(_BUFFER_BYTES)
     while len(data) < _LONGEST_MAGIC and (more := stream.read1(_LONGEST_MAGIC)):
         data += more
@@ -309,15 +322,16 @@ def _stored(stream: io.BufferedIOBase, tally: Tally) -> Iterator[bytes]:
 
 
 def _zstd(stream: BinaryIO, new_frame: Callable[[], Any]) -> Iterator[bytes]:
-    """Yield the bytes of a zstd file, frame after frame.
+    """Yield the decompressed bytes of a zstd stream, frame after frame.
 
-    :raises EOFError: the file ends within a frame.
+    :param new_frame: creates the decompressor of one frame
+    :raises EOFError: the stream ends within a frame.
     """
-    frame, rest = None, b""
-    while packed := rest or stream.read(_ZSTD_BYTES):
+    frame, undecoded = None, b""
+    while packed := undecoded or stream.read(_ZSTD_BYTES):
         frame = frame or new_frame()
         yield frame.decompress(packed)
-        rest = frame.unused_data
+        undecoded = frame.unused_data
         frame = None if frame.eof else frame
     if frame:
         raise EOFError("the file ends within a frame")
@@ -327,28 +341,33 @@ def _zstd(stream: BinaryIO, new_frame: Callable[[], Any]) -> Iterator[bytes]:
 def open_decompressed(
     path: str | Path, tally: Tally | None = None, opened: BinaryIO | None = None
 ) -> Iterator[BinaryIO]:
-    """Open a file, or standard input for `-`, as decompressed bytes: plain, gzip, bzip2 or zstd.
+    """Open a file, or standard input for `-`, as decompressed bytes.
 
-    Compression is recognised by the first bytes, and expected of a name that ends in .gz, .bz2 or .zst. The
-    tally sees the bytes as they are stored.
+    Files may be plain, gzip, bzip2 or zstd. The first bytes of a file show its compression. A file named
+    .gz, .bz2 or .zst must be compressed.
 
-    :param opened: the file where it is open already; it is read from its beginning, and stays open
-    :raises InputError: zstd, where the package zstandard is not installed; standard input that is closed.
+    :param tally: counts and hashes the stored bytes, before decompression
+    :param opened: the file, if already open; the function reads it from the beginning and leaves it open
+    :raises InputError: the zstd file needs the package zstandard, or standard input is closed.
     """
     with contextlib.ExitStack() as stack:
         if str(path) == STANDARD_INPUT:
             if sys.stdin is None:
-                raise InputError("expected data on standard input, found it closed", remedy="name a file")
-            below = cast(io.BufferedIOBase, sys.stdin.buffer)
+                raise InputError(
+                    "expected data on standard input, found it closed", remedy="name an input file"
+                )
+            stored_stream = cast(io.BufferedIOBase, sys.stdin.buffer)
         elif opened is not None:
             opened.seek(0)
-            below = cast(io.BufferedIOBase, opened)
+            stored_stream = cast(io.BufferedIOBase, opened)
         else:
-            below = stack.enter_context(Path(path).open("rb"))
-        plain: BinaryIO = io.BufferedReader(_Stream(_stored(below, tally or Tally())), _BUFFER_BYTES)
-        start = plain.peek(_LONGEST_MAGIC)  # type: ignore[attr-defined]
-        known = COMPRESSED.items()
-        suffix = next((s for s, magic in known if str(path).endswith(s) or magic.match(start)), "")
+            stored_stream = stack.enter_context(Path(path).open("rb"))
+        plain: BinaryIO = io.BufferedReader(_Stream(_stored(stored_stream, tally or Tally())), _BUFFER_BYTES)
+        first_bytes = plain.peek(_LONGEST_MAGIC)  # type: ignore[attr-defined]
+        compressions = COMPRESSED.items()
+        suffix = next(
+            (end for end, magic in compressions if str(path).endswith(end) or magic.match(first_bytes)), ""
+        )
         stream = plain
         if suffix:
             decompressed = stack.enter_context(_decompressed(plain, suffix, path))
@@ -365,7 +384,7 @@ def _decompressed(stream: BinaryIO, suffix: str, path: str | Path) -> Any:
         import zstandard
     except ImportError:
         raise InputError(
-            "expected a file that can be read here, found one compressed with zstd",
+            "reading zstd files needs the Python package zstandard, which is not installed",
             where=shown_name(path),
             remedy="pip install zstandard",
         ) from None
@@ -379,26 +398,26 @@ def plain_name(path: str | Path) -> str:
 
 
 def shown_name(path: str | Path) -> str:
-    """Return the name that messages use for a path."""
+    """Return the name of a path in messages; standard input is `<stdin>`."""
     return "<stdin>" if str(path) == STANDARD_INPUT else str(path)
 
 
 def longest_line() -> int:
-    """Return how many bytes a line may have: 64 MB, or what `SPARTA_MAX_LINE_MB` says.
+    """Return the maximum length of a line in bytes: 64 MB, or the value of `SPARTA_MAX_LINE_MB`.
 
-    A few megabytes of gzip may hold one line of many gigabytes; it must not fill the memory.
+    The maximum protects memory: a few megabytes of gzip may hold a line of many gigabytes.
 
     :raises InputError: the variable is not a number above 0.
     """
-    given = os.environ.get(MAX_LINE_VARIABLE) or str(_MAX_LINE_MB)
+    megabytes = os.environ.get(MAX_LINE_VARIABLE) or str(_MAX_LINE_MB)
     try:
-        size = int(float(given) * 1e6)
+        size = int(float(megabytes) * 1e6)
     except (ValueError, OverflowError):
         size = 0
     if size < 1:
         raise InputError(
-            f"expected {MAX_LINE_VARIABLE} as a number of megabytes above 0, found {given!r}",
-            remedy=f"unset {MAX_LINE_VARIABLE} (then it is {_MAX_LINE_MB})",
+            f"{MAX_LINE_VARIABLE} must be a number of megabytes above 0, found {megabytes!r}",
+            remedy=f"unset {MAX_LINE_VARIABLE} to use the default, {_MAX_LINE_MB}",
         )
     return size
 
@@ -408,47 +427,61 @@ def numbered_lines(
 ) -> Iterator[tuple[int, bytes]]:
     r"""Yield (line number from 1, bytes without the line end) for every line that is not blank.
 
-    Lines end in \n or \r\n; a line of spaces only is blank, one of tabs is not. `path` is opened by
-    `open_decompressed`; what cannot be read, another encoding or compression, and a line above
-    `longest_line`, is an InputError.
+    Lines end in \n or \r\n. A line with only spaces is blank; a line with tabs is not. `open_decompressed`
+    opens the file.
+
+    :raises InputError: the file cannot be read, has an unsupported encoding or compression, or has a line
+        longer than `longest_line`.
     """
-    number, limit = 0, longest_line()
+    number, max_bytes = 0, longest_line()
     with reading(path, lambda: number + 1), open_decompressed(path, tally, opened) as stream:
-        for number, line in enumerate(iter(lambda: stream.readline(limit + 1), b""), 1):
+        for number, line in enumerate(iter(lambda: stream.readline(max_bytes + 1), b""), 1):
             if number == 1:
-                _refuse_unread(line, path)
-            if len(line) > limit:
-                raise too_long(f"{shown_name(path)}:{number}", "a line", limit)
-            rest = line.removeprefix(_BOM) if number == 1 else line
-            if rest.strip(b" \r\n"):
+                _refuse_unsupported(line, path)
+            if len(line) > max_bytes:
+                raise too_long(f"{shown_name(path)}:{number}", "a line", max_bytes)
+            content = line.removeprefix(_BOM) if number == 1 else line
+            if content.strip(b" \r\n"):
                 yield number, line.rstrip(b"\r\n")
 
 
 def unread_form(data: bytes, path: str | Path) -> tuple[str, str] | None:
-    """What the first bytes of a file say that it is, and the remedy, where such files are not read."""
-    given = "FILE" if str(path) == STANDARD_INPUT else shlex.quote(str(path))
-    found = (said for magic, said in _UNREAD.items() if data.startswith(magic))
-    return next(((what, remedy.format(path=given)) for what, remedy in found), None)
+    """Recognize a file in an unsupported format by its first bytes; return None for other files.
+
+    :return: a description of the format, and the command that converts the file
+    """
+    shell_path = "FILE" if str(path) == STANDARD_INPUT else shlex.quote(str(path))
+    for magic, (description, conversion) in _UNSUPPORTED.items():
+        if data.startswith(magic):
+            return description, conversion.format(path=shell_path)
+    return None
 
 
-def _refuse_unread(data: bytes, path: str | Path) -> None:
-    if found := unread_form(data, path):
-        message = f"expected UTF-8 text, plain or in gzip, bzip2 or zstd, found {found[0]}"
-        raise InputError(message, where=shown_name(path), remedy=found[1])
+def _refuse_unsupported(first_line: bytes, path: str | Path) -> None:
+    if unsupported := unread_form(first_line, path):
+        description, conversion = unsupported
+        message = f"expected UTF-8 text, plain or in gzip, bzip2 or zstd, found {description}"
+        raise InputError(message, where=shown_name(path), remedy=conversion)
 
 
-def too_long(where: str, what: str, limit: int) -> InputError:
-    """Say that `what` is longer than `limit` bytes."""
+def too_long(where: str, description: str, max_bytes: int) -> InputError:
+    """Return the error for a line, field or record of more than `max_bytes` bytes.
+
+    :param description: a description of the line, field or record, for the error message
+    """
     return InputError(
-        f"expected {what} of at most {limit / 1e6:,.0f} MB, found a longer one",
+        f"expected {description} of at most {max_bytes / 1e6:,.0f} MB, found a longer one",
         where=where,
-        remedy=f"check that the file is not damaged; {MAX_LINE_VARIABLE} (in MB) allows longer ones",
+        remedy=f"check that the file is not damaged, or raise the limit with {MAX_LINE_VARIABLE} (in MB)",
     )
 
 
 @contextlib.contextmanager
 def reading(path: str | Path, line: Callable[[], int] | None = None) -> Iterator[None]:
-    """Turn what goes wrong when an input file is read into an InputError; `line` says where that is."""
+    """Convert errors while reading an input file into InputError.
+
+    :param line: returns the current line number, for the error message
+    """
     try:
         yield
     except Exception as error:
@@ -456,17 +489,17 @@ def reading(path: str | Path, line: Callable[[], int] | None = None) -> Iterator
             raise unreadable(path, error) from error
         if not isinstance(error, OSError | EOFError | zlib.error) and type(error).__name__ != "ZstdError":
             raise
-        raise InputError(  # bz2 says so of damage by an OSError without a number
-            f"broken compression: expected a whole gzip, bzip2 or zstd file, found: {error}",
+        raise InputError(  # for a damaged file, bz2 raises an OSError without an error number
+            f"broken compression: expected a complete gzip, bzip2 or zstd file, found: {error}",
             where=shown_name(path) + (f":{line()}" if line else ""),
             remedy="copy or download the file again (gzip -t, bzip2 -t or zstd -t tests it)",
         ) from error
 
 
 def unreadable(path: str | Path, error: OSError) -> InputError:
-    """Say that an input file is missing or cannot be read."""
+    """Return the error for an input file that is missing or cannot be read."""
     if isinstance(error, FileNotFoundError):
-        message = "no such file: expected a file that is there"
+        message = "no such file"
     else:
         message = f"cannot be read: {error.strerror or error}"
     return InputError(message, where=shown_name(path), remedy="check the path and its permissions")

@@ -1,7 +1,7 @@
-"""Filters on metadata: which passages a search may find.
+"""Metadata filters, which limit a search to some passages.
 
-A value counts by its text, as JSON writes it (`1990` and `"1990"` are one value), and texts that are decimal
-numbers also as numbers.
+Values are compared by their JSON text: `1990` and `"1990"` are the same value. Strings that are decimal
+numbers also match as numbers.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sparta.base.remedies import Option, Remedy, remedy
 
 Scalar = str | int | float | bool
 LONGEST = 256
-_KEPT = 192
-_WHOLE = 2**53  # from here on, not every integer is a float
+_HEAD_BYTES = 192
+_FIRST_INEXACT = 2**53  # from here on, floats cannot hold every integer
 _BOUNDS = ("gt", "gte", "lt", "lte")
 _SIGNS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 _IN = re.compile(r"([^=<>\s]+)\s+in\s+(\S.*)", re.DOTALL)
-_COMPARED = re.compile(r"([^=<>]*[^=<>\s])\s*(>=|<=|=|>|<)\s*(.*)", re.DOTALL)
+_COMPARISON = re.compile(r"([^=<>]*[^=<>\s])\s*(>=|<=|=|>|<)\s*(.*)", re.DOTALL)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _FORMS = remedy(
     "{}, {}, {}, or JSON: {}",
@@ -39,42 +39,45 @@ _FORMS = remedy(
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """The field has one of these values."""
+    """The condition that the field has one of `values`."""
 
     field: str
     values: tuple[str, ...]
 
     def packed(self) -> list[bytes]:
-        """For the Java border."""
+        """Return the condition as byte strings for Java."""
         return [b"in", str(len(self.values)).encode(), *(term(self.field, value) for value in self.values)]
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The field has a number from `low` to `high`, both included."""
+    """The condition that the field has a number from `low` to `high`, both inclusive."""
 
     field: str
     low: float
     high: float
 
     def packed(self) -> list[bytes]:
-        """For the Java border."""
+        """Return the condition as byte strings for Java."""
         return [b"numbers", self.field.encode(), repr(self.low).encode(), repr(self.high).encode()]
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The field has a text from `low` on and before `high`, by their UTF-8 bytes; None is open."""
+    """The condition that the field has a string from `low` (inclusive) to `high` (exclusive).
+
+    Strings are compared by their UTF-8 bytes. A bound of None is open.
+    """
 
     field: str
     low: str | None
     high: str | None
 
     def packed(self) -> list[bytes]:
-        """For the Java border."""
-        name = self.field.encode()
-        high = name + b"\1" if self.high is None else name + b"\0" + self.high.encode()
-        return [b"texts", name + b"\0" + (self.low or "").encode(), high]
+        """Return the condition as byte strings for Java."""
+        field = self.field.encode()
+        high = field + b"\1" if self.high is None else field + b"\0" + self.high.encode()
+        return [b"texts", field + b"\0" + (self.low or "").encode(), high]
 
 
 Condition = OneOf | Numbers | Texts
@@ -82,7 +85,9 @@ Condition = OneOf | Numbers | Texts
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Conditions on the metadata of passages, which all must hold; of a list, one element suffices.
+    """Conditions on a passage's metadata.
+
+    All conditions must hold; in a list field, one matching element suffices.
 
     >>> Filter.of({"lang": {"in": ["en", "de"]}, "year": {"gte": 1990, "lt": 2000}}) is not None
     True
@@ -92,11 +97,14 @@ class Filter:
 
     @staticmethod
     def of(value: FilterLike | None) -> Filter | None:
-        """Read `{"lang": "en"}`, `{"lang": {"in": […]}}`, `{"year": {"gte": 1990, "lt": 2000}}`.
+        """Build a filter from an object of fields and their conditions.
 
-        Bounds are two numbers or two texts. None and an empty object keep everything.
+        A condition is a value, `{"in": […]}`, or one or two bounds: `{"year": {"gte": 1990, "lt": 2000}}`.
 
-        :raises InputError: what is no filter; says what was expected.
+        Two bounds must be two numbers or two strings. None and an empty object filter nothing and give
+        None.
+
+        :raises InputError: `value` is not a valid filter; the error says what was expected.
         """
         if value is None or isinstance(value, Filter):
             return value
@@ -108,35 +116,38 @@ class Filter:
 
     @staticmethod
     def parse(texts: Sequence[str]) -> Filter | None:
-        """Read the conditions of a command line: `lang=en`, `lang in en,de`, `year>=1990`, or JSON.
+        """Build a filter from command-line conditions: `lang=en`, `lang in en,de`, `year>=1990`, or JSON.
 
-        :raises InputError: what is no filter.
+        :raises InputError: a condition is not valid.
         """
         fields: dict[str, Any] = {}
         for text in texts:
-            for name, wanted in _parsed(text).items():
-                fields[name] = joined(name, fields[name], wanted) if name in fields else wanted
+            for name, condition in _parsed(text).items():
+                fields[name] = joined(name, fields[name], condition) if name in fields else condition
         return Filter.of(fields)
 
     def text_bounds(self) -> list[str]:
-        """The bounds that texts are compared with."""
-        texts = [one for one in self.conditions if isinstance(one, Texts)]
-        return [bound.rstrip("\0") for one in texts for bound in (one.low, one.high) if bound]
+        """Return the bounds of all string ranges in the filter."""
+        ranges = [condition for condition in self.conditions if isinstance(condition, Texts)]
+        return [bound.rstrip("\0") for texts in ranges for bound in (texts.low, texts.high) if bound]
 
     def packed(self) -> list[bytes]:
-        """For the Java border: strings one after the other."""
-        return [part for condition in self.conditions for part in condition.packed()]
+        """Return all conditions as consecutive byte strings for Java."""
+        return [string for condition in self.conditions for string in condition.packed()]
 
 
 FilterLike = Filter | Mapping[str, Any]
-"""A filter, or the JSON of one."""
+"""A filter, or its JSON object."""
 
 
 def text_of(value: Scalar) -> str:
-    """A value as text: what equality compares; integers of more than 64 bits as floats, where one is."""
+    """Return a value as the text that equality compares.
+
+    Integers of more than 64 bits are written as floats, if a float can hold them.
+    """
     if isinstance(value, str):
         return value
-    if isinstance(value, float) and value.is_integer() and abs(value) < _WHOLE:
+    if isinstance(value, float) and value.is_integer() and abs(value) < _FIRST_INEXACT:
         value = int(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**64 and abs(value) < sys.float_info.max:
         value = float(value)
@@ -144,26 +155,35 @@ def text_of(value: Scalar) -> str:
 
 
 def joined(name: str, first: Any, second: Any) -> dict[str, Any]:
-    """Two conditions on one field as one, which an element of a list must hold together.
+    """Merge two conditions on the field `name` into one object.
 
-    :raises InputError: they are not two different bounds.
+    One element of a list field must meet both conditions.
+
+    :raises InputError: the conditions are not two different bounds.
     """
-    bounds = [one for one in (first, second) if isinstance(one, dict) and "in" not in one]
+    bounds = [
+        condition for condition in (first, second) if isinstance(condition, dict) and "in" not in condition
+    ]
     if len(bounds) < 2 or first.keys() & second.keys():
         raise InputError(
-            f"expected one condition on {name!r}, or two bounds, found {first!r} and {second!r}",
+            f"conditions on {name!r} cannot be combined: {first!r} and {second!r}",
             remedy=remedy(
-                "name several values as in {} or {}", Option("filter", f"{name} in A,B"), '{"in": [...]}'
+                "give one condition or two bounds; for several values, use {} or {}",
+                Option("filter", f"{name} in A,B"),
+                '{"in": [...]}',
             ),
         )
     return {**first, **second}
 
 
 def term(field: str, value: str) -> bytes:
-    """A value as the index holds it: of one longer than 256 bytes its first 192 bytes and a hash."""
+    """Return the index term of a metadata value: field, NUL and value, in UTF-8.
+
+    A value longer than 256 bytes is shortened to its first 192 bytes and a hash.
+    """
     encoded = value.encode()
     if len(encoded) > LONGEST:
-        start = encoded[:_KEPT].decode(errors="ignore").encode()
+        start = encoded[:_HEAD_BYTES].decode(errors="ignore").encode()
         encoded = start + hashlib.sha256(encoded).hexdigest().encode()
     return field.encode() + b"\0" + encoded
 
@@ -171,40 +191,40 @@ def term(field: str, value: str) -> bytes:
 def _parsed(text: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         try:
-            found = json.loads(text)
+            fields = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise InputError(f"expected a filter as JSON, found {text!r}: {error}", remedy=_FORMS) from None
-        return dict(found)
-    if several := _IN.fullmatch(text.strip()):
-        values = [value.strip() for value in several[2].split(",")]
-        return {several[1]: {"in": [one for value in values for one in _meant(value)]}}
-    compared = _COMPARED.fullmatch(text.strip())
-    if not compared:
+        return dict(fields)
+    if list_match := _IN.fullmatch(text.strip()):
+        values = [value.strip() for value in list_match[2].split(",")]
+        return {list_match[1]: {"in": [reading for value in values for reading in _readings(value)]}}
+    comparison = _COMPARISON.fullmatch(text.strip())
+    if not comparison:
         raise InputError(f"expected a filter as FIELD=VALUE, found {text!r}", remedy=_FORMS)
-    name, sign, value = compared.groups()
+    name, sign, value = comparison.groups()
     if value.startswith(tuple("=<>")) or (sign != "=" and not value):
         raise InputError(f"expected a value after {sign}, found {value!r} in {text!r}", remedy=_FORMS)
     if sign == "=" and name.endswith("!"):
         raise InputError(
-            f"expected one of =, <, <=, >, >=, in, found != in {text!r}",
+            f"!= is not supported in the filter {text!r}; operators are =, <, <=, >, >= and in",
             remedy=remedy(
-                "name the values to keep, as in {}; a field whose name ends in ! needs JSON, as in {}",
+                "list the values to keep, as in {}; for a field name that ends in !, use JSON, as in {}",
                 Option("filter", f"{name[:-1].rstrip()} in A,B"),
                 f"'{_as_json(name, value)}'",
             ),
         )
     if sign != "=":
         return {name: {_SIGNS[sign]: _bound(value)}}
-    meant = _meant(value)
-    return {name: value if meant == [value] else {"in": meant}}
+    readings = _readings(value)
+    return {name: value if readings == [value] else {"in": readings}}
 
 
 def _as_json(name: str, value: str) -> str:
     return json.dumps({name: value}, ensure_ascii=False)
 
 
-def _meant(value: str) -> list[str]:
-    """What a value of the command line may be: the text, and the number that JSON writes otherwise."""
+def _readings(value: str) -> list[str]:
+    """Return the readings of a command-line value: its text, and its number as JSON writes the number."""
     if not _NUMBER.fullmatch(value):
         return [value]
     try:
@@ -222,53 +242,57 @@ def _bound(text: str) -> str | float:
     return number if math.isfinite(number) else text
 
 
-def _condition(name: Any, wanted: Any) -> Condition:
+def _condition(name: Any, condition: Any) -> Condition:
     if not isinstance(name, str) or not name or "\0" in name:
         raise _not_a_filter("the name of a field", name)
     _encodable(name)
-    if isinstance(wanted, Mapping) and set(wanted) == {"in"}:
-        values = wanted["in"]
+    if isinstance(condition, Mapping) and set(condition) == {"in"}:
+        values = condition["in"]
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise _not_a_filter(f"a list of values of {name!r}", values)
-        listed = tuple(dict.fromkeys(_value(name, value) for value in values))
-        if not listed:
+        distinct_values = tuple(dict.fromkeys(_value(name, value) for value in values))
+        if not distinct_values:
             raise _not_a_filter(f"at least one value of {name!r}", values)
-        return OneOf(name, listed)
-    if isinstance(wanted, Mapping):
-        return _range(name, wanted)
-    return OneOf(name, (_value(name, wanted),))
+        return OneOf(name, distinct_values)
+    if isinstance(condition, Mapping):
+        return _range(name, condition)
+    return OneOf(name, (_value(name, condition),))
 
 
 def _value(name: str, value: Any) -> str:
     value = plain_number(value) if is_number(value) else value
     if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return _encodable(text_of(value))
-    remedy = '{"in": [...]} names several' if isinstance(value, list) else _FORMS
-    raise _not_a_filter(f"a text, a number, true or false as the value of {name!r}", value, remedy)
+    advice = 'use {"in": [...]} for several values' if isinstance(value, list) else _FORMS
+    raise _not_a_filter(f"a text, a number, true or false as the value of {name!r}", value, advice)
 
 
 def _range(name: str, bounds: Mapping[str, Any]) -> Condition:
-    lows = [bound for bound in ("gt", "gte") if bound in bounds]
-    highs = [bound for bound in ("lt", "lte") if bound in bounds]
-    if not bounds or set(bounds) - set(_BOUNDS) or len(lows) > 1 or len(highs) > 1:
+    lower_names = [bound for bound in ("gt", "gte") if bound in bounds]
+    upper_names = [bound for bound in ("lt", "lte") if bound in bounds]
+    if not bounds or set(bounds) - set(_BOUNDS) or len(lower_names) > 1 or len(upper_names) > 1:
         raise _not_a_filter(f'"in", or one or two of {", ".join(_BOUNDS)}, for {name!r}', dict(bounds))
     values = list(bounds.values())
     if all(isinstance(value, str) for value in values):
-        low = _text_bound(bounds[lows[0]], after=lows[0] == "gt") if lows else None
-        return Texts(name, low, _text_bound(bounds[highs[0]], after=highs[0] == "lte") if highs else None)
+        low = high = None
+        if lower_names:
+            low = _text_bound(bounds[lower_names[0]], next_text=lower_names[0] == "gt")
+        if upper_names:
+            high = _text_bound(bounds[upper_names[0]], next_text=upper_names[0] == "lte")
+        return Texts(name, low, high)
     numbers = {bound: _number(name, value) for bound, value in bounds.items()}
-    low_number = numbers[lows[0]] if lows else -math.inf
-    high_number = numbers[highs[0]] if highs else math.inf
+    low_number = numbers[lower_names[0]] if lower_names else -math.inf
+    high_number = numbers[upper_names[0]] if upper_names else math.inf
     low_number = math.nextafter(low_number, math.inf) if "gt" in bounds else low_number
     high_number = math.nextafter(high_number, -math.inf) if "lt" in bounds else high_number
     return Numbers(name, low_number + 0.0, high_number + 0.0)  # -0.0 becomes 0.0
 
 
-def _text_bound(text: str, *, after: bool) -> str:
-    """A text, or the next one after it."""
-    if len(_encodable(text).encode()) > _KEPT:
-        raise _not_a_filter(f"bounds of at most {_KEPT} bytes", f"one of {len(text.encode())}")
-    return text + "\0" if after else text
+def _text_bound(text: str, *, next_text: bool) -> str:
+    """Return `text`; with `next_text`, the text right after it in byte order (NUL appended)."""
+    if len(_encodable(text).encode()) > _HEAD_BYTES:
+        raise _not_a_filter(f"bounds of at most {_HEAD_BYTES} bytes", f"{len(text.encode())} bytes")
+    return text + "\0" if next_text else text
 
 
 def _number(name: str, value: Any) -> float:
@@ -286,9 +310,9 @@ def _encodable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise _not_a_filter("Unicode text", ascii(text)) from None
+        raise _not_a_filter("valid Unicode text", ascii(text)) from None
     return text
 
 
-def _not_a_filter(expected: str, found: Any, remedy: str | Remedy = _FORMS) -> InputError:
-    return InputError(f"filter: expected {expected}, found {found!r}", remedy=remedy)
+def _not_a_filter(expected: str, value: Any, remedy: str | Remedy = _FORMS) -> InputError:
+    return InputError(f"filter: expected {expected}, found {value!r}", remedy=remedy)

@@ -1,4 +1,4 @@
-"""Locks of files, which the operating system releases when a process ends."""
+"""File locks, which the operating system releases when a process ends."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-_HELD = (errno.EAGAIN, errno.EACCES)
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+_HELD_ERRORS = (errno.EAGAIN, errno.EACCES)
+_UNSUPPORTED_ERRORS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 _PAUSE = 0.02
 
 
 def lock(stream: BinaryIO, seconds: float = 0) -> bool:
-    """Lock an open file until it is closed; return False if another process holds it for so many seconds.
+    """Lock an open file until it is closed.
 
-    On a file system without locks, nothing is held and the result is True.
+    :param seconds: how long to wait while another process holds the lock
+    :return: False if another process still holds the lock. On a file system without locks the result is
+        True, although the file is not locked.
     """
     deadline = time.monotonic() + seconds
-    while not _try(stream, fcntl.LOCK_EX):
+    while not _try_lock(stream, fcntl.LOCK_EX):
         if time.monotonic() >= deadline:
             return False
         time.sleep(_PAUSE)
@@ -27,19 +29,19 @@ def lock(stream: BinaryIO, seconds: float = 0) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds the file now. Any number of readers may look at once."""
+    """Return whether a process holds the file's lock now. Several processes may check at the same time."""
     try:
         with path.open("rb") as stream:
-            return not _try(stream, fcntl.LOCK_SH)
+            return not _try_lock(stream, fcntl.LOCK_SH)
     except OSError:
         return False
 
 
-def _try(stream: BinaryIO, kind: int) -> bool:
+def _try_lock(stream: BinaryIO, kind: int) -> bool:
     try:
         fcntl.flock(stream, kind | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno not in _HELD + _NO_LOCKS:
+        if error.errno not in _HELD_ERRORS + _UNSUPPORTED_ERRORS:
             raise
-        return error.errno in _NO_LOCKS
+        return error.errno in _UNSUPPORTED_ERRORS
     return True

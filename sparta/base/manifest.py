@@ -1,4 +1,4 @@
-"""manifest.json: what a folder holds, and how it was made."""
+"""manifest.json: describes a folder's content and how it was made."""
 
 from __future__ import annotations
 
@@ -15,18 +15,24 @@ from sparta.base.remedies import Remedy
 
 MANIFEST_NAME = "manifest.json"
 _CHECKSUM = "checksum"
-"""Of all that a manifest says, so that a flipped byte is told; one that is edited loses this line."""
+"""The field with the checksum of all other fields.
+
+Whoever edits a manifest by hand must delete this field.
+"""
 
 
 def write_manifest(folder: str | Path, manifest: Mapping[str, Any]) -> None:
-    """Replace the folder's manifest, atomically. It must name its `kind` and `format_version`."""
+    """Replace the folder's manifest atomically.
+
+    The manifest must have the fields `kind` and `format_version`.
+    """
     missing = {"kind", "format_version"} - manifest.keys()
     if missing:
         raise ValueError(f"a manifest needs {' and '.join(sorted(missing))}")
-    read_back = json.loads(json.dumps(manifest, allow_nan=False))
-    read_back.pop(_CHECKSUM, None)
-    read_back[_CHECKSUM] = _checksum(read_back)
-    text = json.dumps(read_back, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    content = json.loads(json.dumps(manifest, allow_nan=False))
+    content.pop(_CHECKSUM, None)
+    content[_CHECKSUM] = _checksum(content)
+    text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     path = Path(folder) / MANIFEST_NAME
     refuse_links(path)
     atomic_write(path, f"{text}\n".encode())
@@ -35,12 +41,13 @@ def write_manifest(folder: str | Path, manifest: Mapping[str, Any]) -> None:
 def read_manifest(
     folder: str | Path, kind: str, newest_version: int, content: bytes | None = None
 ) -> dict[str, Any]:
-    """Return the manifest of a folder of this kind, in a format that this version of sparta understands.
+    """Return the manifest of a folder.
 
-    A missing or broken manifest, another kind, a format newer than `newest_version`, or another checksum than
-    its own is an IndexStateError.
-
-    :param content: the file's content, where it was read before
+    :param kind: the expected kind of folder
+    :param newest_version: the newest format version that this release reads
+    :param content: the manifest's bytes, if already read
+    :raises IndexStateError: the manifest is missing or broken, has a wrong checksum, or names another kind.
+    :raises NewerFormatError: the manifest's format version is above `newest_version`.
     """
     path = Path(folder) / MANIFEST_NAME
     refuse_links(path)
@@ -49,49 +56,52 @@ def read_manifest(
         raise IndexStateError(
             f"expected a folder of kind {kind!r}, found kind {manifest.get('kind')!r}",
             where=str(path),
-            remedy="give the folder that was meant",
+            remedy=f"give the path of a folder of kind {kind!r}",
         )
-    found = manifest.get("format_version")
-    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-        raise _unusable(path, f"expected a format_version from 1 to {newest_version}, found {found!r}")
-    if found > newest_version:
+    version = manifest.get("format_version")
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise _unusable(path, f"expected a format_version from 1 to {newest_version}, found {version!r}")
+    if version > newest_version:
         raise NewerFormatError(
-            f"format version {found} is newer than the newest that this sparta reads, {newest_version}",
+            f"format version {version} is newer than this sparta can read (up to {newest_version})",
             where=str(path),
-            remedy="upgrade sparta, or rebuild the folder with this version",
+            remedy="upgrade sparta, or rebuild the folder with this release",
         )
-    stored = manifest.pop(_CHECKSUM, None)  # older manifests have none
-    if stored is not None and stored != _checksum(manifest):
-        raise _unusable(path, f"its checksum is not the one that was written, {stored}")
+    checksum = manifest.pop(_CHECKSUM, None)  # older manifests have none
+    if checksum is not None and checksum != _checksum(manifest):
+        raise _unusable(
+            path, f"the manifest was changed: its content does not match its checksum, {checksum}"
+        )
     return manifest
 
 
 Shape = type | tuple[type, ...] | range | re.Pattern[str] | Mapping[str, Any]
-"""What a field may hold: values of a type, whole numbers of a range, text of a form, an object's fields."""
+"""A field's allowed values: types, a range of integers, a pattern of strings, or an object's fields."""
 
 
 def check_fields(
-    found: object, fields: Mapping[str, Shape], path: Path, remedy: str | Remedy = "", name: str = ""
+    section: object, fields: Mapping[str, Shape], path: Path, remedy: str | Remedy = "", name: str = ""
 ) -> None:
-    """Refuse an object of a manifest whose fields are missing or hold something else than they may.
+    """Check the fields of a manifest object against their expected shapes.
 
-    Fields that `fields` does not name may hold anything. A name that ends in `?` may be missing.
+    Fields that `fields` does not name may hold anything. A name that ends in `?` is optional.
 
-    :param name: of the object within the manifest, for the message
-    :raises IndexStateError: it names the first such field.
+    :param section: the object to check
+    :param name: the object's name within the manifest, for the error message
+    :raises IndexStateError: a field is missing or has a wrong value; the error names the first such field.
     """
-    if not isinstance(found, Mapping):
-        raise _wrong_field(name or "the manifest", "an object", found, path, remedy)
+    if not isinstance(section, Mapping):
+        raise _wrong_field(name or "the manifest", "an object", section, path, remedy)
     for key, shape in fields.items():
         field = key.rstrip("?")
         inner = f"{name}.{field}" if name else field
-        if field not in found:
+        if field not in section:
             if field == key:
                 raise _unusable(path, f"expected the field {inner}, found none", remedy)
         elif isinstance(shape, Mapping):
-            check_fields(found[field], shape, path, remedy, inner)
-        elif not _fits(found[field], shape):
-            raise _wrong_field(inner, _shown(shape), found[field], path, remedy)
+            check_fields(section[field], shape, path, remedy, inner)
+        elif not _fits(section[field], shape):
+            raise _wrong_field(inner, _description_of(shape), section[field], path, remedy)
 
 
 def _fits(value: object, shape: type | tuple[type, ...] | range | re.Pattern[str]) -> bool:
@@ -100,12 +110,12 @@ def _fits(value: object, shape: type | tuple[type, ...] | range | re.Pattern[str
     if isinstance(shape, range):
         return type(value) is int and value in shape
     kinds = shape if isinstance(shape, tuple) else (shape,)
-    return type(value) in kinds  # a bool is no number here
+    return type(value) in kinds  # not isinstance, which accepts booleans as integers
 
 
-def _shown(shape: type | tuple[type, ...] | range | re.Pattern[str]) -> str:
+def _description_of(shape: type | tuple[type, ...] | range | re.Pattern[str]) -> str:
     if isinstance(shape, re.Pattern):
-        return f"text of the form {shape.pattern}"
+        return f"a string that matches {shape.pattern}"
     if isinstance(shape, range):
         return f"a whole number from {shape.start} to {shape.stop - 1}"
     kinds = shape if isinstance(shape, tuple) else (shape,)
@@ -113,13 +123,13 @@ def _shown(shape: type | tuple[type, ...] | range | re.Pattern[str]) -> str:
 
 
 def _wrong_field(
-    name: str, expected: str, found: object, path: Path, remedy: str | Remedy
+    name: str, expected: str, value: object, path: Path, remedy: str | Remedy
 ) -> IndexStateError:
-    return _unusable(path, f"expected {expected} as {name}, found {shortened(found)}", remedy)
+    return _unusable(path, f"expected {expected} as {name}, found {shortened(value)}", remedy)
 
 
 def shortened(value: object) -> str:
-    """The first characters of a value, for messages."""
+    """Return the first 40 characters of a value at most, for messages."""
     shown = ascii(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
     return shown if len(shown) <= 40 else f"{shown[:37]}..."
 
@@ -134,9 +144,9 @@ def _parsed(path: Path, kind: str, content: bytes | None) -> dict[str, Any]:
         manifest = json.loads((path.read_bytes() if content is None else content).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise IndexStateError(
-            f"no such file: expected the manifest of a folder of kind {kind!r}",
+            f"no such file: the folder has no manifest (expected kind: {kind!r})",
             where=str(path),
-            remedy="check the path, or make the folder first",
+            remedy="check the path, or create the folder's content first",
         ) from error
     except OSError as error:
         if disk_fails(error):

@@ -1,4 +1,4 @@
-"""How far the reading of a corpus has come: a bar of bytes, for passages that are done."""
+"""Progress bars for reading a corpus. They count bytes of the corpus whose passages are finished."""
 
 from __future__ import annotations
 
@@ -16,47 +16,50 @@ if TYPE_CHECKING:
 
 
 class Reading(Protocol):
-    """What is read: `position` of `size`, None where that is not known, in bytes or in records."""
+    """A corpus reader with a known position.
+
+    `position` is the number of bytes or records that have been read.
+    """
 
     position: int
 
     @property
     def size(self) -> tuple[int | None, bool]:
-        """What there is to read, and whether it is counted in bytes."""
+        """The size of the corpus (None if unknown), and whether it is in bytes rather than records."""
 
 
 class ReadingProgress(Closing):
-    """A bar with the share of a corpus whose passages are done, and the time that is left.
+    """A progress bar with the finished share of a corpus and the remaining time.
 
-    The share is of the bytes of the files, or of the records in memory where their number is known; of a
-    stream, the rate alone is shown.
+    The share counts bytes of files, or records in memory. If the size is unknown, the bar shows only the
+    rate.
 
-    :param shown: True shows the bar, False does not, None does on a terminal
-    :param advance: called with the number of passages that are done, besides
+    :param shown: True shows the bar, False hides it, None shows it on a terminal
+    :param advance: called with the number of units that were finished
     """
 
     def __init__(self, *, shown: bool | None = False, advance: Advance | None = None) -> None:
-        self._shown, self._advance = shown, advance
-        self._ends: deque[int] = deque()  # of passages that were read and are not done
-        self._at, self._passages = 0, 0
+        self._show, self._advance = shown, advance
+        self._ends: deque[int] = deque()  # positions where the unfinished units end
+        self._finished_position, self._passages = 0, 0
         self._lock = threading.Lock()
         self._bar: tqdm | None = None
 
     def follow(self, reader: Reading, units: Iterator[Passage]) -> Iterator[Passage]:
-        """Yield units of a corpus, and remember where each ends in it."""
+        """Yield the units of a corpus, and remember the position in the corpus where each unit ends."""
         self._open(reader)
         for unit in units:
             self._ends.append(reader.position)
             yield unit
 
     def advance(self, count: int) -> None:
-        """Say that so many more units are done, in the order in which they were read."""
+        """Count `count` more units as finished, in the order in which they were read."""
         if self._advance:
             self._advance(count)
         if self._bar is None:
             return
         with self._lock:
-            end = self._at
+            end = self._finished_position
             for _ in range(min(count, len(self._ends))):
                 end = self._ends.popleft()
             self._passages += count
@@ -64,28 +67,28 @@ class ReadingProgress(Closing):
                 self._bar.update(count)
             else:
                 self._bar.set_postfix_str(f"{self._passages:,} passages", refresh=False)
-                self._bar.update(max(0, end - self._at))
-            self._at = max(end, self._at)
+                self._bar.update(max(0, end - self._finished_position))
+            self._finished_position = max(end, self._finished_position)
 
     def _open(self, reader: Reading) -> None:
-        """Show the bar; what was skipped before counts as done."""
-        if self._shown is False:
+        """Show the bar. Records that the reader skipped before count as finished."""
+        if self._show is False:
             return
         from tqdm import tqdm
 
         total, in_bytes = reader.size
-        self._at = reader.position
+        self._finished_position = reader.position
         self._bar = tqdm(
             total=total,
-            initial=self._at,
+            initial=self._finished_position,
             unit="B" if in_bytes else "passage",
             unit_scale=in_bytes,
-            disable=None if self._shown is None else False,
+            disable=None if self._show is None else False,
             smoothing=0.1,
             file=sys.stderr,
         )
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Close the bar and leave it on the screen."""
         if self._bar is not None:
             self._bar.close()

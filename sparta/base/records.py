@@ -1,4 +1,4 @@
-"""The records that flow between stages."""
+"""The data classes that the stages of a search exchange: passages, queries, rankings and hits."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self, overload
 
 Advance = Callable[[int], object]
-"""Told of progress: how many more passages, vectors or questions are done."""
+"""A function that is called with the number of newly finished passages, vectors or questions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One candidate answer (a, c) of SPARTA, §3.1: `text` is a, `context` (possibly empty) is c.
+    """A passage, the unit of retrieval: candidate answer (a, c) in the SPARTA paper (§3.1).
 
-    When `context` is not empty, `context[start:end] == text`. `record` is what the corpus held, kept for the
-    reader of the index; `where` is `path:line`, for messages.
+    `text` is the answer a; `context`, which may be empty, is its context c. If `context` is not empty,
+    `context[start:end] == text`. `record` holds the fields of the corpus record, which the index stores.
+    `where` is `path:line`, for messages.
     """
 
     passage_id: str
@@ -29,7 +30,7 @@ class Passage:
 
 
 class Skip(NamedTuple):
-    """A record that was read and not used, and why."""
+    """A record that was read but not used, and the reason."""
 
     where: str
     reason: str
@@ -37,7 +38,7 @@ class Skip(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question, with the answers that are known to it, if any."""
+    """A query, with its known answers, if any."""
 
     query_id: str
     text: str
@@ -45,7 +46,7 @@ class Query:
 
 
 class ScoredPassage(NamedTuple):
-    """One line of a run: a passage and the score it was given."""
+    """A passage id and its score: one line of a run."""
 
     passage_id: str
     score: float
@@ -53,10 +54,11 @@ class ScoredPassage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Ranking(Sequence[ScoredPassage]):
-    """The passages of one query, best first, in columns; read as a sequence, they are `ScoredPassage`s.
+    """The passages of one query, best first.
 
-    `docids` are Lucene's numbers of the passages, of the snapshot that was searched; a ranking that was not
-    searched may have none. Rankings of the same passages with the same scores are equal.
+    The fields are columns; as a sequence, a ranking holds `ScoredPassage`s. `docids` are Lucene's numbers
+    of the passages in the searched snapshot. A ranking that no search made may have none. Two rankings are
+    equal if they have the same passages with the same scores.
     """
 
     passage_ids: Sequence[str] = ()
@@ -67,18 +69,18 @@ class Ranking(Sequence[ScoredPassage]):
         return len(self.passage_ids)
 
     @overload
-    def __getitem__(self, place: int) -> ScoredPassage: ...
+    def __getitem__(self, position: int) -> ScoredPassage: ...
     @overload
-    def __getitem__(self, place: slice) -> Self: ...
-    def __getitem__(self, place: int | slice) -> ScoredPassage | Self:
-        if isinstance(place, slice):
+    def __getitem__(self, position: slice) -> Self: ...
+    def __getitem__(self, position: int | slice) -> ScoredPassage | Self:
+        if isinstance(position, slice):
             return replace(
                 self,
-                passage_ids=self.passage_ids[place],
-                docids=self.docids[place],
-                scores=self.scores[place],
+                passage_ids=self.passage_ids[position],
+                docids=self.docids[position],
+                scores=self.scores[position],
             )
-        return ScoredPassage(self.passage_ids[place], self.scores[place])
+        return ScoredPassage(self.passage_ids[position], self.scores[position])
 
     def __iter__(self) -> Iterator[ScoredPassage]:
         return map(ScoredPassage, self.passage_ids, self.scores)
@@ -91,22 +93,23 @@ class Ranking(Sequence[ScoredPassage]):
     def __repr__(self) -> str:
         return f"Ranking({list(self)!r})"
 
-    def at(self, places: Sequence[int]) -> Self:
-        """Return the passages at some places, counted from 0."""
-        ids, docids, scores = self.passage_ids, self.docids, self.scores
+    def at(self, positions: Sequence[int]) -> Self:
+        """Return a ranking of the passages at the given positions, counted from 0."""
+        passage_ids, docids, scores = self.passage_ids, self.docids, self.scores
         return replace(
             self,
-            passage_ids=[ids[i] for i in places],
-            docids=[docids[i] for i in places],
-            scores=[scores[i] for i in places],
+            passage_ids=[passage_ids[i] for i in positions],
+            docids=[docids[i] for i in positions],
+            scores=[scores[i] for i in positions],
         )
 
 
 class ChannelPlace(NamedTuple):
-    """What one channel gave a passage of a fused ranking: rank there, from 1, score there, what that added.
+    """A passage's rank, score and contribution in one channel of a fused ranking.
 
-    Rank and score are None where the passage is not among the channel's candidates. The contributions of all
-    channels, normalized and weighted as the fusion does it, sum to the fused score.
+    `rank` counts from 1. `rank` and `score` are None if the passage is not among the channel's candidates.
+    `contribution` is the score as normalized and weighted by the fusion. The contributions of all channels
+    sum to the fused score.
     """
 
     rank: int | None
@@ -116,10 +119,10 @@ class ChannelPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One passage that a search returned: a plain value, which needs no open index.
+    """A passage that a search returned: a plain value, which needs no open index.
 
-    `score` is what the retriever ranked by; `metadata` holds the other fields of the passage's record. Of a
-    fused ranking, `channels` has the passage's place in each channel.
+    `score` is the retriever's score. `metadata` holds the other fields of the passage's record. In a fused
+    ranking, `channels` maps each channel to the passage's rank and score in that channel.
     """
 
     passage_id: str
@@ -130,7 +133,7 @@ class Hit:
     channels: Mapping[str, ChannelPlace] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the hit for JSON; `channels` only of a fused ranking."""
+        """Return the hit as a JSON object; only hits of a fused ranking have `channels`."""
         hit = {
             "id": self.passage_id,
             "score": self.score,
@@ -144,4 +147,4 @@ class Hit:
 
 
 Run = Mapping[str, Sequence[ScoredPassage]]
-"""Rankings by the id of their query."""
+"""The rankings of many queries, by query id."""

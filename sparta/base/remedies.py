@@ -1,7 +1,7 @@
-"""What to do about an error: a sentence whose options and commands are data.
+"""Remedies for errors: sentences with options and commands as data.
 
-A sentence has `{}` where an `Option` or a `Command` stands. Who shows it chooses the form: the command line
-writes `--resume`, Python `resume=True`; a service leaves out what only its own machine can do.
+Each `{}` in a sentence stands for an `Option` or a `Command`. The front end chooses the syntax: the command
+line shows `--resume`, Python shows `resume=True`. A service omits steps that only its own machine can take.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-_NAMED = ...  # no value: the same object in every process
+_NO_VALUE = ...  # Ellipsis, because it stays the same object when it is pickled
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a command, which is an argument in Python.
+    """A command option, which is an argument in Python.
 
-    :param name: its name in Python, such as `held_out`
-    :param value: what to give; True sets a flag, and without a value only the name is shown
-    :param flag: its name on the command line where that is not the same word
+    :param name: the name in Python, such as `held_out`
+    :param value: the recommended value; True sets a flag; without a value, only the name is shown
+    :param flag: the command-line name, if it differs from `name`
     """
 
     name: str
-    value: Any = _NAMED
+    value: Any = _NO_VALUE
     flag: str = ""
 
     def for_python(self) -> str:
         """Return `name`, or `name=value`."""
-        if self.value is _NAMED:
+        if self.value is _NO_VALUE:
             return self.name
         return f"{self.name}={self.value if _is_placeholder(self.value) else repr(self.value)}"
 
     def for_command_line(self) -> str:
         """Return `--name`, or `--name value`."""
         flag = "--" + (self.flag or self.name).replace("_", "-")
-        return flag if self.value is _NAMED or self.value is True else f"{flag} {_quoted(self.value)}"
+        return flag if self.value is _NO_VALUE or self.value is True else f"{flag} {_quoted(self.value)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command to run; it reads the same everywhere.
+    """A command to run. Every front end shows it in the same syntax.
 
-    :param name: program and command, such as `sparta index`
-    :param words: what stands before the options
-    :param options: by their names in Python; None and False leave an option out
+    :param name: program and subcommand, such as `sparta index`
+    :param words: the positional arguments, shown before the options
+    :param options: the options of the command
     """
 
     name: str
@@ -55,12 +55,17 @@ class Command:
 
     @classmethod
     def of(cls, name: str, /, *words: object, **options: Any) -> Command:
-        """Return a command with options as keywords, in this order."""
-        wanted = tuple(Option(key, value) for key, value in options.items() if value not in (None, False))
-        return cls(name, tuple(str(word) for word in words), wanted)
+        """Return a command; keyword arguments become options, in their order.
+
+        None and False omit an option.
+        """
+        shown_options = tuple(
+            Option(key, value) for key, value in options.items() if value not in (None, False)
+        )
+        return cls(name, tuple(str(word) for word in words), shown_options)
 
     def for_command_line(self) -> str:
-        """Return the command as it is typed."""
+        """Return the command as a user types it."""
         words = [
             self.name,
             *map(_quoted, self.words),
@@ -73,9 +78,9 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What to do: `text` with a `{}` for each of `parts`.
+    """Advice for the user: `text` contains one `{}` for each element of `parts`.
 
-    A part is an Option, a Command, another Remedy, or a text to be quoted as it is.
+    A part is an Option, a Command, another Remedy, or a string that is shown unchanged.
     """
 
     text: str = ""
@@ -87,45 +92,51 @@ class Remedy:
     def __bool__(self) -> bool:
         return bool(self.text)
 
-    def __add__(self, more: str | Remedy) -> Remedy:
-        """Return both, one after the other; a text is taken as it is."""
-        return Remedy("{}{}", (self, more if isinstance(more, Remedy) else Remedy(more)))
+    def __add__(self, addition: str | Remedy) -> Remedy:
+        """Return both remedies, one after the other. A string is shown unchanged."""
+        return Remedy("{}{}", (self, addition if isinstance(addition, Remedy) else Remedy(addition)))
 
     def for_command_line(self) -> str:
-        """Return the sentence with options as they are typed."""
+        """Return the sentence with options in command-line syntax."""
         return self._rendered(lambda part: part.for_command_line())
 
     for_python = __str__
 
     @property
     def commands(self) -> list[Command]:
-        """The commands that it names, in order."""
-        inner = [part.commands for part in self.parts if isinstance(part, Remedy)]
-        return [part for part in self.parts if isinstance(part, Command)] + [c for cs in inner for c in cs]
+        """The commands in this remedy; commands of nested remedies come last."""
+        nested = [part.commands for part in self.parts if isinstance(part, Remedy)]
+        return [part for part in self.parts if isinstance(part, Command)] + [
+            command for commands in nested for command in commands
+        ]
 
     @property
     def options(self) -> list[Option]:
-        """The options that it names by themselves, in order."""
-        inner = [part.options for part in self.parts if isinstance(part, Remedy)]
-        return [part for part in self.parts if isinstance(part, Option)] + [o for os in inner for o in os]
+        """The options in this remedy, without the options of its commands; nested remedies come last."""
+        nested = [part.options for part in self.parts if isinstance(part, Remedy)]
+        return [part for part in self.parts if isinstance(part, Option)] + [
+            option for options in nested for option in options
+        ]
 
-    def _rendered(self, form: Callable[[Any], str]) -> str:
+    def _rendered(self, render_part: Callable[[Any], str]) -> str:
         if not self.parts:
             return self.text
         pieces = self.text.split("{}")
         if len(pieces) != len(self.parts) + 1:
             raise ValueError(f"expected {len(pieces) - 1} parts for {self.text!r}, found {len(self.parts)}")
-        shown = [part if isinstance(part, str) else form(part) for part in self.parts]
-        return pieces[0] + "".join(part + piece for part, piece in zip(shown, pieces[1:], strict=True))
+        rendered_parts = [part if isinstance(part, str) else render_part(part) for part in self.parts]
+        return pieces[0] + "".join(
+            part + piece for part, piece in zip(rendered_parts, pieces[1:], strict=True)
+        )
 
 
 def remedy(text: str, *parts: Option | Command | Remedy | str) -> Remedy:
-    """Return a remedy; `text` has a `{}` for each part."""
+    """Return a remedy; `text` contains one `{}` for each part."""
     return Remedy(text, parts)
 
 
 def _is_placeholder(value: Any) -> bool:
-    """Whether it stands for what the user has: FILE, FOLDER/index."""
+    """Return whether a value stands for the user's own value, such as FILE or FOLDER/index."""
     return isinstance(value, str) and value.isupper()
 
 
@@ -137,5 +148,5 @@ def _quoted(value: Any) -> str:
 
 
 def on_command_line(advice: str | Remedy) -> str:
-    """Return a remedy with options as they are typed; a text is one already."""
+    """Return a remedy with options in command-line syntax; a string is returned unchanged."""
     return advice if isinstance(advice, str) else advice.for_command_line()

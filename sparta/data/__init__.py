@@ -1,1 +1,1 @@
-"""Corpora, queries, runs and question sets: every file format that is read or written as text."""
+"""Readers and writers of all text file formats: corpora, queries, runs and question sets."""

@@ -1,4 +1,4 @@
-"""Where a text holds an answer, as DPR decides it, and whether two answers agree, as SQuAD does."""
+"""Finding answers in texts (as DPR does) and comparing answers (as SQuAD does)."""
 
 from __future__ import annotations
 
@@ -18,122 +18,134 @@ from sparta.data.languages import Language, language_of
 
 _FLAGS = regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
 LABELS = frozenset(("yes", "no", "supports", "refutes"))
-"""Answers that a question asks to choose from: a text holds such words by chance."""
+"""Answers of questions with fixed choices.
+
+A text contains these words by chance, so a match is no evidence.
+"""
 LONGEST_MATCHING = 10.0
-"""Seconds after which a regular expression is given up in a text."""
+"""The time limit for matching a regular expression in one text, in seconds."""
 
 
 def _tokens_of(language: Language) -> regex.Pattern[str]:
-    return _token(language.alone + language.unspaced)
+    return _token(language.single_characters + language.unspaced)
 
 
 @lru_cache
-def _token(alone: str) -> regex.Pattern[str]:
-    return regex.compile(rf"(?V1)[{alone}]\p{{M}}*|[\p{{L}}\p{{N}}\p{{M}}--[{alone}]]+|[^\p{{Z}}\p{{C}}]")
+def _token(single_characters: str) -> regex.Pattern[str]:
+    return regex.compile(
+        rf"(?V1)[{single_characters}]\p{{M}}*|[\p{{L}}\p{{N}}\p{{M}}--[{single_characters}]]+|[^\p{{Z}}\p{{C}}]"
+    )
 
 
 def tokens(text: str, language: str = "en") -> list[str]:
-    """Letters, digits and marks together, other visible characters alone; decomposed and lower-cased.
+    """Split a text into lower-case tokens, after decomposing characters (NFD).
 
-    Characters that are words by themselves, as in Chinese, are alone too. Scripts are one, where the language
-    folds them.
+    A token is a run of letters, digits and marks, or a single other visible character. Characters that are
+    words by themselves, as in Chinese, are single tokens. Some languages fold scripts first, such as
+    traditional Chinese into simplified Chinese.
     """
-    own = language_of(language)
-    folded = own.fold(text)
-    return [t.lower() for t in _tokens_of(own).findall(normal_form("NFD", folded))]
+    rules = language_of(language)
+    folded = rules.fold(text)
+    return [token.lower() for token in _tokens_of(rules).findall(normal_form("NFD", folded))]
 
 
 def _tokens_in_place(text: str, language: Language) -> tuple[list[str], list[tuple[int, int]]]:
-    """Return the tokens of a text and the characters of the text itself that each one covers."""
-    decomposed, places = _decomposed(language.fold(text))
-    found = list(_tokens_of(language).finditer(decomposed))
-    spans = [(places[m.start()][0], places[m.end() - 1][1]) for m in found]
-    return [m[0].lower() for m in found], spans
+    """Return a text's tokens, and the character span `(start, end)` of each token in the original text."""
+    decomposed, origins = _decomposed(language.fold(text))
+    matches = list(_tokens_of(language).finditer(decomposed))
+    spans = [(origins[match.start()][0], origins[match.end() - 1][1]) for match in matches]
+    return [match[0].lower() for match in matches], spans
 
 
 def _decomposed(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return a text in NFD, and which characters of the text each of its characters comes from.
+    """Return a text in NFD, and for each NFD character the span of its source characters in the text.
 
-    A character and the marks on it are decomposed together: NFD puts marks into one order.
+    A base character and its marks are decomposed together, because NFD reorders the marks.
     """
     if text.isascii():
-        return text, [(place, place + 1) for place in range(len(text))]
-    parts, places, start = [], [], 0
+        return text, [(position, position + 1) for position in range(len(text))]
+    pieces, origins, start = [], [], 0
     for end in range(1, len(text) + 1):
         if end < len(text) and unicodedata.combining(text[end]):
             continue
-        part = normal_form("NFD", text[start:end])
-        parts.append(part)
-        places += [(start, end)] * len(part)
+        piece = normal_form("NFD", text[start:end])
+        pieces.append(piece)
+        origins += [(start, end)] * len(piece)
         start = end
-    return "".join(parts), places
+    return "".join(pieces), origins
 
 
 def answer_spans(
     text: str, answers: Sequence[str], *, match: str = "string", language: str = "en"
 ) -> list[tuple[int, int]]:
-    """Where answers stand in a text: `(start, before end)` in characters, in order, each span once.
+    """Return the distinct spans `(start, end)` of all answers in a text, in characters and in order.
 
-    An answer is found where its tokens stand side by side (DPR). One that is found nowhere is looked for
-    without the articles and the punctuation that the measure of its language does not count. `match` is as in
+    An answer matches consecutive tokens of the text (DPR). An answer without any match is searched again
+    without articles and punctuation, as the language's F1 measure ignores them. For `match`, see
     `has_answer`.
     """
     if match == "regex":
-        decomposed, whence = _decomposed(text)
+        decomposed, origins = _decomposed(text)
         matches = (m for answer in answers for m in _matches(answer, decomposed) if m[0].strip())
-        return sorted({(whence[m.start()][0], whence[m.end() - 1][1]) for m in matches})
-    own = language_of(language)
-    words, places = _tokens_in_place(text, own)
-    counted = [i for i, word in enumerate(words) if _counts(word, own)]
+        return sorted({(origins[m.start()][0], origins[m.end() - 1][1]) for m in matches})
+    rules = language_of(language)
+    text_tokens, token_spans = _tokens_in_place(text, rules)
+    content_positions = [i for i, word in enumerate(text_tokens) if _counts(word, rules)]
     spans: set[tuple[int, int]] = set()
     for answer in answers:
-        wanted = tokens(answer, language)
-        found = _runs(words, wanted)
-        if not found:
-            wanted = [word for word in wanted if _counts(word, own)]
-            found = [(counted[a], counted[b]) for a, b in _runs([words[i] for i in counted], wanted)]
-        spans.update((places[a][0], places[b][1]) for a, b in found)
+        answer_tokens = tokens(answer, language)
+        token_ranges = _runs(text_tokens, answer_tokens)
+        if not token_ranges:
+            answer_tokens = [word for word in answer_tokens if _counts(word, rules)]
+            token_ranges = [
+                (content_positions[a], content_positions[b])
+                for a, b in _runs([text_tokens[i] for i in content_positions], answer_tokens)
+            ]
+        spans.update((token_spans[a][0], token_spans[b][1]) for a, b in token_ranges)
     return sorted(spans)
 
 
-def _runs(words: list[str], wanted: list[str]) -> list[tuple[int, int]]:
-    """Return the first and last place of each stretch of `words` that equals `wanted`, in linear time (Knuth,
-    Morris and Pratt, 1977).
+def _runs(words: list[str], pattern: list[str]) -> list[tuple[int, int]]:
+    """Return the first and last position of each occurrence of `pattern` in `words`.
+
+    Takes linear time (Knuth, Morris and Pratt, 1977).
     """
-    n = len(wanted)
-    if not n or wanted[0] not in words:
+    length = len(pattern)
+    if not length or pattern[0] not in words:
         return []
-    restarts, matched = [0] * n, 0  # how many words at the beginning still match after a mismatch at a place
-    for i in range(1, n):
-        while matched and wanted[i] != wanted[matched]:
+    restarts, matched = [0] * length, 0  # after a mismatch at a position, this many first words still match
+    for i in range(1, length):
+        while matched and pattern[i] != pattern[matched]:
             matched = restarts[matched - 1]
-        matched += wanted[i] == wanted[matched]
+        matched += pattern[i] == pattern[matched]
         restarts[i] = matched
     ends, matched = [], 0
     for i, word in enumerate(words):
-        while matched and (matched == n or word != wanted[matched]):
+        while matched and (matched == length or word != pattern[matched]):
             matched = restarts[matched - 1]
-        matched += word == wanted[matched]
-        if matched == n:
+        matched += word == pattern[matched]
+        if matched == length:
             ends.append(i)
-    return [(end - n + 1, end) for end in ends]
+    return [(end - length + 1, end) for end in ends]
 
 
 def _counts(word: str, language: Language) -> bool:
+    """Return whether F1 counts a word: articles and punctuation do not count."""
     return word not in language.articles and not all(map(language.punctuation, word))
 
 
 def normalized(answer: str, language: str = "en") -> str:
-    """An answer in lower case without punctuation, articles and extra space (SQuAD's evaluation); composed
-    characters (NFC), so that accents agree however they are written, and one script. In Chinese, space in an
-    answer stays (CMRC 2018).
+    """Normalize an answer as SQuAD does: lower case, without punctuation, articles and extra space.
+
+    Characters are composed (NFC), so that different encodings of an accent agree, and scripts are folded.
+    Chinese answers keep their spaces (CMRC 2018).
     """
-    own = language_of(language)
-    composed = normal_form("NFC", own.fold(answer)).lower()
-    bare = "".join(c for c in composed.strip() if not own.punctuation(c))
-    if own.in_order:
+    rules = language_of(language)
+    composed = normal_form("NFC", rules.fold(answer)).lower()
+    bare = "".join(c for c in composed.strip() if not rules.punctuation(c))
+    if rules.in_order:
         return bare  # CMRC's script compares the space in an answer too
-    return " ".join((_article(own.articles).sub(" ", bare) if own.articles else bare).split())
+    return " ".join((_article(rules.articles).sub(" ", bare) if rules.articles else bare).split())
 
 
 @lru_cache
@@ -142,94 +154,99 @@ def _article(articles: frozenset[str]) -> re.Pattern[str]:
 
 
 def exact_match(answer: str, expected: Sequence[str], *, match: str = "string", language: str = "en") -> bool:
-    """Whether an answer is one of those expected (SQuAD's EM); of a `regex`, whether it begins with a match.
+    """Return whether an answer equals an expected answer after normalization (SQuAD's EM).
 
-    So DrQA's evaluation has it (Chen et al., 2017): many patterns of CuratedTREC are beginnings of words.
+    With `match="regex"`, expected answers are patterns, and the answer must begin with a match. DrQA's
+    evaluation does the same (Chen et al., 2017), since many patterns of CuratedTREC are prefixes of words.
     """
     if match == "regex":
         return any(_searched(pattern, answer.strip(), regex.match) for pattern in expected)
-    return any(normalized(answer, language) == normalized(one, language) for one in expected)
+    normalized_answer = normalized(answer, language)
+    return any(normalized_answer == normalized(expected_answer, language) for expected_answer in expected)
 
 
 def token_f1(answer: str, expected: Sequence[str], *, language: str = "en") -> float:
-    """The best F1 of an answer and one of those expected, over the words they share (SQuAD's F1).
+    """Return the best F1 between an answer and any expected answer, over their common words (SQuAD's F1).
 
-    In Chinese, over the longest stretch of characters and words that stands in both (CMRC 2018).
+    In Chinese, F1 counts the longest common substring of characters and words instead (CMRC 2018).
     """
-    shared = _longest_stretch if language_of(language).in_order else _in_both
-    found = _parts(answer, language)
-    return max((_f1(shared, found, _parts(one, language)) for one in expected), default=0.0)
+    overlap = _longest_stretch if language_of(language).in_order else _common_words
+    answer_parts = _parts(answer, language)
+    expected_parts = (_parts(expected_answer, language) for expected_answer in expected)
+    return max((_f1(overlap, answer_parts, parts) for parts in expected_parts), default=0.0)
 
 
 def _parts(answer: str, language: str) -> list[str]:
-    """Return what F1 counts: the words of an answer, or CMRC's segments where characters are words."""
+    """Return the units that F1 counts: an answer's words, or CMRC's segments in languages like Chinese."""
     bare = normalized(answer, language)
     return segments(bare) if language_of(language).in_order else bare.split()
 
 
 def _f1(
-    shared: Callable[[Sequence[str], Sequence[str]], int], found: Sequence[str], wanted: Sequence[str]
+    overlap: Callable[[Sequence[str], Sequence[str]], int], answer: Sequence[str], expected: Sequence[str]
 ) -> float:
-    if not found or not wanted:
-        return float(found == wanted)
-    return 2 * shared(found, wanted) / (len(found) + len(wanted))
+    if not answer or not expected:
+        return float(answer == expected)
+    return 2 * overlap(answer, expected) / (len(answer) + len(expected))
 
 
-def _in_both(one: Sequence[str], other: Sequence[str]) -> int:
-    return (Counter(one) & Counter(other)).total()
+def _common_words(first: Sequence[str], second: Sequence[str]) -> int:
+    return (Counter(first) & Counter(second)).total()
 
 
-def _longest_stretch(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return the length of the longest stretch in both, in linear time: a suffix automaton reads the other
-    (Blumer et al., 1985).
+def _longest_stretch(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return the length of the longest common stretch of two word sequences.
+
+    Takes linear time: a suffix automaton of `first` reads `second` (Blumer et al., 1985).
     """
-    following, links, lengths, last = [dict[str, int]()], [-1], [0], 0
-    for word in one:
-        state, new = last, len(following)
-        following.append({})
-        lengths.append(lengths[last] + 1)
+    transitions, links, lengths, end_state = [dict[str, int]()], [-1], [0], 0
+    for word in first:
+        state, new_state = end_state, len(transitions)
+        transitions.append({})
+        lengths.append(lengths[end_state] + 1)
         links.append(0)
-        last = new
-        while state >= 0 and word not in following[state]:
-            following[state][word] = new
+        end_state = new_state
+        while state >= 0 and word not in transitions[state]:
+            transitions[state][word] = new_state
             state = links[state]
         if state < 0:
             continue
-        target = following[state][word]
-        if lengths[target] > lengths[state] + 1:  # longer stretches end there: a copy takes the shorter ones
-            copy = len(following)
-            following.append(dict(following[target]))
+        target = transitions[state][word]
+        # If longer stretches share the target state, a copy of the state takes the shorter ones.
+        if lengths[target] > lengths[state] + 1:
+            copy = len(transitions)
+            transitions.append(dict(transitions[target]))
             lengths.append(lengths[state] + 1)
             links.append(links[target])
             links[target] = copy
-            while state >= 0 and following[state].get(word) == target:
-                following[state][word] = copy
+            while state >= 0 and transitions[state].get(word) == target:
+                transitions[state][word] = copy
                 state = links[state]
             target = copy
-        links[new] = target
-    return _longest_read(following, links, lengths, other)
+        links[new_state] = target
+    return _longest_accepted(transitions, links, lengths, second)
 
 
-def _longest_read(
-    following: list[dict[str, int]], links: list[int], lengths: list[int], words: Sequence[str]
+def _longest_accepted(
+    transitions: list[dict[str, int]], links: list[int], lengths: list[int], words: Sequence[str]
 ) -> int:
-    """Return the length of the longest stretch of `words` that a suffix automaton knows."""
+    """Return the length of the longest stretch of `words` that the suffix automaton accepts."""
     state = matched = longest = 0
     for word in words:
-        while state and word not in following[state]:
+        while state and word not in transitions[state]:
             state = links[state]
             matched = lengths[state]
-        if word in following[state]:
-            state, matched = following[state][word], matched + 1
+        if word in transitions[state]:
+            state, matched = transitions[state][word], matched + 1
         longest = max(longest, matched)
     return longest
 
 
 def has_answer(text: str, answers: Sequence[str], *, match: str = "string", language: str = "en") -> bool:
-    """Whether the text holds one of the answers.
+    """Return whether a text contains one of the answers.
 
-    :param match: `string`: the tokens of an answer stand side by side in the text; `regex`: an answer is a
-        regular expression (CuratedTREC), searched without regard to case; one that is broken matches nothing.
+    :param match: `string`: the tokens of an answer must be consecutive in the text; `regex`: an answer is a
+        regular expression (CuratedTREC), which ignores case; a broken expression matches nothing.
     """
     if match == "regex":
         return any(_searched(answer, text) for answer in answers)
@@ -237,48 +254,47 @@ def has_answer(text: str, answers: Sequence[str], *, match: str = "string", lang
 
 
 def holds(line: str, answers: Iterable[str], language: str = "en") -> bool:
-    """Return whether a text holds one of the answers; `line` is the text's `token_line`."""
+    """Return whether a text contains one of the answers; `line` is the text's `token_line`."""
     lines = (_answer_line(answer, language) for answer in answers)
     return any(answer.strip() and answer in line for answer in lines)
 
 
 def token_line(text: str, language: str = "en") -> str:
-    """Return the tokens of a text between spaces, for a text in which many answers are looked for."""
+    """Join a text's tokens with spaces, so that many answers can be searched in the text quickly."""
     return f" {' '.join(tokens(text, language))} "
 
 
 @lru_cache(maxsize=1 << 14)
 def _answer_line(answer: str, language: str) -> str:
-    """Return an answer's `token_line`: an answer is looked for in many texts."""
+    """Return an answer's `token_line` (cached, since one answer is searched in many texts)."""
     return token_line(answer, language)
 
 
 def _matches(pattern: str, decomposed: str) -> list[regex.Match[str]]:
-    with _in_time(pattern):
-        wanted = normal_form("NFD", pattern)
-        return list(regex.finditer(wanted, decomposed, _FLAGS, timeout=LONGEST_MATCHING))
+    with _time_limit(pattern):
+        decomposed_pattern = normal_form("NFD", pattern)
+        return list(regex.finditer(decomposed_pattern, decomposed, _FLAGS, timeout=LONGEST_MATCHING))
     return []
 
 
 def _searched(pattern: str, text: str, search: Callable[..., object] = regex.search) -> bool:
     decomposed = normal_form("NFD", pattern), normal_form("NFD", text)
-    with _in_time(pattern):
+    with _time_limit(pattern):
         return search(*decomposed, _FLAGS, timeout=LONGEST_MATCHING) is not None
     return False
 
 
 @contextmanager
-def _in_time(pattern: str) -> Iterator[None]:
-    """Pass over a broken pattern; refuse one whose matching does not end."""
+def _time_limit(pattern: str) -> Iterator[None]:
+    """Ignore a broken regular expression, and refuse one that exceeds the time limit."""
     try:
         yield
     except regex.error:
         return
     except TimeoutError:
         raise InputError(
-            f"expected a regular expression that is matched in {LONGEST_MATCHING:g} s, found one that is not:"
-            f" {pattern!r}",
-            remedy="write it without repetitions inside repetitions, or leave the question out",
+            f"matching a regular expression took longer than {LONGEST_MATCHING:g} s: {pattern!r}",
+            remedy="remove repetitions inside repetitions from the expression, or remove the question",
         ) from None
 
 
@@ -296,18 +312,21 @@ _MARK = re.compile(r"\.{2,}|``|''|[;@#$%&?!*()\[\]{}<>«»“”‘’„\u2012-
 
 
 def segments(text: str) -> list[str]:
-    """Return the Chinese characters of an answer, and the words and marks between them, as CMRC 2018 does.
+    """Split an answer into Chinese characters and the words and marks between them, as CMRC 2018 does.
 
-    Words are those of NLTK's tokenizer, which CMRC's script uses: `364.6` and `6,300` are one word each.
-    The text is in lower case, without the punctuation that the script leaves out.
+    Words follow NLTK's tokenizer, which CMRC's script uses: `364.6` and `6,300` are one word each. The text
+    must be in lower case, without the punctuation that the script ignores.
     """
-    parts = _HAN.split(text)
-    between = (part if at % 2 else _words(part) for at, part in enumerate(parts))
-    return list(chain.from_iterable(between))
+    pieces = _HAN.split(text)
+    segments_by_piece = (piece if index % 2 else _words(piece) for index, piece in enumerate(pieces))
+    return list(chain.from_iterable(segments_by_piece))
 
 
 def _words(text: str) -> list[str]:
-    """The words of a text without Chinese characters; marks are words, opening and closing quotes two."""
+    """Split a text without Chinese characters into words. Punctuation marks are single words.
+
+    Opening and closing quotation marks become different words.
+    """
     text = _OPENING_QUOTES.sub(lambda quotes: " `` " * len(_QUOTE.findall(quotes[0])), text)
     text = _QUOTE.sub(" '' ", text)
     for pattern in (_FULL_STOP, _MARK, _SINGLE_QUOTE, _SHORTENED):

@@ -1,4 +1,4 @@
-"""The files of a corpus, and in which form each is."""
+"""Selecting the files of a corpus, and recognizing their formats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOT_PASSAGES = re.compile(r"(queries|questions|qrels)(?![^\W_])")
 
 
 def files_of(source: str) -> tuple[list[str], list[str]]:
-    """Return the files of a source, and for each file of a folder that is left out its name and why."""
+    """Return the files of a source, and descriptions of the ignored files: name and reason."""
     if source == STANDARD_INPUT:
         return [source], []
     path = Path(source)
@@ -28,38 +28,38 @@ def files_of(source: str) -> tuple[list[str], list[str]]:
             raise unreadable(source, FileNotFoundError())
         return [source], []
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    if not any(_ends(entry, _RECORD_SUFFIXES) for entry in entries):
-        entries = sorted(_below(path))
-    left_out = {entry: why for entry in entries if (why := _why_not_read(entry, path))}
-    files = [entry for entry in entries if entry not in left_out]
-    if records := [entry for entry in files if _ends(entry, _RECORD_SUFFIXES)]:
-        left_out |= dict.fromkeys(set(files) - set(records), "a text beside files of records")
+    if not any(_has_suffix(entry, _RECORD_SUFFIXES) for entry in entries):
+        entries = sorted(_visible_files_below(path))
+    reasons = {entry: reason for entry in entries if (reason := _reason_to_ignore(entry, path))}
+    files = [entry for entry in entries if entry not in reasons]
+    if records := [entry for entry in files if _has_suffix(entry, _RECORD_SUFFIXES)]:
+        reasons |= dict.fromkeys(set(files) - set(records), "a text file beside JSONL or TSV files")
         files = records
-    if corpus := [entry for entry in files if plain_name(entry.name) == BEIR_CORPUS]:
-        left_out |= dict.fromkeys(set(files) - set(corpus), f"beside {BEIR_CORPUS}")
-        left_out = {entry: why for entry, why in left_out.items() if not _NOT_PASSAGES.match(entry.name)}
-        files = corpus
+    if beir_corpus := [entry for entry in files if plain_name(entry.name) == BEIR_CORPUS]:
+        reasons |= dict.fromkeys(set(files) - set(beir_corpus), f"beside {BEIR_CORPUS}")
+        reasons = {entry: reason for entry, reason in reasons.items() if not _NOT_PASSAGES.match(entry.name)}
+        files = beir_corpus
     if not files:
         raise InputError(
             "no corpus in this folder: expected *.jsonl, *.tsv, *.txt or *.md (.gz, .bz2, .zst), found none",
             where=source,
-            remedy="give a file, or the folder that holds the files itself (of subfolders, texts are read)",
+            remedy="name a file, or a folder with such files (JSONL and TSV not in subfolders)",
         )
-    named = [f"{entry.relative_to(path)} ({left_out[entry]})" for entry in entries if entry in left_out]
-    return [str(entry) for entry in files], named
+    ignored = [f"{entry.relative_to(path)} ({reasons[entry]})" for entry in entries if entry in reasons]
+    return [str(entry) for entry in files], ignored
 
 
 def is_text_of(path: str, source: str) -> bool:
-    """Whether a file is a passage of its own, in a folder of texts."""
-    return path != source and _ends(Path(path), _TEXT_SUFFIXES)
+    """Return whether a file of a folder is a text file, which is a single passage."""
+    return path != source and _has_suffix(Path(path), _TEXT_SUFFIXES)
 
 
-def _ends(path: Path, suffixes: tuple[str, ...]) -> bool:
+def _has_suffix(path: Path, suffixes: tuple[str, ...]) -> bool:
     return plain_name(path.name).lower().endswith(suffixes)
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder, but hidden ones, and the links to folders, which are not followed.
+def _visible_files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder, except hidden files, and links to folders, which are not followed.
 
     :raises InputError: a folder cannot be read.
     """
@@ -67,31 +67,34 @@ def _below(folder: Path) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise unreadable(str(error.filename), error)
 
-    for here, folders, names in folder.walk(on_error=refuse):
+    for current_folder, folders, names in folder.walk(on_error=refuse):
         folders[:] = (name for name in folders if not name.startswith("."))
-        yield from (here / name for name in names if not name.startswith("."))  # links to folders among them
+        yield from (current_folder / name for name in names if not name.startswith("."))
 
 
-def _why_not_read(path: Path, folder: Path) -> str:
-    """Why an entry of a folder is no part of the corpus; "" if it is one."""
-    if path.parent != folder and _ends(path, _RECORD_SUFFIXES):
+def _reason_to_ignore(path: Path, folder: Path) -> str:
+    """Return why an entry of a folder does not belong to the corpus; "" if it belongs to the corpus."""
+    if path.parent != folder and _has_suffix(path, _RECORD_SUFFIXES):
         return "records in a subfolder"
     if not path.is_file():
-        what = "a link to a folder" if path.is_symlink() else "a folder"
-        return what if path.is_dir() else "not a file"
-    if not _ends(path, _RECORD_SUFFIXES + _TEXT_SUFFIXES):
+        kind = "a link to a folder" if path.is_symlink() else "a folder"
+        return kind if path.is_dir() else "not a file"
+    if not _has_suffix(path, _RECORD_SUFFIXES + _TEXT_SUFFIXES):
         return "another format"
     return "queries or judgments" if _NOT_PASSAGES.match(path.name) else ""
 
 
 def no_records(path: str | Path) -> InputError:
-    """Say that a file holds nothing."""
+    """Return the error for a file without records."""
     message = "empty file: expected at least one record, found none"
     return InputError(message, where=shown_name(path), remedy="check that the file was written completely")
 
 
 def format_of(path: str | Path, first_line: bytes) -> Literal["jsonl", "tsv"]:
-    """Recognise the format by the file's name, otherwise by its first line."""
+    """Recognize a file's format by its name, otherwise by its first line.
+
+    :raises InputError: the format is unknown.
+    """
     name = plain_name(path).lower()
     if name.endswith((".jsonl", ".ndjson")):
         return "jsonl"
@@ -105,54 +108,60 @@ def format_of(path: str | Path, first_line: bytes) -> Literal["jsonl", "tsv"]:
         raise InputError(
             "unknown format: expected text, found a binary file",
             where=shown_name(path),
-            remedy="make JSONL of it: one object a line, with id, text and maybe title",
+            remedy="convert the file to JSONL: one object per line, with id, text and optionally title",
         )
-    text = name.endswith(_TEXT_SUFFIXES)
-    folder = "give its folder, of which each .txt or .md file is a passage; or " if text else ""
+    is_text = name.endswith(_TEXT_SUFFIXES)
+    folder_advice = "name its folder, where each .txt or .md file is a passage; or " if is_text else ""
     raise InputError(
         f"unknown format: expected a JSON object or tab-separated columns, found {shortened(first_line)}",
         where=f"{shown_name(path)}:1",
-        remedy=f"{folder}make JSONL of it: {_conversion(path)}",
+        remedy=f"{folder_advice}convert the file to JSONL: {_conversion(path)}",
     )
 
 
-def check_one_a_line(path: str, first: tuple[int, bytes]) -> None:
-    """Refuse an array, and objects of several lines, of which few lines would be records.
+def check_one_a_line(path: str, first_line: tuple[int, bytes]) -> None:
+    """Check that a JSONL file does not begin with an array or an object that spans several lines.
 
-    :raises InputError: the first line begins one.
+    :param first_line: number and content of the first line
+    :raises InputError: the first line begins an array, or an object without its end.
     """
-    text = first[1].decode("utf-8", "replace").strip().removeprefix("\ufeff")
-    array = text.startswith("[")
-    if array or text == "{":
-        read, source, made = _shell_names(path)
+    text = first_line[1].decode("utf-8", "replace").strip().removeprefix("\ufeff")
+    is_array = text.startswith("[")
+    if is_array or text == "{":
+        decompress, stdin, jsonl_name = _shell_parts(path)
+        value, selector = ("an array", ".[]") if is_array else ("an object of several lines", ".")
         raise InputError(
-            f"expected one JSON object a line, found {'an array' if array else 'an object of several lines'}",
-            where=f"{shown_name(path)}:{first[0]}",
-            remedy=f"make lines of it: {read}jq -c '{'.[]' if array else '.'}'{source} > {made}",
+            f"expected one JSON object per line, found {value}",
+            where=f"{shown_name(path)}:{first_line[0]}",
+            remedy=f"convert the file to lines: {decompress}jq -c '{selector}'{stdin} > {jsonl_name}",
         )
 
 
 def _conversion(path: str | Path) -> str:
-    """The command that makes JSONL of CSV with a header, or of any text with one record a line."""
+    """Return a shell command that converts CSV with a header, or one text per line, to JSONL."""
     plain = plain_name(path)
-    read, source, made = _shell_names(path)
-    opened = 'open(0, encoding="utf-8-sig", newline="")'
+    decompress, stdin, jsonl_name = _shell_parts(path)
+    open_stdin = 'open(0, encoding="utf-8-sig", newline="")'
     records = (
-        f"csv.DictReader({opened})"
+        f"csv.DictReader({open_stdin})"
         if plain.endswith(".csv")
-        else f'({{"id": i, "text": t.strip()}} for i, t in enumerate({opened}))'
+        else f'({{"id": i, "text": t.strip()}} for i, t in enumerate({open_stdin}))'
     )
     code = (
         f"import csv, json, sys; csv.field_size_limit(sys.maxsize); [print(json.dumps(r)) for r in {records}]"
     )
-    return f"{read}python3 -c '{code}'{source} > {made}"
+    return f"{decompress}python3 -c '{code}'{stdin} > {jsonl_name}"
 
 
-def _shell_names(path: str | Path) -> tuple[str, str, str]:
-    """What decompresses a file before a command, what is the command's input, and JSONL to be made of it."""
-    given = "FILE" if str(path) == STANDARD_INPUT else str(path)
-    plain = plain_name(given)
-    program = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}.get(given.removeprefix(plain))
-    read = f"{program} -dc {shlex.quote(given)} | " if program else ""
-    source = "" if program else f" < {shlex.quote(given)}"
-    return read, source, shlex.quote(f"{plain}.jsonl")
+def _shell_parts(path: str | Path) -> tuple[str, str, str]:
+    """Return the parts of a shell command that depend on the path.
+
+    The parts are a decompression pipe, an input redirection (one of these two is empty) and the name of the
+    new JSONL file.
+    """
+    name = "FILE" if str(path) == STANDARD_INPUT else str(path)
+    plain = plain_name(name)
+    program = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}.get(name.removeprefix(plain))
+    decompress = f"{program} -dc {shlex.quote(name)} | " if program else ""
+    stdin = "" if program else f" < {shlex.quote(name)}"
+    return decompress, stdin, shlex.quote(f"{plain}.jsonl")

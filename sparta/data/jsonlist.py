@@ -1,4 +1,4 @@
-"""A file that is one JSON list, of any size, read element by element."""
+"""Reading a JSON list of any size from a file, element by element."""
 
 from __future__ import annotations
 
@@ -17,44 +17,47 @@ _AFTER_ELEMENT = frozenset(",] \t\r\n")
 
 
 def json_list(path: Path, form: str) -> Iterator[Any]:
-    """Yield the elements of the list that a file holds, gzipped or not; one at a time is in memory.
+    """Yield the elements of a JSON list in a file, which may be compressed.
 
-    :param form: what the file is expected to be, for messages.
-    :raises InputError: it holds no list, or broken JSON, and in which element.
+    Only one element is in memory at a time.
+
+    :param form: a description of the expected format, for the error message
+    :raises InputError: the file is not a list, or contains broken JSON; the error says after which element.
     """
-    number = 0
+    element_count = 0
     try:
         with reading(path), open_decompressed(path) as stream:
             text = _Text(stream)
             if text.take("[]") != "[":
                 raise ValueError("it does not begin with [")
-            following = "" if text.take("]") else ","
-            while following == ",":
-                number += 1
+            separator = "" if text.take("]") else ","
+            while separator == ",":
+                element_count += 1
                 yield text.element()
-                following = text.take(",]")
-                if not following:
+                separator = text.take(",]")
+                if not separator:
                     raise ValueError("expected , or ]")
-            if text.rest():
-                raise ValueError("something stands behind the list")
+            if text.peek():
+                raise ValueError("something stands after the list")
     except (ValueError, RecursionError) as error:
-        place = f" after {number - 1:,} whole elements" if number else ""
-        said = error.msg if isinstance(error, json.JSONDecodeError) else error  # its place is in what is read
+        place = f" after {element_count - 1:,} whole elements" if element_count else ""
+        # The line and column of a decoding error refer to the buffer, so only its reason is shown.
+        problem = error.msg if isinstance(error, json.JSONDecodeError) else error
         raise InputError(
-            f"expected {form}, found something else{place} ({said})",
+            f"expected {form}, found something else{place} ({problem})",
             where=str(path),
             remedy="python3 -m json.tool names the line of broken JSON",
         ) from None
 
 
 def begins_list(path: Path) -> bool:
-    """Whether the first character of a file, gzipped or not, is that of a JSON list.
+    """Return whether a file, which may be compressed, begins with a JSON list.
 
-    :raises InputError: it is no text.
+    :raises InputError: the file is not UTF-8.
     """
     try:
         with reading(path), open_decompressed(path) as stream:
-            return _Text(stream).rest() == "["
+            return _Text(stream).peek() == "["
     except UnicodeDecodeError as error:
         raise InputError(
             f"expected JSON in UTF-8, found something else ({error})",
@@ -64,63 +67,63 @@ def begins_list(path: Path) -> bool:
 
 
 class _Text:
-    """A stream of UTF-8 from which JSON is taken: what is taken is forgotten."""
+    """A buffer over a UTF-8 stream of JSON. Consumed text is dropped from memory."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._bytes_to_text = codecs.getincrementaldecoder("utf-8-sig")()
         self._decoder = json.JSONDecoder()
         self._longest = longest_line()
-        self._text, self._at, self._ended = "", 0, False
+        self._text, self._position, self._at_end = "", 0, False
 
-    def take(self, wanted: str) -> str:
-        """Take the next character that is no blank if it is among these; "" if it is not."""
-        found = self.rest()
-        if not found or found not in wanted:
+    def take(self, characters: str) -> str:
+        """Consume and return the next non-blank character if it is in `characters`; otherwise return ""."""
+        character = self.peek()
+        if not character or character not in characters:
             return ""
-        self._at += 1
-        return found
+        self._position += 1
+        return character
 
-    def rest(self) -> str:
-        """Look at the next character that is no blank; "" at the end."""
+    def peek(self) -> str:
+        """Return the next non-blank character without consuming it; "" at the end."""
         while True:
-            while self._at < len(self._text):
-                if not self._text[self._at].isspace():
-                    return self._text[self._at]
-                self._at += 1
-            if self._ended:
+            while self._position < len(self._text):
+                if not self._text[self._position].isspace():
+                    return self._text[self._position]
+                self._position += 1
+            if self._at_end:
                 return ""
             self._read()
 
     def element(self) -> Any:
-        """Take a value, reading on until it is whole.
+        """Consume and return a JSON value; reads more of the stream until the value is complete.
 
-        :raises ValueError: there is none.
+        :raises ValueError: there is no valid value.
         """
-        self.rest()
+        self.peek()
         while True:
-            too_long = len(self._text) - self._at > self._longest
-            last = self._ended or too_long
+            too_long = len(self._text) - self._position > self._longest
+            is_last_try = self._at_end or too_long
             try:
-                value, end = self._decoder.raw_decode(self._text, self._at)
+                value, end = self._decoder.raw_decode(self._text, self._position)
             except json.JSONDecodeError:
-                if too_long and not self._ended:
-                    raise ValueError(
-                        f"no end within {self._longest / 1e6:g} MB; {MAX_LINE_VARIABLE} (in MB) allows more"
-                    ) from None
-                if last:
+                if too_long and not self._at_end:
+                    limit = f"{self._longest / 1e6:g} MB"
+                    raise ValueError(f"no end within {limit}; {MAX_LINE_VARIABLE} sets the limit") from None
+                if is_last_try:
                     raise
             else:
-                if last or self._text[end : end + 1] in _AFTER_ELEMENT:  # else a number may go on
-                    refuse_half_pairs(self._text[self._at : end], value)
-                    self._at = end
+                # Without a separator behind it, a number may continue in the next bytes.
+                if is_last_try or self._text[end : end + 1] in _AFTER_ELEMENT:
+                    refuse_half_pairs(self._text[self._position : end], value)
+                    self._position = end
                     return value
             self._read()
 
     def _read(self) -> None:
-        """Read on: as much as is there, so that a long element is not decoded over and over."""
-        self._text = self._text[self._at :]
-        self._at = 0
+        """Read at least as many bytes as the buffer holds, so that decoding a long element stays linear."""
+        self._text = self._text[self._position :]
+        self._position = 0
         data = self._stream.read(max(CHUNK_BYTES, len(self._text)))
-        self._ended = not data
-        self._text += self._bytes_to_text.decode(data, final=self._ended)
+        self._at_end = not data
+        self._text += self._bytes_to_text.decode(data, final=self._at_end)

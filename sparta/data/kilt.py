@@ -1,4 +1,4 @@
-"""KILT's tasks, and its knowledge source as passages (Petroni et al., 2021)."""
+"""Reading KILT's tasks, and splitting its knowledge source into passages (Petroni et al., 2021)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ from typing import Any, NamedTuple
 from sparta.data.parsing import BadRecordError, string_field
 
 PASSAGE_WORDS = 100
-"""Maillard et al. (2021), §4.1: an article is split into disjoint passages of 100 tokens."""
+"""The words per passage.
+
+Maillard et al. (2021), §4.1: articles are split into disjoint passages of 100 tokens.
+"""
 LEAST_BLEU = 0.5
-"""The same: what was mapped to the knowledge source with a lower BLEU is likely noise, and not trained on."""
+"""The minimum BLEU of training evidence.
+
+Maillard et al. (2021): evidence mapped with a lower BLEU is likely noise.
+"""
 ABSTRACT = "Section::::Abstract"
 _HEADING, _BULLET = "Section::::", "BULLET::::"
 _WORD = re.compile(r"\S+")
@@ -22,7 +28,7 @@ _PROVENANCE = 'write "provenance": [{"wikipedia_id": "…", "start_paragraph_id"
 
 
 class Place(NamedTuple):
-    """A place in a page: the number of a paragraph (0 is the title), and of a character in it."""
+    """A position in a page: a paragraph number (0 is the title) and a character in the paragraph."""
 
     paragraph: int
     character: float
@@ -30,11 +36,11 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where evidence stands: a page, and a span of its paragraphs or the ids of passages.
+    """The location of a piece of evidence: a page, with either a span of its paragraphs or passage ids.
 
-    Any one of `passage_ids` is the evidence: they are copies or neighbours of each other. Without them and
-    without a span (`start` is None), the page is all that is known, as in entity linking. `bleu` is how well
-    the original evidence agrees with the span; 1 where nothing is said.
+    Any of the passages in `passage_ids` is evidence on its own: they are copies or neighbors of each other.
+    If there are no passage ids and `start` is None, only the page is known, as in entity linking. `bleu`
+    measures how well the span matches the original evidence (1 if the data has no score).
     """
 
     wikipedia_id: str = ""
@@ -47,54 +53,58 @@ class Provenance:
 
 
 type Evidence = tuple[tuple[Provenance, ...], ...]
-"""The evidence sets of a question: those of one output are needed together, the outputs are alternatives."""
+"""A question's evidence sets: alternatives, one per output.
+
+All provenance within a set is needed together.
+"""
 
 
 def evidence_of(outputs: Any) -> Evidence:
-    """Return the provenance of each output of a KILT record; an output without any is left out.
+    """Return the provenance of each output of a KILT record.
 
-    So is one with an empty list, which the published evaluation counts as a set that nothing finds.
+    Outputs without provenance or with an empty list are omitted. KILT's evaluation counts an empty list as
+    an evidence set that no retriever finds.
 
-    :raises BadRecordError: provenance of another form.
+    :raises BadRecordError: the provenance has a wrong format.
     """
-    given = outputs if isinstance(outputs, list) else [outputs]
-    objects = (_objects(output.get("provenance")) for output in given if isinstance(output, dict))
-    return tuple(tuple(map(_provenance, own)) for own in objects if own)
+    output_list = outputs if isinstance(outputs, list) else [outputs]
+    objects = (_objects(output.get("provenance")) for output in output_list if isinstance(output, dict))
+    return tuple(tuple(map(_provenance, entries)) for entries in objects if entries)
 
 
 def well_mapped(evidence: Evidence, least_bleu: float = LEAST_BLEU) -> Evidence:
-    """Leave out provenance with a lower BLEU score; what has no score stays."""
-    sets = (tuple(one for one in own if one.bleu >= least_bleu) for own in evidence)
+    """Remove provenance with a BLEU score below `least_bleu`. Provenance without a score stays."""
+    sets = (tuple(entry for entry in entries if entry.bleu >= least_bleu) for entries in evidence)
     return tuple(filter(None, sets))
 
 
 def _objects(provenance: Any) -> list[dict[str, Any]]:
     if provenance is None:
         return []
-    if not isinstance(provenance, list) or not all(isinstance(one, dict) for one in provenance):
+    if not isinstance(provenance, list) or not all(isinstance(entry, dict) for entry in provenance):
         raise BadRecordError("wrong type", "expected provenance as a list of objects", remedy=_PROVENANCE)
     return provenance
 
 
-def _provenance(one: Mapping[str, Any]) -> Provenance:
-    title = one.get("wikipedia_title") or one.get("title") or ""
-    passage_ids = one.get("passage_ids") or []
-    bleu = 1.0 if one.get("bleu_score") is None else one["bleu_score"]
-    known = isinstance(title, str) and isinstance(bleu, int | float) and isinstance(passage_ids, list)
-    if not known or not all(isinstance(passage_id, str) for passage_id in passage_ids):
-        detail = "expected a title, a BLEU score and passage_ids as text, number and list of texts"
+def _provenance(entry: Mapping[str, Any]) -> Provenance:
+    title = entry.get("wikipedia_title") or entry.get("title") or ""
+    passage_ids = entry.get("passage_ids") or []
+    bleu = 1.0 if entry.get("bleu_score") is None else entry["bleu_score"]
+    valid_types = isinstance(title, str) and isinstance(bleu, int | float) and isinstance(passage_ids, list)
+    if not valid_types or not all(isinstance(passage_id, str) for passage_id in passage_ids):
+        detail = "expected a string as title, a number as bleu_score and a list of strings as passage_ids"
         raise BadRecordError("wrong type", detail, remedy=_PROVENANCE)
-    first = _number(one, "start_paragraph_id")
-    last = first if (end := _number(one, "end_paragraph_id")) is None else end
+    first_paragraph = _number(entry, "start_paragraph_id")
+    last_paragraph = first_paragraph if (end := _number(entry, "end_paragraph_id")) is None else end
     start = end_place = None
-    if first is not None and last is not None:
-        start = Place(first, _number(one, "start_character") or 0)
-        end_character = _number(one, "end_character")
-        end_place = Place(last, math.inf if end_character is None else end_character)
-        if last < first:
-            detail = f"expected provenance that ends after its start, found paragraphs {first} to {last}"
+    if first_paragraph is not None and last_paragraph is not None:
+        start = Place(first_paragraph, _number(entry, "start_character") or 0)
+        end_character = _number(entry, "end_character")
+        end_place = Place(last_paragraph, math.inf if end_character is None else end_character)
+        if last_paragraph < first_paragraph:
+            detail = f"provenance ends before its start: paragraphs {first_paragraph} to {last_paragraph}"
             raise BadRecordError("invalid span", detail, remedy=_PROVENANCE)
-    page = "" if one.get("wikipedia_id") is None else str(one["wikipedia_id"]).strip()
+    page = "" if entry.get("wikipedia_id") is None else str(entry["wikipedia_id"]).strip()
     if not (page or title.strip() or passage_ids):
         detail = "expected provenance that names a page or passages, found neither"
         raise BadRecordError("missing page", detail, remedy=_PROVENANCE)
@@ -104,14 +114,14 @@ def _provenance(one: Mapping[str, Any]) -> Provenance:
         tuple(passage_ids),
         start,
         end_place,
-        str(one.get("section") or ""),
+        str(entry.get("section") or ""),
         float(bleu),
     )
 
 
-def _number(one: Mapping[str, Any], name: str) -> int | None:
-    """A number of a paragraph or character; None where there is none (KILT also writes −1)."""
-    value = one.get(name)
+def _number(entry: Mapping[str, Any], name: str) -> int | None:
+    """Return the number of a paragraph or a character; None if there is none (KILT also writes −1)."""
+    value = entry.get(name)
     if value is None or value == "":
         return None
     if isinstance(value, bool) or not isinstance(value, int):
@@ -120,7 +130,7 @@ def _number(one: Mapping[str, Any], name: str) -> int | None:
 
 
 def is_page(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a page of the knowledge source: `text` is a list of paragraphs."""
+    """Return whether a record is a page of KILT's knowledge source: its `text` is a list of paragraphs."""
     return "wikipedia_id" in record and isinstance(record.get("text"), list)
 
 
@@ -132,32 +142,31 @@ class _Word(NamedTuple):
 
 
 def page_passages(page: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the passages of a page as records of a corpus: 100 words each, the last one fewer.
+    """Yield the passages of a KILT page as corpus records.
 
-    Passage n has the id `WIKIPEDIA_ID-n` and says, in the names that provenance has, from which paragraph and
-    character to which it goes. Headings and the title's own paragraph are no text; they have numbers all the
-    same. A page without text is one passage, its title.
+    Each passage has 100 words; the last may have fewer. Passage n has the id `WIKIPEDIA_ID-n`. Its fields
+    give the first and last paragraph and character, named as in KILT's provenance. Headings and the title
+    paragraph are left out of the text, but they keep their paragraph numbers. A page without text gives one
+    passage with the title as text.
 
-    :raises BadRecordError: a page of another form.
+    :raises BadRecordError: the page has a wrong format.
     """
     title = string_field(page, "wikipedia_title", of="title")
     paragraphs = page["text"]
     if not all(isinstance(paragraph, str) for paragraph in paragraphs):
-        raise BadRecordError(
-            "wrong type", "expected text as a list of paragraphs, found something else in it"
-        )
+        raise BadRecordError("wrong type", "expected only strings in the list of paragraphs, text")
     words = list(_words(title, paragraphs))
-    for number, some in enumerate(itertools.batched(words, PASSAGE_WORDS) if words else [()]):
+    for number, passage_words in enumerate(itertools.batched(words, PASSAGE_WORDS) if words else [()]):
         yield {
             "id": f"{page['wikipedia_id']}-{number}",
             "title": title,
-            "text": " ".join(_pieces(paragraphs, some)),
+            "text": " ".join(_pieces(paragraphs, passage_words)),
             "wikipedia_id": str(page["wikipedia_id"]),
-            "section": some[0].section if some else ABSTRACT,
-            "start_paragraph_id": some[0].paragraph if some else 0,
-            "start_character": some[0].start if some else 0,
-            "end_paragraph_id": some[-1].paragraph if some else 0,
-            "end_character": some[-1].end if some else len(title),
+            "section": passage_words[0].section if passage_words else ABSTRACT,
+            "start_paragraph_id": passage_words[0].paragraph if passage_words else 0,
+            "start_character": passage_words[0].start if passage_words else 0,
+            "end_paragraph_id": passage_words[-1].paragraph if passage_words else 0,
+            "end_character": passage_words[-1].end if passage_words else len(title),
         }
 
 
@@ -172,7 +181,7 @@ def _words(title: str, paragraphs: list[str]) -> Iterator[_Word]:
                     yield _Word(number, word.start(), word.end(), section)
 
 
-def _pieces(paragraphs: list[str], words: tuple[_Word, ...]) -> Iterator[str]:
-    for number, own in itertools.groupby(words, key=lambda word: word.paragraph):
-        first, *others = own
+def _pieces(paragraphs: list[str], passage_words: tuple[_Word, ...]) -> Iterator[str]:
+    for number, word_group in itertools.groupby(passage_words, key=lambda word: word.paragraph):
+        first, *others = word_group
         yield paragraphs[number][first.start : (others or [first])[-1].end]

@@ -1,6 +1,6 @@
-"""Languages: how texts are analyzed, cut, counted and marked, and how answers in them are compared.
+"""Language settings: analysis, sentence splitting, length units, snippets and answer comparison.
 
-All that is particular about a language is its entry in `LANGUAGES`; another one is added by an entry alone.
+All rules of a language are in its entry of `LANGUAGES`. A new language needs only a new entry.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparta.base.extras import optional_packages
 from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 
-# What CMRC 2018's evaluation leaves out of answers.
+# Punctuation that CMRC 2018's evaluation ignores in answers.
 _CMRC = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 _HAN_AND_KANA = "\u3005\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _QUOTES = "\"'()[]{}<>«»“”„‘’‚‹›「」『』（）"
@@ -25,7 +25,7 @@ _THAI = "\u0e01-\u0e4e"
 _HANGUL = "\uac00-\ud7af"
 
 
-def _as_it_is(text: str) -> str:
+def _unchanged(text: str) -> str:
     return text
 
 
@@ -37,7 +37,7 @@ def _opencc() -> Callable[[str], str]:
 
 
 def simplified(text: str) -> str:
-    """Chinese in simplified characters (OpenCC's t2s), each in its place: the text keeps its length.
+    """Convert Chinese text to simplified characters (OpenCC's t2s), without changing its length.
 
     :raises MissingPackageError: opencc is not installed.
     """
@@ -45,37 +45,39 @@ def simplified(text: str) -> str:
         return text
     convert = _opencc()
     try:
-        whole = convert(text)
+        converted = convert(text)
     except UnicodeEncodeError:
-        return text  # half of a character: what writes or searches it says so
-    if len(whole) == len(text):
-        return whole
-    return "".join(one if len(one := convert(c)) == 1 else c for c in text)
+        return text  # a lone surrogate: writing or searching the text raises the error
+    if len(converted) == len(text):
+        return converted
+    return "".join(simple if len(simple := convert(character)) == 1 else character for character in text)
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """What is particular about a language; the defaults suit most.
+    """The rules of a language; the defaults suit most languages.
 
-    :param articles: words that answers do not count
-    :param punctuation: whether a character is one that answers do not count
-    :param in_order: F1 counts the longest stretch that two answers share, not the tokens they share
-    :param analyzer: what BM25 reads, by the name that sparta.lucene.Analyzers (Java) has for it: one of its
-        own, or a class of Lucene's from its package on
-    :param splitter: the language whose rules sentencex cuts sentences by
-    :param quotes: characters that keep together what is between them
-    :param marks: characters that begin an item of a list
-    :param alone: characters that are words by themselves (a class of regular expressions)
-    :param unspaced: more such characters where answers are looked for: of scripts whose words are longer, and
-        have no space between them
-    :param spaced: whether there are spaces between words; if not, they are what a tokenizer takes them for
-    :param snippet: how many words or such characters a snippet shows
-    :param fold: scripts of one language made one, each character in its place: what analyzers and encoders
-        read of texts and questions, and what is compared of answers
-    :param former: the analyzer of indexes whose manifest names none, where that was another; their texts are
+    :param articles: words that answer comparison ignores
+    :param punctuation: returns whether answer comparison ignores a character
+    :param in_order: F1 counts the longest common stretch of two answers, not their common tokens
+    :param analyzer: the analyzer for BM25, as sparta.lucene.Analyzers (Java) names it: one of sparta's
+        analyzers, or a Lucene class with its package below org.apache.lucene.analysis
+    :param splitter: the sentencex language for sentence splitting
+    :param quotes: quotation marks and brackets, which keep the text between them in one sentence
+    :param marks: characters that begin a list item
+    :param single_characters: characters that are words by themselves, as a regular expression class
+    :param unspaced: further single-token characters for answer search: scripts without spaces between words
+    :param spaced: whether spaces separate words; if not, the tokenizer decides how spaces are read
+    :param snippet: the length of a snippet, in words or single-word characters
+    :param fold: maps variants of a script to one form, character by character, before texts and queries are
+        analyzed or encoded and before answers are compared
+    :param former: the analyzer of older indexes whose manifest names none, if it differs; their texts are
         not folded
-    :param model: the SPARTA model that ships for it, `dense` the bi-encoder, `reader` the reader,
-        `path_reader` that of paths, `multi_task` the bi-encoder for many tasks, if any
+    :param model: the default SPARTA model, if any
+    :param dense: the default bi-encoder, if any
+    :param reader: the default reader, if any
+    :param path_reader: the default reader for paths of passages, if any
+    :param multi_task: the default bi-encoder for many tasks, if any
     """
 
     articles: frozenset[str] = frozenset()
@@ -85,11 +87,11 @@ class Language:
     splitter: str = "en"
     quotes: str = _QUOTES
     marks: str = "-*•–—#>|"
-    alone: str = _HAN_AND_KANA
+    single_characters: str = _HAN_AND_KANA
     unspaced: str = ""
     spaced: bool = True
     snippet: int = 40
-    fold: Callable[[str], str] = _as_it_is
+    fold: Callable[[str], str] = _unchanged
     former: str | None = None
     model: str | None = None
     dense: str | None = None
@@ -99,41 +101,43 @@ class Language:
 
     @property
     def units(self) -> re.Pattern[str]:
-        """What lengths are counted in: words, and characters that are words by themselves or syllables."""
-        return _units(self.alone + _HANGUL)
+        """The pattern of length units: words, single-word characters and Hangul syllables."""
+        return _units(self.single_characters + _HANGUL)
 
     @property
     def words(self) -> re.Pattern[str]:
-        """What a snippet shows and marks: words, characters that are words by themselves, other marks."""
-        return _words(self.alone)
+        """The pattern of the units in a snippet: words, single-word characters and other visible marks."""
+        return _words(self.single_characters)
 
     def length(self, text: str) -> int:
-        """The length of a text in its own units."""
+        """Return the length of a text in the language's units."""
         return len(self.units.findall(text))
 
 
 @lru_cache
-def _units(alone: str) -> re.Pattern[str]:
-    return re.compile(rf"[{alone}]|[^\s{alone}]+")
+def _units(single_characters: str) -> re.Pattern[str]:
+    return re.compile(rf"[{single_characters}]|[^\s{single_characters}]+")
 
 
 @lru_cache
-def _words(alone: str) -> re.Pattern[str]:
-    return re.compile(rf"[{alone}]|(?![{alone}])\w(?:(?![{alone}])[\w{_marks()}])*+|[^\w\s]")
+def _words(single_characters: str) -> re.Pattern[str]:
+    return re.compile(
+        rf"[{single_characters}]|(?![{single_characters}])\w(?:(?![{single_characters}])[\w{_marks()}])*+|[^\w\s]"
+    )
 
 
 _WITH_MARKS = (
     *((0x300, 0x1E00), (0x20D0, 0x2100), (0x2CEF, 0x2E00), (0x302A, 0x30A0)),
     *((0xA66F, 0xABEE), (0xFB1E, 0xFB1F), (0xFE00, 0xFE30)),
 )
-"""Where the first plane has marks: looking at all of it would take 7 ms of each command."""
+"""The ranges with marks in Unicode's first plane. Scanning the whole plane would cost 7 ms per command."""
 
 
 @lru_cache(1)
 def _marks() -> str:
-    """The marks of the first plane that belong to the letter before them: vowels of Hindi, accents alone."""
-    near = (c for first, end in _WITH_MARKS for c in map(chr, range(first, end)))
-    return "".join(c for c in near if unicodedata.category(c)[0] == "M")
+    """Return the combining marks of Unicode's first plane, such as Hindi vowels and accents."""
+    candidates = (c for first, end in _WITH_MARKS for c in map(chr, range(first, end)))
+    return "".join(c for c in candidates if unicodedata.category(c)[0] == "M")
 
 
 def _articles(words: str) -> frozenset[str]:
@@ -147,12 +151,12 @@ LANGUAGES: dict[str, Language] = {
     "bn": Language(analyzer="bn.BengaliAnalyzer", splitter="bn"),
     "da": Language(analyzer="da.DanishAnalyzer", splitter="da"),
     "de": Language(
-        _articles("der die das den dem des ein eine einen einem einer eines"),  # as MLQA has it
+        _articles("der die das den dem des ein eine einen einem einer eines"),  # as in MLQA
         analyzer="de.GermanAnalyzer",
         splitter="de",
     ),
     "en": Language(
-        _articles("a an the"),  # with the punctuation, SQuAD's
+        _articles("a an the"),  # as in SQuAD, also the punctuation
         frozenset(string.punctuation).__contains__,
         analyzer="english",
         model="sparta-bge-small-en",
@@ -186,7 +190,7 @@ LANGUAGES: dict[str, Language] = {
     "uk": Language(analyzer="uk.UkrainianMorfologikAnalyzer", splitter="uk"),
     "yo": Language(analyzer=_WHITESPACE, splitter="yo"),
     "zh": Language(
-        punctuation=_CMRC.__contains__,  # with the order, CMRC 2018's
+        punctuation=_CMRC.__contains__,  # as in CMRC 2018, also `in_order`
         in_order=True,
         analyzer="cjk-bigrams-and-unigrams",
         splitter="zh",
@@ -199,35 +203,38 @@ LANGUAGES: dict[str, Language] = {
         reader="reader-small-zh",
     ),
 }
-"""By code. The analyzers are those that Pyserini's searchers have for these languages, but of `zh`."""
+"""The rules of each language, by code. Except for `zh`, the analyzers are the same as in Pyserini."""
 
 
 DEFAULT_LANGUAGE = "en"
 
 
 def folded(passage: Passage, language: Language) -> Passage:
-    """A passage as encoders read it; a sentence still stands in its context."""
+    """Return a passage with all texts folded, as encoders read it.
+
+    A sentence keeps its position in the context.
+    """
     text, title, context = map(language.fold, (passage.text, passage.title, passage.context))
     text = context[passage.start : passage.end] if context else text
     return replace(passage, text=text, title=title, context=context)
 
 
 def language_of(code: str) -> Language:
-    """Return a language.
+    """Return the rules of a language by its code.
 
-    :raises InputError: it is none of `LANGUAGES`.
+    :raises InputError: the code is not in `LANGUAGES`.
     """
     check_language(code)
     return LANGUAGES[code]
 
 
 def check_language(language: str) -> None:
-    """Refuse another language, before anything is encoded or written in it.
+    """Check a language code before any passage is encoded or written.
 
-    :raises InputError: it is none of `LANGUAGES`.
+    :raises InputError: the code is not in `LANGUAGES`.
     """
     if language not in LANGUAGES:
         raise InputError(
             f"expected the code of a language, one of {', '.join(LANGUAGES)}; found {language!r}",
-            remedy=remedy("give its code, as in {}", Option("language", "en")),
+            remedy=remedy("choose one of these codes, as in {}", Option("language", "en")),
         )

@@ -1,4 +1,4 @@
-"""Texts with questions on them: SQuAD JSON and MRQA JSONL, for training and for evaluation."""
+"""Reading texts with questions from SQuAD JSON and MRQA JSONL, for training and evaluation."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ FORMS = (
     "SQuAD JSON (data, paragraphs, context, qas, id, question, answers, answer_start)"
     " or MRQA JSONL (context, qas, qid, question, detected_answers, char_spans)"
 )
-_WHOLE_FILE_LINES = 16  # a file that is read as a whole may be as long as so many of the longest lines
+_WHOLE_FILE_LINES = 16  # the maximum size of a whole file, in maximum line lengths
 _MARK = re.compile(
     r"\[(?:TLE|PAR|SEP|DOC)\]"
     r"|</?(?:P|Li|Ul|Ol|Dl|Dd|Dt|Table|Tr|Td|Th|Th_colspan|H[1-6])(?:[ =_][^<>]{0,40})?>"
 )
-"""What MRQA writes between titles, paragraphs and documents, and what Natural Questions leaves of HTML."""
+"""MRQA's marks between titles, paragraphs and documents, and HTML tags from Natural Questions."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionedText:
-    """A text with its questions: `(query id, question, where answers begin)`, in characters.
+    """A text with questions, each as `(question id, question, start positions of its answers)`.
 
-    `answers` are each question's answers, as spans `(start, before end)`, of those that stand where the file
-    says; the questions' places are theirs. `named` has all answers, as texts, and `misplaced` counts those
-    that stand elsewhere or nowhere. `sentences` are the spans of the text's sentences, if the file has them,
-    else None.
+    Positions count characters. `answers` has, for each question, the spans `(start, end)` of those answers
+    that the text contains at the position that the file gives. `named` has all answers of each question as
+    strings. `misplaced` counts the answers with a wrong position. `sentences` has the spans of the text's
+    sentences, or None if the file does not give them.
     """
 
     title: str
@@ -51,15 +51,15 @@ class QuestionedText:
 
 
 def read_squad(path: Path) -> Iterator[QuestionedText]:
-    """Yield the paragraphs of SQuAD JSON, in order.
+    """Yield the paragraphs of a SQuAD JSON file, in order.
 
-    :raises InputError: the file is of another form.
+    :raises InputError: the file has a different format.
     """
-    limit = _WHOLE_FILE_LINES * longest_line()
+    max_bytes = _WHOLE_FILE_LINES * longest_line()
     with reading(path), open_decompressed(path) as stream:
-        data = stream.read(limit + 1)
-    if len(data) > limit:
-        raise too_long(str(path), "a JSON file", limit)
+        data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise too_long(str(path), "a JSON file", max_bytes)
     with placed(str(path)), stored_form(path, FORMS):
         record = parse_object(decoded(data))
         for article in _list(record, "data", path):
@@ -67,57 +67,58 @@ def read_squad(path: Path) -> Iterator[QuestionedText]:
                 text = string_field(paragraph, "context", of="context")
                 questions, answers, named, misplaced = [], [], [], 0
                 for item in _list(paragraph, "qas", path):
-                    given = [
+                    placed_answers = [
                         (int(a["answer_start"]), str(a.get("text", ""))) for a in item.get("answers", ())
                     ]
-                    named.append(tuple(answer for _, answer in given if answer.strip()))
-                    found = (_standing(text, begin, answer) for begin, answer in given)
-                    spans = tuple(filter(None, found))
-                    begins = tuple(start for start, _ in spans)
-                    questions.append((str(item["id"]), str(item["question"]).strip(), begins))
+                    named.append(tuple(answer for _, answer in placed_answers if answer.strip()))
+                    candidate_spans = (_answer_span(text, begin, answer) for begin, answer in placed_answers)
+                    spans = tuple(filter(None, candidate_spans))
+                    starts = tuple(start for start, _ in spans)
+                    questions.append((str(item["id"]), str(item["question"]).strip(), starts))
                     answers.append(spans)
-                    misplaced += len(given) - len(spans)
+                    misplaced += len(placed_answers) - len(spans)
                 title = str(article.get("title", ""))
-                parts = tuple(questions), None, tuple(answers), tuple(named), misplaced
-                yield QuestionedText(title, text, *parts)
+                fields = tuple(questions), None, tuple(answers), tuple(named), misplaced
+                yield QuestionedText(title, text, *fields)
 
 
-def _standing(text: str, begin: int, answer: str) -> tuple[int, int] | None:
-    """The span of an answer without the white space around it; None if the text has another thing there."""
+def _answer_span(text: str, begin: int, answer: str) -> tuple[int, int] | None:
+    """Return an answer's span without outer white space; None if the text differs at that position."""
     if begin < 0 or not text.startswith(answer, begin):
         return None
     return stripped(text, begin, begin + len(answer))
 
 
 def reported(texts: Iterable[QuestionedText], name: str) -> Iterator[QuestionedText]:
-    """Yield all texts, and warn at the end of answers that do not stand where the file says."""
+    """Yield all texts, then warn if answers have wrong positions."""
     misplaced = 0
-    for one in texts:
-        misplaced += one.misplaced
-        yield one
+    for text in texts:
+        misplaced += text.misplaced
+        yield text
     if misplaced:
         logger.warning("%s: %s", name, misplacement(misplaced))
 
 
 def misplacement(answers: int) -> str:
-    """The warning for answers that do not stand where their file says."""
-    said = "1 answer does" if answers == 1 else f"{answers:,} answers do"
+    """Return the warning about answers with wrong positions."""
+    subject = "1 answer is" if answers == 1 else f"{answers:,} answers are"
     return (
-        f"{said} not stand at answer_start (SQuAD) or char_spans (MRQA), and no sentence is right by them\n"
-        "  → count the places in characters (code points, not UTF-16 or bytes)"
+        f"{subject} not at the position of answer_start (SQuAD) or char_spans (MRQA), and thus ignored\n"
+        "  → count positions in characters (code points, not UTF-16 units or bytes)"
     )
 
 
 def read_mrqa(
     path: Path, sentences: Mapping[str, Sequence[tuple[int, int]]] | None = None
 ) -> Iterator[QuestionedText]:
-    """Yield the contexts of MRQA JSONL, in order, without the marks of titles, paragraphs and HTML in them.
+    """Yield the contexts of an MRQA JSONL file, in order, without marks for titles, paragraphs and HTML.
 
-    :param sentences: by query id, where the sentences of its context lie, as `read_candidates` returns it
-    :raises InputError: a line is of another form; it is named.
+    :param sentences: the sentence spans of each question's context by question id, as `read_candidates`
+        returns them
+    :raises InputError: a line has a different format; the error names the line.
     """
-    for number, line in numbered_lines(path):
-        where = f"{path}:{number}"
+    for line_number, line in numbered_lines(path):
+        where = f"{path}:{line_number}"
         with placed(where), stored_form(where, FORMS):
             record = parse_object(decoded(line))
             if "header" in record:
@@ -126,32 +127,45 @@ def read_mrqa(
             text, moved = _unmarked(string_field(record, "context", of="context"))
             questions, answers, named, misplaced = [], [], [], 0
             for item in items:
-                found = [
+                spans_and_answers = [
                     (int(start), int(last), answer.get("text"))
                     for answer in item.get("detected_answers", ())
                     for start, last in answer["char_spans"]
                 ]
-                right = [(a, b) for a, b, answer in found if _is_there(record["context"], a, b, answer)]
-                misplaced += len(found) - len(right)
-                spans = tuple((moved(start), moved(last) + 1) for start, last in right)
-                begins = tuple(start for start, _ in spans)
-                questions.append((str(item["qid"]), str(item["question"]).strip(), begins))
+                valid_spans = [
+                    (a, b) for a, b, answer in spans_and_answers if _is_there(record["context"], a, b, answer)
+                ]
+                misplaced += len(spans_and_answers) - len(valid_spans)
+                spans = tuple((moved(start), moved(last) + 1) for start, last in valid_spans)
+                starts = tuple(start for start, _ in spans)
+                questions.append((str(item["qid"]), str(item["question"]).strip(), starts))
                 answers.append(spans)
-                known = [one for one in _as_list(item.get("answers")) if isinstance(one, str) and one.strip()]
-                named.append(tuple(dict.fromkeys([*known, *(text[start:end] for start, end in spans)])))
-            own = None
+                answer_texts = [
+                    answer
+                    for answer in _as_list(item.get("answers"))
+                    if isinstance(answer, str) and answer.strip()
+                ]
+                named.append(
+                    tuple(dict.fromkeys([*answer_texts, *(text[start:end] for start, end in spans)]))
+                )
+            sentence_spans = None
             if sentences is not None:
-                listed = next((sentences[asked[0]] for asked in questions if asked[0] in sentences), ())
-                inside = (stripped(text, moved(start), moved(end)) for start, end in listed)
-                own = tuple(filter(None, inside))
-            one = QuestionedText("", text, tuple(questions), own, tuple(answers), tuple(named), misplaced)
-        yield one
+                context_spans = next(
+                    (sentences[question_id] for question_id, _, _ in questions if question_id in sentences),
+                    (),
+                )
+                stripped_spans = (stripped(text, moved(start), moved(end)) for start, end in context_spans)
+                sentence_spans = tuple(filter(None, stripped_spans))
+            questioned_text = QuestionedText(
+                "", text, tuple(questions), sentence_spans, tuple(answers), tuple(named), misplaced
+            )
+        yield questioned_text
 
 
 def _is_there(context: str, first: int, last: int, answer: Any) -> bool:
-    """Return whether a span of MRQA is within its context and has the letters of a known answer.
+    """Return whether an MRQA span lies within its context and has the same letters as its answer, if known.
 
-    Case, marks and articles may differ: MRQA found its answers without them.
+    Case, marks and articles may differ, since MRQA ignored them when it located the answers.
     """
     if not 0 <= first <= last < len(context) or not context[first : last + 1].strip():
         return False
@@ -163,85 +177,93 @@ def _letters(text: str) -> str:
 
 
 def read_candidates(path: Path) -> dict[str, list[tuple[int, int]]]:
-    """Return where the candidate sentences of each query's context lie, from MultiReQA's candidates.json.
+    """Return the spans of each question's candidate sentences, from MultiReQA's candidates.json.
 
-    A candidate's id is `SET_query/query/_number`: the ids of all queries on its context, and its number.
+    A candidate's id is `SET_question/question/_number`: the ids of all questions on its context, and a
+    number.
 
-    :raises InputError: a line is of another form; it is named.
+    :raises InputError: a line has a different format; the error names the line.
     """
-    contexts: dict[str, list[tuple[int, int]]] = {}
-    for number, line in numbered_lines(path):
-        where = f"{path}:{number}"
+    spans_by_context: dict[str, list[tuple[int, int]]] = {}
+    for line_number, line in numbered_lines(path):
+        where = f"{path}:{line_number}"
         with placed(where), stored_form(where, "MultiReQA's candidate_id, response_start, response_end"):
             record = parse_object(decoded(line))
             queries = record["candidate_id"].rpartition("/")[0].partition("_")[2]
             span = int(record["response_start"]), int(record["response_end"])
-            contexts.setdefault(queries, []).append(span)
-    return {query: sorted(own) for queries, own in contexts.items() for query in queries.split("/")}
+            spans_by_context.setdefault(queries, []).append(span)
+    return {
+        question_id: sorted(spans)
+        for queries, spans in spans_by_context.items()
+        for question_id in queries.split("/")
+    }
 
 
 def _unmarked(context: str) -> tuple[str, Callable[[int], int]]:
-    """Put a line break in place of the marks in an MRQA context (and none before the first words).
+    """Replace the marks in an MRQA context by line breaks; leading marks are dropped.
 
-    :return: the text, and a function from a place in the context to the place in the text.
+    :return: the text, and a function that maps a position in the context to its position in the text
     """
     spans = list(_between_marks(context))
     starts = [start for start, _ in spans]
     lengths = [end - start + 1 for start, end in spans]  # with the line break
-    moved_to = [0, *itertools.accumulate(lengths)]
+    text_starts = [0, *itertools.accumulate(lengths)]
 
-    def moved(place: int) -> int:
-        i = bisect.bisect_right(starts, place) - 1
-        return moved_to[i] + min(place - starts[i], lengths[i] - 1) if i >= 0 else 0
+    def moved(position: int) -> int:
+        i = bisect.bisect_right(starts, position) - 1
+        return text_starts[i] + min(position - starts[i], lengths[i] - 1) if i >= 0 else 0
 
     return "\n".join(context[start:end] for start, end in spans), moved
 
 
 def _between_marks(context: str) -> Iterator[tuple[int, int]]:
-    """Yield where the texts between marks lie, without surrounding white space."""
-    at = 0
+    """Yield the spans of the texts between marks, without surrounding white space."""
+    start = 0
     for mark in (*_MARK.finditer(context), None):
         end = mark.start() if mark else len(context)
-        text = context[at:end]
+        text = context[start:end]
         if text.strip():
-            yield at + len(text) - len(text.lstrip()), at + len(text.rstrip())
-        at = mark.end() if mark else end
+            yield start + len(text) - len(text.lstrip()), start + len(text.rstrip())
+        start = mark.end() if mark else end
 
 
 @contextmanager
 def stored_form(where: str | Path, form: str) -> Iterator[None]:
-    """Say of a file that lacks something, or has another kind of it, that it is not of the form."""
+    """Convert errors from missing or wrong fields into an InputError that names the expected format."""
     try:
         yield
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise InputError(
             f"expected {form}, found something else ({type(error).__name__}: {error})",
             where=str(where),
-            remedy="look at the place that the message names",
+            remedy="correct the file at this place, or convert it to the expected format",
         ) from error
 
 
 def answers_of(value: Any) -> tuple[str, ...]:
-    """Answers, or one by itself; each a text, or a number."""
+    """Return answers as a tuple of strings, from a single answer or a list of strings or numbers.
+
+    :raises TypeError: `value` is neither a string nor such a list.
+    """
     answers = [value] if isinstance(value, str) else value or ()
     if not isinstance(answers, list | tuple) or not all(
-        isinstance(one, str | int | float) for one in answers
+        isinstance(answer, str | int | float) for answer in answers
     ):
-        raise TypeError(f"answers are wanted as a list of texts, not {value!r:.60}")
+        raise TypeError(f"answers must be a list of strings, found {value!r:.60}")
     return tuple(map(str, answers))
 
 
 def _as_list(value: Any) -> list[Any]:
-    """A list, or what stands in place of one with a single item."""
+    """Return a list; a value that is not a list becomes its only element."""
     return value if isinstance(value, list) else [value]
 
 
 def _list(record: Any, key: str, where: str | Path) -> list[Any]:
-    found = record.get(key) if isinstance(record, dict) else None
-    if not isinstance(found, list):
+    value = record.get(key) if isinstance(record, dict) else None
+    if not isinstance(value, list):
         raise InputError(
-            f"expected a list {key!r}, found {'none' if found is None else type(found).__name__}",
+            f"expected a list {key!r}, found {'none' if value is None else type(value).__name__}",
             where=str(where),
-            remedy="give SQuAD JSON (data, paragraphs, qas), MRQA JSONL (context, qas), or a BEIR folder",
+            remedy="use SQuAD JSON (data, paragraphs, qas), MRQA JSONL (context, qas), or a BEIR folder",
         )
-    return found
+    return value

@@ -1,4 +1,4 @@
-"""Questions, from the files that test collections keep them in."""
+"""Reading queries from the file formats of test collections."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ _TEXT_COLUMNS = {"text", "query", "question"}
 
 
 def read_queries(path: str | Path) -> Iterator[Query]:
-    r"""Yield the queries of a file, or of standard input for `-`; both may be gzip.
+    r"""Yield the queries of a file, or of standard input for `-`; both may be compressed.
 
-    JSONL as in BEIR: the id in `_id` or `id`, the text in `text` or `question`, known answers, if any, as a
-    list of strings in `answers`, of which blank strings do not count. TSV: `qid\ttext`, taken as it stands;
-    a first line that names these columns is left out. A query may be empty: it finds nothing, and does not
-    vanish. Blank lines are ignored. Anything else, a repeated id or a file without queries is an InputError.
+    JSONL as in BEIR: the id is in `_id` or `id`, the query in `text` or `question`. Known answers are a
+    list of strings in `answers`; blank answers are ignored. TSV: `qid\ttext`, without quoting; a header
+    line is skipped. A query may be empty; it has no hits. Blank lines are ignored.
+
+    :raises InputError: the format is wrong, an id is repeated, or the file has no queries.
     """
     lines = numbered_lines(path)
-    first = next(lines, None)
-    if first is None:
+    first_line = next(lines, None)
+    if first_line is None:
         raise no_records(path)
-    parse = _from_json if format_of(path, first[1]) == "jsonl" else _from_row
+    parse = _from_json if format_of(path, first_line[1]) == "jsonl" else _from_row
     seen: dict[str, str] = {}
-    for number, line in itertools.chain([first], lines):
-        where = f"{shown_name(path)}:{number}"
+    for line_number, line in itertools.chain([first_line], lines):
+        where = f"{shown_name(path)}:{line_number}"
         with placed(where):
             text = decoded(line)
-            if number == first[0] and _is_header(text):
+            if line_number == first_line[0] and _is_header(text):
                 continue
             query = parse(text)
             remember_id(query.query_id, where, seen)
@@ -49,14 +50,15 @@ def _is_header(line: str) -> bool:
 
 
 def remember_id(query_id: str, where: str, seen: dict[str, str]) -> None:
-    """Refuse an id that is among the `seen` ones, by id where they stand; else add it.
+    """Check that an id is new, and remember the location where it stands.
 
-    :raises BadRecordError: it is there already.
+    :param seen: the location of each known id
+    :raises BadRecordError: the id is known from another location.
     """
-    first = seen.setdefault(query_id, where)
-    if first != where:
-        detail = f"{query_id!r} was already the id of {first}"
-        raise BadRecordError("duplicate query id", detail, remedy="give every query an id of its own")
+    first_place = seen.setdefault(query_id, where)
+    if first_place != where:
+        detail = f"{query_id!r} was already the id of {first_place}"
+        raise BadRecordError("duplicate query id", detail, remedy="give every query a different id")
 
 
 def _from_json(line: str) -> Query:

@@ -1,4 +1,4 @@
-"""Duplicate ids: those met so far, on disk."""
+"""Detecting duplicate ids, with the known ids on disk."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sparta.base.errors import FREE_TEMPORARY, StorageError
 
 
 class SeenIds(Closing):
-    """The ids met so far and where, in a temporary database on disk, so that memory does not grow with them.
+    """The ids met so far and their locations, in a temporary database on disk to save memory.
 
-    The database has no name: it is gone when the process ends, however it ends.
+    The database file has no name, so the system removes it when the process ends in any way.
     """
 
     def __init__(self) -> None:
         self._paths: dict[str, int] = {}
-        # isolation_level None and one transaction that is never committed: nothing here needs to last.
+        # For speed, one transaction that is never committed: the ids are needed only while the process runs.
         self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         for pragma in ("journal_mode=OFF", "synchronous=OFF", "temp_store=FILE", "cache_size=-16384"):
             self._database.execute(f"PRAGMA {pragma}")
@@ -26,28 +26,30 @@ class SeenIds(Closing):
         self._database.execute("BEGIN")
 
     def close(self) -> None:
-        """Forget them."""
+        """Delete the database."""
         self._database.close()
 
     def add(self, batch: Sequence[tuple[str, str]]) -> dict[int, str]:
-        """Remember pairs of an id and its `path:line`, where several may stand.
+        """Add pairs of an id and its location `path:line`; several ids may share a location.
 
-        Returns, for the number of every pair whose id was there before, the first `path:line` of that id.
+        Returns, for the position of each pair with a known id, the location where the id occurred first.
         """
-        before = self._database.total_changes
+        changes_before = self._database.total_changes
         rows = [(passage_id, *self._place(where)) for passage_id, where in batch]
         try:
             self._database.executemany("INSERT OR IGNORE INTO ids VALUES (?, ?, ?)", rows)
-            if self._database.total_changes - before == len(rows):
+            if self._database.total_changes - changes_before == len(rows):
                 return {}
-            firsts = [self._first(passage_id) for passage_id, _ in batch]
+            first_places = [self._first(passage_id) for passage_id, _ in batch]
         except sqlite3.Error as error:
-            raise StorageError(f"the list of ids on disk failed: {error}", remedy=FREE_TEMPORARY) from error
-        repeated, own = {}, set[str]()
-        for number, ((passage_id, where), first) in enumerate(zip(batch, firsts, strict=True)):
-            if first != where or passage_id in own:
-                repeated[number] = first
-            own.add(passage_id)
+            raise StorageError(
+                f"the temporary database of passage ids failed: {error}", remedy=FREE_TEMPORARY
+            ) from error
+        repeated, batch_ids = {}, set[str]()
+        for position, ((passage_id, where), first_place) in enumerate(zip(batch, first_places, strict=True)):
+            if first_place != where or passage_id in batch_ids:
+                repeated[position] = first_place
+            batch_ids.add(passage_id)
         return repeated
 
     def _place(self, where: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Cutting a corpus into sentences, each with its passage as context (SPARTA, §4), or into chunks."""
+"""Splitting passages into sentences with the passage as context (SPARTA, §4), or into chunks."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from sparta.data.units import CHUNK, UNIT_ID, UNITS
 
 logger = logging.getLogger("sparta.data")
 LONGEST_SENTENCE = 128
-"""In words; the models that ship read about 200 at once."""
+"""The maximum length of a sentence, in words. The shipped models read about 200 words at once."""
 _USUAL_SENTENCE = 64
-_AT_ONCE = 4096
-"""Characters that sentencex reads at once."""
-_AHEAD = 1024
-"""The last of these characters, which it reads again with the next ones."""
+_WINDOW = 4096
+"""The length of the window that sentencex reads at once, in characters."""
+_OVERLAP = 1024
+"""The characters at the end of a window that the next window reads again."""
 Splitter = Callable[[str], list[tuple[int, int]]]
-"""From a text to the spans of its parts, in characters."""
+"""A function from a text to the character spans of its sentences or chunks."""
 
 
 def split_units(passages: Iterable[Passage], unit: str, language: str = "en") -> Iterator[Passage]:
-    """The candidates that a corpus gives: its records (`passage`), or the sentences or chunks in them.
+    """Yield the units of retrieval of a corpus: whole passages, their sentences, or their chunks.
 
-    Part n of passage `p` is `p#n`, counted from 0. The context of a sentence is the passage's text and its
-    record names the passage as `passage_id`; the record of a chunk (`chunk_unit`) names it as `document_id`.
-    A record that already is an answer inside a context stays as it is.
+    Unit n of passage `p` has the id `p#n`, counted from 0. The context of a sentence is the passage's text.
+    The record of a sentence names the passage as `passage_id`, the record of a chunk (`chunk_unit`) as
+    `document_id`. A passage that already has a context stays as it is.
 
-    :raises BadRecordError: an id ends like a sentence's; a reader that skips invalid records skips it.
+    :raises BadRecordError: a passage id ends like a sentence id; a reader with `skip_invalid` skips the
+        passage instead.
     """
     chunk = CHUNK.fullmatch(unit)
     if unit not in UNITS and not chunk:
@@ -48,15 +49,15 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
         if isinstance(passages, CorpusReader):
             passages.counts.cut += 1
 
-    own = language_of(language)
-    spans = _chunker(own, *map(int, chunk.groups())) if chunk else sentence_splitter(language, count_cut)
+    rules = language_of(language)
+    spans = _chunker(rules, *map(int, chunk.groups())) if chunk else sentence_splitter(language, count_cut)
     for passage in passages:
         if UNIT_ID.search(passage.passage_id):
             bad = BadRecordError(
                 "invalid id",
-                f"expected one that does not end like a sentence's, found {passage.passage_id!r}",
+                f"passage ids cannot end in # and a number, as sentence ids do, found {passage.passage_id!r}",
                 where=passage.where,
-                remedy="give the record another id, or index passages",
+                remedy="give the record another id, or index whole passages",
             )
             if not isinstance(passages, CorpusReader):
                 raise bad
@@ -70,70 +71,78 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
 
 
 def sentence_splitter(language: str, on_cut: Callable[[], object] = lambda: None) -> Splitter:
-    """A function from a text to the character spans of its sentences, without surrounding white space.
+    """Return a function that maps a text to the character spans of its sentences.
 
-    A line that begins with a capital, a digit or a mark begins a sentence. Quotes and brackets keep what is
-    between them together, as long as that is of usual length: one that is never closed, or an apostrophe,
-    would else hold all that follows. No sentence is longer than `LONGEST_SENTENCE` words (of scripts without
-    spaces: characters); a longer one is cut, and `on_cut` called.
+    The spans have no surrounding white space. A line that begins with a capital, a digit or a list mark
+    begins a sentence. Quotes and brackets keep the text between them in one sentence, up to a usual length:
+    otherwise, an unclosed quote or an apostrophe would keep all following text together. A sentence with
+    more than `LONGEST_SENTENCE` words (characters, in scripts without spaces) is cut, and `on_cut` is
+    called.
     """
-    own = language_of(language)
-    quotes, new_line, ends = _characters(own.quotes), _new_line(own.marks), _boundaries(own.splitter)
+    rules = language_of(language)
+    quotes, new_line, ends = _characters(rules.quotes), _new_line(rules.marks), _boundaries(rules.splitter)
 
-    def pieces(text: str) -> Iterator[tuple[int, int]]:
+    def uncut_spans(text: str) -> Iterator[tuple[int, int]]:
         for first, last in ends(text):
             for start, end in _lines(text, first, last, new_line):
-                if len(own.units.findall(text, start, end)) <= _USUAL_SENTENCE:
+                if len(rules.units.findall(text, start, end)) <= _USUAL_SENTENCE:
                     yield start, end
                     continue
                 unquoted = quotes.sub(" ", text[start:end])
                 for a, b in ends(unquoted):
-                    parts = list(_cut(text, start + a, start + b, own))
-                    if len(parts) > 1:
+                    cut_spans = list(_cut(text, start + a, start + b, rules))
+                    if len(cut_spans) > 1:
                         on_cut()
-                    yield from parts
+                    yield from cut_spans
 
     def spans(text: str) -> list[tuple[int, int]]:
-        return [span for start, end in pieces(text) if (span := stripped(text, start, end))]
+        return [span for start, end in uncut_spans(text) if (span := stripped(text, start, end))]
 
     return spans
 
 
 def _boundaries(language: str) -> Callable[[str], Iterator[tuple[int, int]]]:
-    """A function from a text to the spans between the ends of sentences that sentencex names.
+    """Return a function that maps a text to the spans between sentence ends, as sentencex finds them.
 
-    The time of sentencex grows with the square of a text's length, so it reads a long text piece by piece.
-    Ends in the last quarter of a piece are left to the next piece, which reads it again with what follows.
+    sentencex takes quadratic time, so it reads a long text in windows. Sentence ends in the last quarter of
+    a window are ignored; the next window reads that quarter again with the text after it.
     """
     from sentencex import get_sentence_boundaries
 
     def ends(text: str) -> Iterator[tuple[int, int]]:
-        start = place = 0
-        while place + _AT_ONCE < len(text):
-            piece = get_sentence_boundaries(language, text[place : place + _AT_ONCE])
-            known = [place + b["end_index"] for b in piece if b["end_index"] <= _AT_ONCE - _AHEAD]
-            yield from pairwise([start, *known])
-            start = known[-1] if known else start
-            place = known[-1] if known else place + _AT_ONCE - _AHEAD
-        known = [place + b["end_index"] for b in get_sentence_boundaries(language, text[place:])]
-        yield from pairwise(dict.fromkeys([start, *known, len(text)]))
+        start = window_start = 0
+        while window_start + _WINDOW < len(text):
+            boundaries = get_sentence_boundaries(language, text[window_start : window_start + _WINDOW])
+            sentence_ends = [
+                window_start + boundary["end_index"]
+                for boundary in boundaries
+                if boundary["end_index"] <= _WINDOW - _OVERLAP
+            ]
+            yield from pairwise([start, *sentence_ends])
+            start = sentence_ends[-1] if sentence_ends else start
+            window_start = sentence_ends[-1] if sentence_ends else window_start + _WINDOW - _OVERLAP
+        sentence_ends = [
+            window_start + boundary["end_index"]
+            for boundary in get_sentence_boundaries(language, text[window_start:])
+        ]
+        yield from pairwise(dict.fromkeys([start, *sentence_ends, len(text)]))
 
     return ends
 
 
 @lru_cache
-def _characters(some: str) -> re.Pattern[str]:
-    return re.compile(f"[{re.escape(some)}]")
+def _characters(characters: str) -> re.Pattern[str]:
+    return re.compile(f"[{re.escape(characters)}]")
 
 
 @lru_cache
 def _new_line(marks: str) -> re.Pattern[str]:
-    """Where a line begins with a letter, a digit or a mark of a list."""
+    """Return the pattern of a line start before a letter, a digit or a list mark."""
     return re.compile(rf"\n[ \t]*(?=[^\W_]|[{re.escape(marks)}])")
 
 
 def _lines(text: str, start: int, end: int, new_line: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    """Cut where a line begins that does not look like the rest of the one before."""
+    """Split a span at each new line that does not look like a continuation of the line before."""
     for mark in new_line.finditer(text, start, end):
         if not _is_lower_case(text[mark.end()]):
             yield start, mark.start()
@@ -142,12 +151,12 @@ def _lines(text: str, start: int, end: int, new_line: re.Pattern[str]) -> Iterat
 
 
 def _is_lower_case(letter: str) -> bool:
-    """Whether a capital would stand in its place at the beginning of a sentence; never so in Georgian."""
+    """Return whether a letter is lower case and has a capital form; Georgian letters never do."""
     return letter.islower() and letter.title() != letter
 
 
 def _cut(text: str, start: int, end: int, language: Language) -> Iterator[tuple[int, int]]:
-    """Cut into parts of at most `LONGEST_SENTENCE` words."""
+    """Split a span into spans of at most `LONGEST_SENTENCE` words."""
     words = list(language.units.finditer(text, start, end))
     for first in range(LONGEST_SENTENCE, len(words), LONGEST_SENTENCE):
         yield start, words[first].start()
@@ -156,19 +165,19 @@ def _cut(text: str, start: int, end: int, language: Language) -> Iterator[tuple[
 
 
 def stripped(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return a span without the white space at its ends; None if nothing is left."""
+    """Return a span without white space at its ends; None if the span is blank."""
     piece = text[start:end]
     start, end = start + len(piece) - len(piece.lstrip()), end - (len(piece) - len(piece.rstrip()))
     return (start, end) if start < end else None
 
 
 def _chunker(language: Language, words: int, overlap: int) -> Splitter:
-    """A function from a text to the character spans of its chunks; the last one may be shorter."""
+    """Return a function that maps a text to its chunks' character spans; the last chunk may be shorter."""
 
     def spans(text: str) -> list[tuple[int, int]]:
-        found = [m.span() for m in language.units.finditer(text)]
-        starts = range(0, max(1, len(found) - overlap), words - overlap)
-        chunks = [found[first : first + words] for first in starts]
+        word_spans = [m.span() for m in language.units.finditer(text)]
+        starts = range(0, max(1, len(word_spans) - overlap), words - overlap)
+        chunks = [word_spans[first : first + words] for first in starts]
         return [(chunk[0][0], chunk[-1][1]) for chunk in chunks if chunk] or [(0, len(text))]
 
     return spans
@@ -187,15 +196,22 @@ def _sentence(passage: Passage, number: int, start: int, end: int) -> Passage:
 
 
 def _with_place(passage: Passage, place: dict[str, Any]) -> dict[str, Any]:
-    """The metadata of a passage, with where a part of it stands; a field of the same name is replaced."""
-    kept = {k: v for k, v in passage.record.items() if k not in {"id", "_id", "text", "contents", "title"}}
-    for name in kept.keys() & place.keys():
-        _tell_replaced(name)
-    return {**kept, **place}
+    """Return a passage's metadata with the unit's location.
+
+    Location fields replace fields of the same name.
+    """
+    metadata = {
+        name: value
+        for name, value in passage.record.items()
+        if name not in {"id", "_id", "text", "contents", "title"}
+    }
+    for name in metadata.keys() & place.keys():
+        _warn_replaced(name)
+    return {**metadata, **place}
 
 
 @lru_cache
-def _tell_replaced(name: str) -> None:
+def _warn_replaced(name: str) -> None:
     logger.warning(
-        "%s: what the records say is replaced by that of their parts; rename the field to keep it", name
+        "the field %s of the records is replaced by a field of their units; rename it to keep it", name
     )

@@ -1,4 +1,4 @@
-"""Runs and relevance judgments, in the formats of TREC and BEIR."""
+"""Reading and writing runs and qrels, in the formats of TREC and BEIR."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from sparta.data.files import no_records
 from sparta.data.parsing import BadRecordError, decoded, placed
 
 _LONGEST_INTEGER = 18  # digits
-_LARGEST_SCORE = 1e38  # what single precision holds
+_LARGEST_SCORE = 1e38  # within single precision
 
 
 def write_run(
     path: str | Path, runs: Iterable[tuple[str, Sequence[ScoredPassage]]], tag: str = "sparta"
 ) -> None:
-    """Write a TREC run, atomically: `qid Q0 docid rank score tag`, ranks from 1; `runs` are (qid, passages).
+    """Write a TREC run atomically: lines of `qid Q0 docid rank score tag`, with ranks from 1.
 
-    The passages must come by descending score (ValueError otherwise). Tools that sort a run by score break
-    ties by docid, and trec_eval compares in single precision. So that all of them keep the order given here,
-    a score that is not lower, in single precision, than the one printed before it is lowered to the next
-    single below that one (Anserini lowers tied scores too). All others are printed with full precision.
+    The passages must come by descending score. Tools that sort a run by score break ties by docid, and
+    trec_eval compares in single precision. To keep the order in all tools, a score that does not decrease
+    in single precision is lowered to the next smaller single-precision number. (Anserini lowers tied scores
+    too.) All other scores keep full precision.
 
-    A qid, docid or tag with white space, which a TREC run cannot hold, a repeated qid, and a docid repeated
-    within a query are InputErrors; the file is then left as it was.
+    :param runs: pairs of query id and passages
+    :raises ValueError: the scores of a query are not finite or not descending.
+    :raises InputError: a query id, passage id or tag contains white space, a query id is repeated, or a
+        passage id is repeated within a query; the file is then unchanged.
     """
     _check_word("tag", tag, set())
     seen: set[str] = set()
@@ -52,7 +54,7 @@ def _run_lines(query_id: str, passages: Sequence[ScoredPassage], tag: str) -> It
 def _check_word(name: str, word: str, seen: set[str]) -> None:
     if word.split() != [word]:
         raise InputError(
-            f"a TREC run cannot hold the {name} {word!r}: expected one word, found white space or nothing",
+            f"a TREC run cannot hold the {name} {word!r}: it is empty or contains white space",
             remedy=f"use a {name} without white space",
         )
     if word in seen:
@@ -61,14 +63,14 @@ def _check_word(name: str, word: str, seen: set[str]) -> None:
 
 
 def _strictly_descending(scores: Iterable[float]) -> Iterator[float]:
-    last, printed = math.inf, np.float32(np.inf)
+    previous, printed = math.inf, np.float32(np.inf)
     for score in scores:
-        if not (abs(score) <= _LARGEST_SCORE and score <= last):
-            raise ValueError(f"expected finite scores in descending order, found {score} after {last}")
-        last = score
-        single = np.float32(score)
-        if single < printed:
-            printed = single
+        if not (abs(score) <= _LARGEST_SCORE and score <= previous):
+            raise ValueError(f"expected finite scores in descending order, found {score} after {previous}")
+        previous = score
+        single_precision = np.float32(score)
+        if single_precision < printed:
+            printed = single_precision
             yield score if isinstance(score, int) else float(score)
         else:
             printed = np.nextafter(printed, np.float32(-np.inf))
@@ -76,15 +78,15 @@ def _strictly_descending(scores: Iterable[float]) -> Iterator[float]:
 
 
 def read_run(path: str | Path) -> dict[str, list[ScoredPassage]]:
-    """Return the passages of every query of a TREC run, by descending score; ties stay in the file's order.
+    """Return the passages of each query of a TREC run, by descending score; ties stay in the file's order.
 
-    The queries come in the file's order. The ranks are not used: evaluation tools do not use them either.
+    The queries keep the file's order. The rank column is ignored, as in evaluation tools.
     """
     runs: dict[str, dict[str, float]] = {}
     for where, line in _lines(path):
         with placed(where):
             columns = _columns(line.split(), "qid Q0 docid rank score tag")
-            _put(runs.setdefault(columns[0], {}), columns[0], columns[2], _score(columns[4]))
+            _add_once(runs.setdefault(columns[0], {}), columns[0], columns[2], _score(columns[4]))
     return {
         query_id: sorted(itertools.starmap(ScoredPassage, scores.items()), key=lambda hit: -hit.score)
         for query_id, scores in runs.items()
@@ -92,24 +94,24 @@ def read_run(path: str | Path) -> dict[str, list[ScoredPassage]]:
 
 
 def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
-    """Return {qid: {docid: relevance}}, from BEIR's TSV with its header, or from the four columns of TREC."""
+    """Return {qid: {docid: relevance}}, from BEIR's TSV with a header, or from TREC's four columns."""
     qrels: dict[str, dict[str, int]] = {}
-    beir: bool | None = None
+    in_beir_format: bool | None = None
     for where, line in _lines(path):
         with placed(where):
-            if beir is None:
-                beir = _is_beir_header(line)
-                if beir:
+            if in_beir_format is None:
+                in_beir_format = _is_beir_header(line)
+                if in_beir_format:
                     continue
-            query_id, passage_id, relevance = _judgment(line, beir)
-            _put(qrels.setdefault(query_id, {}), query_id, passage_id, relevance)
+            query_id, passage_id, relevance = _judgment(line, in_beir_format)
+            _add_once(qrels.setdefault(query_id, {}), query_id, passage_id, relevance)
     if not qrels:
         raise no_records(path)
     return qrels
 
 
 def is_beir(path: str | Path) -> bool:
-    """Whether judgments are in BEIR's form."""
+    """Return whether a file of qrels has BEIR's format."""
     _, line = next(_lines(path))
     return _is_beir_header(line)
 
@@ -124,8 +126,8 @@ def _is_beir_header(line: str) -> bool:
     return True
 
 
-def _judgment(line: str, beir: bool) -> tuple[str, str, int]:
-    if beir:
+def _judgment(line: str, in_beir_format: bool) -> tuple[str, str, int]:
+    if in_beir_format:
         query_id, passage_id, relevance = _columns(line.split("\t"), "query-id corpus-id score")
     else:
         query_id, _, passage_id, relevance = _columns(line.split(), "qid 0 docid relevance")
@@ -135,13 +137,13 @@ def _judgment(line: str, beir: bool) -> tuple[str, str, int]:
 
 
 def _lines(path: str | Path) -> Iterator[tuple[str, str]]:
-    number = 0
-    for number, line in numbered_lines(path):
-        where = f"{shown_name(path)}:{number}"
+    line_number = 0
+    for line_number, line in numbered_lines(path):
+        where = f"{shown_name(path)}:{line_number}"
         with placed(where):
             text = decoded(line)
         yield where, text
-    if not number:
+    if not line_number:
         raise no_records(path)
 
 
@@ -153,7 +155,7 @@ def _columns(columns: list[str], names: str) -> list[str]:
     return columns
 
 
-def _put[T](values: dict[str, T], query_id: str, passage_id: str, value: T) -> None:
+def _add_once[T](values: dict[str, T], query_id: str, passage_id: str, value: T) -> None:
     if passage_id in values:
         raise BadRecordError("duplicate", f"passage {passage_id!r} comes twice for query {query_id!r}")
     values[passage_id] = value

@@ -1,4 +1,4 @@
-"""Names of the units of retrieval: passages, the sentences in them, or chunks of long texts."""
+"""Names of the units of retrieval: passages, sentences of passages, or chunks of long texts."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ UNIT = re.compile(r"passage|sentence|chunk:\d{1,9}:\d{1,9}")
 
 
 def passage_of(unit_id: str) -> str:
-    """Return the id of the passage that a sentence or chunk was cut from; another unit's own id."""
+    """Return the passage id of a sentence or chunk; the id of a whole passage is returned unchanged."""
     return UNIT_ID.sub("", unit_id)
 
 
 def is_cut(unit: str) -> bool:
-    """Whether a unit is a part of a record, with the id p#n."""
+    """Return whether a unit is a piece of a passage, with an id of the form p#n."""
     return unit != "passage"
 
 
 def chunk_unit(words: int, overlap: int = 0) -> str:
-    """The unit of chunks of so many words, of which each has the last `overlap` of the one before.
+    """Return the unit name for chunks of `words` words; neighboring chunks share `overlap` words.
 
-    :raises InputError: chunks of no words, or that overlap wholly.
+    :raises InputError: `words` is 0, or `overlap` is not smaller than `words`.
     """
     if not 0 <= overlap < words:
         raise InputError(
-            f"expected chunks of at least 1 word that overlap by fewer, found {words} and {overlap}",
+            f"expected a chunk of at least 1 word and a smaller overlap, found {words} and {overlap}",
             remedy=CHUNK_EXAMPLE,
         )
     return f"chunk:{words}:{overlap}"
 
 
 def is_chunk(unit: str) -> bool:
-    """Whether units are chunks, whose hits count for their document."""
+    """Return whether a unit is a chunk. The hits of chunks are grouped by document."""
     return unit.startswith("chunk:")
 
 
 def unit_noun(unit: str) -> str:
-    """What to call a unit in a message."""
+    """Return the noun for a unit in messages."""
     return unit.partition(":")[0]
 
 
 def options_of_unit(unit: str) -> Remedy:
-    """Return the options that choose a unit, as part of a remedy."""
+    """Return the options that choose a unit, for a remedy."""
     if is_chunk(unit):
         _, words, overlap = unit.split(":")
         return remedy("{} {}", Option("chunk", words), Option("overlap", overlap))

@@ -1,1 +1,1 @@
-"""Handing an index to other engines."""
+"""Exporting an index or a model for other search engines and libraries."""

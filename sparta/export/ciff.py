@@ -1,8 +1,8 @@
-"""The Common Index File Format, version 1 (osirrc/ciff): messages as bytes, each behind its length.
+"""Writing the Common Index File Format, version 1 (osirrc/ciff), as length-prefixed protobuf messages.
 
-A file is one Header, its posting lists, its document records. Numbers that are 0 are left out, as protobuf
-does it, so the bytes are those that any protobuf library would write. Postings are encoded in NumPy, a page
-of terms at once: one object each, as protobuf wants it in Python, takes six times as long.
+A file holds one Header, then all posting lists, then all document records. Fields with the value 0 are
+omitted, as in protobuf, so the bytes equal those of any protobuf library. NumPy encodes the postings of a
+page of terms at once. Protobuf's Python objects, one per posting, would take six times as long.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 VERSION = 1
 LARGEST = 2**31 - 1
-"""The largest docid, impact or passage length that the format can say (int32)."""
+"""The largest docid, impact or passage length in the format (int32)."""
 
 _VARINT, _DOUBLE, _BYTES = 0, 1, 2
 _POSTING = 4
@@ -25,7 +25,7 @@ _POSTING = 4
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file of a whole index says of itself: how many lists and documents, and all impacts summed."""
+    """The header of a file with a whole index: numbers of posting lists and documents, sum of impacts."""
 
     lists: int
     documents: int
@@ -33,7 +33,7 @@ class Header:
     description: str
 
     def encode(self) -> bytes:
-        """As the file's first message."""
+        """Return the header as the first message of the file."""
         average = self.total_terms / self.documents if self.documents else 0.0
         return _delimited(
             _number(1, VERSION),
@@ -53,21 +53,21 @@ def postings_lists(
     docids: npt.NDArray[np.integer[Any]],
     impacts: npt.NDArray[np.integer[Any]],
 ) -> Iterator[bytes]:
-    """Yield the PostingsList message of each term; the postings of term t are `[indptr[t], indptr[t+1])`.
+    """Yield the PostingsList message of each term; term t has the postings `[indptr[t], indptr[t+1])`.
 
     :param terms: n terms, each with at least one posting
-    :param docids: `(n_postings,)` integers, ascending in each term; the file holds their differences
-    :param impacts: `(n_postings,)` integers, 1 or more, as term frequencies
+    :param docids: `(n_postings,)` integers, ascending within each term; the file stores their differences
+    :param impacts: `(n_postings,)` integers of at least 1, stored as term frequencies
     """
     if not terms:
         return
     gaps = np.diff(docids, prepend=0)
     gaps[indptr[:-1]] = docids[indptr[:-1]]
     data, ends = _postings(gaps, impacts)
-    edges = np.concatenate(([0], ends))[indptr].tolist()
+    offsets = np.concatenate(([0], ends))[indptr].tolist()
     counts = np.diff(indptr).tolist()
-    sums = np.add.reduceat(impacts, indptr[:-1], dtype=np.int64).tolist()
-    for term, df, cf, begin, end in zip(terms, counts, sums, edges, edges[1:], strict=False):
+    impact_sums = np.add.reduceat(impacts, indptr[:-1], dtype=np.int64).tolist()
+    for term, df, cf, begin, end in zip(terms, counts, impact_sums, offsets, offsets[1:], strict=False):
         yield _delimited(_string(1, term), _number(2, df), _number(3, cf), data[begin:end])
 
 
@@ -79,9 +79,10 @@ def doc_record(docid: int, passage_id: str, length: int) -> bytes:
 def _postings(
     gaps: npt.NDArray[np.integer[Any]], impacts: npt.NDArray[np.integer[Any]]
 ) -> tuple[bytes, npt.NDArray[np.int64]]:
-    """All postings one after the other, and where each ends.
+    """Return all encoded postings as one byte string, and the end offset of each posting.
 
-    Each posting is a row of cells wide enough for the longest; what it does not need is masked out.
+    Each posting is encoded in a row of cells that is wide enough for the longest posting. A mask drops the
+    unused cells.
     """
     docid, docid_used = _varints(gaps)
     tf, tf_used = _varints(impacts)
@@ -98,12 +99,12 @@ def _postings(
     used[:, 3:middle] = docid_used
     used[:, middle + 1 :] = tf_used
     sizes = used.sum(1)
-    cells[:, 1] = sizes - 2  # at most 12, so one byte says it
+    cells[:, 1] = sizes - 2  # at most 12, so one byte suffices
     return cells[used].tobytes(), np.cumsum(sizes, dtype=np.int64)
 
 
 def _varints(values: npt.NDArray[np.integer[Any]]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-    """Varints in rows as wide as the longest, 7 bits a cell, lowest first; and which cells each takes."""
+    """Encode values as varints: rows of cells with 7 bits each, lowest first, and a mask of used cells."""
     unsigned = values.astype(np.uint32)
     width = max(1, -(-int(unsigned.max()).bit_length() // 7))
     cells = np.empty((len(values), width), np.uint8)

@@ -1,4 +1,4 @@
-"""Handing an index to another engine: Pyserini's JSON vectors, or the Common Index File Format."""
+"""Exporting an index for other engines: Pyserini's JSON vectors, or the Common Index File Format."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _POSTING = np.dtype([("passage", "<i4"), ("term", "<i4"), ("impact", "<i4")])
 
 
 def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]:
-    """Write all impacts of an index into one file and return how many passages and postings it holds.
+    """Write all impacts of an index to one file, and return the numbers of passages and postings.
 
-    `pyserini-json`: one object a line, `{"id", "contents", "vector": {term: impact}}`. `ciff`: the Common
-    Index File Format, version 1, with impacts as term frequencies and their sum as the length of a passage.
-    Both are in the order of the corpus, whatever the segments, leave out what was deleted, and are gzipped
-    when the name ends in .gz; the same index gives the same bytes. The file is there whole or not at all.
-    Memory holds a few numbers a passage and a few million postings.
+    `pyserini-json` writes one object per line, `{"id", "contents", "vector": {term: impact}}`. `ciff`
+    writes the Common Index File Format, version 1, with impacts as term frequencies and their sum as
+    passage length. Both formats keep the corpus order and omit deleted passages. A name that ends in .gz
+    gives a gzip file. The same index gives the same bytes. The file appears only when it is complete.
+    Memory use is a few numbers per passage and a few million postings.
 
     :param form: one of `FORMATS`
-    :raises InputError: the format is unknown, or cannot say what the index holds.
-    :raises StorageError: the output may not be written.
+    :raises InputError: the format is unknown, or cannot represent the index.
+    :raises StorageError: the output cannot be written.
     """
     if form not in FORMATS:
         raise InputError(f"expected a format of {', '.join(FORMATS)}, found {form!r}")
     if output.is_dir():
         raise InputError(
-            "expected a file to write, found a folder", where=str(output), remedy="name a file in it"
+            "expected a file to write, found a folder", where=str(output), remedy="name a file in this folder"
         )
     with searcher.reader.reading() as snapshot, atomic_path(output) as temporary:
         snapshot.require_impacts()
@@ -56,38 +56,42 @@ def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]
             if form == "ciff":
                 _write_ciff(contents, stream, f"{snapshot.generation.model['name']}; {scale(searcher)}")
             else:
-                # The disk that takes the output has room for its postings; beside a pipe there is none.
+                # The disk of the output has room for a temporary file. A pipe has no disk.
                 _write_json(contents, stream, temporary.parent if temporary.is_file() else None)
     return len(contents.docids), int(contents.sizes.sum())
 
 
 def scale(searcher: Searcher) -> str:
-    """Return what the integers of an export stand for, as text."""
+    """Describe in words which weights the exported integers stand for."""
     with searcher.reader.reading() as snapshot:
-        impact, query = snapshot.quantizer.step, snapshot.tokenizer.step
-    return f"an impact of 1 is a weight of {impact:.6g}, a query weight of 1 is {query:.6g}"
+        impact_step, query_step = snapshot.quantizer.step, snapshot.tokenizer.step
+    return f"an impact of 1 is a weight of {impact_step:.6g}, a query weight of 1 is {query_step:.6g}"
 
 
 def export_query_weights(searcher: Searcher, output: Path) -> int:
-    """Write the query-term weights of the vocabulary and return how many terms have one.
+    """Write the query-term weights of the vocabulary, and return the number of terms with a weight.
 
-    One JSON object, `{term: integer}`, without terms that count nothing: the query side of an index whose
-    model has such weights, which no format for postings holds. A distinct query term counts once.
+    The file is one JSON object, `{term: integer}`, without terms of weight 0. It is the query side of an
+    index whose model has query-term weights; formats for postings cannot hold them. Each distinct query
+    term counts once.
 
-    :raises InputError: in this index every term counts as often as a question has it.
-    :raises StorageError: the output may not be written.
+    :raises InputError: the index's model has no query-term weights, so terms count as often as they occur.
+    :raises StorageError: the output cannot be written.
     """
-    side = searcher.tokenizer
-    if side.weights is None:
+    query_tokenizer = searcher.tokenizer
+    if query_tokenizer.weights is None:
         raise InputError(
             "expected a model with query-term weights, found one without",
             where=str(searcher.reader.folder.path),
-            remedy=remedy("leave {} out", Option("query_weights")),
+            remedy=remedy("run the command without {}", Option("query_weights")),
         )
-    named = ((side.tokenizer.id_to_token(i), weight) for i, weight in enumerate(side.weights.tolist()))
-    known = {term: weight for term, weight in named if term is not None and weight}
-    atomic_write(output, json.dumps(known, ensure_ascii=False, indent=0).encode() + b"\n")
-    return len(known)
+    term_weights = (
+        (query_tokenizer.tokenizer.id_to_token(i), weight)
+        for i, weight in enumerate(query_tokenizer.weights.tolist())
+    )
+    weights = {term: weight for term, weight in term_weights if term is not None and weight}
+    atomic_write(output, json.dumps(weights, ensure_ascii=False, indent=0).encode() + b"\n")
+    return len(weights)
 
 
 @contextmanager
@@ -102,14 +106,16 @@ def _opened(path: Path, *, zipped: bool) -> Iterator[BinaryIO]:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The passages of an index in corpus order, and how much each holds; a passage's place in it is its rank.
+    """The passages of an index in corpus order, with their numbers of postings.
+
+    A passage's rank is its corpus position.
 
     :param lucene: the index
-    :param docids: `(n_passages,) int32`, Lucene's numbers by rank
-    :param ranks: `(highest docid + 1,) int32`, the ranks by Lucene's number
-    :param sizes: `(n_passages,) int64`, postings
-    :param sums: `(n_passages,) int64`, summed impacts
-    :param terms: how many terms have postings
+    :param docids: `(n_passages,) int32`, Lucene's passage numbers by rank
+    :param ranks: `(highest docid + 1,) int32`, ranks by Lucene's passage number
+    :param sizes: `(n_passages,) int64`, numbers of postings
+    :param sums: `(n_passages,) int64`, sums of impacts
+    :param terms: the number of terms with postings
     :param highest: the highest impact
     """
 
@@ -123,7 +129,7 @@ class Contents:
 
     @staticmethod
     def read(lucene: ImpactSearcher) -> Contents:
-        """Put the passages in order and count, in one pass over all postings."""
+        """Sort the passages and count their postings, in one pass over all postings."""
         live = lucene.live()
         docids = live[np.argsort(lucene.positions(live), kind="stable")]
         ranks = np.zeros(int(live[-1]) + 1 if len(live) else 0, np.int32)
@@ -138,11 +144,14 @@ class Contents:
         return Contents(lucene, docids, ranks, sizes[docids], sums[docids], terms, highest)
 
     def pages(self) -> Iterator[TermPostings]:
-        """Yield all postings term by term, terms in byte order; docids are ranks, ascending in each term."""
+        """Yield all postings term by term, in byte order of the terms.
+
+        Docids are ranks, ascending within each term.
+        """
         for page in self.lucene.postings(PAGE_POSTINGS):
             ranks = self.ranks[page.docids]
-            term = np.repeat(np.arange(len(page.terms)), np.diff(page.indptr))
-            order = np.argsort(term << 32 | ranks)
+            posting_terms = np.repeat(np.arange(len(page.terms)), np.diff(page.indptr))
+            order = np.argsort(posting_terms << 32 | ranks)
             yield TermPostings(page.terms, page.indptr, ranks[order], page.impacts[order])
 
 
@@ -151,8 +160,10 @@ class Contents:
 
 def _write_ciff(contents: Contents, stream: BinaryIO, model: str) -> None:
     _check_lengths(contents)
-    about = f"sparta; model: {model}; tf: impact; doclength: sum of impacts"
-    stream.write(ciff.Header(contents.terms, len(contents.docids), int(contents.sums.sum()), about).encode())
+    description = f"sparta; model: {model}; tf: impact; doclength: sum of impacts"
+    stream.write(
+        ciff.Header(contents.terms, len(contents.docids), int(contents.sums.sum()), description).encode()
+    )
     for page in contents.pages():
         stream.writelines(ciff.postings_lists(page.terms, page.indptr, page.docids, page.impacts))
     for begin in range(0, len(contents.docids), BATCH):
@@ -167,8 +178,8 @@ def _check_lengths(contents: Contents) -> None:
         return
     longest = int(contents.sums.argmax())
     raise InputError(
-        f"expected passages whose impacts add up to at most {ciff.LARGEST:,}, what CIFF can say; found"
-        f" {contents.sums[longest]:,} in {contents.lucene.ids(contents.docids[longest : longest + 1])[0]!r}",
+        f"the impacts of {contents.lucene.ids(contents.docids[longest : longest + 1])[0]!r} add up to"
+        f" {contents.sums[longest]:,}; the maximum of CIFF is {ciff.LARGEST:,}",
         remedy="export pyserini-json, or quantize to fewer bits",
     )
 
@@ -176,8 +187,8 @@ def _check_lengths(contents: Contents) -> None:
 # ---------------------------------------------------------------- Pyserini's JSON vectors
 
 
-def _write_json(contents: Contents, stream: BinaryIO, room: Path | None) -> None:
-    for passage in read_passages(contents, room):
+def _write_json(contents: Contents, stream: BinaryIO, spool_folder: Path | None) -> None:
+    for passage in read_passages(contents, spool_folder):
         vector = dict(zip(passage.terms, passage.impacts, strict=True))
         text = searched_text(json.loads(passage.raw))
         line = {"id": passage.passage_id, "contents": text, "vector": vector}
@@ -188,7 +199,7 @@ def _write_json(contents: Contents, stream: BinaryIO, room: Path | None) -> None
 
 
 class StoredPassage(NamedTuple):
-    """A passage as an index holds it: its record as JSON, its terms in byte order and their impacts."""
+    """A passage in an index: its record as JSON, and its terms in byte order with their impacts."""
 
     passage_id: str
     position: int
@@ -200,69 +211,76 @@ class StoredPassage(NamedTuple):
 def read_passages(contents: Contents, room: Path | None = None, first: int = 0) -> Iterator[StoredPassage]:
     """Yield the passages of an index in corpus order, from rank `first` on.
 
-    :param room: a folder on a disk that has room for all postings; None is the folder for temporary files
+    :param room: a folder on a disk with space for all postings; None means the folder for temporary files
     """
     with _spool(room) as spool:
         blocks = Blocks.of(contents.sizes, BLOCK_POSTINGS)
-        names = np.array(_spread(contents, blocks, spool), np.object_)
-        for block, edge in enumerate(blocks.edges[1:]):
-            if edge <= first:
+        terms = np.array(_spread(contents, blocks, spool), np.object_)
+        for block, block_end in enumerate(blocks.edges[1:]):
+            if block_end <= first:
                 continue
             postings = blocks.load(block, spool)
-            for begin in range(max(blocks.edges[block], first), edge, BATCH):
-                end = min(begin + BATCH, edge)
-                some = slice(*np.searchsorted(postings["passage"], (begin, end)))
-                yield from _stored(contents, begin, end, postings[some], names)
+            for begin in range(max(blocks.edges[block], first), block_end, BATCH):
+                end = min(begin + BATCH, block_end)
+                block_range = slice(*np.searchsorted(postings["passage"], (begin, end)))
+                yield from _stored(contents, begin, end, postings[block_range], terms)
 
 
 @contextmanager
-def _spool(room: Path | None) -> Iterator[BinaryIO]:
-    """A temporary file in a folder; a disk that is full is told as that of this folder."""
+def _spool(folder: Path | None) -> Iterator[BinaryIO]:
+    """Open a temporary file in a folder; errors such as a full disk name this folder."""
     try:
-        with storage_errors(room or tempfile.gettempdir()), tempfile.TemporaryFile(dir=room) as spool:
+        with storage_errors(folder or tempfile.gettempdir()), tempfile.TemporaryFile(dir=folder) as spool:
             yield cast(BinaryIO, spool)
     except StorageError as error:
-        if room is None:
+        if folder is None:
             error.remedy = FREE_TEMPORARY
         raise
 
 
 def _stored(
-    contents: Contents, begin: int, end: int, postings: npt.NDArray[np.void], names: npt.NDArray[np.object_]
+    contents: Contents, begin: int, end: int, postings: npt.NDArray[np.void], terms: npt.NDArray[np.object_]
 ) -> Iterator[StoredPassage]:
-    """Yield the passages of these ranks, given their postings."""
+    """Yield the passages with ranks from `begin` to `end`, from their postings."""
     docids = contents.docids[begin:end]
-    terms, impacts = names[postings["term"]].tolist(), postings["impact"].tolist()
+    passage_terms, impacts = terms[postings["term"]].tolist(), postings["impact"].tolist()
     ids, raws = contents.lucene.ids(docids), contents.lucene.raws(docids)
     positions = contents.lucene.positions(docids).tolist()
-    last = 0
+    end_posting = 0
     for row, size in enumerate(contents.sizes[begin:end].tolist()):
-        first, last = last, last + size
-        yield StoredPassage(ids[row], positions[row], raws[row], terms[first:last], impacts[first:last])
+        begin_posting, end_posting = end_posting, end_posting + size
+        yield StoredPassage(
+            ids[row],
+            positions[row],
+            raws[row],
+            passage_terms[begin_posting:end_posting],
+            impacts[begin_posting:end_posting],
+        )
 
 
 def _spread(contents: Contents, blocks: Blocks, spool: BinaryIO) -> list[str]:
-    """Write all postings into the blocks of their passages, and return the terms."""
-    names: list[str] = []
+    """Write all postings to the blocks of their passages, and return the terms."""
+    terms: list[str] = []
     for page in contents.lucene.postings(PAGE_POSTINGS):
         postings = np.empty(len(page.docids), _POSTING)
         postings["passage"] = contents.ranks[page.docids]
-        postings["term"] = np.repeat(np.arange(len(page.terms)) + len(names), np.diff(page.indptr))
+        postings["term"] = np.repeat(np.arange(len(page.terms)) + len(terms), np.diff(page.indptr))
         postings["impact"] = page.impacts
         blocks.store(postings, spool)
-        names += page.terms
-    return names
+        terms += page.terms
+    return terms
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Places in a file for the postings of neighboring passages: how terms are turned into passages on disk.
+    """Regions of a file that regroup postings from terms to passages, on disk.
 
-    Each posting is written and read once. Block b has the passages of ranks `[edges[b], edges[b+1])`.
+    Each posting is written and read once. Block b holds the postings of the passages with ranks `[edges[b],
+    edges[b+1])`.
 
-    :param block_of: `(n_passages,) int`, the block by rank
-    :param starts: `(n_blocks + 1,) int64`, how many postings lie before each block
-    :param filled: `(n_blocks,) int64`, where the next posting of each block goes
+    :param block_of: `(n_passages,) int`, the block of each rank
+    :param starts: `(n_blocks + 1,) int64`, the number of postings before each block
+    :param filled: `(n_blocks,) int64`, the position for the next posting of each block
     """
 
     edges: list[int]
@@ -271,22 +289,29 @@ class Blocks:
     filled: npt.NDArray[np.int64]
 
     @staticmethod
-    def of(sizes: npt.NDArray[np.int64], most: int) -> Blocks:
-        """Cut passages of these sizes into blocks of at most `most` postings, but at least one passage."""
-        before = np.concatenate(([0], np.cumsum(sizes)))
+    def of(sizes: npt.NDArray[np.int64], max_postings: int) -> Blocks:
+        """Group passages into blocks of at most `max_postings` postings, but of at least one passage.
+
+        :param sizes: `(n_passages,) int64`, the number of postings of each passage
+        """
+        postings_before = np.concatenate(([0], np.cumsum(sizes)))
         edges = [0]
         while edges[-1] < len(sizes):
-            fits = int(np.searchsorted(before, before[edges[-1]] + most, "right")) - 1
-            edges.append(max(fits, edges[-1] + 1))
-        # The smallest type: NumPy sorts 16 bits in linear time.
+            next_edge = (
+                int(np.searchsorted(postings_before, postings_before[edges[-1]] + max_postings, "right")) - 1
+            )
+            edges.append(max(next_edge, edges[-1] + 1))
+        # The smallest integer type, since NumPy sorts 16-bit integers in linear time.
         numbers = np.arange(len(edges) - 1, dtype=np.min_scalar_type(len(edges)))
-        return Blocks(edges, np.repeat(numbers, np.diff(edges)), before[edges], before[edges[:-1]])
+        return Blocks(
+            edges, np.repeat(numbers, np.diff(edges)), postings_before[edges], postings_before[edges[:-1]]
+        )
 
     def store(self, postings: npt.NDArray[np.void], spool: BinaryIO) -> None:
-        """Write postings of any passages, behind what is in their blocks already."""
-        of = self.block_of[postings["passage"]]
-        postings = postings[np.argsort(of, kind="stable")]
-        counts = np.bincount(of, minlength=len(self.filled))
+        """Append postings of any passages to the blocks of their passages."""
+        blocks = self.block_of[postings["passage"]]
+        postings = postings[np.argsort(blocks, kind="stable")]
+        counts = np.bincount(blocks, minlength=len(self.filled))
         first = 0
         for block in np.flatnonzero(counts):
             spool.seek(int(self.filled[block]) * _POSTING.itemsize)
@@ -295,7 +320,7 @@ class Blocks:
         self.filled[:] += counts
 
     def load(self, block: int, spool: BinaryIO) -> npt.NDArray[np.void]:
-        """Read a block, passage by passage, terms ascending."""
+        """Read a block's postings, sorted by passage and term."""
         begin, end = (int(start) * _POSTING.itemsize for start in self.starts[block : block + 2])
         spool.seek(begin)
         postings = np.frombuffer(spool.read(end - begin), _POSTING)

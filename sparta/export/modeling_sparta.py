@@ -1,4 +1,4 @@
-"""A SPARTA model as modules of sentence-transformers: what an exported folder runs, without sparta."""
+"""A SPARTA model as sentence-transformers modules. Exported folders contain this file."""
 
 from __future__ import annotations
 
@@ -14,24 +14,33 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 CHUNK = 4096
-"""Terms whose logits are in memory at once."""
+"""The number of terms whose logits are in memory at once."""
 
 
 class SpartaRouter(Router):
-    """Questions to one module, passages to the other; a saved folder names this file, wherever it lies."""
+    """Routes queries to the query module and passages to the document module.
+
+    A saved folder refers to this file by its name, so the folder can be moved.
+    """
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
-        """Write both modules, and which is which."""
+        """Save both modules and their routes."""
         super().save(output_path, *args, **kwargs)
         path = Path(output_path) / self.config_file_name
         config = json.loads(path.read_text(encoding="utf-8"))
-        own = Path(__file__).stem
-        config["types"] = {part: f"{own}.{kind.rpartition('.')[2]}" for part, kind in config["types"].items()}
+        module_name = Path(__file__).stem
+        config["types"] = {
+            module_path: f"{module_name}.{class_name.rpartition('.')[2]}"
+            for module_path, class_name in config["types"].items()
+        }
         path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 class SpartaModule(InputModule):
-    """What both sides share: a tokenizer that reads every text as plain text, files, the number of terms."""
+    """Base class of both modules, with their tokenizer, files and number of terms.
+
+    The tokenizer reads special tokens such as `[SEP]` as plain text.
+    """
 
     def __init__(self, tokenizer: Tokenizer, size: int) -> None:
         super().__init__()
@@ -40,11 +49,13 @@ class SpartaModule(InputModule):
         self.backend, self.size = tokenizer, size
         self.tokenizer = PreTrainedTokenizerFast(
             tokenizer_object=tokenizer
-        )  # what sentence-transformers asks
+        )  # the attribute that sentence-transformers expects
 
     def pieces(self, inputs: Sequence[str], prompt: str | None) -> list[list[int]]:
-        """Return the wordpieces of each text."""
-        self.backend.encode_special_tokens = True  # "[SEP]" in a text is five characters; copies forget it
+        """Return the wordpiece ids of each text."""
+        self.backend.encode_special_tokens = (
+            True  # "[SEP]" in a text is five characters; copying a tokenizer resets this
+        )
         texts = [f"{prompt or ''}{text}" for text in inputs]
         return [encoded.ids for encoded in self.backend.encode_batch(texts, add_special_tokens=False)]
 
@@ -60,18 +71,21 @@ class SpartaModule(InputModule):
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:  # type: ignore[override]
-        """Read what `save` wrote, from a folder or the hub."""
-        place: dict[str, Any] = {"model_name_or_path": model_name_or_path, "subfolder": subfolder}
-        hub = ("token", "cache_folder", "revision", "local_files_only")
-        place |= {name: kwargs[name] for name in hub if name in kwargs}
-        tokenizer = Tokenizer.from_file(str(cls.load_file_path(filename="tokenizer.json", **place)))
-        return cls.load_torch_weights(model=cls(tokenizer, **cls.load_config(**place)), **place)
+        """Load a saved module from a folder or the hub."""
+        location: dict[str, Any] = {"model_name_or_path": model_name_or_path, "subfolder": subfolder}
+        hub_arguments = ("token", "cache_folder", "revision", "local_files_only")
+        location |= {name: kwargs[name] for name in hub_arguments if name in kwargs}
+        tokenizer = Tokenizer.from_file(str(cls.load_file_path(filename="tokenizer.json", **location)))
+        return cls.load_torch_weights(model=cls(tokenizer, **cls.load_config(**location)), **location)
 
 
 class SpartaQuery(SpartaModule):
-    """A question as a bag of terms: what each counts, every time it occurs, or once. No network."""
+    """Represents a query as a bag of weighted terms, without a network.
 
-    config_keys = ["size", "once"]  # noqa: RUF012 (as their own modules have it)
+    A term counts at each occurrence or, with `once`, only once per query.
+    """
+
+    config_keys = ["size", "once"]  # noqa: RUF012 (as in sentence-transformers)
 
     def __init__(self, tokenizer: Tokenizer, size: int, once: bool) -> None:
         super().__init__(tokenizer, size)
@@ -79,22 +93,25 @@ class SpartaQuery(SpartaModule):
         self.weight = nn.Parameter(torch.ones(size), requires_grad=False)
 
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **_: Any) -> dict[str, Any]:
-        """Questions to padded wordpieces."""
+        """Convert queries to padded wordpiece ids."""
         return padded(self.pieces(inputs, prompt))
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Add `sentence_embedding (n, terms)`."""
+        """Add `sentence_embedding (n, terms)` to the features."""
         counts = counted(features["input_ids"], features["attention_mask"], self.size)
         features["sentence_embedding"] = (counts.clamp_max(1) if self.once else counts) * self.weight
         return features
 
 
 class SpartaDocument(SpartaModule):
-    """A passage's weight for every term (SPARTA, eq. 4 to 6). A long one is read in overlapping windows.
+    """Computes a passage's weight for every term (SPARTA, eq.
 
-    :param encoder: the encoder's configuration, `arguments` what else makes it
-    :param segment: of the passage's tokens, where the encoder has segments
-    :param lexical: k1, b and mean_length of what a term's occurrences in the passage add, or None
+    4 to 6). Long passages are read in overlapping windows.
+
+    :param encoder: the encoder's configuration
+    :param arguments: further arguments for creating the encoder
+    :param segment: the segment id of the passage's tokens, for encoders with segments
+    :param lexical: k1, b and mean_length for the weight of term occurrences in the passage, or None
     """
 
     config_keys = [  # noqa: RUF012
@@ -128,39 +145,52 @@ class SpartaDocument(SpartaModule):
         self.register_buffer("allowed", torch.ones(size, dtype=torch.bool))
 
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **_: Any) -> dict[str, Any]:
-        """Passages to padded windows of wordpieces; `owner` says whose each window is."""
-        first, last = self.backend.encode("", add_special_tokens=True).ids
-        room = self.max_length - 2
-        step = max(1, room - self.overlap)
+        """Convert passages to padded windows of wordpiece ids; `owner` numbers the passage of each window."""
+        cls_id, sep_id = self.backend.encode("", add_special_tokens=True).ids
+        window_length = self.max_length - 2
+        step = max(1, window_length - self.overlap)
         windows, owner = [], []
         for number, ids in enumerate(self.pieces(inputs, prompt)):
-            for start in range(0, len(ids) - self.overlap, step) if len(ids) > room else [0]:
-                windows.append([first, *ids[start : start + room], last])
+            for start in range(0, len(ids) - self.overlap, step) if len(ids) > window_length else [0]:
+                windows.append([cls_id, *ids[start : start + window_length], sep_id])
                 owner.append(number)
         return {**padded(windows), "owner": torch.tensor(owner)}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Add `sentence_embedding (n, terms)`."""
+        """Add `sentence_embedding (n, terms)` to the features."""
         ids, mask, owner = features["input_ids"], features["attention_mask"], features["owner"]
-        own = mask.clone()
-        own[:, 0] = 0
-        own[torch.arange(len(own)), mask.sum(1) - 1] = 0
-        more = {"token_type_ids": own * self.segment} if self.encoder.get("type_vocab_size", 0) >= 2 else {}
-        states = self.model(input_ids=ids, attention_mask=mask, **more).last_hidden_state
-        weights = self.pooled(states, mask if self.pool_special else own)
+        text_mask = mask.clone()
+        text_mask[:, 0] = 0
+        text_mask[torch.arange(len(text_mask)), mask.sum(1) - 1] = 0
+        segment_argument = (
+            {"token_type_ids": text_mask * self.segment}
+            if self.encoder.get("type_vocab_size", 0) >= 2
+            else {}
+        )
+        states = self.model(input_ids=ids, attention_mask=mask, **segment_argument).last_hidden_state
+        weights = self.pooled(states, mask if self.pool_special else text_mask)
         if self.lexical:
-            counts = saturated(counted(ids, own, self.size), **self.lexical)
+            counts = saturated(counted(ids, text_mask, self.size), **self.lexical)
             weights = weights + self.gains.clamp_min(0) * counts
         weights = torch.where(self.allowed, weights, torch.zeros_like(weights))
         sizes = torch.bincount(owner).tolist()
-        features["sentence_embedding"] = torch.stack([part.amax(0) for part in weights.split(sizes)])
+        features["sentence_embedding"] = torch.stack(
+            [passage_weights.amax(0) for passage_weights in weights.split(sizes)]
+        )
         return features
 
     def pooled(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return the maximum over the positions of the mask, `(n, terms)`; nothing where it has none."""
+        """Return the weights of all terms, `(n, terms)`: the maximum over the positions where `mask` is 1.
+
+        Rows without such positions are 0.
+        """
         hidden = ~mask.bool()[:, :, None]
         best = torch.cat(
-            [(states @ part.T).masked_fill(hidden, -torch.inf).amax(1) for part in self.terms.split(CHUNK)], 1
+            [
+                (states @ term_chunk.T).masked_fill(hidden, -torch.inf).amax(1)
+                for term_chunk in self.terms.split(CHUNK)
+            ],
+            1,
         )
         weights = torch.relu(best * self.scale + self.bias)
         for _ in range(self.log_count):
@@ -169,7 +199,7 @@ class SpartaDocument(SpartaModule):
 
 
 def padded(rows: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
-    """Return `input_ids` and `attention_mask`, `(n, longest)`."""
+    """Return padded `input_ids` and `attention_mask`, both `(n, longest)`."""
     longest = max(map(len, rows), default=0)
     ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], dtype=torch.long)
     mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], dtype=torch.long)
@@ -177,10 +207,10 @@ def padded(rows: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
 
 
 def counted(ids: torch.Tensor, mask: torch.Tensor, size: int) -> torch.Tensor:
-    """Return how often each term occurs where the mask is 1, `(n, size) float32`."""
+    """Return the number of occurrences of each term where the mask is 1, `(n, size) float32`."""
     return torch.zeros(len(ids), size, device=ids.device).scatter_add_(1, ids, mask.float())
 
 
 def saturated(counts: torch.Tensor, mean_length: float, k1: float, b: float) -> torch.Tensor:
-    """Return occurrences as BM25 saturates them, between 0 and 1; a row's length is their sum."""
+    """Return term counts after BM25's saturation, from 0 to 1; a row's length is the sum of its counts."""
     return counts / (counts + k1 * (1 - b + b * counts.sum(1, keepdim=True) / mean_length))

@@ -1,4 +1,4 @@
-"""A SPARTA model as a folder that sentence-transformers opens: a `SparseEncoder` without a query network."""
+"""Exporting a SPARTA model as a sentence-transformers `SparseEncoder` without a query network."""
 
 from __future__ import annotations
 
@@ -47,35 +47,37 @@ A title stands before its text, with a space between them.
 
 @optional_packages()
 def export_sentence_transformers(model: SparseEncoder | str | Path | None, output: Path) -> Path:
-    """Write a SPARTA model as a folder that `SparseEncoder(folder, trust_remote_code=True)` opens.
+    """Write a SPARTA model to a folder that `SparseEncoder(folder, trust_remote_code=True)` opens.
 
-    Its weights are those of `encode_document` in float32 and of `encode_query`. The folder brings the code
-    that reads it and is there whole or not at all.
+    The exported model gives the same weights as `encode_document` in float32 and `encode_query`. The folder
+    contains the code that reads it. The folder appears only when it is complete.
 
-    :param model: a model, or what `load_model` takes
-    :raises ModelError: a model of other makers.
-    :raises IndexStateError: the folder holds files.
+    :param model: a model, or an argument of `load_model`
+    :raises ModelError: the model is not a SPARTA model.
+    :raises IndexStateError: the folder already holds files.
     """
     check_new_folder(output)
-    from sentence_transformers import SparseEncoder as Theirs
+    from sentence_transformers import SparseEncoder as SentenceTransformersEncoder
 
     from sparta.export.modeling_sparta import SpartaRouter
 
-    opened = model if isinstance(model, SparseEncoder) else load_model(model)
-    if not isinstance(opened, SpartaModel):
+    sparta_model = model if isinstance(model, SparseEncoder) else load_model(model)
+    if not isinstance(sparta_model, SpartaModel):
         raise ModelError(
-            f"expected a SPARTA model, found {opened.name}, which sentence-transformers opens as it is",
-            remedy="name a folder that sparta train wrote",
+            f"expected a SPARTA model, found {sparta_model.name}, which sentence-transformers can open",
+            remedy="name a model folder that sparta train wrote",
         )
-    router = SpartaRouter.for_query_document([_query_side(opened)], [_document_side(opened)])
+    router = SpartaRouter.for_query_document([_query_side(sparta_model)], [_document_side(sparta_model)])
     make_folder(output.absolute().parent)
     with storage_errors(output), tempfile.TemporaryDirectory(dir=output.absolute().parent) as temporary:
         work = Path(temporary) / "model"
-        Theirs(modules=[router], similarity_fn_name="dot", device="cpu").save(
+        SentenceTransformersEncoder(modules=[router], similarity_fn_name="dot", device="cpu").save(
             str(work), create_model_card=False
         )
         shutil.copyfile(CODE, work / CODE.name)
-        (work / "README.md").write_text(CARD.format(name=opened.name, folder=output.name), encoding="utf-8")
+        (work / "README.md").write_text(
+            CARD.format(name=sparta_model.name, folder=output.name), encoding="utf-8"
+        )
         modules = work / "modules.json"
         modules.write_text(
             modules.read_text(encoding="utf-8").replace("sparta.export.", ""), encoding="utf-8"
@@ -87,11 +89,11 @@ def export_sentence_transformers(model: SparseEncoder | str | Path | None, outpu
 def _query_side(model: SpartaModel) -> SpartaQuery:
     from sparta.export.modeling_sparta import SpartaQuery
 
-    side, excluded = model.query_tokenizer(), model.excluded_terms()
-    query = SpartaQuery(_tokenizer(model), len(excluded), once=side.weights is not None)
-    if side.weights is not None:
-        known = torch.from_numpy(side.weights).float() * side.step
-        query.weight.data[: len(known)] = known
+    query_tokenizer, excluded = model.query_tokenizer(), model.excluded_terms()
+    query = SpartaQuery(_tokenizer(model), len(excluded), once=query_tokenizer.weights is not None)
+    if query_tokenizer.weights is not None:
+        weights = torch.from_numpy(query_tokenizer.weights).float() * query_tokenizer.step
+        query.weight.data[: len(weights)] = weights
     query.weight.data[excluded] = 0
     return query
 

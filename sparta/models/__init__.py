@@ -1,1 +1,1 @@
-"""Document encoders: configuration, weights, pruning, quantization, and the query side."""
+"""SPARTA models: configuration, weights, pruning, quantization, and encoding of passages and queries."""

@@ -1,4 +1,4 @@
-"""What a model's config.json says about SPARTA."""
+"""The SPARTA section of a model's config.json."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ _MOST_LOGARITHMS = 8
 class SpartaConfig:
     """The `sparta` object of a model's config.json.
 
-    `pool_special` says whether [CLS] and [SEP] take part in the maximum of eq. 4; `log_count` how often
-    log(1+x) is applied (once in eq. 6); `lexical` how occurrences are added to eq. 6, if they are (decision
-    0012); `context_share` which part of an answer's weights are those of its whole context (decision 0014);
-    `weighted_queries` that each distinct query term counts a weight of its own, once, on the grid of
-    `query_quantizer` (decision 0020; None: the one that fits the weights).
+    :param pool_special: whether the maximum of eq. 4 includes [CLS] and [SEP]
+    :param log_count: how often log(1+x) is applied (once in eq. 6)
+    :param lexical: how term occurrences are added to eq. 6; None adds none (decision 0012)
+    :param context_share: the proportion of the context's weights in an answer's weights (decision 0014)
+    :param weighted_queries: whether each distinct query term counts once, with a learned weight (decision
+        0020)
+    :param query_quantizer: the grid of the query-term weights; None fits the grid to the weights
     """
 
     layout: InputLayout = field(default_factory=InputLayout)
@@ -39,7 +41,7 @@ class SpartaConfig:
     def __post_init__(self) -> None:
         if self.pool_special and self.layout.share_context:
             raise ModelError(
-                "expected pool_special or share_context, found both: [CLS] stands for no single answer",
+                "expected pool_special or share_context, found both: [CLS] belongs to no single answer",
                 remedy="correct the sparta object in the model's config.json",
             )
         if not 0 <= self.context_share < 1 or (self.context_share and not self.layout.share_context):
@@ -55,12 +57,15 @@ class SpartaConfig:
             )
 
     def as_dict(self) -> dict[str, Any]:
-        """For config.json."""
+        """Return the object for config.json."""
         return asdict(self)
 
     @staticmethod
     def from_dict(value: dict[str, Any], where: str) -> SpartaConfig:
-        """From config.json; a newer version is refused."""
+        """Build a configuration from the object in config.json.
+
+        :raises ModelError: the object is not valid, or has a newer format.
+        """
         value = config_object(value, "sparta", CONFIG_VERSION, where)
         try:
             quantizer, lexical = value.get("quantizer"), value.get("lexical")
@@ -75,4 +80,4 @@ class SpartaConfig:
                 }
             )
         except (KeyError, TypeError, InputError) as error:
-            raise ModelError(f"the sparta object is not as expected: {error}", where=where) from error
+            raise ModelError(f"the sparta object is not valid: {error}", where=where) from error

@@ -1,4 +1,7 @@
-"""Passages become rows of weights: windows, batches, the maximum over the whole vocabulary (eq. 4 to 6)."""
+"""Encoding passages as rows of term weights: windows, batches, and the maximum for every term (eq.
+
+4 to 6).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ VECTOR = 16
 
 
 class DocumentEncoder:
-    """Encodes many passages with one model on one device: batches, vocabulary chunks, top-K on the device."""
+    """Encodes passages with one model on one device, in batches and vocabulary chunks."""
 
     def __init__(
         self,
@@ -67,13 +70,15 @@ class DocumentEncoder:
         self._scale = float(getattr(model, "scale", torch.tensor(1.0)).detach())
 
     def encode(self, passages: Sequence[Passage], advance: Advance | None = None) -> tuple[SparseRows, int]:
-        """One row a passage, in order, and how many were longer than one window.
+        """Return one row per passage, in order, and the number of passages that needed several windows.
 
-        `advance(n)` is called as texts are done.
+        :param advance: called with the number of newly finished passages
         """
-        cut = self.model.config.layout.windows_of(passages, self.model.tokenizer)
-        windows = [window for own in cut for window in own]
-        per_passage = np.array([len(own) for own in cut], dtype=np.int64)
+        windows_by_passage = self.model.config.layout.windows_of(passages, self.model.tokenizer)
+        windows = [window for passage_windows in windows_by_passage for window in passage_windows]
+        per_passage = np.array(
+            [len(passage_windows) for passage_windows in windows_by_passage], dtype=np.int64
+        )
         owner = np.repeat(np.arange(len(passages)), per_passage)
         rows = self._encode_windows(windows, owner, per_passage, advance)
         merged = _merge_windows(rows, owner, len(passages))
@@ -86,85 +91,94 @@ class DocumentEncoder:
         per_passage: npt.NDArray[np.int64],
         advance: Advance | None,
     ) -> SparseRows:
-        """One row a window; a window that will be merged with others keeps all its terms.
+        """Return one row per window.
 
-        Neighbours of the same tokens are encoded together. Passages, not windows, are reported to `advance`:
-        each with its first window.
+        A window of a passage with several windows keeps all its terms for merging. Neighboring windows with
+        the same tokens are encoded together. `advance` counts passages, not windows: a passage counts with
+        its first window.
         """
-        first = np.diff(owner, prepend=-1) > 0
+        is_first = np.diff(owner, prepend=-1) > 0
         order: list[int] = []
-        parts: list[SparseRows] = []
+        batch_rows: list[SparseRows] = []
         ends = np.cumsum(np.bincount(shared_inputs(windows))) if windows else np.zeros(0, dtype=np.int64)
         groups = np.split(np.arange(len(windows)), ends[:-1])
         lengths = [self._padded(len(windows[group[0]].ids)) for group in groups] if windows else []
         budget = tokens_at_once(self.token_budget, self.device)
-        cut = length_sorted_batches(lengths, budget, self.max_batch)
-        batches = [np.concatenate([groups[i] for i in chosen]) for chosen in cut]
+        group_batches = length_sorted_batches(lengths, budget, self.max_batch)
+        batches = [np.concatenate([groups[i] for i in group_indexes]) for group_indexes in group_batches]
 
         def encode(batch: npt.NDArray[np.int64]) -> list[SparseRows]:
-            whole = bool((per_passage[owner[batch]] > 1).any())
-            return with_halving(partial(self._encode_batch, whole=whole), [windows[i] for i in batch])
+            keep_all_terms = bool((per_passage[owner[batch]] > 1).any())
+            return with_halving(
+                partial(self._encode_batch, keep_all_terms=keep_all_terms), [windows[i] for i in batch]
+            )
 
         with closing(each_batch(encode, batches, self.device)) as encoded:
             for batch, rows in zip(batches, encoded, strict=True):
-                parts += rows
+                batch_rows += rows
                 order += batch.tolist()
                 if advance:
-                    advance(int(first[batch].sum()))
-        everything = SparseRows.concatenate(parts)
-        return everything.take(np.argsort(np.array(order, dtype=np.int64), kind="stable"))
+                    advance(int(is_first[batch].sum()))
+        all_rows = SparseRows.concatenate(batch_rows)
+        return all_rows.take(np.argsort(np.array(order, dtype=np.int64), kind="stable"))
 
     def _padded(self, length: int) -> int:
-        """Return the length that a text is padded to when it is the longest of its batch.
+        """Return the padded length of the longest text in a batch.
 
-        In 16 bits, attention over a whole number of vectors gives the same bits whatever the padding; over
-        any other length, its sums are rounded in another order. The longest window stays the limit.
+        In 16 bits, attention over a whole number of vectors gives the same bits for any padding. Other
+        lengths change the order of its sums and their rounding. The length never exceeds the model's
+        maximum.
         """
         if self.dtype == torch.float32:
             return length
         return max(length, min(-(-length // VECTOR) * VECTOR, self.model.config.layout.max_length))
 
     @torch.inference_mode()
-    def _encode_batch(self, inputs: Sequence[EncoderInput], whole: bool) -> list[SparseRows]:
-        """One row an input, in order; inputs are pooled a few at a time, those of like length together."""
+    def _encode_batch(self, inputs: Sequence[EncoderInput], keep_all_terms: bool) -> list[SparseRows]:
+        """Return one row per input, in order. Inputs are pooled in small groups of similar length."""
         rows = shared_inputs(inputs)
-        distinct = [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]]
-        length = self._padded(max(len(i.ids) for i in distinct))
-        ids, mask, segments = (t.to(self.device) for t in pad_inputs(distinct, length))
+        encoder_inputs = [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]]
+        length = self._padded(max(len(i.ids) for i in encoder_inputs))
+        ids, mask, segments = (t.to(self.device) for t in pad_inputs(encoder_inputs, length))
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             hidden = self.model.hidden_states(ids, mask, segments).to(self.dtype)
-        flat = hidden.flatten(0, 1)
+        flat_states = hidden.flatten(0, 1)
         share = self.model.config.context_share
-        contexts, index = surroundings(inputs) if share else ([], [-1] * len(inputs))
-        row_of = dict(zip(index, rows, strict=True))
-        around = self._weights(flat, contexts, [row_of[i] for i in range(len(contexts))], length)
+        contexts, context_indexes = surroundings(inputs) if share else ([], [-1] * len(inputs))
+        row_of = dict(zip(context_indexes, rows, strict=True))
+        context_weights = self._weights(
+            flat_states, contexts, [row_of[i] for i in range(len(contexts))], length
+        )
         sizes = [item.lead + item.end - item.start for item in inputs]
-        parts: list[SparseRows] = []
+        group_rows: list[SparseRows] = []
         order: list[int] = []
         for batch in length_sorted_batches(sizes, max(self.pooled_at_once, length), len(inputs)):
-            own = self._weights(flat, [inputs[i] for i in batch], [rows[i] for i in batch], length)
-            weights = mixed(own, around, [index[i] for i in batch], share)
-            parts.append(self._sparse(weights, None if whole else self.top_k))
+            answer_weights = self._weights(
+                flat_states, [inputs[i] for i in batch], [rows[i] for i in batch], length
+            )
+            weights = mixed(answer_weights, context_weights, [context_indexes[i] for i in batch], share)
+            group_rows.append(self._sparse(weights, None if keep_all_terms else self.top_k))
             order += batch
-        return [SparseRows.concatenate(parts).take(np.argsort(order, kind="stable"))]
+        return [SparseRows.concatenate(group_rows).take(np.argsort(order, kind="stable"))]
 
     def _weights(
-        self, flat: torch.Tensor, inputs: Sequence[EncoderInput], rows: Sequence[int], length: int
+        self, flat_states: torch.Tensor, inputs: Sequence[EncoderInput], rows: Sequence[int], length: int
     ) -> torch.Tensor:
-        """Weights of every term, `(n, vocabulary) float32`: eq. 4 to 6, and what occurrences add.
+        """Return the weights of all terms, `(n, vocabulary) float32`: eq. 4 to 6, plus term occurrences.
 
-        `flat (n_rows * length, width)` are the states that inputs are read from, `rows` which of them.
+        :param flat_states: `(n_rows * length, width)`, the encoder states
+        :param rows: the encoder row of each input
         """
         if not inputs:
             return torch.zeros(0, len(self._terms), device=self.device)
-        positions, any_at_all = pooled_positions(
+        positions, has_positions = pooled_positions(
             inputs, rows, length, pool_special=self.model.config.pool_special
         )
         lexical = self._lexical(inputs)
-        return self._pool(flat[positions.to(self.device)], any_at_all.to(self.device), lexical)
+        return self._pool(flat_states[positions.to(self.device)], has_positions.to(self.device), lexical)
 
     def _lexical(self, inputs: Sequence[EncoderInput]) -> tuple[torch.Tensor, ...] | None:
-        """Inputs, terms, and what is added for them."""
+        """Return three tensors for the term occurrences: input index, term id, and added weight."""
         lexical = self.model.config.lexical
         if lexical is None or self._gains is None:
             return None
@@ -172,20 +186,27 @@ class DocumentEncoder:
         return rows, terms, self._gains[terms] * counts
 
     def _pool(
-        self, pooled: torch.Tensor, any_at_all: torch.Tensor, lexical: tuple[torch.Tensor, ...] | None
+        self, pooled: torch.Tensor, has_positions: torch.Tensor, lexical: tuple[torch.Tensor, ...] | None
     ) -> torch.Tensor:
-        """Eq. 4 to 6 for every term, from `(n, longest, width)` states: `(n, vocabulary) float32`.
+        """Compute eq. 4 to 6 for all terms from `(n, longest, width)` states: `(n, vocabulary) float32`.
 
-        What is `lexical` is added to it: inputs, terms, and how much. Where no position takes part, there are
-        no terms. Bias, ReLU and log are monotone and come after the maximum.
+        Bias, ReLU and log are monotone, so they come after the maximum. Inputs without positions get no
+        terms.
+
+        :param has_positions: `(n,) bool`, whether an input has positions
+        :param lexical: input indexes, term ids and added weights, or None
         """
         n, longest, width = pooled.shape
-        flat = pooled.reshape(n * longest, width)
+        flat_states = pooled.reshape(n * longest, width)
         best = torch.empty(n, self._terms.shape[0], device=self.device)
-        by_bits = flat.dtype == torch.bfloat16 and flat.device.type == "cpu" and bool(flat.isfinite().all())
+        by_bits = (
+            flat_states.dtype == torch.bfloat16
+            and flat_states.device.type == "cpu"
+            and bool(flat_states.isfinite().all())
+        )
         for start in range(0, self._terms.shape[0], TERM_CHUNK):
             chunk = self._terms[start : start + TERM_CHUNK]
-            logits = self._product(flat, chunk).view(n, longest, -1)
+            logits = self._product(flat_states, chunk).view(n, longest, -1)
             best[:, start : start + TERM_CHUNK] = greatest(logits, by_bits=by_bits)
         weights = torch.relu(best * self._scale + self._bias)
         for _ in range(self.model.config.log_count):
@@ -193,26 +214,31 @@ class DocumentEncoder:
         if lexical is not None:
             rows, terms, added = lexical
             weights[rows, terms] += added
-        kept = self._allowed & any_at_all[:, None]
-        return torch.where(kept, weights, torch.zeros_like(weights))
+        is_kept = self._allowed & has_positions[:, None]
+        return torch.where(is_kept, weights, torch.zeros_like(weights))
 
     def _product(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """`left @ right.T`, in float32 where the device can give it for 16-bit factors."""
+        """Return `left @ right.T`, in float32 if the device supports float32 results for 16-bit factors."""
         if self.device.type == "cuda" and self.dtype != torch.float32:
             return torch.mm(left, right.T, out_dtype=torch.float32)
         return left @ right.T
 
     @staticmethod
     def _sparse(weights: torch.Tensor, top_k: int | None) -> SparseRows:
-        """Return the non-zero entries; with `top_k`, chosen on the device so that only they leave it."""
+        """Return the non-zero weights; with `top_k`, only the strongest weights of each row.
+
+        The device selects them, so that fewer weights are copied.
+
+        :raises ModelError: a weight is infinite.
+        """
         if top_k is not None and top_k < weights.shape[1]:
-            least = weights.topk(top_k, dim=1).values[:, -1:]
-            weights = torch.where(weights >= least, weights, torch.zeros_like(weights))
+            lowest_kept = weights.topk(top_k, dim=1).values[:, -1:]
+            weights = torch.where(weights >= lowest_kept, weights, torch.zeros_like(weights))
         row, column = torch.nonzero(weights, as_tuple=True)
         values = weights[row, column].cpu().numpy().astype(np.float32)
         if not np.isfinite(values).all():
             raise ModelError(
-                "expected finite weights, found infinite ones: the arithmetic overflowed",
+                "expected finite weights, found infinite weights: the number format overflowed",
                 remedy=remedy("encode with {} or {}", Option("dtype", "bf16"), Option("dtype", "fp32")),
             )
         lengths = torch.bincount(row, minlength=len(weights)).cpu().numpy()
@@ -221,11 +247,11 @@ class DocumentEncoder:
 
 
 def greatest(logits: torch.Tensor, *, by_bits: bool) -> torch.Tensor:
-    """`(n, positions, terms)` to `(n, terms)`: the maximum over the positions.
+    """Return the maximum over the positions: `(n, positions, terms)` to `(n, terms)`.
 
-    With `by_bits`, which is twice as fast for bf16 on a CPU, 16 bits are compared as the integers that they
-    also are: those of positive numbers are in order, those of negative ones in reverse and below them. NaN
-    has no place in that order.
+    With `by_bits`, 16-bit floats are compared as 16-bit integers, which is twice as fast for bf16 on a CPU.
+    The integers of positive floats have the same order; those of negative floats have the reverse order and
+    are smaller. NaN is not supported.
     """
     if not by_bits:
         return logits.amax(dim=1)
@@ -235,29 +261,35 @@ def greatest(logits: torch.Tensor, *, by_bits: bool) -> torch.Tensor:
 
 
 def _merge_windows(rows: SparseRows, owner: npt.NDArray[np.int64], n_passages: int) -> SparseRows:
-    """Windows of one passage become one row: the maximum of each term."""
-    windows = np.bincount(owner, minlength=n_passages)
-    if (windows == 1).all():
+    """Merge the windows of each passage into one row: each term keeps its maximum weight."""
+    window_counts = np.bincount(owner, minlength=n_passages)
+    if (window_counts == 1).all():
         return rows
-    alone = windows[owner] == 1
-    parts, passages = [rows.take(np.flatnonzero(alone))], [owner[alone]]
-    starts = np.cumsum(windows) - windows
-    for passage in np.flatnonzero(windows != 1):
-        begin, end = rows.indptr[starts[passage]], rows.indptr[starts[passage] + windows[passage]]
+    is_single = window_counts[owner] == 1
+    merged_rows, passages = [rows.take(np.flatnonzero(is_single))], [owner[is_single]]
+    starts = np.cumsum(window_counts) - window_counts
+    for passage in np.flatnonzero(window_counts != 1):
+        begin, end = rows.indptr[starts[passage]], rows.indptr[starts[passage] + window_counts[passage]]
         order = np.lexsort((-rows.weights[begin:end], rows.term_ids[begin:end]))
         terms, weights = rows.term_ids[begin:end][order], rows.weights[begin:end][order]
-        first = np.diff(terms, prepend=-1) > 0
-        parts.append(SparseRows(np.array([0, first.sum()], np.int64), terms[first], weights[first]))
+        is_highest = np.diff(terms, prepend=-1) > 0
+        merged_rows.append(
+            SparseRows(np.array([0, is_highest.sum()], np.int64), terms[is_highest], weights[is_highest])
+        )
         passages.append(np.array([passage]))
-    return SparseRows.concatenate(parts).take(np.argsort(np.concatenate(passages)))
+    return SparseRows.concatenate(merged_rows).take(np.argsort(np.concatenate(passages)))
 
 
 def fit_quantizer(model: SparseEncoder, passages: Iterable[Passage]) -> Quantizer:
-    """Return the model's scale: a little above the largest weight that these passages have."""
+    """Return a quantizer whose scale is slightly above the largest weight of the given passages.
+
+    :raises ModelError: the model gives no passage a positive weight.
+    """
     rows, _ = DocumentEncoder(model, dtype="fp32").encode(list(passages))
     if not rows.weights.size:
         raise ModelError(
-            "expected positive weights for the calibration texts, found none: the model writes no terms",
+            "the model gives no term of the calibration texts a positive weight",
             remedy="train the model, or check that the folder holds a sparse encoder",
         )
-    return Quantizer(float(f"{rows.weights.max() * 1.1:.3g}"))  # few digits: the same on every machine
+    # Rounding to three digits gives the same scale on every machine.
+    return Quantizer(float(f"{rows.weights.max() * 1.1:.3g}"))

@@ -1,6 +1,6 @@
-"""Models that others trained: BEIR's SPARTA checkpoints and sentence-transformers' inference-free encoders.
+"""Loading BEIR's SPARTA checkpoints and inference-free sentence-transformers encoders.
 
-Only folders are read, and only JSON and weights in them: sentence-transformers itself is not needed.
+Only JSON and weights in folders are read; sentence-transformers is not needed.
 """
 
 from __future__ import annotations
@@ -34,21 +34,23 @@ _TRANSFORMERS = ("Transformer", "MLMTransformer")
 _DOCUMENT_ROUTES = ("document", "doc", "passage", "corpus")
 _LOG_COUNTS = {"relu": 1, "log1p_relu": 2}
 _NO_LIMIT = 512
-_WITHOUT_NETWORK = "use an inference-free one, whose query side is a SparseStaticEmbedding, or a SPARTA model"
+_WITHOUT_NETWORK = (
+    "use a model whose query side is a SparseStaticEmbedding (inference-free), or a SPARTA model"
+)
 
 
 def load_beir_sparta(folder: Path, *, pool_special: bool = False) -> SparseEncoder:
-    """Return a plain encoder, read as BEIR reads SPARTA checkpoints: terms are its words, without a bias.
+    """Load a plain encoder as BEIR loads SPARTA checkpoints: terms have word embeddings and no bias.
 
-    Title and text are joined by a space, an input has at most 500 wordpieces, segments are not used. Where we
-    differ from BEIR's code:
+    Title and text are joined by a space, an input has at most 500 wordpieces, and segments are not used.
+    Differences to BEIR's code:
 
-    - BEIR takes the maximum of eq. 4 over every position of the padded batch, so that [CLS], [SEP] and
-      padding count and a passage's weights depend on its neighbors. Here padding never counts, and [CLS] and
-      [SEP] count with `pool_special` only (the model's configuration holds the choice).
-    - BEIR drops what exceeds 500 wordpieces. Here it is encoded in further, overlapping windows.
-    - BEIR keeps the 2000 strongest terms. Here that is the caller's choice (`top_k`).
-    - Unused vocabulary entries, like special ones, have no weights.
+    - BEIR's maximum (eq. 4) covers every position of the padded batch. Thus [CLS], [SEP] and padding count,
+      and a passage's weights depend on the batch. Here padding never counts; [CLS] and [SEP] count only with
+      `pool_special`, which the model's configuration stores.
+    - BEIR drops wordpieces after the first 500. Here further, overlapping windows encode them.
+    - BEIR keeps the 2000 strongest terms. Here the caller chooses (`top_k`).
+    - Unused vocabulary entries and special tokens have no weights.
     """
     encoder = load_encoder(folder)
     longest = min(BEIR_MAX_LENGTH, _positions(encoder.config))
@@ -57,10 +59,10 @@ def load_beir_sparta(folder: Path, *, pool_special: bool = False) -> SparseEncod
 
 
 class SpladeDocumentEncoder(SparseEncoder):
-    """A masked language model as document encoder: `e_t` and the bias of term t are those of its last layer.
+    """A masked language model as document encoder: its last layer holds each term's embedding and bias.
 
-    That layer, the decoder, is taken out of the model, which then yields the transformed hidden states; the
-    product with the vocabulary is the caller's.
+    The last layer (the decoder) is removed from the model, which then returns the transformed hidden
+    states. The caller multiplies them with the term embeddings.
     """
 
     def __init__(
@@ -78,54 +80,55 @@ class SpladeDocumentEncoder(SparseEncoder):
 
     @property
     def query_weights(self) -> npt.NDArray[np.float32]:
-        """Return the weight table of the query side."""
+        """The weight table of the query side."""
         return self._query_weights
 
     def hidden_states(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        """Return what the decoder would have been given; segments are not used."""
+        """Return the states before the decoder; segments are not used."""
         states: torch.Tensor = self.language_model(input_ids=ids, attention_mask=mask).logits
         return states
 
     def term_matrix(self) -> torch.Tensor:
-        """Return the decoder's rows."""
+        """Return the decoder's weight rows."""
         return self.decoder.weight
 
     def term_bias(self) -> torch.Tensor:
-        """Return the decoder's bias, one for each term; zero if it has none."""
+        """Return the decoder's bias, `(vocabulary,)`; a scalar 0 if it has none."""
         return self.decoder.bias if self.decoder.bias is not None else self.decoder.weight.new_zeros(())
 
 
 def load_sparse_encoder(folder: Path) -> SparseEncoder:
-    """Return a sentence-transformers SparseEncoder whose query side is a weight table.
+    """Load a sentence-transformers SparseEncoder whose query side is a weight table.
 
-    The document side is a masked language model with max pooling. Every position that is not padding takes
-    part, [CLS] and [SEP] too, and a distinct query token counts once, as in sentence-transformers. Where we
-    differ:
+    The document side is a masked language model with max pooling. As in sentence-transformers, the maximum
+    covers all positions except padding, and a distinct query token counts once. Differences to
+    sentence-transformers:
 
-    - Special tokens have no impacts, and no weight in a query. sentence-transformers keeps both; as a
-      question is cut without [CLS] and [SEP], only [UNK] can make a difference.
-    - Texts longer than the model allows are encoded in overlapping windows instead of being cut off.
-    - A title is joined to its text by a space.
-    - Negative query weights count as 0: an impact index adds, it cannot take away.
+    - Special tokens have no impacts and no query weights. Since queries are tokenized without [CLS] and
+      [SEP], only [UNK] can make a difference. - Longer texts are encoded in overlapping windows instead of
+      being truncated. - A title is joined to its text by a space. - Negative query weights count as 0,
+      since an impact index can only add.
+
+    :raises ModelError: the folder has a different format, or the query side needs a network.
     """
     try:
         return _load_sparse_encoder(folder)
     except (KeyError, TypeError, AttributeError) as error:
         raise ModelError(
-            f"expected the folder of a sentence-transformers SparseEncoder, found another form: {error!r}",
+            f"the folder is not a valid sentence-transformers SparseEncoder: {error!r}",
             where=str(folder),
             remedy="save the model again with a current sentence-transformers",
         ) from error
 
 
 class _Module(NamedTuple):
-    """One module of a saved SparseEncoder: the name of its class, and its folder."""
+    """A module of a saved SparseEncoder: its class name and its folder."""
 
     name: str
     folder: Path
 
     def settings(self, *names: str) -> dict[str, Any]:
-        """Return the first of these JSON files that is there."""
+        """Return the first existing JSON file of the given names; {} if none exists."""
         return next((read_json(self.folder / n) for n in names if (self.folder / n).is_file()), {})
 
 
@@ -149,11 +152,11 @@ def _load_sparse_encoder(folder: Path) -> SparseEncoder:
 
 
 def _check_settings(folder: Path) -> None:
-    """Refuse what would change every weight or score and has no place in our encoder."""
+    """Refuse prompts and other similarities, which would change all weights or scores."""
     settings = _Module("", folder).settings("config_sentence_transformers.json")
     prompts = settings.get("prompts") or {}
     if prompts.get("query") or prompts.get("document"):
-        raise ModelError("expected a model without prompts, found some", where=str(folder))
+        raise ModelError("expected a model without prompts, found a model with prompts", where=str(folder))
     similarity = settings.get("similarity_fn_name")
     if similarity not in (None, "dot"):
         raise ModelError(f"expected scores by dot product, found {similarity}", where=str(folder))
@@ -163,12 +166,12 @@ def _routes(folder: Path) -> tuple[list[_Module], list[_Module]]:
     """Return the modules of the query side and of the document side."""
     path = folder / "modules.json"
     try:
-        listed = json.loads(path.read_text(encoding="utf-8"))
+        entries = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
             f"expected a list of modules, could not read it: {error}", where=str(path)
         ) from error
-    modules = [_module(folder, entry["type"], entry["path"]) for entry in listed]
+    modules = [_module(folder, entry["type"], entry["path"]) for entry in entries]
     if len(modules) != 1 or modules[0].name not in _ROUTERS:
         names = _names(modules)
         if len(modules) == 2 and modules[0].name in _TRANSFORMERS and modules[1].name == "SpladePooling":
@@ -193,19 +196,19 @@ def _module(folder: Path, kind: str, subfolder: str) -> _Module:
 
 
 def _names(modules: Iterable[_Module]) -> str:
-    return " + ".join(m.name for m in modules) or "nothing"
+    return " + ".join(module.name for module in modules) or "nothing"
 
 
 def _needs_network(folder: Path, names: str) -> ModelError:
     return ModelError(
-        f"this model needs a neural network at query time ({names}), which sparta does without",
+        f"the model needs a neural network at query time ({names}), which sparta does not support",
         where=str(folder),
         remedy=_WITHOUT_NETWORK,
     )
 
 
 def _document_side(folder: Path, modules: list[_Module]) -> tuple[_Module, _Module]:
-    """Return transformer and pooling, as far as eq. 4 to 6 can express them."""
+    """Return the transformer module and the pooling module, if eq. 4 to 6 can express them."""
     if len(modules) != 2 or modules[0].name not in _TRANSFORMERS or modules[1].name != "SpladePooling":
         raise ModelError(
             f"expected a document side of a masked language model and SpladePooling, found {_names(modules)}",
@@ -213,14 +216,14 @@ def _document_side(folder: Path, modules: list[_Module]) -> tuple[_Module, _Modu
             remedy=_WITHOUT_NETWORK,
         )
     settings = modules[0].settings("sentence_bert_config.json")
-    usual = "fill-mask" if modules[0].name == "MLMTransformer" else "feature-extraction"
-    task = settings.get("transformer_task", usual)
+    default_task = "fill-mask" if modules[0].name == "MLMTransformer" else "feature-extraction"
+    task = settings.get("transformer_task", default_task)
     if task != "fill-mask":
         raise ModelError(f"expected a transformer for the task fill-mask, found {task}", where=str(folder))
     pooling = modules[1].settings("config.json").get("pooling_strategy", "max")
     if pooling != "max":
         raise ModelError(
-            f"expected max pooling, found {pooling}: only a maximum has the form of eq. 4",
+            f"expected max pooling, found {pooling}: SPARTA's eq. 4 needs a maximum",
             where=str(modules[1].folder),
             remedy="use a model that was trained with pooling_strategy max",
         )
@@ -241,8 +244,8 @@ def _log_count(pooling: _Module) -> int:
 
 
 def _query_weights(folder: Path, modules: list[_Module], tokenizer: Tokenizer) -> npt.NDArray[np.float32]:
-    """`(vocabulary,) float32`: what a query token counts."""
-    if [m.name for m in modules] != ["SparseStaticEmbedding"]:
+    """Return the query weight of each token: `(vocabulary,) float32`."""
+    if [module.name for module in modules] != ["SparseStaticEmbedding"]:
         raise _needs_network(folder, _names(modules))
     module = modules[0]
     _check_tokenizer(module, tokenizer)
@@ -255,19 +258,19 @@ def _query_weights(folder: Path, modules: list[_Module], tokenizer: Tokenizer) -
         )
     if (weights < 0).any():
         logger.warning(
-            "%s: %d query terms have negative weights: they count as 0", folder, int((weights < 0).sum())
+            "%s: %d query terms have negative weights, which count as 0", folder, int((weights < 0).sum())
         )
     return np.maximum(weights, 0)
 
 
 def _check_tokenizer(module: _Module, tokenizer: Tokenizer) -> None:
-    """Refuse a query side that cuts texts in its own way: an index has one tokenizer."""
+    """Refuse a query side with a different tokenizer, since an index has only one tokenizer."""
     if not any((module.folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
         return
-    own = load_tokenizer(module.folder)
-    ours, theirs = json.loads(tokenizer.to_str()), json.loads(own.to_str())
-    if tokenizer.get_vocab() != own.get_vocab() or any(
-        ours[k] != theirs[k] for k in ("normalizer", "pre_tokenizer")
+    query_tokenizer = load_tokenizer(module.folder)
+    document_settings, query_settings = json.loads(tokenizer.to_str()), json.loads(query_tokenizer.to_str())
+    if tokenizer.get_vocab() != query_tokenizer.get_vocab() or any(
+        document_settings[k] != query_settings[k] for k in ("normalizer", "pre_tokenizer")
     ):
         raise ModelError(
             "expected one tokenizer for queries and documents, found two", where=str(module.folder)
@@ -277,17 +280,20 @@ def _check_tokenizer(module: _Module, tokenizer: Tokenizer) -> None:
 def _weights_from_json(
     folder: Path, module: _Module, path: str, tokenizer: Tokenizer
 ) -> npt.NDArray[np.float32]:
-    """Weights by wordpiece. `path` is as its author had it; here the file lies with the model."""
+    """Return the weights by wordpiece from a JSON file in the model's folder.
+
+    :param path: the file's path on its author's machine; only its name is used
+    """
     name = Path(path).name if path.endswith(".json") else "idf.json"
-    found = next((p for p in (module.folder / name, folder / name) if p.is_file()), None)
-    if found is None:
+    weight_file = next((p for p in (module.folder / name, folder / name) if p.is_file()), None)
+    if weight_file is None:
         raise ModelError(f"expected the query weights in {name}, found no such file", where=str(folder))
     weights = np.zeros(tokenizer.get_vocab_size(), dtype=np.float32)
-    for token, weight in read_json(found).items():
+    for token, weight in read_json(weight_file).items():
         if not isinstance(weight, int | float):
             raise ModelError(
                 f"expected a number as the weight of {token!r}, found {type(weight).__name__}",
-                where=str(found),
+                where=str(weight_file),
             )
         term = tokenizer.token_to_id(token)
         if term is not None:
@@ -299,14 +305,14 @@ def _stored_weights(module: _Module) -> npt.NDArray[np.float32]:
     path = module.folder / "model.safetensors"
     if path.is_file():
         return load_state(path)["weight"].float().numpy()
-    older = module.folder / "pytorch_model.bin"
-    if not older.is_file():
+    torch_file = module.folder / "pytorch_model.bin"
+    if not torch_file.is_file():
         raise ModelError(
             "expected the query weights in model.safetensors, found no such file", where=str(module.folder)
         )
-    stored = load_torch_file(older)
+    stored = load_torch_file(torch_file)
     if not isinstance(stored, dict) or not isinstance(stored.get("weight"), torch.Tensor):
-        raise ModelError("expected a tensor named weight, found none", where=str(older))
+        raise ModelError("expected a tensor named weight, found none", where=str(torch_file))
     return stored["weight"].float().numpy()
 
 
@@ -314,17 +320,20 @@ def _stored_weights(module: _Module) -> npt.NDArray[np.float32]:
 
 
 def _take_decoder(language_model: nn.Module) -> nn.Linear:
-    """Replace the last layer by an identity and give it back; the model's logits must be its product."""
+    """Replace the model's last layer by an identity, and return the layer.
+
+    :raises ModelError: the model's logits are not the product of the states with this layer.
+    """
     decoder = cast(Any, language_model).get_output_embeddings()
-    place = next((name for name, module in language_model.named_modules() if module is decoder), None)
-    if not isinstance(decoder, nn.Linear) or place is None:
+    decoder_path = next((name for name, module in language_model.named_modules() if module is decoder), None)
+    if not isinstance(decoder, nn.Linear) or decoder_path is None:
         raise ModelError(
             f"expected a masked language model with a linear decoder, found {type(decoder).__name__}"
         )
     probe = torch.arange(4)[None]
     with torch.inference_mode():
         expected = language_model(input_ids=probe).logits
-        parent, _, name = place.rpartition(".")
+        parent, _, name = decoder_path.rpartition(".")
         setattr(language_model.get_submodule(parent), name, nn.Identity())
         states = language_model(input_ids=probe).logits
         fits = states.shape[-1] == decoder.in_features and torch.allclose(
@@ -332,7 +341,7 @@ def _take_decoder(language_model: nn.Module) -> nn.Linear:
         )
     if not fits:
         raise ModelError(
-            f"{type(language_model).__name__} does more after its decoder than sparta can follow"
+            f"the output of {type(language_model).__name__} is not its decoder's, so sparta cannot use it"
         )
     return decoder
 
@@ -342,7 +351,7 @@ def _layout(longest: int) -> InputLayout:
 
 
 def _positions(config: Any) -> int:
-    """How many wordpieces an encoder of this configuration can take."""
+    """Return the maximum number of wordpieces of an encoder with this configuration."""
     limit = getattr(config, "max_position_embeddings", None) or _NO_LIMIT
     offset = (
         config.pad_token_id + 1 if "roberta" in config.model_type or config.model_type == "camembert" else 0
@@ -351,7 +360,7 @@ def _positions(config: Any) -> int:
 
 
 def _longest(transformer: _Module, config: Any) -> int:
-    """Return the model's own limit: its settings', its tokenizer's or its encoder's, the smallest."""
+    """Return the smallest limit of the model's settings, its tokenizer and its encoder."""
     limits = [
         transformer.settings("sentence_bert_config.json").get("max_seq_length"),
         transformer.settings("tokenizer_config.json").get("model_max_length"),

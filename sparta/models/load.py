@@ -1,4 +1,4 @@
-"""Opening a model, whoever made it: a folder or a hub id becomes a `SparseEncoder` with its quantizer."""
+"""Opening a model of any supported format, from a folder or a hub id, with a quantizer."""
 
 from __future__ import annotations
 
@@ -24,26 +24,28 @@ logger = logging.getLogger(__name__)
 
 
 def load_model(name: str | Path | None = None, *, bits: int | None = None) -> SparseEncoder:
-    """Open a model folder or hub id; None is the model that ships with sparta.
+    """Open a model folder or hub id; None means the default model, which ships with sparta.
 
-    Three layouts are known: sparta's own (config.json with a `sparta` object), sentence-transformers
-    SparseEncoder folders whose query side is a weight table (modules.json), and a plain encoder, read as
-    BEIR's SPARTA checkpoints are: tied, without bias. A model without a quantizer is given one, calibrated on
-    texts that ship with sparta, so that it is the same on every machine. `bits` other than the model's
-    rescales, the scale stays.
+    Three formats are supported: sparta's models (config.json with a `sparta` object), sentence-transformers
+    SparseEncoder folders with a weight table as query side (modules.json), and plain encoders, read like
+    BEIR's SPARTA checkpoints (tied, without bias). A model without a quantizer gets one, calibrated on
+    fixed texts in sparta, so that it is the same on every machine.
+
+    :param bits: the bits per impact; None means the model's setting. The weight scale stays the same.
+    :raises ModelError: the model cannot be loaded.
     """
     folder = model_folder(name)
     model = _load(folder)
     model.name = lasting_name(name or DEFAULT_MODEL)
     model.identity = hash_folder(folder)
     quantizer = model.config.quantizer or fit_quantizer(model, calibration_passages())
-    chosen = quantizer.bits if bits is None else bits
-    model.config = replace(model.config, quantizer=Quantizer(quantizer.max_weight, chosen))
+    impact_bits = quantizer.bits if bits is None else bits
+    model.config = replace(model.config, quantizer=Quantizer(quantizer.max_weight, impact_bits))
     return model.eval()
 
 
 def calibration_passages() -> list[Passage]:
-    """Return the fixed texts that a foreign model's quantizer is calibrated on."""
+    """Return the fixed texts for calibrating the quantizer of other projects' models."""
     lines = (files("sparta.resources") / "calibration.txt").read_text(encoding="utf-8").splitlines()
     return [Passage(str(i), line) for i, line in enumerate(lines) if line.strip()]
 
@@ -56,12 +58,12 @@ def _load(folder: Path) -> SparseEncoder:
         return SpartaModel.load(folder)
     if "dense" in config:
         raise ModelError(
-            "expected a model that writes terms, found a dense one, which makes vectors",
+            "expected a SPARTA model, found a dense model",
             where=str(folder),
             remedy=remedy("run {}, or name a SPARTA model", Command.of("dense index", model=folder)),
         )
     logger.warning(
-        "%s: no sparta object in config.json: read as BEIR's SPARTA checkpoints (tied, no bias)", folder
+        "%s: config.json has no sparta object, so the model is read as BEIR's SPARTA checkpoints are", folder
     )
     return load_beir_sparta(folder)
 
@@ -69,5 +71,5 @@ def _load(folder: Path) -> SparseEncoder:
 def open_encoder(
     name: str | Path | None, bits: int | None = None, devices: Sequence[str] = ()
 ) -> SparseEncoder:
-    """Open a model on the first of some devices; None of them is the best that there is."""
+    """Open a model on the first of the devices; without devices, on the best available device."""
     return load_model(name, bits=bits).to(pick_device(devices[0] if devices else None))

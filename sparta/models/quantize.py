@@ -1,4 +1,4 @@
-"""Weights become integers: linear, with a scale that belongs to the model."""
+"""Linear quantization of weights to integers, with a scale that belongs to the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class QuantizationCounts:
-    """What quantization did: `weights` in all, `clipped` above the scale, summed error of the rest."""
+    """Statistics of a quantization.
+
+    :param weights: the number of weights
+    :param clipped: the number of weights clipped to the maximum
+    :param absolute_error: the summed absolute error of all other weights
+    """
 
     weights: int = 0
     clipped: int = 0
@@ -34,16 +39,16 @@ class QuantizationCounts:
 
     @property
     def mean_error(self) -> float:
-        """Mean absolute error of the weights that were not clipped, in units of weight."""
-        kept = self.weights - self.clipped
-        return self.absolute_error / kept if kept else 0.0
+        """The mean absolute error of the weights that were not clipped, in units of weight."""
+        unclipped = self.weights - self.clipped
+        return self.absolute_error / unclipped if unclipped else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Quantizer:
     """Linear quantizer: `impact = clip(round(weight / max_weight · (2^bits − 1)), 1, 2^bits − 1)`.
 
-    A posted weight is positive and never becomes 0. Halves round to even, as NumPy rounds.
+    A positive weight never becomes 0. Halves round to even, as in NumPy.
     """
 
     max_weight: float
@@ -53,7 +58,7 @@ class Quantizer:
         if not 1 <= self.bits <= MAX_BITS:
             raise InputError(
                 f"bits must be 1 to {MAX_BITS}, found {self.bits}",
-                remedy=remedy("give {}, or leave it out", Option("bits", 8)),
+                remedy=remedy("use {}, or omit the option", Option("bits", 8)),
             )
         if not (np.isfinite(self.max_weight) and self.max_weight > 0):
             raise InputError(f"the quantizer's max_weight must be positive, found {self.max_weight}")
@@ -65,11 +70,16 @@ class Quantizer:
 
     @property
     def step(self) -> float:
-        """The weight that one unit of impact stands for."""
+        """The weight of one unit of impact."""
         return self.max_weight / self.max_impact
 
     def quantize(self, weights: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int32], QuantizationCounts]:
-        """`(n,) float32` positive weights to `(n,) int32` impacts in [1, 2^bits − 1], and what was lost."""
+        """Quantize `(n,) float32` positive weights to `(n,) int32` impacts; also return statistics.
+
+        Impacts are from 1 to 2^bits − 1.
+
+        :raises InputError: a weight is not positive or not finite.
+        """
         if weights.size and not (np.isfinite(weights).all() and weights.min() > 0):
             raise InputError("weights to quantize must be positive and finite")
         exact = weights.astype(np.float64) / self.step
@@ -79,11 +89,11 @@ class Quantizer:
         return impacts, QuantizationCounts(int(weights.size), int(clipped.sum()), float(error))
 
     def dequantize(self, impacts: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
-        """Return the weights that impacts stand for: `(n,) int32` to `(n,) float32`."""
+        """Convert impacts to weights: `(n,) int32` to `(n,) float32`."""
         return (impacts * self.step).astype(np.float32)
 
     def as_dict(self) -> dict[str, float]:
-        """For a manifest."""
+        """Return the settings for a manifest."""
         return {"bits": self.bits, "max_weight": self.max_weight}
 
 
@@ -91,19 +101,22 @@ class Quantizer:
 class QueryQuantizer(Quantizer):
     """The grid of query-term weights: `round(weight / step)`, at most 2^bits − 1 (decision 0020).
 
-    Other than an impact, a weight may become 0: the term is then dropped from queries.
+    Unlike an impact, a query-term weight may become 0; queries then drop the term.
     """
 
     bits: int = QUERY_BITS
 
     @staticmethod
     def fit(weights: npt.NDArray[np.float32]) -> QueryQuantizer:
-        """Return the grid of a table of weights that brings none: its largest weight, to three digits."""
+        """Return a grid that fits the weights: its maximum is the largest weight, to three digits."""
         highest = float(f"{weights.max(initial=0):.3g}")
         return QueryQuantizer(highest or 1.0)
 
     def integers(self, weights: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
-        """`(n,) float32` weights of 0 or more to `(n,) int32`; how many become 0 is logged."""
+        """Quantize `(n,) float32` weights of at least 0 to `(n,) int32`.
+
+        A log line counts the positive weights that become 0.
+        """
         rounded = np.clip(np.rint(weights / self.step), 0, self.max_impact).astype(np.int32)
         if dropped := int(((rounded == 0) & (weights > 0)).sum()):
             logger.info("%d query-term weights below %.3g are dropped", dropped, self.step / 2)

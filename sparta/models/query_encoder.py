@@ -1,4 +1,4 @@
-"""The query side: wordpieces and lookups, no network (SPARTA, eq. 2, 8, 9)."""
+"""Encoding queries by tokenization and table lookup, without a network (SPARTA, eq. 2, 8, 9)."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ MODEL_FIELDS: dict[str, Any] = {
     "quantizer": _QUANTIZER,
     "query_quantizer?": _QUANTIZER,
 }
-"""Of the query side of a model, as manifests have it."""
+"""The fields of a model's query side in a manifest."""
 _PREFIX = re.compile(r"^(?:##|\u2581|\u0120)(?=.)")  # marks of WordPiece, SentencePiece, byte-level BPE
-_MEANINGFUL = frozenset("#%&@/*")  # C#, 5 %, R&D, @name, TCP/IP: marks that are part of what they join
+_MEANINGFUL = frozenset("#%&@/*")  # C#, 5 %, R&D, @name, TCP/IP: these marks are parts of names
 
 
-@lru_cache(1 << 17)  # as many as a vocabulary may have
+@lru_cache(1 << 17)  # enough for a whole vocabulary
 def is_punctuation(token: str) -> bool:
-    """Whether a vocabulary entry only separates words: such a term has no impacts and no place in a query.
+    """Return whether a vocabulary entry is punctuation, which gets no impacts and is dropped from queries.
 
-    These are Unicode's categories P*, pieces of words included, but not dashes and `# % & @ / *`, which join
-    words. Symbols of mathematics, currencies and units (c++, $, 20°) carry meaning and stay (decision 0020).
+    Punctuation means Unicode's categories P*, also within wordpieces, except dashes and `# % & @ / *`,
+    which join words. Symbols of mathematics, currencies and units (c++, $, 20°) carry meaning and are kept
+    (decision 0020).
     """
     piece = _PREFIX.sub("", token)
     return bool(piece) and all(
@@ -66,7 +67,9 @@ def _tokenizer_hash(tokenizer: Tokenizer) -> str:
 def load_tokenizer(name: str | Path) -> Tokenizer:
     """Return a tokenizer from a folder or a hub id, without truncation or padding.
 
-    A folder with a tokenizer.json needs nothing more; any other layout goes through transformers.
+    A tokenizer.json is read directly; transformers reads all other formats.
+
+    :raises ModelError: there is no usable tokenizer.
     """
     path = Path(name) / "tokenizer.json"
     if path.is_file():
@@ -78,7 +81,7 @@ def load_tokenizer(name: str | Path) -> Tokenizer:
         tokenizer = _through_transformers(str(name))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    tokenizer.encode_special_tokens = True  # "[SEP]" in a text is five characters, no end of a segment
+    tokenizer.encode_special_tokens = True  # "[SEP]" in a text is five characters, not the end of a segment
     return tokenizer
 
 
@@ -91,25 +94,26 @@ def _through_transformers(name: str) -> Tokenizer:
     except (OSError, ValueError, AttributeError, ImportError) as error:
         raise _no_tokenizer(name, str(error)) from error
     if tokenizer.get_vocab_size() <= len(tokenizer.get_added_tokens_decoder()):
-        raise _no_tokenizer(name, "it has no words")  # transformers makes such a one for a folder without any
+        # transformers returns an empty tokenizer for a folder without tokenizer files
+        raise _no_tokenizer(name, "its vocabulary is empty")
     return tokenizer
 
 
 def _no_tokenizer(name: str, reason: str) -> ModelError:
     return ModelError(
-        f"expected a tokenizer, found none that can be used: {reason}",
+        f"expected a tokenizer, found no usable tokenizer: {reason}",
         where=name,
-        remedy="the folder needs a tokenizer.json or a vocab.txt",
+        remedy="add the model's tokenizer.json or vocab.txt to the folder",
     )
 
 
 class QueryTokenizer:
-    """Queries become bags of terms with integer weights.
+    """Converts queries to bags of terms with integer weights.
 
-    Without `weights`, each token counts 1 every time it occurs (SPARTA, eq. 6). With `weights (vocabulary,)
-    int32` each distinct token counts its weight once, however often it occurs (as inference-free models
-    define it); one unit is a weight of `step` (decision 0020). What is tokenized is first folded as the
-    `language` of the texts is.
+    Without `weights`, each token counts 1 at every occurrence (SPARTA, eq. 6). With `weights (vocabulary,)
+    int32`, each distinct token counts its weight once per query, as inference-free models define it. One
+    unit is a weight of `step` (decision 0020). Queries are folded by the rules of `language`, like the
+    indexed texts.
     """
 
     def __init__(
@@ -127,9 +131,9 @@ class QueryTokenizer:
         self._special = frozenset(i for i, token in added.items() if token.special)
 
     def tokens(self, text: str) -> list[int]:
-        """Return the wordpieces that count, in order: not special ones (unknown words), not punctuation.
+        """Return a text's wordpiece ids in order, without special tokens (unknown words) and punctuation.
 
-        A text without a letter, digit or symbol has none.
+        A text without a letter, digit or symbol has no wordpieces.
         """
         encoded = self._encoded(text)
         if is_blank(text):
@@ -147,66 +151,67 @@ class QueryTokenizer:
             ) from None
 
     def counts(self, text: str) -> dict[int, int]:
-        """Term id to how often it occurs, whatever it weighs."""
+        """Return the number of occurrences by term id, without weights."""
         return dict(Counter(self.tokens(text)))
 
     def bag(self, text: str) -> dict[int, int]:
-        """Term id to weight; terms without weight are left out."""
+        """Return the weight of each term by term id; terms of weight 0 are omitted."""
         counts = self.counts(text)
         if self.weights is None:
             return counts
-        weighed = {i: int(self.weights[i]) for i in counts if i < len(self.weights)}
-        return {i: weight for i, weight in weighed.items() if weight}
+        weights = {i: int(self.weights[i]) for i in counts if i < len(self.weights)}
+        return {i: weight for i, weight in weights.items() if weight}
 
     def terms(self, text: str) -> dict[str, int]:
-        """Return the same by wordpiece instead of id."""
+        """Return the weight of each term by wordpiece; terms of weight 0 are omitted."""
         return {self.tokenizer.id_to_token(i) or "": weight for i, weight in self.bag(text).items()}
 
     def pieces(self, text: str) -> list[tuple[str, int, int]]:
-        """Return every token of a text, and which of its characters it covers: `(token, start, end)`."""
+        """Return all tokens of a text with their character spans: `(token, start, end)`."""
         encoded = self._encoded(text)
-        return [(token, *place) for token, place in zip(encoded.tokens, encoded.offsets, strict=True)]
+        return [(token, *span) for token, span in zip(encoded.tokens, encoded.offsets, strict=True)]
 
 
 class WordTokenizer(QueryTokenizer):
-    """Queries become bags of words, where there is no model: for BM25 alone, to mark what a hit is found by.
+    """Converts queries to bags of words, for indexes without a model: to mark the matches of BM25 hits.
 
-    A word in lower case is a term; of characters that are words by themselves, each two side by side are.
+    A term is a word in lower case. Of neighboring characters that are words by themselves, each pair is a
+    term.
     """
 
     def __init__(self, language: Language) -> None:
         super().__init__(no_tokenizer(), language=language)
 
     def pieces(self, text: str) -> list[tuple[str, int, int]]:
-        """Return the words of a text, and the pairs of characters, with their places."""
+        """Return the words of a text and its pairs of single-word characters, with character spans."""
         folded = self.language.fold(text)
-        found = [m.span() for m in self.language.words.finditer(folded) if m[0][0].isalnum()]
-        single = re.compile(f"[{self.language.alone}]").match
+        word_spans = [match.span() for match in self.language.words.finditer(folded) if match[0][0].isalnum()]
+        is_single = re.compile(f"[{self.language.single_characters}]").match
         pairs = [
             (a, d)
-            for (a, b), (c, d) in itertools.pairwise(found)
-            if b == c and single(folded, a) and single(folded, c)
+            for (a, b), (c, d) in itertools.pairwise(word_spans)
+            if b == c and is_single(folded, a) and is_single(folded, c)
         ]
-        paired = {place for a, d in pairs for place in ((a, a + 1), (d - 1, d))}
-        places = [place for place in found if place not in paired] + pairs
-        return [(folded[a:b].lower(), a, b) for a, b in sorted(places)]
+        paired_spans = {span for a, d in pairs for span in ((a, a + 1), (d - 1, d))}
+        spans = [span for span in word_spans if span not in paired_spans] + pairs
+        return [(folded[a:b].lower(), a, b) for a, b in sorted(spans)]
 
     def terms(self, text: str) -> dict[str, int]:
-        """Return how often each of them occurs."""
+        """Return the number of occurrences of each term."""
         return dict(Counter(term for term, _, _ in self.pieces(text)))
 
 
 def no_tokenizer() -> Tokenizer:
-    """A tokenizer that knows no word."""
+    """Return a tokenizer with an empty vocabulary."""
     return Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySide:
-    """All that searching needs of a model: tokenizer, quantizer, and query-term weights if it has any.
+    """The parts of a model that searching needs: tokenizer, quantizer, and query-term weights, if any.
 
-    `weights (vocabulary,) int32` are in steps of `query_quantizer`; without one, a step is 1.
-    It is saved beside the vectors and inside the index; what identifies it goes into their manifests.
+    `weights (vocabulary,) int32` count steps of `query_quantizer`; without a query quantizer, a step is 1.
+    The query side is saved with encoded shards and in the index. The manifests hold its identity.
     """
 
     tokenizer: Tokenizer
@@ -218,11 +223,11 @@ class QuerySide:
 
     @staticmethod
     def none() -> QuerySide:
-        """The side of no model, for BM25 alone; its name is empty."""
+        """Return the query side of an index without a model (only BM25); its model name is empty."""
         return QuerySide(no_tokenizer(), None, "", "", Quantizer(1.0, 8))
 
     def identity(self) -> dict[str, Any]:
-        """For a manifest: vectors with the same identity may share an index."""
+        """Return the identity for a manifest. Vectors with equal identities may share an index."""
         return {
             "name": self.model,
             "sha256": self.model_hash,
@@ -233,7 +238,7 @@ class QuerySide:
         }
 
     def save(self, folder: Path) -> None:
-        """Write tokenizer.json and, when there are any, query_weights.safetensors."""
+        """Write tokenizer.json and, if the model has query-term weights, query_weights.safetensors."""
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         atomic_write(folder / "tokenizer.json", self.tokenizer.to_str(pretty=True).encode())
@@ -242,15 +247,15 @@ class QuerySide:
 
     @staticmethod
     def load(folder: Path, identity: dict[str, Any]) -> QuerySide:
-        """Read what `save` wrote; `identity` is the manifest's.
+        """Load a query side that `save` wrote; `identity` comes from the manifest.
 
-        :raises IndexStateError: something is missing or damaged.
+        :raises IndexStateError: a file is missing or damaged.
         """
         try:
             return QuerySide._load(folder, identity)
         except (KeyError, TypeError, ValueError, SafetensorError, InputError) as error:
             raise IndexStateError(
-                f"expected what describes a model, found it damaged ({type(error).__name__}: {error})",
+                f"expected a model's query side, found it damaged ({type(error).__name__}: {error})",
                 where=str(folder),
                 remedy="build the folder again, or restore it from a copy",
             ) from error
@@ -258,8 +263,8 @@ class QuerySide:
     @staticmethod
     def _load(folder: Path, identity: dict[str, Any]) -> QuerySide:
         weights = None
-        weighted = ["query_weights.safetensors"] if identity["weighted_queries"] else []
-        for name in ["tokenizer.json", *weighted]:
+        weight_files = ["query_weights.safetensors"] if identity["weighted_queries"] else []
+        for name in ["tokenizer.json", *weight_files]:
             if not (folder / name).is_file():
                 raise IndexStateError(
                     "a file is missing",
@@ -272,7 +277,7 @@ class QuerySide:
                 raise ValueError(f"query-term weights are {weights.dtype}, not int32")
         tokenizer = load_tokenizer(folder)
         if _tokenizer_hash(tokenizer) != identity.get("tokenizer_sha256"):
-            raise ValueError("the tokenizer is not the one that the manifest names")
+            raise ValueError("the tokenizer's hash differs from the manifest's")
         grid = identity.get("query_quantizer")
         return QuerySide(
             tokenizer,
@@ -284,12 +289,12 @@ class QuerySide:
         )
 
     def query_tokenizer(self, language: Language | None = None) -> QueryTokenizer:
-        """Queries, in the language of the texts, to bags of terms."""
+        """Return the tokenizer that converts queries in a language to bags of terms."""
         if not self.model:
             return WordTokenizer(language or Language())
         grid = self.query_quantizer
         return QueryTokenizer(self.tokenizer, self.weights, grid.step if grid else 1.0, language)
 
     def vocabulary(self) -> list[str]:
-        """Return the wordpieces, by term id; a number that stands for none gets a name of its own."""
+        """Return the wordpieces by term id; an id without a wordpiece is named `[id]`."""
         return [self.tokenizer.id_to_token(i) or f"[{i}]" for i in range(self.tokenizer.get_vocab_size())]

@@ -1,4 +1,4 @@
-"""Models that other distributions register through the entry point group `sparta.models`."""
+"""Models of other Python distributions, registered by the entry point group `sparta.models`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ GROUP = "sparta.models"
 
 
 def looks_like_path(name: str) -> bool:
-    """Return whether a name can only be a path: neither a registered name nor a hub id."""
+    """Return whether a name can only be a path, and neither a registered name nor a hub id."""
     return Path(name).is_absolute() or name.startswith(("./", "../", "~")) or name.count("/") > 1
 
 
 def local_folder(name: str | Path) -> Path:
-    """Return the folder that a name stands for: the path itself, or the folder registered under the name.
+    """Return the path itself, or the folder that is registered under the name.
 
-    Entry points are scanned (about 80 ms) only if the name is no folder and does not look like a path.
+    Entry points are scanned (about 80 ms) only if the name is not a folder and does not look like a path.
 
-    :raises ModelError: the entry point fails, or provides no folder.
+    :raises ModelError: the entry point fails, or returns no folder.
     """
     path = Path(name)
     if path.is_dir() or looks_like_path(str(name)):
@@ -37,7 +37,7 @@ def local_folder(name: str | Path) -> Path:
 
 
 def _provided(point: EntryPoint) -> Path:
-    """Load an entry point, whose object is a folder's path or a function that returns such a path."""
+    """Return the folder of an entry point, which is a path or a function that returns a path."""
     distribution = point.dist.name if point.dist else "unknown"
     where = f"{point.value} (distribution {distribution})"
     remedy = f"update or remove the distribution {distribution}, or name the model's folder"
@@ -52,7 +52,7 @@ def _provided(point: EntryPoint) -> Path:
         ) from error
     if not isinstance(provided, str | os.PathLike) or not Path(provided).is_dir():
         raise ModelError(
-            f"the model {point.name!r} of the distribution {distribution} is no folder: {provided!r}",
+            f"the model {point.name!r} of the distribution {distribution} is not a folder: {provided!r}",
             where=where,
             remedy=remedy,
         )

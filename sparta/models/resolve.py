@@ -1,4 +1,4 @@
-"""Where a model lies and what it is, found without torch."""
+"""Finding a model's folder and identity, without torch."""
 
 from __future__ import annotations
 
@@ -21,52 +21,56 @@ from sparta.models.query_encoder import QuerySide, load_tokenizer
 from sparta.models.registered import local_folder, looks_like_path
 
 Kind = Literal["model", "dense", "reader", "path_reader", "multi_task"]
-"""What ships for a language: SPARTA's model, the dense one, the readers of passages and of paths, the one for
-many tasks."""
+"""The kinds of shipped models: SPARTA, dense, reader, reader for paths, and bi-encoder for many tasks."""
 
 
 def default_name(kind: Kind) -> str:
-    """Return the name of the model that ships for the default language."""
+    """Return the name of the default language's model of a kind."""
     return str(getattr(LANGUAGES[DEFAULT_LANGUAGE], kind))
 
 
 DEFAULT_MODEL = default_name("model")
 QUERY_WEIGHTS = "query_term_weights"
-"""The tensor of a SPARTA model that says what a question's terms count."""
-_WANTED = ["*.json", "*.txt", "*.safetensors", "*.bin"]
+"""The name of the tensor with a SPARTA model's query-term weights."""
+_MODEL_FILES = ["*.json", "*.txt", "*.safetensors", "*.bin"]
 
 
 def shipped_folder(name: str) -> Path:
-    """Return where a model that ships inside the package lies."""
+    """Return the folder of a model that is shipped inside the package; the folder may not exist."""
     return Path(str(files("sparta.resources") / "models" / name))
 
 
 def default_model_folder() -> Path:
-    """Return the SPARTA model that ships inside the package."""
+    """Return the folder of the default SPARTA model, which is shipped inside the package."""
     return shipped_folder(DEFAULT_MODEL)
 
 
 def _shipped_folder(name: str | Path | None) -> Path:
-    own = str(name or DEFAULT_MODEL)
-    return default_model_folder() if own == DEFAULT_MODEL else shipped_folder(own)
+    model_name = str(name or DEFAULT_MODEL)
+    return default_model_folder() if model_name == DEFAULT_MODEL else shipped_folder(model_name)
 
 
-def installed(folder: Path, what: str) -> Path:
-    """Return the folder of a model that ships, if this installation has it."""
+def installed(folder: Path, kind: str) -> Path:
+    """Return the folder of a shipped model, after checking that it exists in this installation.
+
+    :param kind: the kind of model, for the error message
+    :raises ModelError: the folder does not exist.
+    """
     if not folder.is_dir():
         raise ModelError(
-            f"the default {what} is not in this installation",
+            f"the default {kind} is not in this installation",
             where=str(folder),
-            remedy=remedy("give {} a folder or a hub id, or install sparta again", Option("model")),
+            remedy=remedy("set {} to a folder or a hub id, or install sparta again", Option("model")),
         )
     return folder
 
 
 def model_folder(name: str | Path | None) -> Path:
-    """Return the folder of a model: the English one for None, one that ships, a folder, a registered one, or
-    one from the hub.
+    """Return the folder of a model, downloading the model from the hub if needed.
 
-    :raises ModelError: there is none.
+    The name is None (the default model), a shipped model, a folder, a registered name, or a hub id.
+
+    :raises ModelError: there is no such model.
     """
     if name is None or is_shipped(name):
         return installed(_shipped_folder(name), "model")
@@ -83,18 +87,18 @@ def model_folder(name: str | Path | None) -> Path:
 
 
 def lasting_name(name: str | Path) -> str:
-    """Return the name of a model for a manifest: a folder's absolute path, else the name as it is."""
+    """Return a model's name for a manifest: the absolute path of a folder, otherwise the unchanged name."""
     return str(Path(name).absolute()) if Path(name).is_dir() else str(name)
 
 
 def find_model(name: str, sha256: str, folder_of: Callable[[str], Path] = model_folder) -> str:
-    """Return a name that opens the model of this hash, whose manifest calls it `name`.
+    """Return a name that opens the model with a given hash, which a manifest calls `name`.
 
-    The name counts if its files have the hash. Else a model that ships or a folder in the working folder
-    may have it: the name is then that of a folder which was moved, or of another machine.
+    The model at `name` is used if its files have the hash. Otherwise, shipped models and a folder in the
+    working folder are checked, in case the model was moved or the manifest comes from another machine.
 
-    :param folder_of: opens a name; `model_folder` or `dense_model_folder`
-    :raises ModelError: no such model is there; says to name it with `--model`.
+    :param folder_of: returns the folder of a name; `model_folder` or `dense_model_folder`
+    :raises ModelError: there is no such model; the remedy is the option `--model`.
     """
     folders = [Path(name), Path.cwd() / Path(name).name]
     for folder in folders:
@@ -103,46 +107,52 @@ def find_model(name: str, sha256: str, folder_of: Callable[[str], Path] = model_
     for folder in sorted(shipped_folder("").iterdir(), key=lambda shipped: shipped.name != name):
         if folder.is_dir() and hash_folder(folder) == sha256:
             return folder.name
-    there = hash_folder(folder_of(name))
-    if there != sha256:
+    actual_hash = hash_folder(folder_of(name))
+    if actual_hash != sha256:
         raise ModelError(
-            f"expected the model whose SHA-256 begins with {sha256[:12]}, found another: {there[:12]}",
+            f"expected the model with SHA-256 {sha256[:12]}…, found {actual_hash[:12]}…",
             where=name,
-            remedy=remedy("name the place where that model lies now with {}", Option("model")),
+            remedy=remedy("name the model's new folder with {}", Option("model")),
         )
     return name
 
 
 def sparta_folder(name: str | Path) -> Path | None:
-    """Return the folder of a SPARTA model of ours, given that, its training's, or the shipped one's name.
+    """Return the folder of a SPARTA model, from its folder, its training folder or a shipped model's name.
 
-    None for everything else: other encoders, hub ids.
+    Return None for all other models: other encoders, hub ids.
     """
     return folder_with("sparta", model_folder(name) if is_shipped(name) else local_folder(name))
 
 
-def folder_with(part: str, folder: Path) -> Path | None:
-    """Return the folder, or that of the best model in it, if its configuration has the part; else None."""
+def folder_with(section: str, folder: Path) -> Path | None:
+    """Return the model's folder if its config.json has a section; otherwise None.
+
+    The model may be in the subfolder `best` of the given folder.
+    """
     folder = _trained(folder)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    return folder if isinstance(config, dict) and part in config else None
+    return folder if isinstance(config, dict) and section in config else None
 
 
 def is_shipped(name: str | Path, kind: Kind = "model") -> bool:
-    """Whether a name is that of a model that ships for some language, and no folder's."""
-    return any(str(name) == getattr(one, kind) for one in LANGUAGES.values()) and not Path(name).is_dir()
+    """Return whether a name is the name of a shipped model of any language, and not also a folder."""
+    return (
+        any(str(name) == getattr(language, kind) for language in LANGUAGES.values())
+        and not Path(name).is_dir()
+    )
 
 
 def shipped_for(language: str, kind: Kind = "model") -> str | None:
-    """Return the name of what ships for a language, if this installation has it; the default one must."""
+    """Return the name of the shipped model for a language, or None; the default model must be installed."""
     name: str | None = getattr(language_of(language), kind)
     return name if name and (name == default_name(kind) or shipped_folder(name).is_dir()) else None
 
 
-_WHAT = {
+_DESCRIPTIONS = {
     "model": ("SPARTA model", "model"),
     "dense": ("dense model", "model"),
     "reader": ("reader", "reader"),
@@ -152,24 +162,24 @@ _WHAT = {
 
 
 def model_for(name: str | None, language: str, kind: Kind = "model") -> str | None:
-    """Return the model that is named, or the one that ships for a language; None for the default one.
+    """Return the named model, or the shipped model for a language; None means the default model.
 
-    :raises ModelError: none ships.
+    :raises ModelError: no model is shipped for the language.
     """
-    found = name or shipped_for(language, kind)
-    if found is None:
-        what, option = _WHAT[kind]
+    chosen_name = name or shipped_for(language, kind)
+    if chosen_name is None:
+        description, option = _DESCRIPTIONS[kind]
         raise ModelError(
-            f"expected a {what} for the language {language!r}, for which none ships",
-            remedy=remedy("name one with {}", Option(option)),
+            f"expected a {description} for the language {language!r}, for which none ships",
+            remedy=remedy("name a model with {}", Option(option)),
         )
-    return name if found == default_name(kind) else found
+    return name if chosen_name == default_name(kind) else chosen_name
 
 
 def given_or_shipped(name: str | Path | None, language: str, kind: Kind) -> Path:
-    """Return the folder that is named; that of what ships under this name, or, without one, for the language.
+    """Return the folder of the named model; without a name, the folder of the language's shipped model.
 
-    :raises ModelError: none is named, and none ships.
+    :raises ModelError: there is no name, and no model is shipped for the language.
     """
     if name and not is_shipped(name, kind):
         return local_folder(name)
@@ -177,9 +187,13 @@ def given_or_shipped(name: str | Path | None, language: str, kind: Kind) -> Path
 
 
 def _trained(folder: Path) -> Path:
-    """Return the folder itself or, of the output of a training, the model in it."""
-    best = folder / "best"
-    return best if not (folder / "config.json").is_file() and (best / "config.json").is_file() else folder
+    """Return the model's folder: for the output folder of a training, its subfolder `best_folder`."""
+    best_folder = folder / "best"
+    return (
+        best_folder
+        if not (folder / "config.json").is_file() and (best_folder / "config.json").is_file()
+        else folder
+    )
 
 
 def _download(name: str) -> Path:
@@ -187,12 +201,14 @@ def _download(name: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, allow_patterns=_WANTED, ignore_patterns=["onnx/*", "openvino/*"]))
+        return Path(
+            snapshot_download(name, allow_patterns=_MODEL_FILES, ignore_patterns=["onnx/*", "openvino/*"])
+        )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelError(
-            f"expected a model folder or a model on the hub, could not get it: {_first_line(error)}",
+            f"expected a model folder or a model on the hub, the download failed: {_first_line(error)}",
             where=name,
-            remedy=remedy("check the name and the network, or give {} a folder", Option("model")),
+            remedy=remedy("check the name and the network, or set {} to a folder", Option("model")),
         ) from error
 
 
@@ -201,24 +217,25 @@ def _first_line(error: Exception) -> str:
 
 
 def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | None:
-    """Return what `load_model(name, bits=bits).query_side()` would, where that needs no torch.
+    """Return the query side of `load_model(name, bits=bits)`, if the model can be read without torch.
 
-    None for hub ids, models of other makers and whatever is not as it should be: loading the model tells.
+    Return None for hub ids, models of other projects and broken models; loading the model then raises the
+    error.
     """
     shipped = name is None or is_shipped(name)
     try:
         folder = _shipped_folder(name) if shipped else _trained(local_folder(name or ""))
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         quantizer = Quantizer(**config["sparta"]["quantizer"])
-        chosen = Quantizer(quantizer.max_weight, bits or quantizer.bits)
+        quantizer_with_bits = Quantizer(quantizer.max_weight, bits or quantizer.bits)
         if (folder / "modules.json").is_file() or not (folder / "tokenizer.json").is_file():
             return None
         tokenizer = load_tokenizer(folder)
         weights, grid = _query_weights(folder, config["sparta"])
     except (OSError, ValueError, RecursionError, LookupError, TypeError, SafetensorError, SpartaError):
         return None
-    shown = lasting_name(name or DEFAULT_MODEL)
-    return QuerySide(tokenizer, weights, shown, hash_folder(folder), chosen, grid)
+    lasting = lasting_name(name or DEFAULT_MODEL)
+    return QuerySide(tokenizer, weights, lasting, hash_folder(folder), quantizer_with_bits, grid)
 
 
 def _query_weights(
@@ -229,16 +246,16 @@ def _query_weights(
         return None, None
     with safe_open(str(folder / "model.safetensors"), framework="numpy") as stored:
         weights = np.maximum(stored.get_tensor(QUERY_WEIGHTS), 0)
-    given = config.get("query_quantizer")
-    grid = QueryQuantizer(**given) if given else QueryQuantizer.fit(weights)
+    grid_settings = config.get("query_quantizer")
+    grid = QueryQuantizer(**grid_settings) if grid_settings else QueryQuantizer.fit(weights)
     return grid.integers(weights), grid
 
 
 def hash_folder(folder: Path) -> str:
-    """SHA-256 over the files that make a model: weights, configuration, tokenizer; names and contents."""
+    """Return the SHA-256 of a model's files (weights, configuration, tokenizer): names and contents."""
     digest = hashlib.sha256()
-    wanted = (".safetensors", ".bin", ".json", ".txt")
-    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix in wanted):
+    suffixes = (".safetensors", ".bin", ".json", ".txt")
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix in suffixes):
         digest.update(path.relative_to(folder).as_posix().encode())
         with path.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())

@@ -1,4 +1,7 @@
-"""What all passage encoders share: a weight for every term of the vocabulary (SPARTA, §3.2, eq. 2 to 6)."""
+"""The base class of all passage encoders: a weight for every term of the vocabulary (SPARTA, §3.2, eq.
+
+2 to 6).
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,10 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 
 
 class SparseEncoder(nn.Module):
-    """What all document encoders share: hidden states times a term matrix, maximum, ReLU, log.
+    """Base class of document encoders: hidden states times a term matrix, then maximum, ReLU and log.
 
-    A subclass says where hidden states, term matrix `(vocabulary, hidden)` and bias (a scalar or one a term)
-    come from.
+    Subclasses provide the hidden states, the term matrix `(vocabulary, hidden)` and the bias (a scalar, or
+    one per term).
     """
 
     def __init__(self, tokenizer: Tokenizer, config: SpartaConfig) -> None:
@@ -42,11 +45,11 @@ class SparseEncoder(nn.Module):
         self.identity = ""
 
     def hidden_states(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        """`(n, length)` ids, mask, segments to `(n, length, hidden)` states."""
+        """Return `(n, length, hidden)` states for `(n, length)` ids, mask and segments."""
         raise NotImplementedError
 
     def term_matrix(self) -> torch.Tensor:
-        """`(vocabulary, hidden)`: the rows e_t of eq. 4."""
+        """Return the term embeddings e_t of eq. 4, `(vocabulary, hidden)`."""
         raise NotImplementedError
 
     def term_bias(self) -> torch.Tensor:
@@ -55,42 +58,54 @@ class SparseEncoder(nn.Module):
 
     @property
     def query_weights(self) -> npt.NDArray[np.float32] | None:
-        """`(vocabulary,)`: what a query's term counts, once; None: 1, each time that it occurs."""
+        """The weight of each query term, `(vocabulary,)`; a term counts once per query.
+
+        None means that every occurrence of a term counts 1.
+        """
         return None
 
     @property
     def query_quantizer(self) -> QueryQuantizer | None:
-        """Return the grid of the query weights: the configuration's, else one that fits them."""
+        """The grid of the query-term weights: the configuration's, otherwise fitted to the weights."""
         weights = self.query_weights
         return None if weights is None else self.config.query_quantizer or QueryQuantizer.fit(weights)
 
     def lexical_gains(self) -> torch.Tensor | None:
-        """`(vocabulary,)`, 0 or more: what an occurrence of each term is worth; None: nothing is added."""
+        """Return the weight of one occurrence of each term, `(vocabulary,)`, at least 0.
+
+        None means that occurrences add no weight.
+        """
         return None
 
     def excluded_terms(self) -> torch.Tensor:
-        """`(vocabulary,) bool`: entries that get no impacts: special and unused ones, and punctuation."""
+        """Return which terms get no impacts: special and unused entries, and punctuation.
+
+        The result is `(vocabulary,) bool`.
+        """
         excluded = torch.zeros(self.term_matrix().shape[0], dtype=torch.bool)
-        special = {i for i, t in self.tokenizer.get_added_tokens_decoder().items() if t.special}
+        special = {i for i, token in self.tokenizer.get_added_tokens_decoder().items() if token.special}
         vocabulary = self.tokenizer.get_vocab().items()
-        wordless = {i for t, i in vocabulary if _UNUSED.fullmatch(t) or is_punctuation(t)}
+        wordless = {i for token, i in vocabulary if _UNUSED.fullmatch(token) or is_punctuation(token)}
         ids = [i for i in special | wordless if i < len(excluded)]
         excluded[ids] = True
         excluded[self.tokenizer.get_vocab_size() :] = True
         return excluded
 
     def check_vocabulary(self) -> None:
-        """Refuse a tokenizer that knows more wordpieces than the model has term embeddings."""
-        known, terms = self.tokenizer.get_vocab_size(), self.term_matrix().shape[0]
-        if known > terms:
+        """Check that the tokenizer has at most as many wordpieces as the model has term embeddings.
+
+        :raises ModelError: the tokenizer has more wordpieces.
+        """
+        wordpieces, terms = self.tokenizer.get_vocab_size(), self.term_matrix().shape[0]
+        if wordpieces > terms:
             raise ModelError(
-                f"expected at most {terms} wordpieces, as many as term embeddings, found {known}",
+                f"the tokenizer has {wordpieces} wordpieces, but the model has only {terms} term embeddings",
                 remedy="use the tokenizer that the model was trained with",
             )
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return next(self.parameters()).device
 
     # ------------------------------------------------------------------ documents
@@ -105,14 +120,21 @@ class SparseEncoder(nn.Module):
         max_active_dims: int | None = None,
         dtype: str = "auto",
     ) -> scipy.sparse.csr_matrix:
-        """Passages (or bare texts) to `(n, vocabulary) float32`, a row for each (eq. 4 to 6)."""
+        """Encode passages (or texts) as a `(n, vocabulary) float32` matrix with one row per passage (eq.
+
+        4 to 6).
+
+        :param max_active_dims: keep only the strongest terms of each passage
+        """
         from scipy.sparse import csr_matrix
 
         from sparta.models.document_encoder import DocumentEncoder
 
         single = isinstance(inputs, str | Passage)
         texts = [inputs] if isinstance(inputs, str | Passage) else list(inputs)
-        passages = [t if isinstance(t, Passage) else Passage(str(i), t) for i, t in enumerate(texts)]
+        passages = [
+            text if isinstance(text, Passage) else Passage(str(i), text) for i, text in enumerate(texts)
+        ]
         if device:
             self.to(device)
         encoder = DocumentEncoder(self, dtype=dtype, max_batch=batch_size, top_k=max_active_dims)
@@ -132,10 +154,12 @@ class SparseEncoder(nn.Module):
         device: str | None = None,
         max_active_dims: int | None = None,
     ) -> scipy.sparse.csr_matrix:
-        """Queries to `(n, vocabulary) float32`: how much each term counts, in weights of the model's grid.
+        """Encode queries as a `(n, vocabulary) float32` matrix of term weights on the model's grid.
 
-        With `max_active_dims` only the terms that count most are kept. The other options are those of
-        `encode_document`, so that both can be called alike; a lookup has no use for them.
+        `batch_size`, `show_progress_bar` and `device` have no effect; they exist so that both encode
+        methods take the same options.
+
+        :param max_active_dims: keep only the strongest terms of each query
         """
         from scipy.sparse import csr_matrix
 
@@ -143,24 +167,32 @@ class SparseEncoder(nn.Module):
         tokenizer = self.query_tokenizer()
         bags = [tokenizer.bag(text) for text in texts]
         if max_active_dims is not None:
-            bags = [dict(sorted(bag.items(), key=lambda t: (-t[1], t[0]))[:max_active_dims]) for bag in bags]
+            bags = [
+                dict(sorted(bag.items(), key=lambda entry: (-entry[1], entry[0]))[:max_active_dims])
+                for bag in bags
+            ]
         indptr = np.cumsum([0, *(len(bag) for bag in bags)])
         ids = np.array([i for bag in bags for i in bag], dtype=np.int32)
-        weights = np.array([w for bag in bags for w in bag.values()], dtype=np.float32) * tokenizer.step
+        weights = (
+            np.array([weight for bag in bags for weight in bag.values()], dtype=np.float32) * tokenizer.step
+        )
         return csr_matrix((weights, ids, indptr), shape=(len(bags), self.term_matrix().shape[0]))
 
     def query_tokenizer(self) -> QueryTokenizer:
-        """Queries to bags of terms."""
+        """Return the tokenizer that converts queries to bags of terms."""
         weights, grid = self.query_weights, self.query_quantizer
         if weights is None or grid is None:
             return QueryTokenizer(self.tokenizer)
         return QueryTokenizer(self.tokenizer, grid.integers(weights), grid.step)
 
     def query_side(self) -> QuerySide:
-        """Return what of this model travels in an index."""
+        """Return the parts of this model that an index stores for searching.
+
+        :raises ModelError: the model has no quantizer.
+        """
         if self.config.quantizer is None:
             raise ModelError(
-                "the model has no quantizer", remedy="load it with sparta.models.load.load_model"
+                "the model has no quantizer", remedy="load the model with sparta.models.load.load_model"
             )
         return QuerySide(
             self.tokenizer,
@@ -174,7 +206,10 @@ class SparseEncoder(nn.Module):
     def decode(
         self, embeddings: scipy.sparse.csr_matrix, top_k: int | None = None
     ) -> list[list[tuple[str, float]]]:
-        """Return each row's strongest terms as `(wordpiece, weight)`, strongest first (SPARTA, Table 6)."""
+        """Return each row's terms as `(wordpiece, weight)`, strongest first (SPARTA, Table 6).
+
+        :param top_k: the maximum number of terms per row; None means all
+        """
         check_top_k(top_k)
         decoded = []
         for row in embeddings.tocsr():
@@ -187,5 +222,5 @@ class SparseEncoder(nn.Module):
     def similarity(
         self, queries: scipy.sparse.csr_matrix, documents: scipy.sparse.csr_matrix
     ) -> npt.NDArray[np.float32]:
-        """Eq. 6 for every pair: `(n_queries, n_documents) float32`."""
+        """Return eq. 6 for every pair, `(n_queries, n_documents) float32`."""
         return (queries @ documents.T).toarray()

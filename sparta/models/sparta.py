@@ -1,4 +1,4 @@
-"""The SPARTA model: an encoder and a table of term embeddings, saved and loaded (SPARTA, §3.2)."""
+"""The SPARTA model: a transformer encoder and a table of term embeddings (SPARTA, §3.2)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from sparta.neural.stored import check_length
 
 
 class SpartaModel(SparseEncoder):
-    """SPARTA: a transformer for the answer, a table of term embeddings for the question.
+    """SPARTA: a transformer encodes the answer, and a table of term embeddings encodes the query.
 
-    `scale` multiplies the dot product of eq. 4 before the bias; it could be folded into the term embeddings
-    and is kept apart because one number is learnt faster than a table. With `tied` the table is the encoder's
-    own. With `lexical`, `gains` has a number for each term, which counts as often as the term occurs in the
-    answer. With `weighted_queries`, `query_term_weights` has what each term counts in a question.
+    `scale` multiplies the dot product of eq. 4 before the bias. It could be part of the term embeddings,
+    but a single number learns faster than a table. With `tied`, the table is the encoder's word embedding
+    table. With `lexical`, `gains` holds the weight of an occurrence of each term in the answer. With
+    `weighted_queries`, `query_term_weights` holds the weight of each term in a query.
     """
 
     def __init__(self, encoder: nn.Module, tokenizer: Tokenizer, config: SpartaConfig) -> None:
@@ -36,7 +36,9 @@ class SpartaModel(SparseEncoder):
         self.encoder = encoder
         self.scale = nn.Parameter(torch.tensor(1.0))
         self.bias = nn.Parameter(torch.tensor(0.0))
-        self.term_embeddings = None if config.tied else nn.Parameter(_words(encoder).detach().clone())
+        self.term_embeddings = (
+            None if config.tied else nn.Parameter(_word_embeddings(encoder).detach().clone())
+        )
         self.gains = nn.Parameter(torch.zeros(len(self.term_matrix()))) if config.lexical else None
         self.query_term_weights: nn.Parameter | None = None
         if config.weighted_queries:
@@ -51,39 +53,45 @@ class SpartaModel(SparseEncoder):
 
     def term_matrix(self) -> torch.Tensor:
         """Return the term embeddings, before `scale`."""
-        return _words(self.encoder) if self.term_embeddings is None else self.term_embeddings
+        return _word_embeddings(self.encoder) if self.term_embeddings is None else self.term_embeddings
 
     def term_bias(self) -> torch.Tensor:
-        """Return the scalar b."""
+        """Return the scalar b of eq. 5."""
         return self.bias
 
     def lexical_gains(self) -> torch.Tensor | None:
-        """Return the gains, those below 0 as 0."""
+        """Return the gains, with negative gains as 0."""
         return None if self.gains is None else self.gains.clamp_min(0)
 
     @property
     def query_weights(self) -> npt.NDArray[np.float32] | None:
-        """Return the weights, those below 0 as 0."""
+        """The query-term weights, with negative weights as 0; None if the model has none."""
         if self.query_term_weights is None:
             return None
         return self.query_term_weights.detach().clamp_min(0).float().cpu().numpy()
 
     def add_query_weights(self) -> None:
-        """Let each distinct term of a question count a weight of its own, once: 1 to begin with.
+        """Add query-term weights, all 1 at first: each distinct query term then counts its weight once.
 
-        They are no part of what other trainings move.
+        Other trainings do not change these weights.
         """
         self.config = replace(self.config, weighted_queries=True)
         ones = torch.ones(len(self.term_matrix()), device=self.term_matrix().device)
         self.query_term_weights = nn.Parameter(ones, requires_grad=False)
 
     def add_lexical(self, lexical: Lexical, gains: torch.Tensor) -> None:
-        """Let occurrences count: `gains (vocabulary,)` is what one of each term is worth."""
+        """Add weights for term occurrences.
+
+        :param gains: `(vocabulary,)`, the weight of one occurrence of each term
+        """
         self.config = replace(self.config, lexical=lexical)
         self.gains = nn.Parameter(gains.float())
 
     def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
-        """Write config.json, model.safetensors and tokenizer.json; with `int8`, in 8 bits with row scales."""
+        """Write config.json, model.safetensors and tokenizer.json.
+
+        :param int8: store matrices in 8 bits with row scales
+        """
         config = {
             **self._encoder_config,
             "architectures": ["SpartaModel"],
@@ -94,12 +102,15 @@ class SpartaModel(SparseEncoder):
 
     @staticmethod
     def from_encoder(name: str | Path, config: SpartaConfig | None = None) -> SpartaModel:
-        """Return a new, untrained model on a pretrained encoder (folder or hub id)."""
+        """Return a new, untrained model with a pretrained encoder (folder or hub id)."""
         return SpartaModel(load_encoder(name), load_tokenizer(name), config or SpartaConfig())
 
     @staticmethod
     def load(folder: str | Path) -> SpartaModel:
-        """Return a model that `save_pretrained` wrote."""
+        """Load a model that `save_pretrained` wrote.
+
+        :raises ModelError: the folder is not a valid SPARTA model.
+        """
         folder = path_of(folder, "a model folder")
         raw = read_json(folder / "config.json")
         config = SpartaConfig.from_dict(raw.pop("sparta", None), str(folder / "config.json"))
@@ -108,6 +119,6 @@ class SpartaModel(SparseEncoder):
         return with_weights(model, load_state(folder / "model.safetensors"), str(folder))
 
 
-def _words(encoder: nn.Module) -> torch.Tensor:
+def _word_embeddings(encoder: nn.Module) -> torch.Tensor:
     words: torch.Tensor = cast(Any, encoder).get_input_embeddings().weight
     return words

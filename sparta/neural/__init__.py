@@ -1,1 +1,1 @@
-"""What model families share and needs torch: training loop, checkpoints, batched encoding."""
+"""Neural parts that all model families share (needs torch): checkpoints and batched encoding."""

@@ -1,4 +1,4 @@
-"""BERT in PyTorch alone: importing transformers takes longer than encoding a small corpus."""
+"""BERT in plain PyTorch, because importing transformers takes longer than encoding a small corpus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 
 class Output(NamedTuple):
-    """What an encoder returns: `last_hidden_state (n, length, width)`."""
+    """The output of an encoder: `last_hidden_state (n, length, width)`."""
 
     last_hidden_state: torch.Tensor
 
@@ -19,9 +19,9 @@ class Output(NamedTuple):
 class Bert(nn.Module):
     """The encoder of BERT (Devlin et al., 2019, §3) without a pooler.
 
-    Weights have the names that transformers' BertModel gives them, and the operations are the same in the
-    same order, so that states, gradients and random draws are too. `config` is a model's config.json.
-    A new one holds no weights yet.
+    Weights have the same names as in transformers' BertModel. The operations have the same order too, so
+    that states, gradients and random numbers are equal. `config` is the content of a config.json. A new
+    instance has no weights yet.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -36,7 +36,7 @@ class Bert(nn.Module):
         return self.embeddings.word_embeddings
 
     def set_attn_implementation(self, name: str) -> None:
-        """Choose attention in training: `sdpa`, torch's fused kernel, or `eager`, plain matrix products."""
+        """Choose the attention for training: `sdpa` (torch's fused kernel) or `eager` (matrix products)."""
         for layer in self.encoder.layer:  # type: ignore[union-attr]
             layer.attention.self.eager = name == "eager"
 
@@ -46,25 +46,25 @@ class Bert(nn.Module):
         attention_mask: torch.Tensor,
         token_type_ids: torch.Tensor | None = None,
     ) -> Output:
-        """All `(n, length)`; what the mask has as 0 is padding."""
+        """Return the hidden states. All inputs are `(n, length)`; a mask of 0 marks padding."""
         mask = attention_mask.bool()
-        wide = None if bool(mask.all()) else mask[:, None, None, :]
+        attention_mask_4d = None if bool(mask.all()) else mask[:, None, None, :]
         states = self.embeddings(
             input_ids, torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         )
         for layer in self.encoder.layer:  # type: ignore[union-attr]
-            states = layer(states, wide)
+            states = layer(states, attention_mask_4d)
         return Output(states)
 
 
 class _Linear(nn.Linear):
     def reset_parameters(self) -> None:
-        """Leave the memory as it is: weights are read, and to draw them first would take longer."""
+        """Leave the weights uninitialized: they are loaded later, and drawing them would take longer."""
 
 
 class _Embedding(nn.Embedding):
     def reset_parameters(self) -> None:
-        """As `_Linear` has it."""
+        """Leave the weights uninitialized, as in `_Linear`."""
 
 
 class _Embeddings(nn.Module):
@@ -79,17 +79,17 @@ class _Embeddings(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, ids: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        places = torch.arange(ids.shape[1], device=ids.device)[None]
+        positions = torch.arange(ids.shape[1], device=ids.device)[None]
         states = self.word_embeddings(ids) + self.token_type_embeddings(segments)
-        return self.dropout(self.LayerNorm(states + self.position_embeddings(places)))
+        return self.dropout(self.LayerNorm(states + self.position_embeddings(positions)))
 
 
 class _Layer(nn.Module):
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
         self.attention = _Attention(config)
-        self.intermediate = _Widened(config)
-        self.output = _Added(config.intermediate_size, config)
+        self.intermediate = _Intermediate(config)
+        self.output = _AddAndNorm(config.intermediate_size, config)
 
     def forward(self, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         states = self.attention(states, mask)
@@ -100,7 +100,7 @@ class _Attention(nn.Module):
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
         self.self = _Heads(config)
-        self.output = _Added(config.hidden_size, config)
+        self.output = _AddAndNorm(config.hidden_size, config)
 
     def forward(self, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         return self.output(self.self(states, mask), states)
@@ -118,25 +118,25 @@ class _Heads(nn.Module):
     def forward(self, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         n, length, width = states.shape
         query, key, value = (
-            part(states).view(n, length, self.heads, -1).transpose(1, 2)
-            for part in (self.query, self.key, self.value)
+            projection(states).view(n, length, self.heads, -1).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
         )
         if self.eager and self.training:
             scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
             if mask is not None:
                 lowest = torch.finfo(scores.dtype).min
                 scores = scores + torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, lowest)
-            mixed = self.dropout(scores.softmax(-1).to(value.dtype)) @ value
+            context = self.dropout(scores.softmax(-1).to(value.dtype)) @ value
         else:
             dropout = self.dropout.p if self.training else 0.0
             mask = None if mask is None else mask.expand(n, 1, length, length)
-            mixed = functional.scaled_dot_product_attention(
+            context = functional.scaled_dot_product_attention(
                 query, key, value, attn_mask=mask, dropout_p=dropout
             )
-        return mixed.transpose(1, 2).reshape(n, length, width)
+        return context.transpose(1, 2).reshape(n, length, width)
 
 
-class _Widened(nn.Module):
+class _Intermediate(nn.Module):
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
         self.dense = _Linear(config.hidden_size, config.intermediate_size)
@@ -145,8 +145,8 @@ class _Widened(nn.Module):
         return functional.gelu(self.dense(states))
 
 
-class _Added(nn.Module):
-    """A linear layer whose result is added to what was there before, and normalized."""
+class _AddAndNorm(nn.Module):
+    """A linear layer with dropout, whose output is added to an earlier state and normalized."""
 
     def __init__(self, size: int, config: SimpleNamespace) -> None:
         super().__init__()
@@ -154,5 +154,5 @@ class _Added(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, states: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-        return self.LayerNorm(self.dropout(self.dense(states)) + before)
+    def forward(self, states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        return self.LayerNorm(self.dropout(self.dense(states)) + residual)

@@ -1,4 +1,4 @@
-"""Weights on disk: safetensors, in full precision or as int8 with one scale a row."""
+"""Reading and writing model weights: safetensors in full precision, or int8 with one scale per row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SMALLEST_QUANTIZED = 4096
 
 
 def quantize_rows(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """`(r, c)` floats to `(r, c) int8` and `(r,) float32` scales, symmetric: value ≈ integer · scale."""
+    """Quantize `(r, c)` floats to `(r, c) int8` and `(r,) float32` scales: value ≈ integer · scale."""
     scale = tensor.abs().amax(dim=1).float().clamp_min(1e-12) / 127
     return torch.round(tensor.float() / scale[:, None]).to(torch.int8), scale
 
@@ -44,21 +44,24 @@ def save_state(path: Path, state: dict[str, torch.Tensor], *, int8: bool = False
             stored[name], stored[name + ROW_SCALE] = quantize_rows(tensor)
         else:
             stored[name] = tensor.clone()
-    # One entry of metadata: safetensors writes several in any order, and equal states make equal files. Its
-    # own writer would make a file that only its owner may read.
+    # Only one metadata entry: safetensors writes several in random order, but equal states must give equal
+    # files. safetensors' file writer is not used, because only the file's owner could read the result.
     atomic_write(path, save(stored, metadata={"format": "pt"}))
 
 
 def load_state(path: Path) -> dict[str, torch.Tensor]:
-    """Read what `save_state` wrote; 8-bit matrices come back as float32."""
+    """Read a state dict that `save_state` wrote; 8-bit matrices become float32.
+
+    :raises ModelError: the file cannot be read.
+    """
     try:
         with safe_open(str(path), framework="pt") as stored:
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (not a mapping)
     except (SafetensorError, OSError) as error:
         raise ModelError(
-            f"expected model weights in safetensors form, could not read them: {error}",
+            f"expected model weights in safetensors format, could not read them: {error}",
             where=str(path),
-            remedy="copy the model folder again, whole",
+            remedy="copy the complete model folder again",
         ) from error
     state = {name: tensor for name, tensor in tensors.items() if not name.endswith(ROW_SCALE)}
     with one_thread():
@@ -69,14 +72,17 @@ def load_state(path: Path) -> dict[str, torch.Tensor]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object from a model folder."""
+    """Return the JSON object in a file of a model folder.
+
+    :raises ModelError: the file cannot be read or is not a JSON object.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
             f"expected a JSON object, could not read it: {error}",
             where=str(path),
-            remedy=remedy("give {} a folder that holds a saved model", Option("model")),
+            remedy=remedy("set {} to a folder with a saved model", Option("model")),
         ) from error
     if not isinstance(value, dict):
         raise ModelError(f"expected a JSON object, found {type(value).__name__}", where=str(path))
@@ -88,14 +94,18 @@ def read_json(path: Path) -> dict[str, Any]:
 def save_model(
     folder: str | Path, model: nn.Module, config: dict[str, Any], *, without: str = "", int8: bool = False
 ) -> None:
-    """Write a model folder: config.json, which makes it one, comes last.
+    """Write a model folder. config.json comes last, since it marks the folder as complete.
 
-    :param without: weights whose names begin so are left out: others stand for them
+    :param without: the prefix of weights that are not saved, because other weights replace them
     :param int8: store matrices in 8 bits with row scales
     """
     folder = Path(folder)
     make_folder(folder)
-    state = {k: v for k, v in model.state_dict().items() if not (without and k.startswith(without))}
+    state = {
+        name: tensor
+        for name, tensor in model.state_dict().items()
+        if not (without and name.startswith(without))
+    }
     save_state(folder / "model.safetensors", state, int8=int8)
     tokenizer: Any = model.tokenizer
     atomic_write(folder / "tokenizer.json", tokenizer.to_str(pretty=True).encode())
@@ -103,7 +113,10 @@ def save_model(
 
 
 def with_weights[M: nn.Module](model: M, state: dict[str, torch.Tensor], where: str) -> M:
-    """Return a model with these weights, ready for use; those of another configuration are a ModelError."""
+    """Load weights into a model and return it in evaluation mode.
+
+    :raises ModelError: the weights do not fit the model's configuration.
+    """
     check_vocabulary(cast(Any, model).tokenizer, where)
     try:
         model.load_state_dict(state)
@@ -111,70 +124,78 @@ def with_weights[M: nn.Module](model: M, state: dict[str, torch.Tensor], where: 
         raise ModelError(
             f"expected weights that fit config.json: {error}",
             where=where,
-            remedy="copy the model folder again, whole",
+            remedy="copy the complete model folder again",
         ) from error
     return model.eval()
 
 
 def check_torch_files(*paths: Path) -> None:
-    """Refuse files of torch that hold less than they unpack to; of a folder, all of its *.bin.
+    """Check that torch files are not compressed, since a small file could otherwise fill the memory.
 
-    :raises ModelError: there is such a file.
+    :param paths: files, or folders whose *.bin files are checked
+    :raises ModelError: a file unpacks to more bytes than it has.
     """
-    for path in (file for place in paths for file in (place.glob("*.bin") if place.is_dir() else (place,))):
+    for path in (
+        file
+        for folder_or_file in paths
+        for file in (folder_or_file.glob("*.bin") if folder_or_file.is_dir() else (folder_or_file,))
+    ):
         if not zipfile.is_zipfile(path):
-            continue  # torch's older form is read as it is stored
+            continue  # torch's older format is never compressed
         with zipfile.ZipFile(path) as stored:
             unpacked = sum(entry.file_size for entry in stored.infolist())
         if unpacked > path.stat().st_size:
             raise ModelError(
-                f"expected weights of at most {path.stat().st_size:,} bytes, found {unpacked:,}",
+                f"the weights are compressed: {path.stat().st_size:,} bytes unpack to {unpacked:,}",
                 where=str(path),
-                remedy="copy or download the file again: torch compresses no weights",
+                remedy="copy or download the file again: torch never compresses weights",
             )
 
 
 def load_torch_file(path: Path) -> Any:
-    """Return what a file of torch holds: weights and plain objects only.
+    """Return the content of a torch file, which may hold only weights and plain objects.
 
-    :raises ModelError: the file is damaged, or holds something else.
+    :raises ModelError: the file is damaged, or holds other objects.
     """
     try:
         check_torch_files(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except ModelError:
         raise
-    except Exception as error:  # of unpickling, of zip files, of torch
+    except Exception as error:  # unpickling, zip files and torch raise various errors
         raise ModelError(
             f"expected weights and plain objects, could not read them: {_reason(error)}",
             where=str(path),
-            remedy="copy the file again, whole",
+            remedy="copy the complete file again",
         ) from error
 
 
 def _reason(error: Exception) -> str:
-    """The first sentence of a message of torch, which goes on with advice for programmers."""
+    """Return the first sentence of an error message of torch; the rest is advice for programmers."""
     return (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0][:200]
 
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep transformers from showing bars and reports of weights that are not needed (a pooler's)."""
+    """Hide transformers' progress bars, and its reports of unused weights such as a pooler's."""
     from transformers.utils import logging
 
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(level)
-        if bars:
+        if shows_bars:
             logging.enable_progress_bar()
 
 
 def from_pretrained(auto: Any, name: str | Path, **arguments: Any) -> nn.Module:
-    """Load by an Auto class of transformers: in float32, all weights, no code from the folder."""
+    """Load a model by an Auto class of transformers, in float32 and without code from the folder.
+
+    :raises ModelError: the model cannot be loaded, or lacks weights.
+    """
     if (config := Path(name, "config.json")).is_file():
         read_json(config)
     check_torch_files(Path(name))
@@ -187,17 +208,17 @@ def from_pretrained(auto: Any, name: str | Path, **arguments: Any) -> nn.Module:
                 output_loading_info=True,
                 **arguments,
             )
-    except Exception as error:  # of several packages
+    except Exception as error:  # several packages raise various errors
         raise ModelError(
             f"expected a transformers model, could not load it: {error}",
             where=str(name),
-            remedy="check the name, or copy the model folder again, whole",
+            remedy="check the name, or copy the complete model folder again",
         ) from error
     missing = sorted(report["missing_keys"])
     if missing:
         raise ModelError(
-            f"expected all weights of {type(model).__name__}, found none for {', '.join(missing[:3])}",
+            f"the model lacks weights of {type(model).__name__}: {', '.join(missing[:3])}",
             where=str(name),
-            remedy="use a model that was saved with these weights",
+            remedy="use a model that has these weights",
         )
     return model.float().eval()

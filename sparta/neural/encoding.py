@@ -1,4 +1,4 @@
-"""Batches under a token budget, and what to do when memory runs out."""
+"""Batching under a token budget, devices, number formats, threads and out-of-memory handling."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from sparta.base.remedies import Command, Option, remedy
 logger = logging.getLogger(__name__)
 
 CPU_TOKENS = 1024
-"""Tokens that a CPU's thread reads at once: more leave its cache."""
+"""The maximum number of tokens in a CPU thread's batch: more tokens would not fit its cache."""
 GPU_TOKENS = 32768
-"""Tokens that a GPU reads at once: 1.4 GiB with 12 layers of 384 dimensions (decision 0028)."""
+"""The maximum number of tokens in a GPU's batch: 1.4 GiB with 12 layers of 384 dimensions (decision 0028)."""
 OTHER_TOKENS = 4096
-"""The same of other devices, and tokens that are pooled at once on a CPU."""
+"""The maximum number of tokens in other devices' batches, and of tokens pooled at once on a CPU."""
 LARGEST_BATCH = 1024
-"""Texts of a batch."""
+"""The maximum number of texts in a batch."""
 
 _MEMORY_SIGNS = ("out of memory", "not enough memory", "can't allocate memory", "cublas_status_alloc_failed")
 
 
 def length_sorted_batches(lengths: Sequence[int], token_budget: int, max_batch: int) -> Iterator[list[int]]:
-    """Cut items into batches of similar length: indices, longest first.
+    """Group items into batches of similar length; yield the indices of each batch, longest items first.
 
-    A batch holds at most `max_batch` items and, padded to its longest, at most `token_budget` tokens (one
-    item always fits). The cut depends on `lengths` alone, so the same shard is always batched in the same
-    way.
+    A batch holds at most `max_batch` items and, padded to its longest item, at most `token_budget` tokens
+    (but at least one item). Batches depend only on `lengths`, so a shard is always batched in the same way.
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     start = 0
@@ -42,20 +41,23 @@ def length_sorted_batches(lengths: Sequence[int], token_budget: int, max_batch: 
 
 
 def parse_devices(text: str | None) -> tuple[str, ...]:
-    """Devices from their names with commas between them: `cuda:0,cuda:1`; torch must know each."""
-    parts = tuple(part.strip() for part in text.split(",")) if text is not None else ()
-    for part in parts:
-        if not part:
+    """Parse comma-separated device names such as `cuda:0,cuda:1`.
+
+    :raises InputError: torch cannot use a device.
+    """
+    names = tuple(name.strip() for name in text.split(",")) if text is not None else ()
+    for name in names:
+        if not name:
             raise InputError(
-                f"expected a device, or several with commas between them, found {text!r}",
-                remedy=remedy("name it, as in {}, or leave it out", Option("device", "cpu")),
+                f"expected a device or several, separated by commas, found {text!r}",
+                remedy=remedy("name a device, as in {}, or omit the option", Option("device", "cpu")),
             )
-        pick_device(part)
-    return parts
+        pick_device(name)
+    return names
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that the device or the host had no memory left."""
+    """Return whether an error says that the device or the host is out of memory."""
     if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
         return True
     message = str(error).lower()
@@ -63,7 +65,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def with_halving[T, R](function: Callable[[Sequence[T]], list[R]], items: Sequence[T]) -> list[R]:
-    """`function(items)`; on out-of-memory, the same for both halves. One item that does not fit raises."""
+    """Return `function(items)`; if memory runs out, apply the function to each half instead.
+
+    If memory runs out for a single item, the error is raised.
+    """
     try:
         return function(items)
     except (RuntimeError, MemoryError) as error:
@@ -78,10 +83,10 @@ def with_halving[T, R](function: Callable[[Sequence[T]], list[R]], items: Sequen
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute in the caller's thread alone.
+    """Run torch in a single thread during the block.
 
-    What takes milliseconds gains little from more, and where other work keeps a processor busy, threads that
-    wait for each other at every layer take fifty times as long (a question on two processors).
+    Tasks of milliseconds gain little from more threads. If other work keeps a processor busy, threads that
+    wait for each other at every layer take fifty times as long (measured for one query on two processors).
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -92,38 +97,40 @@ def one_thread() -> Iterator[None]:
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    """`fp32`, `bf16`, `fp16`, or `auto`: bf16 where the device multiplies it fast, else fp32.
+    """Return the dtype of a number format: `fp32`, `bf16`, `fp16` or `auto`.
 
-    :raises InputError: another name.
+    `auto` means bf16 on devices that multiply it fast, fp16 on other CUDA devices, and otherwise fp32.
+
+    :raises InputError: the name is unknown.
     """
-    named = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    if name in named:
-        return named[name]
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    if name in dtypes:
+        return dtypes[name]
     if name != "auto":
-        raise InputError(f"expected the arithmetic {', '.join(named)} or auto, found {name!r}")
+        raise InputError(f"expected the number format {', '.join(dtypes)} or auto, found {name!r}")
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-    fast = device.type == "cpu" and (
+    is_fast = device.type == "cpu" and (
         torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     )
-    return torch.bfloat16 if fast else torch.float32
+    return torch.bfloat16 if is_fast else torch.float32
 
 
 def arithmetic(device: torch.device, name: str = "auto") -> torch.autocast:
-    """Return a context in which models compute as `pick_dtype` says."""
+    """Return a context in which models compute with the dtype of `pick_dtype`."""
     dtype = pick_dtype(name, device)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def dtype_name(name: str, device: torch.device) -> str:
-    """Return what a name means on a device, `fp32`, `bf16` or `fp16`: so `auto` is the same elsewhere."""
+    """Return `fp32`, `bf16` or `fp16`: the name of `pick_dtype`'s result, with `auto` resolved."""
     return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[pick_dtype(name, device)]
 
 
 def pick_device(name: str | None = None) -> torch.device:
-    """Return the named device, or CUDA, MPS, CPU: the first there is.
+    """Return the named device, or the first available of CUDA, MPS and CPU.
 
-    :raises InputError: torch cannot use the named device here.
+    :raises InputError: torch cannot use the named device on this machine.
     """
     if name:
         try:
@@ -132,7 +139,9 @@ def pick_device(name: str | None = None) -> torch.device:
             raise InputError(
                 f"expected a device that torch can use here, found {name!r}: {str(error).splitlines()[0]}",
                 remedy=remedy(
-                    "use {}; {} shows what there is", Option("device", "cpu"), Command("sparta doctor")
+                    "use {}; {} lists the available devices",
+                    Option("device", "cpu"),
+                    Command("sparta doctor"),
                 ),
             ) from error
     if torch.cuda.is_available():
@@ -141,30 +150,31 @@ def pick_device(name: str | None = None) -> torch.device:
 
 
 def in_threads[T, R](compute: Callable[[T], R], items: Iterable[T]) -> Generator[R]:
-    """What a model computes of each item on a CPU, in their order: each thread has an item of its own."""
+    """Yield `compute(item)` for all items in order, on a CPU: each thread computes a different item."""
     autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
 
-    def alone(item: T) -> R:
-        with torch.autocast("cpu", autocast, enabled=autocast is not None):  # a thread begins without
+    def compute_in_thread(item: T) -> R:
+        # A new thread does not inherit autocast.
+        with torch.autocast("cpu", autocast, enabled=autocast is not None):
             return compute(item)
 
     threads = torch.get_num_threads()
     try:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield from pool.map(alone, items)
+            yield from pool.map(compute_in_thread, items)
     finally:
-        torch.set_num_threads(threads)  # what a thread sets is what every later thread begins with
+        torch.set_num_threads(threads)  # later threads inherit the last setting of any thread
 
 
 def each_batch[T, R](compute: Callable[[T], R], batches: Iterable[T], device: torch.device) -> Generator[R]:
-    """What a model computes of each batch, in their order: on a CPU every thread has a batch of its own.
+    """Yield `compute(batch)` for all batches in order; on a CPU, each thread computes a different batch.
 
-    Threads that share one wait for each other at every layer, the longer the more other work there is. Close
-    the generator: batches that nobody waits for are then left out.
+    Threads that share a batch wait for each other at every layer, and longer if other programs run. Close
+    the generator to cancel the remaining batches.
     """
     yield from in_threads(compute, batches) if device.type == "cpu" else map(compute, batches)
 
 
 def tokens_at_once(budget: int, device: torch.device) -> int:
-    """Return how many tokens a batch of `each_batch` has at most: the budget, or less without CUDA."""
+    """Return the maximum number of tokens in a batch of `each_batch`: the budget, or less without CUDA."""
     return min(budget, {"cuda": budget, "cpu": CPU_TOKENS}.get(device.type, OTHER_TOKENS))

@@ -1,4 +1,4 @@
-"""What a model folder holds, as far as no torch is needed to read it."""
+"""Checking the configuration of a model folder, without torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
 
 ROW_SCALE = ".row_scale"
-"""Ends the name of an 8-bit matrix's scales, one a row."""
+"""The name suffix of the row scales of an 8-bit matrix."""
 
 _SIZES = (
     "vocab_size",
@@ -24,7 +24,7 @@ _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps
 
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
-    """Whether a config.json describes BERT's encoder with absolute positions and GELU."""
+    """Return whether a config.json describes BERT's encoder with absolute positions and GELU."""
     return (
         config.get("model_type") == "bert"
         and config.get("hidden_act") == "gelu"
@@ -36,12 +36,12 @@ def is_plain_bert(config: dict[str, Any]) -> bool:
     )
 
 
-_MOST = {"num_hidden_layers": 1000, "n_layers": 1000, "n_layer": 1000, "num_layers": 1000, "experts": 1000}
-_HARMLESS = 1 << 20
+_MAXIMA = {"num_hidden_layers": 1000, "n_layers": 1000, "n_layer": 1000, "num_layers": 1000, "experts": 1000}
+_ALWAYS_ALLOWED = 1 << 20
 _TABLES = (
     ("hidden_size", "hidden_size"),
     ("hidden_size", "intermediate_size"),
-    ("max_position_embeddings",),  # which may have no table
+    ("max_position_embeddings",),  # alone, since positions need not have a table
     ("hidden_size", "type_vocab_size"),
     ("hidden_size", "num_hidden_layers"),
     ("hidden_size", "codes"),
@@ -51,65 +51,69 @@ _TABLES = (
     ("dim", "n_layers"),
     ("vocab_size",),
 )
-"""Sizes in a configuration whose product no weights of a model are fewer than: each takes a byte or more."""
+"""Sizes in a configuration whose product is a lower bound for the model's weights, and so for their bytes."""
 
 
 def check_sizes(config: dict[str, Any], folder: Path) -> None:
-    """Refuse sizes in a config.json that the folder's weights cannot have, before memory is taken for them.
+    """Check that the sizes in a config.json fit the folder's weight files, before memory is allocated.
 
-    :raises ModelError: it names the sizes.
+    :raises ModelError: a size is too large; the error names the sizes.
     """
     names = ("*.safetensors", "*.bin")
-    held = max(_HARMLESS, sum(path.stat().st_size for name in names for path in folder.glob(name)))
-    sizes = {k: v for part in _objects(config) for k, v in part.items() if type(v) is int}
-    for name, most in _MOST.items():
-        if sizes.get(name, 0) > most:
-            raise _too_large(f"{name} of at most {most}", f"{sizes[name]}", folder)
+    weight_bytes = max(
+        _ALWAYS_ALLOWED, sum(path.stat().st_size for name in names for path in folder.glob(name))
+    )
+    sizes = {
+        name: value for section in _sections(config) for name, value in section.items() if type(value) is int
+    }
+    for name, maximum in _MAXIMA.items():
+        if sizes.get(name, 0) > maximum:
+            raise _too_large(f"{name} of at most {maximum}", f"{sizes[name]}", folder)
     for table in _TABLES:
         values = [sizes.get(name, 0) for name in table]
         product = values[0] * values[-1] if len(values) > 1 else values[0]
-        if product > held:
-            shown = ", ".join(f"{n} {v}" for n, v in zip(table, values, strict=True))
-            raise _too_large(f"sizes that fit {held:,} bytes of weights", shown, folder)
+        if product > weight_bytes:
+            shown = ", ".join(f"{name} {value}" for name, value in zip(table, values, strict=True))
+            raise _too_large(f"sizes that fit {weight_bytes:,} bytes of weights", shown, folder)
 
 
-def _objects(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """A configuration and the objects of ours in it."""
+def _sections(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a configuration and sparta's sections in it."""
     return [
         config,
         *(config[name] for name in ("sparta", "dense", "reader") if type(config.get(name)) is dict),
     ]
 
 
-def _too_large(expected: str, found: str, folder: Path) -> ModelError:
+def _too_large(expected: str, sizes: str, folder: Path) -> ModelError:
     return ModelError(
-        f"expected {expected}, found {found[:80]}",
+        f"expected {expected}, found {sizes[:80]}",
         where=str(folder / "config.json"),
-        remedy="copy the model folder again, whole",
+        remedy="copy the complete model folder again",
     )
 
 
 def check_length(length: int, config: dict[str, Any], where: str = "", option: str = "") -> None:
-    """Refuse inputs longer than an encoder of this configuration has positions for.
+    """Check that an encoder of this configuration has enough positions for inputs of `length` wordpieces.
 
-    :param option: what sets the length; without it, a model folder does
-    :raises ModelError: the encoder has fewer.
+    :param option: the option that sets the length; without it, config.json sets the length
+    :raises ModelError: the encoder has fewer positions.
     """
     positions = config.get("max_position_embeddings")
     if isinstance(positions, int) and length > positions > 0:
         raise ModelError(
-            f"expected at most {positions} wordpieces, the positions of the encoder, found {length}",
+            f"expected at most {positions} wordpieces, the encoder's number of positions, found {length}",
             where=where,
-            remedy=remedy("train with {}, or less", Option(option, positions))
+            remedy=remedy("train with at most {}", Option(option, positions))
             if option
             else "correct max_length in config.json",
         )
 
 
 def config_object(value: Any, name: str, newest: int, where: str) -> dict[str, Any]:
-    """Return the object of this name in a config.json; one of a format newer than `newest` is refused.
+    """Return a section of a config.json after checking its format version.
 
-    :raises ModelError: it is no object, or of a newer format.
+    :raises ModelError: the section is not an object, or has a format newer than `newest`.
     """
     if not isinstance(value, dict):
         raise ModelError(f"expected a {name} object, found {type(value).__name__}", where=where)
@@ -118,6 +122,6 @@ def config_object(value: Any, name: str, newest: int, where: str) -> dict[str, A
         raise ModelError(
             f"expected a model of format {newest} or older, found {version}",
             where=where,
-            remedy="upgrade sparta, or train the model again with this version",
+            remedy="upgrade sparta, or train the model again with this release",
         )
     return value

@@ -1,1 +1,1 @@
-"""Encoded passages on disk, and encoding a corpus into them."""
+"""Encoding a corpus into shards of passages, and reading the shards from disk."""

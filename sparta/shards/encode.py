@@ -1,4 +1,4 @@
-"""A corpus becomes numbered shards of sparse vectors; what is done stays done."""
+"""Encoding a corpus into numbered shards of sparse vectors; finished shards survive interruptions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from sparta.shards.store import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeOptions(ShardOptions):
-    """How a corpus is encoded. Two encodings with the same options, model and corpus give the same shards."""
+    """The options of an encoding. The same options, model and corpus give the same shards."""
 
     top_k: int | None = None
     min_weight: float = 0.0
@@ -66,18 +66,23 @@ class EncodeOptions(ShardOptions):
         if not 0 <= self.min_weight < math.inf:
             raise InputError(
                 f"expected min_weight of at least 0, found {self.min_weight}",
-                remedy="leave it out to keep every term",
+                remedy="omit min_weight to keep every term",
             )
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for work to be continued: all but where and how many at once."""
-        without = "devices", "token_budget"
-        return {k: v for k, v in ShardOptions.identity(self).items() if k not in without}
+        """Return the options that must not change when a job resumes: all but devices and token budget."""
+        variable_options = "devices", "token_budget"
+        return {
+            name: value for name, value in ShardOptions.identity(self).items() if name not in variable_options
+        }
 
 
 @dataclass
 class EncodeReport(ShardReport):
-    """Counts of one encoding; `windowed`, `without_terms` and `terms` are of the units encoded and kept."""
+    """Counts of one encoding.
+
+    `windowed`, `without_terms` and `terms` count over the encoded and the kept units.
+    """
 
     windowed: int = 0
     without_terms: int = 0
@@ -85,23 +90,23 @@ class EncodeReport(ShardReport):
     corpus: dict[str, Any] = field(default_factory=dict)
 
     def count(self, facts: dict[str, Any]) -> None:
-        """Count what a shard says of its vectors."""
+        """Add the counts in a shard's facts."""
         self.windowed += facts["windowed"]
         self.without_terms += facts["without_terms"]
         self.terms += facts["terms"]
 
     @property
     def mean_terms(self) -> float:
-        """Mean number of terms of a passage that is in these shards."""
+        """The mean number of terms of the passages in these shards."""
         return self.terms / max(1, self.encoded + self.kept)
 
     def as_dict(self) -> dict[str, Any]:
-        """For a manifest."""
+        """Return the counts for a manifest."""
         return {**asdict(self), "mean_terms": round(self.mean_terms, 1)}
 
 
 def _block_encoder(model: SparseEncoder, options: EncodeOptions) -> Work[EncodedShard]:
-    """Return what makes a shard of a block, on the model's device."""
+    """Return a function that encodes a block into a shard, on the model's device."""
     encoder = DocumentEncoder(
         model, dtype=options.dtype, token_budget=options.token_budget, top_k=options.top_k
     )
@@ -120,30 +125,34 @@ def _block_encoder(model: SparseEncoder, options: EncodeOptions) -> Work[Encoded
 
 
 class ShardEncoder:
-    """Encodes blocks of passages, each block on one device, and gives the shards back in order."""
+    """Encodes blocks of passages, each block on one device, and returns the shards in order."""
 
     def __init__(self, model: SparseEncoder, options: EncodeOptions) -> None:
         devices = options.devices or (str(model.device),)
         models = [model] + [deepcopy(model) for _ in devices[1:]]
         self._works = [
-            _block_encoder(m.to(torch.device(d)), options) for m, d in zip(models, devices, strict=True)
+            _block_encoder(copy.to(torch.device(device)), options)
+            for copy, device in zip(models, devices, strict=True)
         ]
 
     def encode(self, blocks: Iterable[Block], advance: Advance | None = None) -> Iterator[EncodedShard]:
-        """`(number, first position, passages)` to shards. Work runs one block ahead on every device."""
+        """Yield the shards of blocks `(number, first position, passages)`.
+
+        Each device works one block ahead.
+        """
         return work_ahead(self._works, blocks, advance)
 
 
 @dataclass(frozen=True, slots=True)
 class SparseJob:
-    """The shards of sparse vectors of one corpus."""
+    """The job of encoding one corpus into shards of sparse vectors."""
 
     model: SparseEncoder
     options: EncodeOptions
     folder: Path
 
     def open(self, device: str) -> Work[Facts]:
-        """Return what encodes a block on a device and writes its shard."""
+        """Return a function that encodes a block on a device and writes its shard."""
         encode = _block_encoder(self.model.to(torch.device(device)), self.options)
 
         def work(block: Block, advance: Advance | None) -> Facts:
@@ -167,30 +176,30 @@ def encode_corpus(
     progress: bool | None = False,
     cluster: RayCluster | None = None,
 ) -> EncodeReport:
-    """Encode a corpus into a folder of shards. With `resume`, only the shards that are missing.
+    """Encode a corpus into a folder of shards. With `resume`, encode only the missing shards.
 
-    :param model: a model, or its folder or hub id; None is the one that ships with sparta
-    :param bits: of an impact, where the model is named; None is the model's own
-    :param progress: show a bar of the bytes of the corpus that are done; None does on a terminal
-    :param cluster: encode there instead of in this process; its devices count, not those of the options
-    :raises Interrupted: Ctrl-C; says how many passages are in the folder.
+    :param model: a model, its folder or hub id; None means the default model, which ships with sparta
+    :param bits: the bits per impact, if the model is named; None means the model's setting
+    :param progress: show a progress bar of the finished bytes of the corpus; None shows it on a terminal
+    :param cluster: encode on this cluster instead of this process; then the cluster's devices are used
+    :raises Interrupted: Ctrl-C; the error says how many passages are in the folder.
     """
     output = path_of(output, "a folder")
     if not isinstance(model, SparseEncoder):
         with kept_on_interrupt(output):
             model = open_encoder(model, bits, ("cpu",) if cluster else options.devices)
     reader = CorpusReader(source, skip_invalid=skip_invalid)
-    shown = ReadingProgress(shown=progress, advance=advance)
-    passages = shown.follow(reader, split_units(reader, options.unit, options.language))
-    side = model.query_side()
-    chosen = cluster.dtype(options.dtype) if cluster else options.dtype
-    options = replace(options, dtype=dtype_name(chosen, model.device))  # the same on all machines
+    progress_bar = ReadingProgress(shown=progress, advance=advance)
+    passages = progress_bar.follow(reader, split_units(reader, options.unit, options.language))
+    query_side = model.query_side()
+    dtype = cluster.dtype(options.dtype) if cluster else options.dtype
+    options = replace(options, dtype=dtype_name(dtype, model.device))  # `auto` may differ between machines
     manifest = {
         "kind": KIND,
         "format_version": FORMAT_VERSION,
         "source": str(source),
         "options": options.identity(),
-        "model": side.identity(),
+        "model": query_side.identity(),
         "complete": False,
     }
     report = EncodeReport()
@@ -201,17 +210,19 @@ def encode_corpus(
             raise corpus_changed(path)
         report.count(facts)
 
-    with shown, writing(output), kept_on_interrupt(output):
-        done = open_output(output, manifest, resume=resume, prepare=lambda: side.save(output / "tokenizer"))
-        missing = missing_blocks(passages, options, done, report, keep, shown.advance)
+    with progress_bar, writing(output), kept_on_interrupt(output):
+        existing_shards = open_output(
+            output, manifest, resume=resume, prepare=lambda: query_side.save(output / "tokenizer")
+        )
+        missing = missing_blocks(passages, options, existing_shards, report, keep, progress_bar.advance)
         executor = cluster or LocalExecutor(options.devices or (str(model.device),))
         job = SparseJob(model, options, output.absolute())
-        with closing(executor.run(job, missing, shown.advance)) as shards:
+        with closing(executor.run(job, missing, progress_bar.advance)) as shards:
             for facts in shards:
                 report.encoded += facts["count"]
                 report.count(facts)
         fingerprint = reader.fingerprint()
-        if fingerprint["source"] != STANDARD_INPUT:  # shards are read elsewhere than where they are made
+        if fingerprint["source"] != STANDARD_INPUT:  # the shards may be read from another working folder
             fingerprint["source"] = str(Path(source).absolute())
         report.corpus = {"counts": reader.counts.as_dict(), "fingerprint": fingerprint}
         write_manifest(output, {**manifest, "complete": True, "counts": report.as_dict()})

@@ -1,4 +1,4 @@
-"""Where blocks are encoded: by this process, or elsewhere. A job says what is done, an executor where."""
+"""Executors, which decide where blocks are encoded: in this process or elsewhere. A job decides how."""
 
 from __future__ import annotations
 
@@ -15,29 +15,32 @@ from sparta.base.records import Advance
 from sparta.shards.folder import Block
 
 type Facts = dict[str, Any]
-"""What is known of a shard that was written; `count` is its number of passages."""
+"""The metadata of a written shard; `count` is its number of passages."""
 type Work[T] = Callable[[Block, Advance | None], T]
 
 
 class ShardJob(Protocol):
-    """Writes the shards of one encoding into `folder`, an absolute path; can be pickled, with its model."""
+    """A job that writes the shards of one encoding into `folder`, an absolute path.
+
+    Jobs can be pickled with their model.
+    """
 
     @property
     def folder(self) -> Path:
-        """Where the shards go."""
+        """The folder for the shards."""
 
     def open(self, device: str) -> Work[Facts]:
-        """Return what encodes a block on a device and writes its shard."""
+        """Return a function that encodes a block on a device and writes its shard."""
 
 
 class Executor(Protocol):
-    """Has the blocks of a job encoded, and gives the facts of each shard once it is written, in any order.
+    """Runs a job on blocks, and yields the facts of each shard after it was written, in any order.
 
-    What the work raises is raised here; blocks that are then not done are left to a job that resumes.
+    Errors of the job are raised here. A resumed job then encodes the unfinished blocks.
     """
 
     def run(self, job: ShardJob, blocks: Iterable[Block], advance: Advance | None = None) -> Generator[Facts]:
-        """Encode and write all blocks; `advance` is told how many passages are done."""
+        """Encode and write all blocks; `advance` is called with the number of newly finished passages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,33 +50,34 @@ class LocalExecutor:
     devices: Sequence[str]
 
     def run(self, job: ShardJob, blocks: Iterable[Block], advance: Advance | None = None) -> Generator[Facts]:
-        """As of `Executor`; a block is given to `advance` batch by batch."""
+        """Run the job as in `Executor`; `advance` is called after each batch."""
         first, *others = self.devices
         works = [job.open(first), *(deepcopy(job).open(device) for device in others)]
         return work_ahead(works, blocks, advance)
 
 
 def work_ahead[T](
-    works: Sequence[Work[T]], blocks: Iterable[Block], advance: Advance | None = None
+    work_functions: Sequence[Work[T]], blocks: Iterable[Block], advance: Advance | None = None
 ) -> Generator[T]:
-    """Do blocks in turn, each work in a thread of its own and one block ahead; results are in order.
+    """Process blocks round-robin and yield the results in order.
 
-    When the caller stops early (Ctrl-C, a bad record), what is being encoded is given up at the next batch.
+    Each work function runs in its thread, one block ahead. If the caller stops early (Ctrl-C, a bad
+    record), running work stops at its next batch.
     """
-    pools = [ThreadPoolExecutor(1) for _ in works]
+    pools = [ThreadPoolExecutor(1) for _ in work_functions]
     waiting: deque[Future[T]] = deque()
     stop = threading.Event()
 
-    def beat(n: int) -> None:
+    def check_stop(count: int) -> None:
         if stop.is_set():
             raise InterruptedError
         if advance:
-            advance(n)
+            advance(count)
 
     try:
         for turn, block in enumerate(blocks):
-            place = turn % len(pools)
-            waiting.append(pools[place].submit(works[place], block, beat))
+            worker_index = turn % len(pools)
+            waiting.append(pools[worker_index].submit(work_functions[worker_index], block, check_stop))
             if len(waiting) > len(pools):
                 yield waiting.popleft().result()
         while waiting:

@@ -1,6 +1,6 @@
-"""A folder of numbered shards that a corpus is encoded into, sparse or dense; what is done stays done.
+"""A folder of numbered shards, sparse or dense; finished shards survive interruptions.
 
-Each shard is a safetensors file, there whole or not at all, whose metadata tell what it holds.
+Each shard is a safetensors file, written atomically, whose metadata describe its content.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from sparta.data.languages import check_language
 SHARD_SIZE = 2048
 _NAME = re.compile(r"shard-(\d{5,})\.safetensors")
 _LOCK = "lock"
-_LEFT_OVER = ".sparta-*.tmp"  # of a process that was killed while it wrote
+_LEFT_OVER = ".sparta-*.tmp"  # left by a process that was killed while it wrote
 Block = tuple[int, int, Sequence[Passage]]
-"""Number, first position and passages of a shard that is still to be encoded."""
+"""A block is a shard before encoding: its number, the corpus position of its first passage, and its
+passages.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardOptions:
-    """How a corpus is cut and shared, whatever its passages become.
+    """Options for splitting a corpus into shards, whatever the shards hold.
 
-    `language` decides where sentences end, `dtype` is the arithmetic of the encoder. `part` is (i, n): this
-    machine takes the shards with number ≡ i modulo n.
+    `language` sets the rules for sentence ends. `dtype` is the number format of the encoder. `part` is (i,
+    n): this machine encodes the shards with number ≡ i modulo n.
     """
 
     unit: str = "passage"
@@ -50,20 +52,20 @@ class ShardOptions:
         i, n = self.part
         if not 0 <= i < n:
             raise InputError(
-                f"expected the part i of n with 0 ≤ i < n, found {i}/{n}", remedy="count from 0: 0/2, 1/2"
+                f"expected a part i/n with 0 ≤ i < n, found {i}/{n}", remedy="count from 0: 0/2, 1/2"
             )
         if self.shard_size < 1:
-            raise InputError(f"a shard holds at least one passage, found {self.shard_size}")
+            raise InputError(f"shard_size must be at least 1, found {self.shard_size}")
         check_language(self.language)
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for work to be continued."""
+        """Return the options that must not change when a job resumes."""
         return {**asdict(self), "part": list(self.part)}
 
 
 @dataclass
 class ShardReport:
-    """Counts of one encoding: what was read and used was `encoded + kept + elsewhere` units."""
+    """Counts of one encoding: the corpus has `encoded + kept + elsewhere` units."""
 
     encoded: int = 0
     kept: int = 0
@@ -71,7 +73,7 @@ class ShardReport:
 
 
 def blocks_of(passages: Iterable[Passage], size: int) -> Iterator[Block]:
-    """Cut a stream into numbered blocks: `(number, first position, passages)`."""
+    """Split a stream of passages into numbered blocks: `(number, first position, passages)`."""
     for number, block in enumerate(itertools.batched(passages, size)):
         yield number, number * size, block
 
@@ -79,42 +81,42 @@ def blocks_of(passages: Iterable[Passage], size: int) -> Iterator[Block]:
 def missing_blocks(
     units: Iterable[Passage],
     options: ShardOptions,
-    done: Mapping[int, Path],
+    existing_shards: Mapping[int, Path],
     report: ShardReport,
     keep: Callable[[Path, Sequence[Passage]], object],
     advance: Advance | None = None,
 ) -> Iterator[Block]:
-    """Yield the blocks of this machine's part that are still to be encoded; count the others.
+    """Yield the blocks that this machine has yet to encode, and count all others in `report`.
 
-    :param done: the shards that are there, by number
-    :param keep: called with each of them and the passages it must hold
-    :raises InputError: the corpus ends before one of them.
+    :param existing_shards: the existing shards by number
+    :param keep: called with each existing shard and the passages that it must hold
+    :raises InputError: the corpus ends before an existing shard.
     """
-    i, n = options.part
+    machine, machines = options.part
     number = -1
     for number, first, block in blocks_of(units, options.shard_size):
-        if number % n != i:
+        if number % machines != machine:
             report.elsewhere += len(block)
-        elif number in done:
-            keep(done[number], block)
+        elif number in existing_shards:
+            keep(existing_shards[number], block)
             report.kept += len(block)
             if advance:
                 advance(len(block))
         else:
             yield number, first, block
-    if stale := [path for later, path in done.items() if later > number]:
+    if stale := [path for shard_number, path in existing_shards.items() if shard_number > number]:
         raise corpus_changed(stale[0])
 
 
 def shard_files(folder: Path) -> dict[int, Path]:
-    """The shards that are there, by number, ascending."""
-    found = ((_NAME.fullmatch(path.name), path) for path in folder.iterdir())
-    return dict(sorted((int(match.group(1)), path) for match, path in found if match))
+    """Return the paths of the shards in a folder by number, ascending."""
+    matches = ((_NAME.fullmatch(path.name), path) for path in folder.iterdir())
+    return dict(sorted((int(match.group(1)), path) for match, path in matches if match))
 
 
 @contextmanager
 def reading_shard(path: Path) -> Iterator[None]:
-    """Turn what a damaged file makes of reading it into an InputError."""
+    """Convert the errors from reading a damaged shard into an InputError."""
     try:
         yield
     except (SafetensorError, OSError, LookupError, TypeError, ValueError, RecursionError) as error:
@@ -130,7 +132,10 @@ def reading_shard(path: Path) -> Iterator[None]:
 
 
 def shard_facts(path: Path) -> dict[str, Any]:
-    """Number, first position, count and whatever else a shard says of itself, without reading its vectors."""
+    """Return the facts in a shard's metadata, without reading its vectors.
+
+    The facts include the shard's number, first position and count.
+    """
     with reading_shard(path), safe_open(str(path), framework="np") as stored:
         facts: dict[str, Any] = json.loads(stored.metadata()["shard"])
     return facts
@@ -138,7 +143,7 @@ def shard_facts(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def kept_on_interrupt(folder: Path) -> Iterator[None]:
-    """Make Ctrl-C say how many passages the shards of a folder hold."""
+    """Convert Ctrl-C into an error that says how many passages are in the folder's shards."""
     try:
         yield
     except KeyboardInterrupt:
@@ -148,11 +153,11 @@ def kept_on_interrupt(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Hold a folder, which is made, for one command that encodes; its workers need no lock of their own.
+    """Create a folder if needed, and lock it for one encoding command; its workers need no further lock.
 
-    Where the file system has no locks, nothing is held.
+    On a file system without locks, the folder is not locked.
 
-    :raises IndexStateError: another process holds it, or it has files of others.
+    :raises IndexStateError: another process holds the lock, or the folder has other files.
     """
     if not _is_new(folder) and not (folder / MANIFEST_NAME).is_file():
         raise folder_in_use(folder, resumable=False)
@@ -164,19 +169,19 @@ def writing(folder: Path) -> Iterator[None]:
             raise IndexStateError(
                 "another process is writing here",
                 where=str(folder),
-                remedy=remedy("wait until it is done, or choose another {}", Option("output")),
+                remedy=remedy("wait for the process to end, or choose another {}", Option("output")),
             )
         yield
 
 
 def _is_new(folder: Path) -> bool:
-    """Whether a folder is not there, or has nothing but what a process left that was killed at its start."""
-    own = ("tokenizer", _LOCK)
-    return not folder.exists() or all(p.name in own or p.match(_LEFT_OVER) for p in folder.iterdir())
+    """Return whether a folder is missing, or holds only files of a process that was killed at its start."""
+    start_files = ("tokenizer", _LOCK)
+    return not folder.exists() or all(p.name in start_files or p.match(_LEFT_OVER) for p in folder.iterdir())
 
 
 def remove_left_overs(folder: Path) -> None:
-    """Remove what a process left that was killed while it wrote."""
+    """Remove the temporary files of a process that was killed while writing."""
     for path in folder.glob(_LEFT_OVER):
         path.unlink()
 
@@ -188,11 +193,12 @@ def open_output(
     resume: bool,
     prepare: Callable[[], object] | None = None,
 ) -> dict[int, Path]:
-    """Begin in a folder that `writing` made, or check that it holds the beginning of the same work; return
-    the shards it has.
+    """Start a job in a folder that `writing` created, or resume it; return the existing shards by number.
 
-    :param manifest: of the new work; `model` (whatever its name) and `options` must be the same
-    :param prepare: writes `tokenizer`, before there is a manifest
+    :param manifest: the manifest of the job; `options` and `model` (except its name) must equal the
+        folder's
+    :param prepare: writes the subfolder `tokenizer`, before the manifest is written
+    :raises IndexStateError: the folder holds shards and `resume` is not set, or it holds a different job.
     """
     if _is_new(folder):
         remove_left_overs(folder)
@@ -202,16 +208,19 @@ def open_output(
         return {}
     if not resume:
         raise folder_in_use(folder)
-    found = read_manifest(folder, manifest["kind"], manifest["format_version"])
-    check_fields(found, {"options": dict, "model": dict}, folder / MANIFEST_NAME)
-    differing = [k for k, v in manifest["options"].items() if found["options"].get(k) != v]
-    model = manifest["model"].items()
-    if parts := [k for k, v in model if k != "name" and found["model"].get(k) != v]:
-        differing.append(f"model ({', '.join(parts)})")
+    existing = read_manifest(folder, manifest["kind"], manifest["format_version"])
+    check_fields(existing, {"options": dict, "model": dict}, folder / MANIFEST_NAME)
+    differing = [
+        name for name, value in manifest["options"].items() if existing["options"].get(name) != value
+    ]
+    model_items = manifest["model"].items()
+    if model_fields := [
+        name for name, value in model_items if name != "name" and existing["model"].get(name) != value
+    ]:
+        differing.append(f"model ({', '.join(model_fields)})")
     if differing:
         raise IndexStateError(
-            f"expected the settings that this encoding was started with, found another"
-            f" {', '.join(differing)}",
+            f"the folder was encoded with different settings: {', '.join(differing)}",
             where=str(folder),
             remedy=remedy(
                 "repeat the original command with {}, or choose another {}",
@@ -224,19 +233,23 @@ def open_output(
 
 
 def check_finished(folder: Path, manifest: Mapping[str, Any], command: str) -> None:
-    """Refuse a folder whose encoding, by a command such as `sparta encode`, is still to be completed."""
+    """Check that the encoding in a folder is complete.
+
+    :param command: the command that made the folder, such as `sparta encode`
+    :raises InputError: the encoding is not complete.
+    """
     if not manifest.get("complete", True):
         raise InputError(
-            "expected a finished encoding, found one that is still to be completed",
+            "expected a finished encoding, found an encoding still to be completed",
             where=str(folder),
             remedy=remedy("run the same {} command with {}", command, Option("resume", True)),
         )
 
 
 def corpus_changed(path: Path) -> InputError:
-    """Say that a shard holds other passages than the corpus now has at its place."""
+    """Return the error for a shard whose passages differ from the corpus."""
     return InputError(
         "the corpus no longer has the passages that this shard holds",
         where=str(path),
-        remedy="encode into a new folder: the corpus changed since this one was started",
+        remedy="the corpus changed since the encoding started: encode it into a new folder",
     )

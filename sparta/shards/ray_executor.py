@@ -1,4 +1,4 @@
-"""Blocks on the workers of a Ray cluster: two in flight on each, and those of a lost worker done again."""
+"""Running blocks on the workers of a Ray cluster, and repeating the blocks of lost workers."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger("sparta.shards")
 
 _AHEAD = 2
-"""Blocks that a worker has: one that it encodes and the next."""
+"""The maximum number of blocks per worker: the block in progress and the next block."""
 _TRIES = 4
-"""So many workers may end while they encode the same block, or one after the other before they encode any."""
+"""The job fails after this many workers failed on the same block, or in a row before their first block."""
 _NO_BLOCK = -1
 _PATIENCE = 600.0
-"""Seconds without any worker, while nodes are lost or a cluster grows."""
+"""The maximum waiting time for a first or a new worker, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayCluster:
-    """A Ray cluster as an `Executor`. Every node has sparta-search[ray] and sees the folder of the shards.
+    """A Ray cluster as an `Executor`.
 
-    `address` is `local` (this machine, for as long as the work takes), `auto` (the cluster that this machine
-    belongs to) or `host:port`. `workers` None are as many as the cluster has room for. Each worker takes
-    `cpus_per_worker` threads, and encodes on a GPU if `gpus_per_worker` is not 0 (0.5: two share one).
+    All nodes need sparta-search[ray] and access to the folder of the shards. `address` is `local` (this
+    machine, during the job), `auto` (this machine's cluster) or `host:port`. If `workers` is None, the
+    cluster gets as many workers as fit. Each worker takes `cpus_per_worker` threads, and encodes on a GPU
+    if `gpus_per_worker` is not 0 (0.5: two workers share a GPU).
     """
 
     address: str
@@ -46,18 +47,19 @@ class RayCluster:
     gpus_per_worker: float = 0.0
 
     def dtype(self, name: str) -> str:
-        """Return an arithmetic that all workers share: on GPUs, `auto` is bf16."""
+        """Return a number format that all workers support: on GPUs, `auto` becomes bf16."""
         return "bf16" if name == "auto" and self.gpus_per_worker else name
 
     def run(self, job: ShardJob, blocks: Iterable[Block], advance: Advance | None = None) -> Generator[Facts]:
-        """As of `Executor`. Workers that end, with or without their node, are replaced.
+        """Run the job as in `Executor`. Workers that fail, with or without their node, are replaced.
 
-        :raises SpartaError: what a worker raised; also no cluster there, no worker for ten minutes, or four
-            workers that ended over the same block.
+        :raises SpartaError: a worker raised an error, four workers failed on the same block, or there was
+            no worker for ten minutes.
+        :raises InputError: the cluster cannot be reached.
         """
         blocks = iter(blocks)
         first = next(blocks, None)
-        if first is None:  # nothing is left to do, nothing is started
+        if first is None:  # all shards exist, so no worker is started
             return
         with connected(self.address), placed_token(job.folder) as token:
             workers = worker_count(self)
@@ -72,7 +74,7 @@ class RayCluster:
 
 @dataclass(eq=False)
 class _Worker:
-    """An actor, whether it has opened the job, and its blocks in the order in which it does them."""
+    """A Ray actor, whether it has opened the job, and its blocks in the order of processing."""
 
     actor: Any
     ready: bool = False
@@ -82,9 +84,9 @@ class _Worker:
 class _Crew:
     """The workers of one job."""
 
-    def __init__(self, cluster: RayCluster, size: int, job: ShardJob, token: Token) -> None:
-        self._ray, self._size = ray_module(), size
-        self._given = (
+    def __init__(self, cluster: RayCluster, worker_count: int, job: ShardJob, token: Token) -> None:
+        self._ray, self._size = ray_module(), worker_count
+        self._open_arguments = (
             self._ray.put(job),
             token,
             "cuda" if cluster.gpus_per_worker else "cpu",
@@ -94,14 +96,14 @@ class _Crew:
             num_cpus=cluster.cpus_per_worker, num_gpus=cluster.gpus_per_worker, scheduling_strategy="SPREAD"
         )
         self._workers: list[_Worker] = []
-        self._of: dict[ObjectRef[Any], _Worker] = {}
-        self._again: deque[Block] = deque()
-        self._ended: Counter[int] = Counter()
+        self._worker_of: dict[ObjectRef[Any], _Worker] = {}
+        self._returned: deque[Block] = deque()
+        self._failures: Counter[int] = Counter()
 
     @property
     def lost(self) -> bool:
-        """Whether workers ended while they had work."""
-        return bool(self._ended)
+        """Whether a worker failed during its work."""
+        return bool(self._failures)
 
     def __enter__(self) -> _Crew:
         for _ in range(self._size):
@@ -115,39 +117,39 @@ class _Crew:
     def _hire(self) -> None:
         worker = _Worker(self._actor.remote())
         self._workers.append(worker)
-        self._of[worker.actor.open.remote(*self._given)] = worker
+        self._worker_of[worker.actor.open.remote(*self._open_arguments)] = worker
 
     def encode(self, blocks: Iterator[Block]) -> Iterator[Facts]:
-        """Give out blocks as workers are free, and yield the facts of each that is done."""
-        while self._give_out(blocks):
-            done, _ = self._ray.wait(list(self._of), timeout=_PATIENCE)
-            if not done and not any(worker.ready for worker in self._workers):
+        """Assign blocks to free workers, and yield the facts of each finished shard."""
+        while self._assign(blocks):
+            finished_refs, _ = self._ray.wait(list(self._worker_of), timeout=_PATIENCE)
+            if not finished_refs and not any(worker.ready for worker in self._workers):
                 raise SpartaError(
                     f"expected a worker within {_PATIENCE:.0f} seconds, found none: {describe_room()}",
                     remedy=remedy(
-                        "give the cluster nodes, or the workers less; {} keeps what is done",
+                        "add nodes, or request fewer CPUs and GPUs per worker; {} keeps finished shards",
                         Option("resume", True),
                     ),
                 )
-            for ref in done:
+            for ref in finished_refs:
                 yield from self._finished(ref)
 
-    def _give_out(self, blocks: Iterator[Block]) -> bool:
-        """Fill up the workers that are there, evenly; whether there is anything to wait for."""
-        there = [worker for worker in self._workers if worker.ready]
-        for most in range(1, _AHEAD + 1):
-            for worker in there:
-                if len(worker.blocks) < most and (block := self._next(blocks)):
+    def _assign(self, blocks: Iterator[Block]) -> bool:
+        """Assign blocks evenly to the ready workers; return whether there is work to wait for."""
+        ready_workers = [worker for worker in self._workers if worker.ready]
+        for block_limit in range(1, _AHEAD + 1):
+            for worker in ready_workers:
+                if len(worker.blocks) < block_limit and (block := self._next(blocks)):
                     worker.blocks.append(block)
-                    self._of[worker.actor.encode.remote(block)] = worker
-        return bool(self._again) or any(worker.blocks for worker in self._workers) or not there
+                    self._worker_of[worker.actor.encode.remote(block)] = worker
+        return bool(self._returned) or any(worker.blocks for worker in self._workers) or not ready_workers
 
     def _next(self, blocks: Iterator[Block]) -> Block | None:
-        return self._again.popleft() if self._again else next(blocks, None)
+        return self._returned.popleft() if self._returned else next(blocks, None)
 
     def _finished(self, ref: ObjectRef[Any]) -> Iterator[Facts]:
-        worker = self._of.pop(ref, None)
-        if worker is None:  # of a worker that has ended since
+        worker = self._worker_of.pop(ref, None)
+        if worker is None:  # the worker failed meanwhile
             return
         errors = self._ray.exceptions
         try:
@@ -162,26 +164,28 @@ class _Crew:
             yield facts
         else:
             worker.ready = True
-            del self._ended[_NO_BLOCK]
+            del self._failures[_NO_BLOCK]
 
     def _replace(self, worker: _Worker, error: Exception) -> None:
-        """Put the blocks of a worker that ended back, and another in its place."""
+        """Put back the blocks of a failed worker, and start a new worker."""
         reason = str(error).strip().splitlines()[0]
         number = worker.blocks[0][0] if worker.blocks else _NO_BLOCK
-        self._ended[number] += 1
-        at = f"at shard {number}" if worker.blocks else "before its first shard"
-        if self._ended[number] == _TRIES:
+        self._failures[number] += 1
+        stage = f"at shard {number}" if worker.blocks else "before its first shard"
+        if self._failures[number] == _TRIES:
             raise SpartaError(
-                f"{_TRIES} workers ended {at}, the last with: {error}",
+                f"{_TRIES} workers failed {stage}, the last with: {error}",
                 remedy=remedy(
-                    "if memory ran out, take fewer {}; {} keeps what is done",
+                    "if memory ran out, use fewer {}; {} keeps finished shards",
                     Option("workers"),
                     Option("resume", True),
                 ),
             )
-        logger.warning("a worker ended %s, another takes its place: %s", at, reason)
-        self._of = {ref: other for ref, other in self._of.items() if other is not worker}
+        logger.warning("a worker failed %s and is replaced: %s", stage, reason)
+        self._worker_of = {
+            ref: other_worker for ref, other_worker in self._worker_of.items() if other_worker is not worker
+        }
         self._workers.remove(worker)
-        self._again.extendleft(reversed(worker.blocks))
+        self._returned.extendleft(reversed(worker.blocks))
         self._ray.kill(worker.actor)
         self._hire()

@@ -1,4 +1,4 @@
-"""A connection to a Ray cluster, and what room it has."""
+"""Connecting to a Ray cluster, and finding how many workers fit."""
 
 from __future__ import annotations
 
@@ -18,35 +18,38 @@ _ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
 _SECONDS = 5.0
 _ROUNDING = 1e-9
 _START = remedy(
-    "start one with: {}, and on every other node: {}; or encode on this machine only, without {}",
+    "start a cluster with {}, on every other node with {}; or encode only on this machine, without {}",
     Command.of("ray start", head=True),
     Command.of("ray start", address="HOST:6379"),
     Option("ray"),
 )
 
 
-class Wanted(Protocol):
-    """Where and how many workers, and what each takes."""
+class WorkerRequest(Protocol):
+    """The requested cluster and workers."""
 
     @property
     def address(self) -> str:
-        """The cluster."""
+        """The address of the cluster."""
 
     @property
     def workers(self) -> int | None:
-        """None: as many as there is room for."""
+        """The number of workers; None means as many as fit."""
 
     @property
     def cpus_per_worker(self) -> int:
-        """Threads."""
+        """The number of threads of a worker."""
 
     @property
     def gpus_per_worker(self) -> float:
-        """0: it encodes on its CPUs."""
+        """The GPUs of a worker; 0 encodes on CPUs."""
 
 
 def ray_module() -> Any:
-    """Return Ray; MissingPackageError where it is not installed."""
+    """Return the module `ray`.
+
+    :raises MissingPackageError: Ray is not installed.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     with optional_packages():
         import ray
@@ -55,9 +58,9 @@ def ray_module() -> Any:
 
 @contextmanager
 def connected(address: str) -> Iterator[None]:
-    """Connect to a cluster, and leave it at the end; where the program has Ray running, that is used.
+    """Connect to a cluster during the block. A connection that the program already has is used and kept.
 
-    :raises InputError: no cluster there.
+    :raises InputError: there is no cluster at the address.
     """
     ray = ray_module()
     if ray.is_initialized():
@@ -70,12 +73,12 @@ def connected(address: str) -> Iterator[None]:
         _check_reachable(address)
     try:
         ray.init(**settings, log_to_driver=False, logging_level=logging.ERROR)
-    except Exception as error:  # Ray raises just this where its own processes did not start
+    except Exception as error:  # Ray raises a bare Exception if its processes do not start
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
             f"expected a Ray cluster at {address!r}, could not join it: {reason}", remedy=_START
         ) from error
-    ray._private.worker._worker_logs_enabled = False  # it would print of lost workers to standard output
+    ray._private.worker._worker_logs_enabled = False  # otherwise, Ray reports lost workers on standard output
     try:
         yield
     finally:
@@ -84,7 +87,7 @@ def connected(address: str) -> Iterator[None]:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself would try for minutes."""
+    """Check the address quickly, since Ray would try to connect for minutes."""
     match = _ADDRESS.fullmatch(address)
     if match is None:
         raise InputError(
@@ -94,35 +97,36 @@ def _check_reachable(address: str) -> None:
     try:
         socket.create_connection((match["host"].strip("[]"), int(match["port"])), _SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise InputError(
-            f"expected a Ray cluster at {address!r}, found that nothing answers there: {error}", remedy=_START
-        ) from error
+        raise InputError(f"no Ray cluster answers at {address!r}: {error}", remedy=_START) from error
 
 
 def _nodes() -> list[tuple[float, float]]:
-    """CPUs and GPUs of each node."""
+    """Return the numbers of CPUs and GPUs of each node."""
     nodes = [node["Resources"] for node in ray_module().nodes() if node["Alive"]]
-    return [(found.get("CPU", 0.0), found.get("GPU", 0.0)) for found in nodes]
+    return [(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in nodes]
 
 
 def describe_room() -> str:
-    """The nodes of the cluster, in words."""
+    """Describe the nodes of the cluster in words."""
     nodes = _nodes()
     cpus, gpus = (sum(node[i] for node in nodes) for i in (0, 1))
     return f"{len(nodes)} nodes with {cpus:g} CPUs and {gpus:g} GPUs"
 
 
-def worker_count(wanted: Wanted) -> int:
-    """How many workers: as many as wanted (a cluster may still grow), else as many as fit.
+def worker_count(request: WorkerRequest) -> int:
+    """Return the number of workers: as requested (a cluster may still grow), otherwise as many as fit.
 
-    :raises InputError: none would fit.
+    :raises InputError: no worker fits.
     """
-    cpus, gpus = wanted.cpus_per_worker, wanted.gpus_per_worker
-    share = int(1 / gpus + _ROUNDING) if 0 < gpus < 1 else 1  # so many workers have one GPU together
-    room = sum(int(min(c // cpus, g * share // max(gpus, 1) if gpus else c)) for c, g in _nodes())
-    if not room and (wanted.workers is None or wanted.address == "local"):
+    cpus, gpus = request.cpus_per_worker, request.gpus_per_worker
+    workers_per_gpu = int(1 / gpus + _ROUNDING) if 0 < gpus < 1 else 1  # this many workers share a GPU
+    capacity = sum(
+        int(min(node_cpus // cpus, node_gpus * workers_per_gpu // max(gpus, 1) if gpus else node_cpus))
+        for node_cpus, node_gpus in _nodes()
+    )
+    if not capacity and (request.workers is None or request.address == "local"):
         raise InputError(
             f"expected a node with {cpus} CPUs and {gpus:g} GPUs for a worker, found {describe_room()}",
             remedy=remedy("choose other {} and {}", Option("cpus_per_worker"), Option("gpus_per_worker")),
         )
-    return wanted.workers or room
+    return request.workers or capacity

@@ -1,4 +1,4 @@
-"""What runs in a worker of a cluster."""
+"""The code that runs in a worker of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sparta.shards.folder import Block
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A file in the folder of the shards that every worker must see, and the versions that it must have."""
+    """A file in the folder of the shards, which all workers must see, and the required package versions."""
 
     path: Path
     versions: tuple[str, ...]
@@ -27,7 +27,10 @@ class Token:
 
 @contextmanager
 def placed_token(folder: Path) -> Iterator[Token]:
-    """Keep a token file in the folder during the work; a resumed job removes what a kill leaves."""
+    """Create a token file in the folder during the block.
+
+    A resumed job removes it if this process is killed.
+    """
     path = folder / f".sparta-{secrets.token_hex(8)}.tmp"
     path.touch()
     try:
@@ -37,32 +40,40 @@ def placed_token(folder: Path) -> Iterator[Token]:
 
 
 def _versions() -> tuple[str, ...]:
-    """Other versions may give other bytes; builds of torch for other devices are told apart by `+`."""
+    """Return the versions of sparta and torch, which may change the encoded bytes.
+
+    The suffix after `+` is dropped, since it only names the device that torch was built for.
+    """
     return tuple(f"{name} {version(name).partition('+')[0]}" for name in ("sparta-search", "torch"))
 
 
 class BlockWorker:
-    """A Ray actor that encodes blocks, in a process of its own."""
+    """A Ray actor that encodes blocks in a separate process."""
 
     def open(self, job: ShardJob, token: Token, device: str, threads: int) -> None:
-        """Get ready; what is wrong with this node is an error that says so."""
+        """Open the job on this node.
+
+        :raises InputError: the node does not see the folder of the shards.
+        :raises SpartaError: the node has other versions of sparta or torch.
+        """
         if not token.path.exists():
             raise InputError(
-                f"expected a folder that all nodes share, found that {platform.node()} does not see it",
+                f"expected a folder that all nodes share, but {platform.node()} does not see it",
                 where=str(job.folder),
                 remedy=remedy(
-                    "write to a file system that they share, or run the command on each machine with {} and"
-                    " another {}",
+                    "write to a shared file system, or run the command on each machine with {}"
+                    " and another {}",
                     Option("shard", "I/N"),
                     Option("output"),
                 ),
             )
-        if (found := _versions()) != token.versions:
+        if (versions := _versions()) != token.versions:
             raise SpartaError(
-                f"expected {' and '.join(token.versions)} on {platform.node()}, found {' and '.join(found)}",
+                f"expected {' and '.join(token.versions)} on {platform.node()},"
+                f" found {' and '.join(versions)}",
                 remedy="install the same versions on all nodes",
             )
-        os.environ["RAYON_NUM_THREADS"] = str(threads)  # of the tokenizer
+        os.environ["RAYON_NUM_THREADS"] = str(threads)  # for the tokenizer
         import torch
 
         torch.set_num_threads(threads)

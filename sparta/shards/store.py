@@ -1,4 +1,4 @@
-"""Encoded shards on disk: sparse vectors and the records they belong to, one safetensors file each."""
+"""Encoded shards on disk: sparse vectors and passage records, one safetensors file per shard."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sparta.shards.folder import check_finished, reading_shard, shard_facts, sha
 KIND = "encoded-shards"
 FORMAT_VERSION = 1
 _COUNT = range(1 << 40)
-_MOST_TERMS = 1 << 24
+_MAX_TERMS = 1 << 24
 _FIELDS: dict[str, Any] = {
     "model": MODEL_FIELDS,
     "options": {"unit": UNIT, "top_k": (int, type(None)), "min_weight": (int, float), "language?": str},
@@ -40,11 +40,10 @@ _FIELDS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class EncodedShard:
-    """Shard `number`: passages `first, first + 1, …` of the corpus, in its order, with their sparse vectors.
+    """Shard `number`: the passages `first, first + 1, …` of the corpus in order, with their sparse vectors.
 
-    `records[i]` is the JSON of passage i as the index stores it: see `stored_record`. `windowed` counts the
-    passages that were longer than the model reads at once. `objects` is what the records say, where that is
-    known without parsing them.
+    `records[i]` is the JSON of passage i in the index (see `stored_record`). `windowed` counts the passages
+    that were longer than one window of the model. `objects` holds the parsed records, if they are known.
     """
 
     number: int
@@ -59,7 +58,7 @@ class EncodedShard:
         return len(self.passage_ids)
 
     def facts(self) -> dict[str, Any]:
-        """What can be known of a shard without reading its vectors."""
+        """Return the description of the shard for its metadata, which can be read without the vectors."""
         return {
             "number": self.number,
             "first": self.first,
@@ -73,37 +72,39 @@ class EncodedShard:
 
 
 def stored_record(passage: Passage) -> str:
-    """Return the JSON that the index keeps of a passage."""
+    """Return a passage's JSON for the index."""
     return json.dumps(stored_object(passage), ensure_ascii=False)
 
 
 def stored_object(passage: Passage) -> dict[str, Any]:
-    """Return what the index keeps: what the corpus held, with `id`, `title` and `contents` always there.
+    """Return a passage's record for the index: the corpus record, always with `id`, `title` and `contents`.
 
-    `contents` is where Pyserini's tools look for the text. A `vector` of Pyserini's is left out.
+    `contents` holds the text, where Pyserini's tools expect it. A `vector` field of Pyserini is dropped.
     """
     record: dict[str, Any] = {"id": passage.passage_id, "title": passage.title, "contents": passage.text}
-    record.update({k: v for k, v in passage.record.items() if k not in {"_id", "text", *record}})
+    record.update(
+        {name: value for name, value in passage.record.items() if name not in {"_id", "text", *record}}
+    )
     if _is_vector(record.get("vector")):
         del record["vector"]
     return record
 
 
 def _is_vector(value: object) -> bool:
-    """Whether a field is a vector: terms with weights, as JSON vectors have it, or a list of numbers."""
+    """Return whether a field is a vector: terms with weights, as in JSON vectors, or a list of numbers."""
     if not isinstance(value, dict | list):
         return False
     numbers = value.values() if isinstance(value, dict) else value
-    return all(isinstance(one, int | float) for one in numbers)
+    return all(isinstance(number, int | float) for number in numbers)
 
 
 def passages_hash(records: Sequence[str]) -> str:
-    """A fingerprint of the passages in a shard: ids, texts and all else that the corpus says of them."""
+    """Return a hash of the passages in a shard: ids, texts and all other fields."""
     return hashlib.sha256("\n".join(records).encode()).hexdigest()[:16]
 
 
 def _weights_hash(rows: SparseRows) -> str:
-    """A fingerprint of the vectors in a shard: the same passages in another arithmetic have another."""
+    """Return a hash of the vectors in a shard, which depend on the number format."""
     digest = hashlib.sha256()
     for values in (rows.indptr.astype("<i8"), rows.term_ids.astype("<i4"), rows.weights.astype("<f4")):
         digest.update(values.tobytes())
@@ -111,16 +112,16 @@ def _weights_hash(rows: SparseRows) -> str:
 
 
 def shard_path(folder: Path, number: int) -> Path:
-    """Where shard `number` lies."""
+    """Return the path of shard `number`."""
     return folder / f"shard-{number:06d}.safetensors"
 
 
 def write_shard(folder: Path, shard: EncodedShard) -> None:
-    """Write one shard; it is there whole or not at all. The same shard always gives the same bytes."""
-    ids = np.uint16 if not shard.rows.term_ids.size or shard.rows.term_ids.max() < 2**16 else np.uint32
+    """Write a shard atomically. The same shard always gives the same bytes."""
+    id_type = np.uint16 if not shard.rows.term_ids.size or shard.rows.term_ids.max() < 2**16 else np.uint32
     tensors = {
         "indptr": shard.rows.indptr,
-        "term_ids": shard.rows.term_ids.astype(ids),
+        "term_ids": shard.rows.term_ids.astype(id_type),
         "weights": shard.rows.weights,
         "records": np.frombuffer("\n".join(shard.records).encode(), dtype=np.uint8),
     }
@@ -131,42 +132,50 @@ def write_shard(folder: Path, shard: EncodedShard) -> None:
 
 
 def read_shard(path: Path) -> EncodedShard:
-    """Read one shard."""
+    """Read a shard.
+
+    :raises InputError: the shard is damaged.
+    """
     with reading_shard(path):
         with safe_open(str(path), framework="np") as stored:
             facts = json.loads(stored.metadata()["shard"])
             indptr, term_ids, weights, raw = (
-                stored.get_tensor(name) for name in ("indptr", "term_ids", "weights", "records")
+                stored.get_tensor(record_id) for record_id in ("indptr", "term_ids", "weights", "records")
             )
         records = tuple(raw.tobytes().decode().split("\n")) if facts["count"] else ()
-        named = [json.loads(record)["id"] for record in records]
-        if wrong := [name for name in named if type(name) not in (str, int)]:
-            raise ValueError(f"expected ids of text, found {shortened(wrong[0])}")
-        ids = tuple(map(str, named))
+        record_ids = [json.loads(record)["id"] for record in records]
+        if wrong_ids := [record_id for record_id in record_ids if type(record_id) not in (str, int)]:
+            raise ValueError(f"expected strings as ids, found {shortened(wrong_ids[0])}")
+        ids = tuple(map(str, record_ids))
     with reading_shard(path):
         _check_rows(indptr, term_ids, weights, len(records))
     rows = SparseRows(indptr, term_ids.astype(np.int32), weights)
     with reading_shard(path):
         if (facts["weights"], facts["passages"]) != (_weights_hash(rows), passages_hash(records)):
-            raise ValueError("its vectors or records are not those that were written")
+            raise ValueError("the vectors or records were changed: they do not match their hashes")
     return EncodedShard(facts["number"], facts["first"], ids, records, rows, facts["windowed"])
 
 
-def _check_rows(indptr: np.ndarray, term_ids: np.ndarray, weights: np.ndarray, n: int) -> None:
-    """Refuse arrays that are no sparse vectors of n passages."""
+def _check_rows(indptr: np.ndarray, term_ids: np.ndarray, weights: np.ndarray, passage_count: int) -> None:
+    """Check that the arrays are sparse vectors of `passage_count` passages.
+
+    :raises ValueError: an array has a wrong type, shape or value.
+    """
     if (indptr.ndim, term_ids.ndim, weights.ndim) != (1, 1, 1) or weights.dtype != np.float32:
         raise ValueError("expected arrays of one dimension, and weights of float32")
     if term_ids.dtype not in (np.uint16, np.uint32) or indptr.dtype.kind not in "iu":
         raise ValueError(f"expected whole numbers, found {term_ids.dtype} and {indptr.dtype}")
-    whole = len(indptr) == n + 1 and indptr[0] == 0 and indptr[-1] == len(term_ids) == len(weights)
-    if not whole or (np.diff(indptr.astype(np.int64)) < 0).any():
-        raise ValueError(f"expected the vectors of {n:,} passages, found other numbers of them")
-    if term_ids.max(initial=0) >= _MOST_TERMS:
-        raise ValueError(f"expected terms below {_MOST_TERMS:,}, found the number {term_ids.max():,}")
+    lengths_fit = (
+        len(indptr) == passage_count + 1 and indptr[0] == 0 and indptr[-1] == len(term_ids) == len(weights)
+    )
+    if not lengths_fit or (np.diff(indptr.astype(np.int64)) < 0).any():
+        raise ValueError(f"expected the vectors of {passage_count:,} passages, found arrays of other lengths")
+    if term_ids.max(initial=0) >= _MAX_TERMS:
+        raise ValueError(f"expected term ids below {_MAX_TERMS:,}, found {term_ids.max():,}")
 
 
 class ShardFolder:
-    """A finished folder of shards, read in corpus order."""
+    """A finished folder of shards. Iterating yields the shards in corpus order."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -176,7 +185,7 @@ class ShardFolder:
 
     @property
     def passages(self) -> int:
-        """How many passages the corpus has, here and on other machines."""
+        """The number of passages of the corpus, here and on other machines."""
         counts = self.manifest["counts"]
         return int(counts["encoded"] + counts["kept"] + counts["elsewhere"])
 
@@ -186,17 +195,24 @@ class ShardFolder:
 
 
 def read_shards(folders: Iterable[Path]) -> Iterator[EncodedShard]:
-    """The shards of several folders (one for each machine), in the corpus's order."""
+    """Yield the shards of several folders (one per machine) in corpus order."""
     for path, _ in shard_series(folders):
         yield read_shard(path)
 
 
 def shard_series(folders: Iterable[Path]) -> list[tuple[Path, dict[str, Any]]]:
-    """Return files and facts of the shards of several folders, in the corpus's order; none is missing."""
-    opened = [ShardFolder(folder) for folder in folders]
-    numbered = {number: path for f in opened for number, path in shard_files(f.folder).items()}
-    series = [(path, shard_facts(path)) for _, path in sorted(numbered.items())]
-    _check_whole(series, opened[0].passages, str(opened[0].folder))
+    """Return paths and facts of the shards in several folders, in corpus order.
+
+    :raises InputError: a shard is missing.
+    """
+    shard_folders = [ShardFolder(folder) for folder in folders]
+    path_by_number = {
+        number: path
+        for shard_folder in shard_folders
+        for number, path in shard_files(shard_folder.folder).items()
+    }
+    series = [(path, shard_facts(path)) for _, path in sorted(path_by_number.items())]
+    _check_whole(series, shard_folders[0].passages, str(shard_folders[0].folder))
     return series
 
 
@@ -208,7 +224,10 @@ def last_passage_id(path: Path) -> str:
 
 
 def _check_whole(series: Sequence[tuple[Path, dict[str, Any]]], passages: int, where: str) -> None:
-    """Refuse shards that leave out some of the corpus's passages."""
+    """Check that the shards cover all passages of the corpus.
+
+    :raises InputError: there is a gap.
+    """
     position = 0
     for path, facts in series:
         if facts["first"] != position:
@@ -219,5 +238,5 @@ def _check_whole(series: Sequence[tuple[Path, dict[str, Any]]], passages: int, w
         raise InputError(
             f"expected all {passages} passages of the corpus, found a gap after the first {position}",
             where=where,
-            remedy="name the folders of all the machines that shared the corpus",
+            remedy="name the folders of all the machines that encoded the corpus",
         )

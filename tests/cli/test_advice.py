@@ -73,7 +73,7 @@ def test_a_search_of_several_channels_or_questions_at_once(built: Path) -> None:
         assert set(fused[0].channels) == {"bm25", "impact"}
         with pytest.raises(InputError, match="expected a channel"):
             opened.search(QUESTION, channel="splade")
-        with pytest.raises(InputError, match="expected one query, a text, found list") as listed:
+        with pytest.raises(InputError, match="found list") as listed:
             opened.search([QUESTION, "moon"])  # type: ignore[arg-type]
         assert "batch_search" in str(listed.value.remedy)
 

@@ -42,7 +42,11 @@ BAD_CORPORA = {
     ),
     "missing id": (
         GOOD + b'{"text": "x"}\n',
-        ["corpus.jsonl:2: missing id", 'expected the field "id" or "_id", found \'text\'', "mend the line"],
+        [
+            "corpus.jsonl:2: missing id",
+            'expected the field "id" or "_id", found \'text\'',
+            "correct the line",
+        ],
     ),
     "missing text": (GOOD + b'{"id": "b"}\n', ["corpus.jsonl:2: missing text", "found 'id'"]),
     "duplicate id": (
@@ -51,7 +55,6 @@ BAD_CORPORA = {
             "corpus.jsonl:3: duplicate id",
             "'google' was already the id of",
             "corpus.jsonl:1",
-            "an id of its own",
         ],
     ),
     "invalid UTF-8": (
@@ -217,7 +220,7 @@ def test_an_unknown_format_is_told_before_anything_is_loaded(command, tmp_path, 
     text.write_text("# Moon\n\nThe moon is round.\n")
     where = ["--output", "shards"] if command == "encode" else ["--index", built]
     arguments = [command, "--corpus", text, *where, "--model", "no/such/model"]
-    refused(sparta(*arguments), 2, f"{text}:1: unknown format", "give its folder", "each .txt or .md file")
+    refused(sparta(*arguments), 2, f"{text}:1: unknown format", "name its folder", "each .txt or .md file")
 
 
 def test_skipped_records_that_are_not_listed_are_counted(tmp_path, model):

@@ -150,7 +150,10 @@ def test_a_model_that_moved_or_changed(made: Path, model: Path, make_dense: Any,
     assert ChannelFolder(next(again.glob("dense-*"))).read().model.name == str(moved)
     assert rankings(again) == rankings(made)
     (moved / "model.safetensors").write_bytes((make_dense(seed=2) / "model.safetensors").read_bytes())
-    with DenseSearcher(again) as searcher, pytest.raises(ModelError, match="found another"):
+    with (
+        DenseSearcher(again) as searcher,
+        pytest.raises(ModelError, match=r"expected the model with SHA-256 .*, found"),
+    ):
         searcher.search("the moon")
     shutil.rmtree(moved)
     delete_passages(IndexFolder(again), ["n1"])
@@ -206,8 +209,8 @@ def test_encode_into_a_folder_of_other_work(
     given = ["encode", "--corpus", corpus, "--output", tmp_path / "v", "--quiet"]
     done(cli._dense.main, *given, "--model", model)
     refused("continue with --resume", *given, "--model", model)
-    refused("found another unit", *given, "--model", model, "--resume", "--unit", "sentence")
-    refused("found another model", *given, "--model", make_dense(seed=1), "--resume")
+    refused("settings: unit", *given, "--model", model, "--resume", "--unit", "sentence")
+    refused("settings: model", *given, "--model", make_dense(seed=1), "--resume")
     refused("expected --shard i/n with 0 ≤ i < n, found '2/2'", *given, "--shard", "2/2")
     assert f"encoded 0 passages, kept {N}" in done(cli._dense.main, *given, "--model", model, "--resume")
     other = tmp_path / "c.jsonl"

@@ -69,10 +69,7 @@ def test_a_missing_package_is_told_with_its_extra(name: str) -> None:
         "except MissingPackageError as error:\n    print(error)"
     )
     said = python(code).stdout
-    assert (
-        said.splitlines()[0]
-        == f"expected the Python package {package}, which this needs, found it not installed"
-    )
+    assert f" {package} " in said.splitlines()[0]
     assert f"pip install 'sparta-search[{extra}]'" in said
 
 

@@ -33,14 +33,14 @@ def test_lists_generators_and_views() -> None:
         ({"q1": "red fox"}, None, "a list of queries, found dict"),
         (b"red", None, "a list of queries, found bytes"),
         (None, None, "a list of queries, found NoneType"),
-        ([None], None, "queries as texts, found NoneType at place 0"),
-        (["red", 1], None, "queries as texts, found int at place 1"),
-        ([b"x"], None, "queries as texts, found bytes at place 0"),
+        ([None], None, "NoneType at position 0"),
+        (["red", 1], None, "int at position 1"),
+        ([b"x"], None, "bytes at position 0"),
         (["\ud800"], None, "lone surrogate"),
         (["red"], "a", "a list of query ids, found str"),
         (["red"], {"a": 1}, "a list of query ids, found dict"),
-        (["red"], [None], "query ids as texts, found NoneType at place 0"),
-        (["red"], [], "as many query ids as queries, found 0 and 1"),
+        (["red"], [None], "NoneType at position 0"),
+        (["red"], [], "0 ids and 1 queries"),
         (["red", "fox"], ["a", "a"], "distinct query ids, found 'a' more than once"),
     ],
 )
@@ -52,7 +52,7 @@ def test_what_is_no_list_of_queries(queries: Any, ids: Any, said: str) -> None:
 def test_a_dictionary_is_told_how_to_ask() -> None:
     with pytest.raises(InputError) as refused:
         queries_of({"q1": "red fox"})
-    assert "run(list(q.values()), list(q))" in str(refused.value.remedy)
+    assert "run(list(queries.values()), list(queries))" in str(refused.value.remedy)
 
 
 @pytest.mark.parametrize(

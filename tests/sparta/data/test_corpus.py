@@ -335,7 +335,7 @@ def test_the_advice_for_other_formats_works(
     with pytest.raises(InputError, match="unknown format") as caught:
         ids_of(path)
     what, _, command = str(caught.value.remedy).partition(": ")
-    assert what.endswith("make JSONL of it")
+    assert what.endswith("convert the file to JSONL")
     assert "\n" not in command
     subprocess.run(command, shell=True, check=True, env={**os.environ, "PYTHONUTF8": "1"})
     made = CorpusReader(tmp_path / f"{name}.jsonl")
@@ -416,13 +416,16 @@ def test_one_record_is_no_list_of_them(one: Any) -> None:
         ({"id": "a\ud800", "text": "t"}, "half a surrogate pair"),
         ({"id": "a", "text": "t \ud800"}, "half a surrogate pair"),
         ({"id": "a", "text": "t", "n": math.nan}, "a finite number"),
-        ({"id": "a", "text": "t", "day": date(2020, 1, 1)}, "what JSON can hold, found: Object of type date"),
+        (
+            {"id": "a", "text": "t", "day": date(2020, 1, 1)},
+            "not JSON: the value is not JSON-serializable: Object of type date",
+        ),
         (Passage("a b", "t"), "one word"),
         (Passage("", "t"), "at least one character"),
         (Passage("a", None), "a string as text"),  # type: ignore[arg-type]
         (Passage("a", " "), "empty text"),
         (Passage("a", "t", context="no such", start=1, end=2), "context mismatch"),
-        (Passage("a", "t", record={"day": date(2020, 1, 1)}), "what JSON can hold"),
+        (Passage("a", "t", record={"day": date(2020, 1, 1)}), "not JSON"),
     ],
 )
 def test_what_a_program_makes_is_held_to_what_a_file_may_hold(bad: Any, words: str) -> None:

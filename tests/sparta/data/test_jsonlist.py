@@ -55,7 +55,7 @@ def test_a_list_is_what_json_says(seed: int, tmp_path: Path, monkeypatch: pytest
         (b"[,1]", 0, "Expecting value"),
         (b"[1,]", 1, "Expecting value"),
         (b'[1, {"a": "b]', 1, "Unterminated string"),
-        (b"[1] [2]", 1, "something stands behind"),
+        (b"[1] [2]", 1, "something stands after"),
         (b'[1, "\\ud83d"]', 1, "half a surrogate pair"),
         (b'["\xff\xfe"]', 0, "invalid start byte"),
         (b"[" + b"[" * 200_000, 0, "recursion"),

@@ -171,10 +171,10 @@ def test_places_that_are_not_known() -> None:
     [
         ("x", "list of objects"),
         ([3], "list of objects"),
-        ([{"passage_ids": "k1"}], "list of texts"),
-        ([{"title": 3}], "a title"),
+        ([{"passage_ids": "k1"}], "list of strings as passage_ids"),
+        ([{"title": 3}], "a string as title"),
         ([{**SPAN, "start_paragraph_id": "five"}], "whole number as start_paragraph_id"),
-        ([{**SPAN, "end_paragraph_id": 2}], "ends after its start"),
+        ([{**SPAN, "end_paragraph_id": 2}], "paragraphs 5 to 2"),
     ],
 )
 def test_provenance_of_another_form(provenance: Any, found: str) -> None:

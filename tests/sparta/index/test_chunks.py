@@ -57,7 +57,7 @@ def test_a_text_without_words_is_one_chunk() -> None:
 
 @pytest.mark.parametrize(("words", "overlap"), [(0, 0), (5, 5), (5, -1)])
 def test_impossible_chunks_are_refused(words: int, overlap: int) -> None:
-    with pytest.raises(InputError, match="expected chunks"):
+    with pytest.raises(InputError, match=rf"found {words} and {overlap}"):
         chunk_unit(words, overlap)
 
 

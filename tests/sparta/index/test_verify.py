@@ -156,7 +156,7 @@ def test_a_flipped_vector_is_never_searched(index: Path) -> None:
     flip(shard, 0.9)
     result = run("search", "the moon", "--channel", "dense", "--index", index)
     assert result.exit_code == 2
-    assert "its checksum is not the one that was written" in result.output
+    assert "checksum" in result.output
     assert "→ delete this file, and run: dense index" in result.output
 
 

@@ -134,9 +134,7 @@ def test_encoders_with_computed_buffers_load(tiny_model: SpartaModel, tmp_path: 
 def test_a_tokenizer_with_more_words_than_terms_is_refused(make_tiny_model: Make) -> None:
     model = make_tiny_model()
     model.tokenizer.add_tokens(["newword"])
-    with pytest.raises(
-        ModelError, match="expected at most 364 wordpieces, as many as term embeddings, found 365"
-    ):
+    with pytest.raises(ModelError, match=r"365 wordpieces, .* 364 term embeddings"):
         SpartaModel(model.encoder, model.tokenizer, model.config)
 
 
@@ -145,9 +143,9 @@ def test_a_tokenizer_with_more_words_than_terms_is_refused(make_tiny_model: Make
     [
         (lambda c: c["sparta"].update(format_version=2), "expected a model of format 1 or older, found 2"),
         (lambda c: c["sparta"].pop("format_version"), "found None"),
-        (lambda c: c["sparta"].update(layout={"max_size": 3}), "not as expected"),
-        (lambda c: c["sparta"].update(unheard_of=3), "not as expected"),
-        (lambda c: c["sparta"]["quantizer"].update(bits=99), "not as expected: bits must be 1 to 16"),
+        (lambda c: c["sparta"].update(layout={"max_size": 3}), "not valid"),
+        (lambda c: c["sparta"].update(unheard_of=3), "not valid"),
+        (lambda c: c["sparta"]["quantizer"].update(bits=99), "not valid: bits must be 1 to 16"),
         (lambda c: c.update(sparta=[1]), "expected a sparta object, found list"),
         (lambda c: c.update(model_type="no-such-model"), "expected the configuration of an encoder"),
         (lambda c: c.pop("model_type"), "expected the configuration of an encoder"),

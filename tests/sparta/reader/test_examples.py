@@ -183,7 +183,7 @@ def test_what_is_no_text_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("answers", [{"text": ["Brin"], "answer_start": [3]}, [None], [["Brin"]], 7])
 def test_answers_are_a_list_of_texts(tmp_path: Path, answers: Any) -> None:
-    with pytest.raises(InputError, match="answers are wanted as a list of texts"):
+    with pytest.raises(InputError, match="a list of strings, found"):
         read(tmp_path / "a.jsonl", [{"question": "who?", "positive": TEXT, "answers": answers}])
 
 

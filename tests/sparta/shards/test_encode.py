@@ -210,7 +210,7 @@ def test_resume_refuses_other_options(encode, encoded, change, named):
     folder, _ = encode("out")
     (folder / SHARDS[2]).unlink()
     del encoded[:]
-    with pytest.raises(IndexStateError, match=f"another {named}"):
+    with pytest.raises(IndexStateError, match=f"settings: {named}"):
         encode("out", resume=True, **change)
     assert encoded == []
 
@@ -227,7 +227,7 @@ def test_resume_refuses_another_model(encode, make_tiny_model, tiny_model):
     folder, _ = encode("out")
     (folder / SHARDS[2]).unlink()
     other = make_tiny_model(tiny_model.config, seed=5)
-    with pytest.raises(IndexStateError, match=r"another model \(.*sha256"):
+    with pytest.raises(IndexStateError, match=r"settings: model \(.*sha256"):
         encode("out", resume=True, model=other)
 
 
@@ -405,7 +405,7 @@ def test_wrong_options():
     for part in ((2, 2), (-1, 2), (0, 0)):
         with pytest.raises(InputError, match="0 ≤ i < n"):
             EncodeOptions(part=part)
-    with pytest.raises(InputError, match="at least one passage"):
+    with pytest.raises(InputError, match="shard_size must be at least 1"):
         EncodeOptions(shard_size=0)
     assert EncodeOptions(token_budget=9).identity() == EncodeOptions().identity(), "to resume elsewhere"
 

@@ -122,14 +122,14 @@ def test_a_block_that_ends_every_worker_is_not_tried_for_ever(monkeypatch: pytes
         return original(ref)
 
     monkeypatch.setattr(ray, "get", get)
-    with pytest.raises(SpartaError, match="4 workers ended at shard 7") as caught:
+    with pytest.raises(SpartaError, match="4 workers failed at shard 7") as caught:
         encoded(monkeypatch, ray, 3)
     assert Option("resume", True) in caught.value.remedy.options
     assert len(ray.killed) >= ray.hired == 3 + 3
 
 
 def test_workers_that_never_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SpartaError, match="4 workers ended before its first shard"):
+    with pytest.raises(SpartaError, match="4 workers failed before its first shard"):
         encoded(monkeypatch, FakeRay(deadly=1.0), 2)
     monkeypatch.setattr(FakeRay, "wait", lambda *_, **__: ([], []))
     monkeypatch.setattr(ray_executor, "describe_room", lambda: "0 nodes")
@@ -247,9 +247,9 @@ def test_without_ray(ran: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ("address", "said"),
     [
         ("ray://127.0.0.1:10001", "expected a Ray address"),
-        ("127.0.0.1:1", "nothing answers there"),
-        ("127.0.0.1:99999", "nothing answers there"),
-        ("nowhere.invalid:6379", "nothing answers there"),
+        ("127.0.0.1:1", "no Ray cluster answers"),
+        ("127.0.0.1:99999", "no Ray cluster answers"),
+        ("nowhere.invalid:6379", "no Ray cluster answers"),
     ],
 )
 def test_no_cluster_at_the_address(ran: Any, tmp_path: Path, address: str, said: str) -> None:

@@ -441,4 +441,4 @@ def test_misplaced_answers_are_not_trained_on(tmp_path, caplog):
         caplog.clear()
         [one] = read(tmp_path / "s.json", layout)
         assert [q for q, _ in one.questions] == ["right"]
-        assert "s.json: 1 answer does not stand" in caplog.text
+        assert "s.json: 1 answer is not" in caplog.text
