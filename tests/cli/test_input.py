@@ -135,7 +135,7 @@ BAD_VECTORS = {
     "NaN": ({"moon": float("nan")}, ["expected a finite number, found NaN"]),
     "infinity": ({"moon": float("inf")}, ["expected a finite number, found Infinity"]),
     "text": ({"moon": "7"}, ["expected an integer impact", "found '7'"]),
-    "long term": ({"x" * 300: 1}, ["terms of 1 to 255 characters, found one of 300", "does not cut it"]),
+    "long term": ({"x" * 300: 1}, ["terms of 1 to 255 characters, found one of 300", "shorten"]),
     "no term": ({"": 1}, ["terms of 1 to 255 characters, found one of 0"]),
     "list": ([1], ["expected a vector, an object of terms and impacts, found list"]),
 }
@@ -160,7 +160,7 @@ def test_vectors_with_the_longest_term_and_the_largest_impact(tmp_path, tiny_mod
 
 def test_vectors_that_are_not_there(tmp_path, tiny_model_folder):
     tokenizer = "--tokenizer", tiny_model_folder
-    refused(sparta("index", "--vectors", "nowhere", *tokenizer), 2, "nowhere: ", "found nothing", "--vectors")
+    refused(sparta("index", "--vectors", "nowhere", *tokenizer), 2, "nowhere: ", "found no ", "--vectors")
     (tmp_path / "folder").mkdir()
     refused(
         sparta("index", "--vectors", "folder", *tokenizer), 2, "folder: ", "found neither", "sparta encode"
@@ -171,7 +171,7 @@ def test_a_corpus_from_standard_input(corpus, model):
     text = corpus.read_bytes()
     assert "5 passages" in done(sparta("index", "--corpus", "-", *model, stdin=text)).stdout
     assert done(sparta("search", QUESTION, "-k", 1)).stdout.startswith("  1  Google")
-    refused(sparta("index", "--corpus", "-", *model, stdin=b'{"id": 1\n'), 2, "an index of other input")
+    refused(sparta("index", "--corpus", "-", *model, stdin=b'{"id": 1\n'), 2, "an index of another input")
     bad = sparta("index", "--corpus", "-", *model, "--index", "other", stdin=b'{"id": 1\n')
     refused(bad, 2, "<stdin>:1: broken JSON")
 

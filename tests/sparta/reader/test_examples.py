@@ -78,9 +78,9 @@ def test_a_pair_looks_near_its_sentence_first(tmp_path: Path) -> None:
 def test_what_has_no_answer_in_its_text_is_left_out(tmp_path: Path) -> None:
     pair = {"question": "who?", "positive": TEXT, "answers": ["Larry Page"]}
     assert len(read(tmp_path / "a.jsonl", [pair, {**pair, "answers": ["nobody"]}])) == 1
-    with pytest.raises(InputError, match="answer that stands in their text, found none"):
+    with pytest.raises(InputError, match="questions with an answer in their text, found none"):
         read(tmp_path / "b.jsonl", [{**pair, "answers": ["nobody"]}])
-    with pytest.raises(InputError, match="answer that stands in their text") as kilt:
+    with pytest.raises(InputError, match="questions with an answer in their text") as kilt:
         read(tmp_path / "c.jsonl", [{"id": "1", "input": "who?", "output": [{"answer": "Page"}]}])
     assert "sparta mine-answers" in str(kilt.value.remedy)
 

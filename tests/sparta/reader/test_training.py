@@ -209,7 +209,7 @@ def test_global_tokens_go_on(data: Path, encoder_folder: Path, tmp_path: Path) -
 
 
 def test_a_file_is_named_once(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="different files, found one twice"):
+    with pytest.raises(InputError, match="a file is named twice"):
         train_reader([(data, 5), (data, None)], recipe(encoder_folder), tmp_path / "out")
 
 
