@@ -67,8 +67,8 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
         index.refuse_foreign()  # a folder of other files fails here, before the lock creates a file
     started = time.monotonic()
     with index.lock(), storage_errors(index.path):
-        before = index.state_for(options.mode)
-        open_generation = plan(index, before, source, options)
+        old_state = index.state_for(options.mode)
+        open_generation = plan(index, old_state, source, options)
         if open_generation is None:
             return IndexReport(index.path, _count_passages(index), unchanged=True)
         generation = open_generation()
@@ -79,7 +79,7 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
                 if isinstance(error, StorageError | OSError):
                     _free_space(index, generation)
                 if options.mode in GROWING and not has_written(index, generation):
-                    index.write_state(before)
+                    index.write_state(old_state)
                 raise
             written = _job_counts(progress.counts)
             index.finish(replace(generation, counts={**written, **progress.source}))

@@ -117,10 +117,10 @@ class JsonVectors:
     def __iter__(self) -> Iterator[ImpactBatch]:
         reader = VectorReader()
         self._unknown = np.zeros(0, bool)
-        with SeenIds() as seen:
+        with SeenIds() as seen_ids:
             lines = self._lines()
             while block := list(_block(lines)):
-                batch = _batch(block, reader, seen)
+                batch = _batch(block, reader, seen_ids)
                 self._check_terms(batch, [where for where, _ in block])
                 yield batch
         if count := int(self._unknown.sum()):
@@ -163,7 +163,7 @@ class JsonVectors:
         """Return the input files, sorted by name."""
         if not self.path.is_dir():
             return [self.path]
-        files = sorted(p for p in self.path.iterdir() if p.name.endswith(_SUFFIXES))
+        files = sorted(path for path in self.path.iterdir() if path.name.endswith(_SUFFIXES))
         if not files:
             raise InputError(
                 "expected shards of sparta encode or JSON vectors, found neither",
@@ -244,12 +244,12 @@ def _vector_line(vector: dict[str, int]) -> bytes:
         ) from error
 
 
-def refuse_repeated(placed_ids: Sequence[tuple[str, str]], seen: SeenIds) -> None:
-    """Raise if a passage id occurs twice in `placed_ids`, or also in `seen`.
+def refuse_repeated(placed_ids: Sequence[tuple[str, str]], seen_ids: SeenIds) -> None:
+    """Raise if a passage id occurs twice in `placed_ids`, or also in `seen_ids`.
 
     :param placed_ids: pairs of a passage id and its `path:line`
     """
-    for number, first in seen.add(placed_ids).items():
+    for number, first in seen_ids.add(placed_ids).items():
         passage_id, where = placed_ids[number]
         raise InputError(
             f"duplicate id: {passage_id!r} was already the id of {first}",

@@ -23,7 +23,7 @@ def describe_index(path: str | Path) -> dict[str, Any]:
     folder = IndexFolder(path)
     with IndexReader(path) as reader, reader.reading() as snapshot:
         generation, version, passages = snapshot.generation, snapshot.version, snapshot.lucene.num_docs
-        whole = snapshot.is_whole
+        is_whole = snapshot.is_whole
     state = folder.state()
     return {
         "path": str(folder.path),
@@ -33,8 +33,8 @@ def describe_index(path: str | Path) -> dict[str, Any]:
         "language": generation.language,
         "codec": generation.codec,
         "model": generation.model["name"],
-        "complete": whole,
-        "interrupted": None if whole or folder.is_being_written() else job_name(generation.job),
+        "complete": is_whole,
+        "interrupted": None if is_whole or folder.is_being_written() else job_name(generation.job),
         "generation": version.generation,
         "commit": version.commit,
         "building": state.building.number if state.building and state.building != generation else None,

@@ -347,6 +347,6 @@ def _reporting_interrupts(folder: IndexFolder, mode: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stopped:
-        kept = stopped.kept if isinstance(stopped, Interrupted) else kept_passages(folder, mode)
+        committed = stopped.kept if isinstance(stopped, Interrupted) else kept_passages(folder, mode)
         index_name = "the index" if folder.exists() and folder.state().live else ""
-        raise Interrupted(kept, "passage", index_name) from None
+        raise Interrupted(committed, "passage", index_name) from None

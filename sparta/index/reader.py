@@ -167,9 +167,9 @@ class IndexReader(Closing):
             try:
                 snapshot = self._open_commit(generation, committed)
             except (SpartaError, FileNotFoundError):
-                before = committed
+                previous = committed
                 generation, committed = last_commit(self.folder)
-                if committed == before:  # no writer removed this commit, so the error is real
+                if committed == previous:  # no writer removed this commit, so the error is real
                     raise
                 continue
             if segments_of(snapshot.lucene.path) == (committed.version.commit, committed.segments):

@@ -53,10 +53,10 @@ def corpus_job(
     corpus: Corpus, unit: str, top_k: int | None, min_weight: float, channels: str = BOTH_CHANNELS
 ) -> dict[str, Any]:
     """Return the fields that identify an indexing job: the corpus, its unit, the pruning and the channels."""
-    cut: dict[str, Any] = {"unit": unit, "top_k": top_k, "min_weight": min_weight}
+    encoding: dict[str, Any] = {"unit": unit, "top_k": top_k, "min_weight": min_weight}
     if channels != BOTH_CHANNELS:
-        cut["channels"] = channels
-    return {"from": "corpus", **open_corpus(corpus).identity(), **cut}
+        encoding["channels"] = channels
+    return {"from": "corpus", **open_corpus(corpus).identity(), **encoding}
 
 
 def corpus_source(

@@ -218,16 +218,16 @@ def _check_new(
     :param has_sentences: whether the index holds sentences, so that the check covers sentence ids too
     """
     ids = list(batch.passage_ids)
-    taken = [unit_id for unit_id, docid in zip(ids, existing.docids(ids), strict=True) if docid >= 0]
-    if has_sentences and not taken:
+    stored_ids = [unit_id for unit_id, docid in zip(ids, existing.docids(ids), strict=True) if docid >= 0]
+    if has_sentences and not stored_ids:
         unfinished = passage_of(progress.last_id)
         passage_ids = [name for name in dict.fromkeys(map(passage_of, ids)) if name != unfinished]
         stored = zip(passage_ids, existing.docids(passage_ids), strict=True)
-        taken = [passage_id for passage_id, docid in stored if docid >= 0]
-        taken += existing.sentences(passage_ids)
-    if taken:
+        stored_ids = [passage_id for passage_id, docid in stored if docid >= 0]
+        stored_ids += existing.sentences(passage_ids)
+    if stored_ids:
         raise InputError(
-            f"the index already holds a passage with the id {taken[0]!r}",
+            f"the index already holds a passage with the id {stored_ids[0]!r}",
             remedy=remedy(
                 "give every new passage an unused id, or replace passages with: {}",
                 Command.of("sparta update", corpus="FILE", index=existing.path.parent),
@@ -241,8 +241,8 @@ def _positions(batch: ImpactBatch, progress: Progress, existing: ImpactSearcher 
     if existing is None:
         return positions
     docids = existing.docids(batch.passage_ids)
-    known = docids >= 0
-    if not known.any():
+    is_stored = docids >= 0
+    if not is_stored.any():
         return positions
-    positions[known] = existing.positions(docids[known])
+    positions[is_stored] = existing.positions(docids[is_stored])
     return positions

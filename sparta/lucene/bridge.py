@@ -398,15 +398,15 @@ class ImpactSearcher(Closing):
 
     def postings(self, budget: int = 4_000_000) -> Iterator[TermPostings]:
         """Yield all postings term by term, in pages of about `budget` postings and at least one term."""
-        after: list[str] = []
+        last_term: list[str] = []
         while True:
-            packed = pack_strings(after)
+            packed = pack_strings(last_term)
             with self._reading(packed):
                 page = unpack_postings(_bytes(self._java.postings(packed, budget)))
             if not page.terms:
                 return
             yield page
-            after = page.terms[-1:]
+            last_term = page.terms[-1:]
 
     def close(self) -> None:
         """Close the reader. Closing again does nothing.

@@ -316,12 +316,12 @@ def _incubator_warning_hidden(options: list[str]) -> Iterator[None]:
 @contextmanager
 def _environment(**changes: str | None) -> Iterator[None]:
     """Set environment variables for a block; `None` removes a variable. pyjnius finds Java only by them."""
-    before = {name: os.environ.get(name) for name in changes}
+    old_values = {name: os.environ.get(name) for name in changes}
     _set_environment(changes)
     try:
         yield
     finally:
-        _set_environment(before)
+        _set_environment(old_values)
 
 
 def utf8_locale() -> dict[str, str]:

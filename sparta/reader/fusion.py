@@ -50,7 +50,7 @@ def _layer(
     layer: Any, states: torch.Tensor, global_states: torch.Tensor, mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Run one layer of BERT over passages `(n, length, width)` and global tokens `(g, width)`."""
-    heads, (n, length, width), g = layer.attention.self, states.shape, len(global_states)
+    heads, (n, length, width), global_count = layer.attention.self, states.shape, len(global_states)
 
     def split(projection: Any, rows: torch.Tensor) -> torch.Tensor:
         return projection(rows).unflatten(-1, (heads.heads, -1)).transpose(-3, -2)  # (…, heads, length, size)
@@ -61,17 +61,21 @@ def _layer(
         split(heads.query, states),
         torch.cat([keys, global_keys.expand(n, *global_keys.shape)], dim=2),
         torch.cat([values, global_values.expand(n, *global_values.shape)], dim=2),
-        attn_mask=torch.cat([mask, mask.new_ones(n, g)], dim=1)[:, None, None, :].expand(n, 1, length, -1),
+        attn_mask=torch.cat([mask, mask.new_ones(n, global_count)], dim=1)[:, None, None, :].expand(
+            n, 1, length, -1
+        ),
     )
     global_attention = functional.scaled_dot_product_attention(
         split(heads.query, global_states),
         torch.cat([keys.transpose(0, 1).flatten(1, 2), global_keys], dim=1),
         torch.cat([values.transpose(0, 1).flatten(1, 2), global_values], dim=1),
-        attn_mask=torch.cat([mask.flatten(), mask.new_ones(g)])[None, None, :].expand(1, g, -1),
+        attn_mask=torch.cat([mask.flatten(), mask.new_ones(global_count)])[None, None, :].expand(
+            1, global_count, -1
+        ),
     )
     mixed = (
         passage_attention.transpose(1, 2).reshape(n, length, width),
-        global_attention.transpose(0, 1).reshape(g, width),
+        global_attention.transpose(0, 1).reshape(global_count, width),
     )
     attended = (
         layer.attention.output(mixed[0], states),

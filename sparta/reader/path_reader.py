@@ -193,9 +193,9 @@ class PathReader(nn.Module):
         :param dtype: fp32, bf16, fp16, or auto: bf16 if the device multiplies bf16 fast
         :raises ModelError: there is no such path reader, or the model has another layout.
         """
-        place = pick_device(device)
-        reader = PathReader.load(path_reader_folder(name)).to(place).eval()
-        reader.encoder.to(pick_dtype(dtype, place))
+        torch_device = pick_device(device)
+        reader = PathReader.load(path_reader_folder(name)).to(torch_device).eval()
+        reader.encoder.to(pick_dtype(dtype, torch_device))
         return reader
 
     @staticmethod
@@ -254,14 +254,14 @@ class PathReader(nn.Module):
             ids += [*head, *encoding.ids[:length]]
         ids.append(last)
         segments += [1] * (len(ids) - len(segments))
-        places = [
+        sentence_places = [
             (passage, number, *inside)
             for passage, (part, passage_sentences) in enumerate(zip(parts, sentences, strict=False))
             for number, span in enumerate(passage_sentences)
             if (inside := _places(part, *span)) is not None
         ]
         choices = len(question_ids) + 2
-        return PathInput(ids, segments, (choices, choices + 1), parts, places)
+        return PathInput(ids, segments, (choices, choices + 1), parts, sentence_places)
 
     def forward(self, inputs: Sequence[PathInput]) -> PathScores:
         """Return the scores of each input, independent of the other inputs; -inf where no score applies."""
@@ -292,9 +292,9 @@ class PathReader(nn.Module):
         self, states: torch.Tensor, spans_by_input: Sequence[Sequence[tuple[int, int]]], layer: nn.Linear
     ) -> torch.Tensor:
         """Return the scores of the mean states of spans, `(n, most)`; -inf if an input has fewer spans."""
-        most = max(map(len, spans_by_input))
-        weights = torch.zeros((len(spans_by_input), most, states.shape[1]))
-        has_span = torch.zeros((len(spans_by_input), most), dtype=torch.bool)
+        max_spans = max(map(len, spans_by_input))
+        weights = torch.zeros((len(spans_by_input), max_spans, states.shape[1]))
+        has_span = torch.zeros((len(spans_by_input), max_spans), dtype=torch.bool)
         for row, spans in enumerate(spans_by_input):
             has_span[row, : len(spans)] = True
             for number, (start, end) in enumerate(spans):

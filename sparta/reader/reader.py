@@ -45,8 +45,8 @@ class Reader:
         :param dtype: fp32, bf16, fp16, or auto: bf16 if the device multiplies bf16 fast
         :raises ModelError: there is no such reader, or the model has another layout.
         """
-        place = pick_device(device)
-        return cls(SpanReader.load(reader_folder(name)).to(place), pick_dtype(dtype, place))
+        torch_device = pick_device(device)
+        return cls(SpanReader.load(reader_folder(name)).to(torch_device), pick_dtype(dtype, torch_device))
 
     def read(self, question: str, texts: Sequence[Text], n: int = 5) -> list[list[Span]]:
         """Return the `n` best spans of each text, best first; an empty text has no span."""

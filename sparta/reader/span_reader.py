@@ -74,7 +74,7 @@ class SpanReader(nn.Module):
         positions = self.positions
         if positions is not None and length > positions:
             raise InputError(
-                f"the encoder has positions for windows of {positions} wordpieces, found {length}",
+                f"expected windows of at most {positions} wordpieces (encoder positions), found {length}",
                 where=where,
                 remedy=remedy("set a smaller {}, or use another encoder", Option(option))
                 if option

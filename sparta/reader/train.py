@@ -101,13 +101,15 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
             logger.warning("the encoder reads windows of %d wordpieces, not %d", positions, layout.max_length)
             layout = replace(layout, max_length=positions, overlap=min(layout.overlap, positions // 4))
             model.config = replace(config, layout=layout)
-        least = 2 * layout.longest_question
-        if recipe.train_length < least:
+        shortest_window = 2 * layout.longest_question
+        if recipe.train_length < shortest_window:
             raise InputError(
-                f"expected training windows of at least {least} wordpieces, twice the longest question, found"
-                f" {recipe.train_length}",
+                f"expected training windows of at least {shortest_window} wordpieces (twice the longest"
+                f" question), found {recipe.train_length}",
                 remedy=remedy(
-                    "set {}, or a smaller {}", Option("train_length", least), Option("longest_question")
+                    "set {}, or a smaller {}",
+                    Option("train_length", shortest_window),
+                    Option("longest_question"),
                 ),
             )
         overlap = min(layout.overlap, recipe.train_length // 4)
@@ -121,14 +123,14 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         super().__init__(recipe, model, answerable, held_out, folder, fingerprint(answerable))
         self._right: dict[str, set[str]] = {}
         for example in examples:
-            right = self._right.setdefault(example.question, set())
-            right.update(example.passages[i].text for i in example.positives)
-        self.lengths = [len(e.passages[e.positives[0]].text) for e in self.examples]
+            right_texts = self._right.setdefault(example.question, set())
+            right_texts.update(example.passages[i].text for i in example.positives)
+        self.lengths = [len(example_.passages[example_.positives[0]].text) for example_ in self.examples]
 
     def _answerable(self, example: ReadingExample) -> bool:
         """Return whether an answer is short enough for the reader, at about 5 characters per wordpiece."""
-        most = 5 * self.layout.longest_answer
-        return any(b - a <= most for spans in example.spans for a, b in spans)
+        max_characters = 5 * self.layout.longest_answer
+        return any(b - a <= max_characters for spans in example.spans for a, b in spans)
 
     # ------------------------------------------------------------------ batches
 
@@ -176,7 +178,9 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         example, count = self.examples[number], self.recipe.passages - 1
         passages_with_spans = zip(example.passages, example.spans, strict=True)
         own_negatives = [
-            p for p, spans in passages_with_spans if not spans and p.text not in self._right[example.question]
+            passage
+            for passage, spans in passages_with_spans
+            if not spans and passage.text not in self._right[example.question]
         ]
         if own_negatives:
             return draw.sample(own_negatives, min(count, len(own_negatives)))
@@ -200,11 +204,14 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
         """Return minus the log-likelihood of all right starts and right ends; "no answer" scores 0."""
         questions = self.batch(step)
-        losses, at = [], 0
+        losses, first_row = [], 0
         scores = self._scores([question_windows for _, question_windows in questions])
         for number, question_windows in questions:
             spans = [self._targets(number, window) for window in question_windows]
-            question_scores, at = scores[:, at : at + len(question_windows)], at + len(question_windows)
+            question_scores, first_row = (
+                scores[:, first_row : first_row + len(question_windows)],
+                first_row + len(question_windows),
+            )
             if self.recipe.globally:
                 losses.append(span_loss(question_scores, spans))
             else:
@@ -233,9 +240,13 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
     def validate(self) -> float:
         """Return F1 in percent on held-out questions, each read with one passage that contains an answer."""
         reader = Reader(self.model)
-        texts = [[e.passages[e.positives[0]]] for e in self.held_out]
+        texts = [
+            [held_out_example.passages[held_out_example.positives[0]]] for held_out_example in self.held_out
+        ]
         with arithmetic(self.device):
-            spans_by_question = reader.read_all([e.question for e in self.held_out], texts, 1)
+            spans_by_question = reader.read_all(
+                [held_out_example.question for held_out_example in self.held_out], texts, 1
+            )
         f1, em = 0.0, 0
         for example, [text], [spans] in zip(self.held_out, texts, spans_by_question, strict=True):
             answer = text.text[spans[0].start : spans[0].end] if spans else ""

@@ -79,12 +79,12 @@ class ReadingTraining[M: SpanReader | PathReader, E](TrainingRun[M]):
     def numbers(self, step: int) -> tuple[list[int], random.Random]:
         """Return the numbers of a step's examples and a random generator, both set by seed and step alone."""
         size = self.settings.batch_size
-        epoch, at = divmod(step, len(self.examples) // size)
+        epoch, batch_number = divmod(step, len(self.examples) // size)
         if self._epoch[0] != epoch:
             draw = random.Random(f"{self.schedule.seed} epoch {epoch}")
             shuffled = draw.sample(range(len(self.examples)), len(self.examples))
             self._epoch = epoch, self.cut(shuffled, size, draw)
-        return self._epoch[1][at], random.Random(f"{self.schedule.seed} {step}")
+        return self._epoch[1][batch_number], random.Random(f"{self.schedule.seed} {step}")
 
     def cut(self, order: Sequence[int], size: int, draw: random.Random) -> list[list[int]]:
         """Split an epoch's examples into batches."""
@@ -137,11 +137,11 @@ def span_loss(
     total = functional.pad(scores.flatten(1), (0, int(no_answer))).logsumexp(1)
     if not any(spans):
         return total.mean()
-    right = [
+    right_scores = [
         torch.stack([scores[side, row, at] for row, at in places])
         for side in (0, 1)
         for places in [
             dict.fromkeys((row, span[side]) for row, row_spans in enumerate(spans) for span in row_spans)
         ]
     ]
-    return (total[0] - right[0].logsumexp(0) + total[1] - right[1].logsumexp(0)) / 2
+    return (total[0] - right_scores[0].logsumexp(0) + total[1] - right_scores[1].logsumexp(0)) / 2

@@ -147,11 +147,11 @@ class Snippet(NamedTuple):
 
     def shown(self, mark: Callable[[str], str]) -> str:
         """Return the text with each marked word passed through `mark`."""
-        pieces, at = [], 0
+        pieces, position = [], 0
         for start, end, _ in self.marks:
-            pieces += [self.text[at:start], mark(self.text[start:end])]
-            at = end
-        return "".join([*pieces, self.text[at:]])
+            pieces += [self.text[position:start], mark(self.text[start:end])]
+            position = end
+        return "".join([*pieces, self.text[position:]])
 
 
 def marked_snippet(
@@ -237,13 +237,13 @@ def _window(
     if not all_words:
         return Snippet("", [])
     first, last = _bounded(all_words, *_best_window(all_words, shares, words or language.snippet))
-    shown, at = "… " if first else "", all_words[first].start
+    shown, position = "… " if first else "", all_words[first].start
     window = []
     for start, end, terms in all_words[first:last]:
-        shown += " " * (start > at)
+        shown += " " * (start > position)
         window.append(_Word(len(shown), len(shown) + end - start, terms))
         shown += text[start:end]
-        at = end
+        position = end
     return Snippet(shown + (" …" if last < len(all_words) else ""), _marks(window, shares))
 
 

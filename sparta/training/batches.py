@@ -88,12 +88,13 @@ class SampledNegatives:
 def make_batch(
     paragraphs: Sequence[Paragraph],
     rng: random.Random,
-    most: int,
+    max_questions: int,
     known: KnownAnswers | None = None,
     others: Sequence[Paragraph] = (),
 ) -> Batch:
-    """Return a batch with sentences and paragraphs as candidates, and at most `most` questions per paragraph.
+    """Return a batch of questions whose candidates are sentences and whole paragraphs.
 
+    :param max_questions: the largest number of questions per paragraph
     :param known: the file's right passages, which are masked
     :param others: further paragraphs that are candidates; their questions are not used
     """
@@ -112,7 +113,9 @@ def make_batch(
     for number, (first, paragraph) in enumerate(zip(firsts, paragraphs, strict=True)):
         queries = paragraph.questions
         for question, sentence in (
-            rng.sample(queries, min(most, len(queries))) if number < paragraphs_with_questions else ()
+            rng.sample(queries, min(max_questions, len(queries)))
+            if number < paragraphs_with_questions
+            else ()
         ):
             questions.append(question)
             gold_sentence.append(first + sentence if sentence >= 0 else -1)

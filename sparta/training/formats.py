@@ -110,7 +110,7 @@ def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
             positives = [*map(context_in_file, record["positive_ctxs"])]
             if not positives:
                 continue
-            right_keys = {key for p in positives for key in keys_of(p.text, p.passage_id)}
+            right_keys = {key for passage in positives for key in keys_of(passage.text, passage.passage_id)}
             hard_negatives = list(
                 _negatives_in(record.get("hard_negative_ctxs", ()), right_keys, HARD_NEGATIVES)
             )
@@ -137,13 +137,13 @@ def context_in_file(context: Mapping[str, Any]) -> Context:
 
 
 def _negatives_in(
-    contexts: Iterable[Mapping[str, Any]], right_keys: Set[Key], most: int
+    contexts: Iterable[Mapping[str, Any]], right_keys: Set[Key], limit: int
 ) -> Iterator[Context]:
-    """Yield the first `most` passages that share no key with the right passages."""
+    """Yield the first `limit` passages that share no key with the right passages."""
     negatives = (
         c for c in map(context_in_file, contexts) if right_keys.isdisjoint(keys_of(c.text, c.passage_id))
     )
-    return islice(negatives, most)
+    return islice(negatives, limit)
 
 
 def _read_beir(folder: Path) -> Iterator[dict[str, Any]]:

@@ -46,17 +46,17 @@ class KnownAnswers:
     def add(self, question: str, passages: Iterable[Context], answers: Iterable[str] = ()) -> None:
         """Add right passages and answers of a question; labels such as yes do not count as answers."""
         question = self._fold(question)
-        keys = (key for p in passages for key in keys_of(self._fold(p.text), p.passage_id))
+        keys = (key for passage in passages for key in keys_of(self._fold(passage.text), passage.passage_id))
         self._right.setdefault(question, set()).update(keys)
         if texts := [answer for answer in answers if answer.strip().lower() not in LABELS]:
             self._answers.setdefault(question, {}).update(dict.fromkeys(texts))
 
-    def add_record(self, record: Mapping[str, Any], most: int) -> None:
-        """Add the right passages and answers of a record; texts are truncated to `most` characters."""
+    def add_record(self, record: Mapping[str, Any], max_characters: int) -> None:
+        """Add the right passages and answers of a record; truncate texts to `max_characters`."""
         positive, passage_id = str(record["positive"]), str(record.get("passage_id") or "")
         context = str(record.get("context") or "")
         passages = [Context("", positive, passage_id), Context("", context), *record.get("positive_ctxs", ())]
-        truncated = (p._replace(text=p.text.strip()[:most]) for p in passages if p.text.strip())
+        truncated = (p._replace(text=p.text.strip()[:max_characters]) for p in passages if p.text.strip())
         self.add(str(record["question"]), truncated, record.get("answers") or ())
 
     def right(self, question: str) -> Set[Key]:

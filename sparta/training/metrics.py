@@ -25,10 +25,10 @@ def ranks(scores: torch.Tensor, gold: Sequence[int], others: Sequence[Collection
     :param others: each question's other right candidates, which are left out of the ranking.
     """
     gold_scores = scores[torch.arange(len(gold)), torch.tensor(gold)]
-    before = ~(scores < gold_scores[:, None])
+    is_ranked_before = ~(scores < gold_scores[:, None])
     for row, (answer, positives) in enumerate(zip(gold, others, strict=True)):
-        before[row, [i for i in positives if i != answer and i < scores.shape[1]]] = False
-    return before.sum(1).float().masked_fill((gold_scores == 0) | gold_scores.isnan(), float("inf"))
+        is_ranked_before[row, [i for i in positives if i != answer and i < scores.shape[1]]] = False
+    return is_ranked_before.sum(1).float().masked_fill((gold_scores == 0) | gold_scores.isnan(), float("inf"))
 
 
 def reciprocal_rank(scores: torch.Tensor, gold: Sequence[int], others: Sequence[Collection[int]]) -> float:

@@ -38,7 +38,9 @@ def mine(data: ParagraphSet, score: Scorer, depth: int = 8, *, above: float = 0.
     :param above: the limit that a score must exceed: 0 for scores that count shared words, −∞ for dot
         products, whose highest score may be negative.
     """
-    pairs = [(i, question) for i, p in enumerate(data.paragraphs) for question, _ in p.questions]
+    pairs = [
+        (i, question) for i, paragraph in enumerate(data.paragraphs) for question, _ in paragraph.questions
+    ]
     excluded = _Excluded(data)
     best: list[dict[int, float]] = [{} for _ in data.paragraphs]
     keep = min(depth + excluded.most + 1, len(data.paragraphs))
@@ -67,8 +69,8 @@ def _ranked(row: npt.NDArray[np.float32], top: npt.NDArray[np.int64], above: flo
     above_limit = best[row[best] > above]
     yield from map(int, above_limit)
     if len(above_limit) == len(top) < len(row):
-        others = np.setdiff1d(np.flatnonzero(row > above), top)
-        yield from map(int, others[np.argsort(-row[others], kind="stable")])
+        remaining = np.setdiff1d(np.flatnonzero(row > above), top)
+        yield from map(int, remaining[np.argsort(-row[remaining], kind="stable")])
 
 
 def write_negatives(path: Path, sets: Sequence[ParagraphSet]) -> None:
@@ -100,8 +102,10 @@ class _Excluded:
                 paragraphs_by_key.setdefault(key, set()).add(i)
             for question, _ in paragraph.questions:
                 answering.setdefault(question, set()).add(i)
-        for question, right in right_keys.items():
-            answering[question].update(*(paragraphs_by_key[key] for key in right if key in paragraphs_by_key))
+        for question, right_of_question in right_keys.items():
+            answering[question].update(
+                *(paragraphs_by_key[key] for key in right_of_question if key in paragraphs_by_key)
+            )
         self.right = [
             set().union(
                 *(paragraphs_by_key[key] for key in paragraph_keys), *(answering[q] for q, _ in p.questions)

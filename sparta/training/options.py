@@ -42,10 +42,10 @@ class TrainSettings:
     def changed(self) -> dict[str, Any]:
         """Return the options without a default, and the options that differ from their default."""
         return {
-            each.name: value
-            for each in fields(self)
-            if (value := getattr(self, each.name)) != each.default
-            and (each.default_factory is MISSING or value != each.default_factory())
+            option.name: value
+            for option in fields(self)
+            if (value := getattr(self, option.name)) != option.default
+            and (option.default_factory is MISSING or value != option.default_factory())
         }
 
     def __str__(self) -> str:
@@ -161,8 +161,8 @@ class TrainResult:
 
 def fields_of(recipe: TrainSettings, target: type) -> dict[str, Any]:
     """Return the options of a recipe that are also fields of another dataclass."""
-    names = {each.name for each in fields(target)}
-    return {each.name: getattr(recipe, each.name) for each in fields(recipe) if each.name in names}
+    names = {option.name for option in fields(target)}
+    return {option.name: getattr(recipe, option.name) for option in fields(recipe) if option.name in names}
 
 
 def settings_of(recipe: Any) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def check_same(
         values = [f"({new_settings.get(k)!r}, was {old_settings.get(k)!r})" for k in differing]
         shown = [f"{k} {v}" if len(v) < _SHORT else k for k, v in zip(differing, values, strict=True)]
         raise InputError(
-            f"expected the same settings as before, found different values: {', '.join(shown)}",
+            f"expected the same settings as before, found another {', '.join(shown)}",
             where=str(where),
             remedy=(remedies or {}).get(",".join(differing), REPEAT),
             facts={"differing": differing},

@@ -232,40 +232,40 @@ def read_paragraphs(
 def _paragraphs(
     path: Path, layout: str, longest: int, language: Language, known: KnownAnswers
 ) -> Iterator[Paragraph]:
-    form, most, spans = form_of(path), longest_text(longest), sentence_splitter(known.language)
+    form, max_characters, spans = form_of(path), longest_text(longest), sentence_splitter(known.language)
     if form in ("squad", "mrqa"):
         texts = reported(read_squad(path) if form == "squad" else read_mrqa(path), path.name)
         yield from (
-            _whole_texts(texts, path, most, known)
+            _whole_texts(texts, path, max_characters, known)
             if layout == "passages"
             else _texts_by_sentence(texts, longest, language, spans, known)
         )
         return
     records = read_records(path, form)
     if layout == "passages" or form in ("dpr", "beir"):
-        yield from _passages(records, path, most, known)
+        yield from _passages(records, path, max_characters, known)
         return
     texts_of: dict[tuple[str, str], list[tuple[str, Span]]] = {}
     negatives: dict[tuple[str, str], dict[str, None]] = {}
     without_context: list[dict[str, Any]] = []
     for record in records:
-        known.add_record(record, most)
+        known.add_record(record, max_characters)
         context, span = context_of(record)
         if context:
             key = (str(record.get("title") or ""), context)
             texts_of.setdefault(key, []).append((str(record["question"]), span))
-            negatives.setdefault(key, {}).update(dict.fromkeys(_negatives(record, most)))
+            negatives.setdefault(key, {}).update(dict.fromkeys(_negatives(record, max_characters)))
         else:
             without_context.append(record)
     for (title, context), queries in texts_of.items():
         queries = list(dict.fromkeys(queries))
-        for part in cut(
+        for paragraph in cut(
             context, title, _sentences(context, queries, spans(context)), queries, longest, language
         ):
-            yield part
-            yield from _negatives_of(part, negatives[title, context], known)
+            yield paragraph
+            yield from _negatives_of(paragraph, negatives[title, context], known)
     joined = longest if layout == "articles" else 0
-    yield from _without_context(without_context, joined, most, language, known)
+    yield from _without_context(without_context, joined, max_characters, language, known)
 
 
 def _texts_by_sentence(
@@ -283,30 +283,30 @@ def _texts_by_sentence(
 
 
 def _whole_texts(
-    texts: Iterable[QuestionedText], path: Path, most: int, known: KnownAnswers
+    texts: Iterable[QuestionedText], path: Path, max_characters: int, known: KnownAnswers
 ) -> Iterator[Paragraph]:
     """Yield SQuAD's and MRQA's paragraphs; the whole paragraph answers its questions."""
     beyond = n_questions = 0
     for document in texts:
         queries: dict[str, int] = {}
-        for question, begins in _answered(document, known, most):
+        for question, begins in _answered(document, known, max_characters):
             n_questions += 1
-            beyond += min(begins) >= most
-            if min(begins) < most:
-                queries[question] = min(min(begins), queries.get(question, most))
+            beyond += min(begins) >= max_characters
+            if min(begins) < max_characters:
+                queries[question] = min(min(begins), queries.get(question, max_characters))
         if queries:
-            yield _whole_paragraph(document.text[:most], document.title, queries)
+            yield _whole_paragraph(document.text[:max_characters], document.title, queries)
     if beyond:
         _warn_left_out(path.name, beyond, n_questions)
 
 
 def _answered(
-    document: QuestionedText, known: KnownAnswers, most: int | None = None
+    document: QuestionedText, known: KnownAnswers, max_characters: int | None = None
 ) -> list[tuple[str, tuple[int, ...]]]:
     """Return the questions with an answer in the text, and the answers' offsets; add both to `known`."""
     for (_, question, begins), answers in zip(document.questions, document.named, strict=True):
         if question and begins:
-            known.add(question, [Context(document.title, document.text[:most])], answers)
+            known.add(question, [Context(document.title, document.text[:max_characters])], answers)
     return [(question, begins) for _, question, begins in document.questions if question and begins]
 
 
@@ -369,17 +369,21 @@ def cut(
 
 
 def _without_context(
-    records: Sequence[dict[str, Any]], longest: int, most: int, language: Language, known: KnownAnswers
+    records: Sequence[dict[str, Any]],
+    longest: int,
+    max_characters: int,
+    language: Language,
+    known: KnownAnswers,
 ) -> Iterator[Paragraph]:
     """Yield answers without context, joined to texts of at most `longest` words, or as separate texts."""
     queries: dict[str, list[str]] = {}
     titles: dict[str, str] = {}
     negatives: dict[str, dict[str, None]] = {}
     for record in records:
-        positive = str(record["positive"]).strip()[:most]
+        positive = str(record["positive"]).strip()[:max_characters]
         queries.setdefault(positive, []).append(str(record["question"]))
         titles.setdefault(positive, str(record.get("title") or ""))
-        negatives.setdefault(positive, {}).update(dict.fromkeys(_negatives(record, most)))
+        negatives.setdefault(positive, {}).update(dict.fromkeys(_negatives(record, max_characters)))
     for texts in _joinable(queries, longest, language):
         joined = _join(texts, queries, titles[texts[0]])
         yield joined
@@ -407,10 +411,10 @@ def _negatives_of(positive: Paragraph, texts: Iterable[str], known: KnownAnswers
             yield Paragraph(text, sentences=((0, len(text)),))
 
 
-def _negatives(record: dict[str, Any], most: int) -> list[str]:
+def _negatives(record: dict[str, Any], max_characters: int) -> list[str]:
     stored = record.get("negative") or ()
     texts = [stored] if isinstance(stored, str) else list(stored)
-    return [str(text).strip()[:most] for text in texts if str(text).strip()]
+    return [str(text).strip()[:max_characters] for text in texts if str(text).strip()]
 
 
 def _join(texts: Sequence[str], queries: dict[str, list[str]], title: str) -> Paragraph:
@@ -421,7 +425,7 @@ def _join(texts: Sequence[str], queries: dict[str, list[str]], title: str) -> Pa
 
 
 def _passages(
-    records: Iterable[dict[str, Any]], path: Path, most: int, known: KnownAnswers
+    records: Iterable[dict[str, Any]], path: Path, max_characters: int, known: KnownAnswers
 ) -> Iterator[Paragraph]:
     """Yield whole texts with their questions; a text's negatives follow it, without questions."""
     queries: dict[tuple[str, str], dict[str, int]] = {}
@@ -429,27 +433,33 @@ def _passages(
     ids: dict[tuple[str, str], str] = {}
     beyond = n_questions = 0
     for record in records:
-        known.add_record(record, most)
+        known.add_record(record, max_characters)
         whole_text, n_questions = str(record.get("context") or record["positive"]).strip(), n_questions + 1
-        at = max(0, whole_text.find(str(record["positive"]).strip()))
-        if at >= most:
+        answer_start = max(0, whole_text.find(str(record["positive"]).strip()))
+        if answer_start >= max_characters:
             beyond += 1
             continue
-        key = (str(record.get("title") or ""), whole_text[:most])
-        places, question = queries.setdefault(key, {}), str(record["question"])
-        places[question] = min(at, places.get(question, at))
+        key = (str(record.get("title") or ""), whole_text[:max_characters])
+        answer_starts, question = queries.setdefault(key, {}), str(record["question"])
+        answer_starts[question] = min(answer_start, answer_starts.get(question, answer_start))
         ids.setdefault(key, str(record.get("passage_id") or ""))
-        others = record.get("negative_ctxs") or [Context("", text) for text in _negatives(record, most)]
-        truncated = (other._replace(text=other.text.strip()[:most]) for other in others)
+        stored_negatives = record.get("negative_ctxs") or [
+            Context("", text) for text in _negatives(record, max_characters)
+        ]
+        truncated = (
+            negative._replace(text=negative.text.strip()[:max_characters]) for negative in stored_negatives
+        )
         negatives.setdefault(key, {}).update(dict.fromkeys(truncated))
     if beyond:
         _warn_left_out(path.name, beyond, n_questions)
     for key, questions in queries.items():
         title, text = key
         yield _whole_paragraph(text, title, questions, ids[key])
-        for other in negatives[key]:
-            if other[:2] not in queries and not known.answers_all(questions, other.text, other.passage_id):
-                yield Paragraph(other.text, other.title, passage_id=other.passage_id)
+        for negative in negatives[key]:
+            if negative[:2] not in queries and not known.answers_all(
+                questions, negative.text, negative.passage_id
+            ):
+                yield Paragraph(negative.text, negative.title, passage_id=negative.passage_id)
 
 
 def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[ParagraphSet], list[ParagraphSet]]:
@@ -463,13 +473,15 @@ def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragra
     training, validation = [], []
     for data in sets:
         held_out_questions = min(questions, data.n_questions // 10)
-        n = taken = 0
-        while taken < held_out_questions and n + 1 < len(data.paragraphs):
-            n += 1
-            taken += len(data.paragraphs[-n].questions)
-        if not any(p.questions for p in data.paragraphs[: len(data.paragraphs) - n]):
-            n = 0  # too few texts with questions to spare any
-        training.append(replace(data, paragraphs=data.paragraphs[: len(data.paragraphs) - n]))
-        if n:
-            validation.append(replace(data, paragraphs=data.paragraphs[len(data.paragraphs) - n :]))
+        paragraph_count = question_count = 0
+        while question_count < held_out_questions and paragraph_count + 1 < len(data.paragraphs):
+            paragraph_count += 1
+            question_count += len(data.paragraphs[-paragraph_count].questions)
+        if not any(p.questions for p in data.paragraphs[: len(data.paragraphs) - paragraph_count]):
+            paragraph_count = 0  # too few texts with questions to spare any
+        training.append(replace(data, paragraphs=data.paragraphs[: len(data.paragraphs) - paragraph_count]))
+        if paragraph_count:
+            validation.append(
+                replace(data, paragraphs=data.paragraphs[len(data.paragraphs) - paragraph_count :])
+            )
     return training, validation

@@ -87,7 +87,7 @@ def test_an_unfinished_index_is_neither_forgotten_nor_mixed_up(builder, docs, ca
     other = replace(builder.side, quantizer=Quantizer(9.0))
     for source, options, message in (
         (builder.source(docs("b", 12)), {}, "has changed since"),
-        (builder.source(a, name="b.jsonl"), {}, "another source"),
+        (builder.source(a, name="b.jsonl"), {}, "differ from those that started this index: source"),
         (builder.source(a), {"language": "de"}, "another language"),
         (builder.source(a, side=other), {}, r"differing: quantizer"),
     ):

@@ -176,7 +176,7 @@ def test_one_answer_by_itself_is_no_list_of_letters(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_text_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"a text is wanted, not (NoneType|int)") as raised:
+    with pytest.raises(InputError, match=r"expected a string, found (NoneType|int)") as raised:
         read(tmp_path / "a.jsonl", [{"answers": ["Brin", "None"], **wrong}])
     assert raised.value.where.endswith("a.jsonl:1")
 

@@ -405,9 +405,9 @@ def test_answers_that_are_not_read_are_left_out_and_counted(training, write_json
         {"question": "whole", "positive": "a river"},
     ]
     made = open_set(str(write_jsonl(tmp_path / "p.jsonl", lines)), "passages", 2)
-    assert "p.jsonl: 1 of 6 questions left out" in caplog.text
+    assert "p.jsonl: left out 1 of 6 questions" in caplog.text
     [one] = training(data=made, held_out=0, mined=False).sets
-    assert "p.jsonl/passages: 2 of 5 questions left out" in caplog.text
+    assert "p.jsonl/passages: left out 2 of 5 questions" in caplog.text
     assert [[q for q, _ in p.questions] for p in one.paragraphs] == [["early"], ["early too"], [], ["whole"]]
     assert [p.text for p in one.paragraphs][2:] == ["the far sea", "a river"], "without what was negative"
     with pytest.raises(InputError, match="every answer lies beyond the part of its text"):
