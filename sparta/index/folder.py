@@ -175,7 +175,9 @@ class IndexState:
     @property
     def next_number(self) -> int:
         """The lowest number above those of both generations."""
-        return max((g.number for g in (self.live, self.building) if g), default=0) + 1
+        return (
+            max((generation.number for generation in (self.live, self.building) if generation), default=0) + 1
+        )
 
 
 def _finish_remedy(path: Path) -> Remedy:
@@ -394,8 +396,12 @@ class IndexFolder:
 
     def _left_over(self, state: IndexState) -> list[Path]:
         """Return the folders that the manifest does not name, and the temporary files of killed processes."""
-        generations = [g for g in (state.live, state.building) if g]
-        used_names = {n for g in generations for n in (g.name, g.tokenizer_name, self.dense_path(g).name)}
+        generations = [generation for generation in (state.live, state.building) if generation]
+        used_names = {
+            name
+            for generation in generations
+            for name in (generation.name, generation.tokenizer_name, self.dense_path(generation).name)
+        }
         folders = [child for child in self.path.iterdir() if child.is_dir() and _OURS.fullmatch(child.name)]
         unused = [folder for folder in folders if folder.name not in used_names]
         return unused + list(self.path.glob(".sparta-*.tmp"))

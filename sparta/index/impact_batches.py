@@ -199,7 +199,9 @@ def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen_ids: S
             else:
                 record = _parsed_without_vector(line, begin, end)
             passage_ids.append(identifier(record))
-            stored = _stored(record, passage_ids[-1], string_field(record, "contents", "text", of="the text"))
+            stored = _stored_record(
+                record, passage_ids[-1], string_field(record, "contents", "text", of="the text")
+            )
         raws.append(json.dumps(stored, ensure_ascii=False))
         objects.append(stored)
         texts.append(searched_text(stored))
@@ -314,7 +316,7 @@ def _refuse_repeated_terms(line: bytes) -> None:
         raise InputError("the record has several vectors", remedy="write one vector per line")
 
 
-def _stored(record: dict[str, Any], passage_id: str, text: str) -> dict[str, Any]:
+def _stored_record(record: dict[str, Any], passage_id: str, text: str) -> dict[str, Any]:
     extra = {k: v for k, v in record.items() if k not in {"id", "_id", "contents", "text", "vector"}}
     return {"id": passage_id, "contents": text, **extra}
 
@@ -345,7 +347,7 @@ def _terms(record: Mapping[str, Any], left_out: set[str]) -> Iterator[bytes]:
 
     :param left_out: grows by the names of fields with values that cannot be indexed
     """
-    has_offsets = "context" in record or _is_sentence(record)
+    has_offsets = "context" in record or _is_sentence_of_passage(record)
     for name, value in record.items():
         if name in _TEXTS or (has_offsets and name in _OFFSETS) or (name == "title" and not value):
             continue
@@ -358,7 +360,7 @@ def _terms(record: Mapping[str, Any], left_out: set[str]) -> Iterator[bytes]:
             left_out.add(name)
 
 
-def _is_sentence(record: Mapping[str, Any]) -> bool:
+def _is_sentence_of_passage(record: Mapping[str, Any]) -> bool:
     """Return whether a record is a sentence of the passage that its `passage_id` names."""
     unit_id = str(record.get("id"))
     placed = all(type(record.get(name)) is int for name in _OFFSETS)

@@ -71,7 +71,7 @@ def _check_free(
     if state.live and adds_impacts:
         _check_unchanged(index, state.live, job, adds_impacts=True)
     if (state.live or has_passages(index, state.building)) and not (adds_impacts and resume):
-        raise _exists(index, state, adds_impacts=adds_impacts)
+        raise _exists_error(index, state, adds_impacts=adds_impacts)
 
 
 def _adds_impacts(live: Generation, source: Source, job: dict[str, Any]) -> bool:
@@ -225,7 +225,7 @@ def has_passages(index: IndexFolder, building: Generation | None) -> bool:
     return building is not None and any(index.lucene_path(building).glob("segments_*"))
 
 
-def _exists(index: IndexFolder, state: IndexState, *, adds_impacts: bool) -> IndexStateError:
+def _exists_error(index: IndexFolder, state: IndexState, *, adds_impacts: bool) -> IndexStateError:
     """Return the error for creating an index where an index or unfinished build exists."""
     if adds_impacts:
         return IndexStateError(

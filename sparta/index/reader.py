@@ -142,7 +142,7 @@ class IndexReader(Closing):
             logger.warning("cannot open the newest commit, so searches use the previous commit: %s", error)
 
     def _replace(self, new: IndexSnapshot | None) -> None:
-        """Lend another snapshot from now on; None closes the reader for good."""
+        """Make this the current snapshot; None closes the reader for good."""
         with self._lock:
             old = self._snapshot
             if old is None:
@@ -198,7 +198,7 @@ class IndexReader(Closing):
         return snapshot
 
     def _warn(self, snapshot: IndexSnapshot) -> None:
-        """Log a warning if the snapshot holds only a part of a job."""
+        """Log a warning if the snapshot's last job is only partly committed."""
         path, generation = self.folder.path, snapshot.generation
         if snapshot.is_whole:
             return

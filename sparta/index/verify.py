@@ -63,7 +63,7 @@ def _check_manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
         command = Command.of("sparta index", corpus="FILE")
         advice = how_to_finish(generation, folder.path) if generation else remedy("{}", command)
         return Part("manifest", "", "no passages yet", advice), None
-    if _finished(folder, generation):
+    if _is_finished(folder, generation):
         return Part("manifest", f"model {generation.model['name']}"), generation
     if folder.is_being_written():
         return Part("manifest", "being written", remedy="wait until it is done"), generation
@@ -71,7 +71,7 @@ def _check_manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
     return Part("manifest", state, remedy=how_to_finish(generation, folder.path)), generation
 
 
-def _finished(folder: IndexFolder, generation: Generation) -> bool:
+def _is_finished(folder: IndexFolder, generation: Generation) -> bool:
     """Return whether the last job is fully committed; for a damaged index, the manifest decides."""
     if generation.complete:
         return True

@@ -180,8 +180,11 @@ def _record_examples(path: Path, language: str) -> Iterator[ReadingExample]:
             if not answers:
                 continue
             if "passages" in record:
-                question, texts = _text(record["question"]), [_passage_text(p) for p in record["passages"]]
-                spans = [_stored_spans(p) for p in record["passages"]]
+                question, texts = (
+                    _text(record["question"]),
+                    [_passage_text(passage) for passage in record["passages"]],
+                )
+                spans = [_stored_spans(passage) for passage in record["passages"]]
                 example = matched(question, answers, texts, path.name, spans, language=language)
             else:
                 example = _pair_example(record, answers, path.name, language)

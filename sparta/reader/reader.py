@@ -124,6 +124,6 @@ class Reader:
 def _distinct(spans: Sequence[Span]) -> list[Span]:
     """Return the spans best first, without duplicates: two overlapping windows may contain the same span."""
     best: dict[tuple[int, int], Span] = {}
-    for span in sorted(spans, key=lambda s: (-s.score, s.start, s.end)):
+    for span in sorted(spans, key=lambda candidate: (-candidate.score, candidate.start, candidate.end)):
         best.setdefault((span.start, span.end), span)
     return list(best.values())

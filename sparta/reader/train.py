@@ -125,7 +125,7 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         for example in examples:
             right_texts = self._right.setdefault(example.question, set())
             right_texts.update(example.passages[i].text for i in example.positives)
-        self.lengths = [len(example_.passages[example_.positives[0]].text) for example_ in self.examples]
+        self.lengths = [len(example.passages[example.positives[0]].text) for example in self.examples]
 
     def _answerable(self, example: ReadingExample) -> bool:
         """Return whether an answer is short enough for the reader, at about 5 characters per wordpiece."""
@@ -143,10 +143,19 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         """Split an epoch's examples into batches of texts of similar length."""
         block = size * _BATCHES_PER_SORT
         blocks = [
-            sorted(order[i : i + block], key=lambda e: self.lengths[e]) for i in range(0, len(order), block)
+            sorted(order[i : i + block], key=lambda number: self.lengths[number])
+            for i in range(0, len(order), block)
         ]
-        batches = [b[i : i + size] for b in blocks for i in range(0, len(b) - size + 1, size)]
-        left_over = [e for b in blocks for e in b[len(b) - len(b) % size :]]
+        batches = [
+            block_numbers[i : i + size]
+            for block_numbers in blocks
+            for i in range(0, len(block_numbers) - size + 1, size)
+        ]
+        left_over = [
+            number
+            for block_numbers in blocks
+            for number in block_numbers[len(block_numbers) - len(block_numbers) % size :]
+        ]
         batches += [left_over[i : i + size] for i in range(0, len(left_over) - size + 1, size)]
         draw.shuffle(batches)
         return batches
@@ -195,7 +204,7 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
             return None
         text = self.examples[number].passages[0]
         is_right = text.text in self._right[example.question]
-        is_positive = is_right or any(text.text == p.text for p in example.passages)
+        is_positive = is_right or any(text.text == passage.text for passage in example.passages)
         has_answer = is_positive or answer_spans(text.text, example.answers, language=self.recipe.language)
         return None if has_answer else text
 
@@ -285,9 +294,11 @@ def split(sets: Sequence[ReadingSet], held_out: int) -> tuple[list[ReadingExampl
     :raises InputError: no training example is left.
     """
     all_examples = [example for reading_set in sets for example in reading_set.examples]
-    held_out_examples, may_train = _held_out(all_examples, held_out, lambda e: e.passages[0].text)
+    held_out_examples, may_train = _held_out(all_examples, held_out, lambda example: example.passages[0].text)
     if 2 * sum(map(may_train, all_examples)) < len(all_examples) - held_out:
-        held_out_examples, may_train = _held_out(all_examples, held_out, lambda e: e.question.casefold())
+        held_out_examples, may_train = _held_out(
+            all_examples, held_out, lambda example: example.question.casefold()
+        )
         if any(map(may_train, all_examples)):
             logger.warning("few texts: training and held-out questions share passages")
     drawn = [reading_set.drawn([*filter(may_train, reading_set.examples)]) for reading_set in sets]
@@ -298,7 +309,7 @@ def split(sets: Sequence[ReadingSet], held_out: int) -> tuple[list[ReadingExampl
         )
     if left_out := len(all_examples) - len(held_out_examples) - sum(map(may_train, all_examples)):
         logger.info("left out %d examples that share a text or a question with a held-out example", left_out)
-    return [e for set_examples in drawn for e in set_examples], held_out_examples
+    return [example for set_examples in drawn for example in set_examples], held_out_examples
 
 
 def _held_out(
@@ -319,9 +330,12 @@ def _held_out(
         held_out += by_key[example_key]
         held_out_keys.add(example_key)
     held_out_questions = {example.question.casefold() for example in held_out}
-    return held_out[
-        :n
-    ], lambda e: key(e) not in held_out_keys and e.question.casefold() not in held_out_questions
+    return (
+        held_out[:n],
+        lambda candidate: (
+            key(candidate) not in held_out_keys and candidate.question.casefold() not in held_out_questions
+        ),
+    )
 
 
 def fingerprint(examples: Sequence[ReadingExample]) -> str:

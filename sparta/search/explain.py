@@ -113,7 +113,7 @@ def _shares(
     step = snapshot.quantizer.step
     rows = zip(bag.items(), impacts, strict=True)
     shares = [TermShare(term, count, int(impact), float(impact * step)) for (term, count), impact in rows]
-    return docid, tuple(sorted(shares, key=lambda s: -s.share))
+    return docid, tuple(sorted(shares, key=lambda share: -share.share))
 
 
 def _best_part(snapshot: IndexSnapshot, passage_id: str, bag: Mapping[str, int]) -> tuple[int, list[int]]:
@@ -236,7 +236,7 @@ def _window(
     all_words = _words(language, text, places)
     if not all_words:
         return Snippet("", [])
-    first, last = _bounded(all_words, *_best_window(all_words, shares, words or language.snippet))
+    first, last = _shortened(all_words, *_best_window(all_words, shares, words or language.snippet))
     shown, position = "… " if first else "", all_words[first].start
     window = []
     for start, end, terms in all_words[first:last]:
@@ -363,7 +363,7 @@ def _best_window(text_words: Sequence[_Word], shares: Mapping[str, float], words
     return start, start + words
 
 
-def _bounded(text_words: Sequence[_Word], first: int, last: int) -> tuple[int, int]:
+def _shortened(text_words: Sequence[_Word], first: int, last: int) -> tuple[int, int]:
     """Shorten a window that has too many characters: first before its first match, then at its end."""
     match = next((i for i in range(first, last) if text_words[i].terms), first)
     while text_words[last - 1].end - text_words[first].start > _LONGEST_SNIPPET and (

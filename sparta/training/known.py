@@ -56,7 +56,11 @@ class KnownAnswers:
         positive, passage_id = str(record["positive"]), str(record.get("passage_id") or "")
         context = str(record.get("context") or "")
         passages = [Context("", positive, passage_id), Context("", context), *record.get("positive_ctxs", ())]
-        truncated = (p._replace(text=p.text.strip()[:max_characters]) for p in passages if p.text.strip())
+        truncated = (
+            passage._replace(text=passage.text.strip()[:max_characters])
+            for passage in passages
+            if passage.text.strip()
+        )
         self.add(str(record["question"]), truncated, record.get("answers") or ())
 
     def right(self, question: str) -> Set[Key]:

@@ -93,8 +93,8 @@ class _Excluded:
 
     def __init__(self, data: ParagraphSet) -> None:
         self.paragraphs, self.language = data.paragraphs, data.known.language
-        keys = [keys_of(p.text, p.passage_id) for p in data.paragraphs]
-        right_keys = {q: data.known.right(q) for p in data.paragraphs for q, _ in p.questions}
+        keys = [keys_of(paragraph.text, paragraph.passage_id) for paragraph in data.paragraphs]
+        right_keys = {q: data.known.right(q) for paragraph in data.paragraphs for q, _ in paragraph.questions}
         paragraphs_by_key: dict[Key, set[int]] = {}
         answering: dict[str, set[int]] = {}
         for i, (paragraph, paragraph_keys) in enumerate(zip(data.paragraphs, keys, strict=True)):
@@ -108,18 +108,19 @@ class _Excluded:
             )
         self.right = [
             set().union(
-                *(paragraphs_by_key[key] for key in paragraph_keys), *(answering[q] for q, _ in p.questions)
+                *(paragraphs_by_key[key] for key in paragraph_keys),
+                *(answering[q] for q, _ in paragraph.questions),
             )
-            for p, paragraph_keys in zip(data.paragraphs, keys, strict=True)
+            for paragraph, paragraph_keys in zip(data.paragraphs, keys, strict=True)
         ]
         self.most = max(map(len, self.right), default=0)
         self.answers = [
             tuple(
                 dict.fromkeys(
-                    answer for question, _ in p.questions for answer in data.known.answers(question)
+                    answer for question, _ in paragraph.questions for answer in data.known.answers(question)
                 )
             )
-            for p in data.paragraphs
+            for paragraph in data.paragraphs
         ]
         self._lines: dict[int, str] = {}
 
@@ -147,7 +148,12 @@ class Bm25:
     @staticmethod
     def of_sets(sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer) -> Bm25:
         """Return BM25 with the document frequencies and the mean length of all training texts."""
-        texts = {f"{p.title} {p.text}" for data in sets if not data.dev for p in data.paragraphs}
+        texts = {
+            f"{paragraph.title} {paragraph.text}"
+            for data in sets
+            if not data.dev
+            for paragraph in data.paragraphs
+        }
         return Bm25(sorted(texts), tokenizer)
 
     def weigh(self, texts: Sequence[str]) -> scipy.sparse.csr_matrix:

@@ -94,7 +94,7 @@ class ParagraphSet:
     seeds: tuple[int, ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        seeds = tuple(i for i, p in enumerate(self.paragraphs) if p.questions)
+        seeds = tuple(i for i, paragraph in enumerate(self.paragraphs) if paragraph.questions)
         object.__setattr__(self, "seeds", seeds)
 
     def fingerprint(self) -> str:
@@ -104,7 +104,7 @@ class ParagraphSet:
     @property
     def n_questions(self) -> int:
         """The number of questions of all paragraphs."""
-        return sum(len(p.questions) for p in self.paragraphs)
+        return sum(len(paragraph.questions) for paragraph in self.paragraphs)
 
     def answerable(self, characters_read: Callable[[Paragraph], int]) -> ParagraphSet:
         """Return the set without questions whose answer lies beyond the model's first window.
@@ -275,7 +275,10 @@ def _texts_by_sentence(
     for document in texts:
         sentences = spans(document.text)
         answers = [
-            (question, next((s for s in sentences if s[0] <= min(begins) < s[1]), None))
+            (
+                question,
+                next((sentence for sentence in sentences if sentence[0] <= min(begins) < sentence[1]), None),
+            )
             for question, begins in _answered(document, known)
         ]
         queries = [(question, span) for question, span in answers if span]
@@ -477,7 +480,9 @@ def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragra
         while question_count < held_out_questions and paragraph_count + 1 < len(data.paragraphs):
             paragraph_count += 1
             question_count += len(data.paragraphs[-paragraph_count].questions)
-        if not any(p.questions for p in data.paragraphs[: len(data.paragraphs) - paragraph_count]):
+        if not any(
+            paragraph.questions for paragraph in data.paragraphs[: len(data.paragraphs) - paragraph_count]
+        ):
             paragraph_count = 0  # too few texts with questions to spare any
         training.append(replace(data, paragraphs=data.paragraphs[: len(data.paragraphs) - paragraph_count]))
         if paragraph_count:

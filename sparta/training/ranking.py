@@ -81,20 +81,20 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         longest = min(config.max_tokens, layout.max_length)
         self.layout = replace(layout, max_length=longest, overlap=0)
         sets, self.validation = hold_out([s.answerable(self._characters_read) for s in sets], config.held_out)
-        self.validated = tuple(each.name for each in self.validation)
+        self.validated = tuple(data.name for data in self.validation)
         self.figure = partial(shown, config.validate_by) if self.validated else None
         if self.validated:
             self.measured_on = f", on queries of {', '.join(self.validated)} that no step was trained on"
         self.together = self.processes if config.gather else 1
-        sets = [replace(each, batch_size=each.batch_size * self.together) for each in sets]
-        self.sets = [self._with_bm25_negatives(each) for each in sets] if config.mined else sets
+        sets = [replace(data, batch_size=data.batch_size * self.together) for data in sets]
+        self.sets = [self._with_bm25_negatives(data) for data in sets] if config.mined else sets
 
     def _characters_read(self, paragraph: Paragraph) -> int:
         """Return how many characters of a paragraph fit into the model's first window."""
         return self.layout.first_window_holds(paragraph.whole(), self.tokenizer.tokenizer)
 
     def _with_bm25_negatives(self, data: ParagraphSet) -> ParagraphSet:
-        texts = [f"{p.title} {p.text}" for p in data.paragraphs]
+        texts = [f"{paragraph.title} {paragraph.text}" for paragraph in data.paragraphs]
         columns = Bm25(texts, self.tokenizer).weigh(texts).T.tocsr()
         return mine(data, lambda encoded: (bag_matrix(encoded, self.tokenizer) @ columns).toarray())
 
@@ -114,11 +114,11 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
 
     def facts(self) -> dict[str, Any]:
         """Return the settings, the model's configuration, the sets and the teacher."""
-        dev = [[s.name, s.fingerprint(), s.weight] for s in self.validation if s.dev]
+        dev = [[data.name, data.fingerprint(), data.weight] for data in self.validation if data.dev]
         return {
             **super().facts(),
             "model": cast("Any", self.model).config.as_dict(),
-            "sets": [[s.name, s.fingerprint(), s.weight, s.batch_size] for s in self.sets],
+            "sets": [[data.name, data.fingerprint(), data.weight, data.batch_size] for data in self.sets],
             **({"dev": dev} if dev else {}),
             "teacher": self.teacher.name if self.teacher else None,
             "teacher_weights": weight_hashes(self.teacher),
@@ -149,7 +149,7 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
     def _set_of(self, step: int) -> tuple[ParagraphSet, random.Random]:
         """Return the set of a step and a random generator; both depend only on seed and step."""
         rng = random.Random(self.seed * 7_919 + step)
-        return rng.choices(self.sets, [s.weight for s in self.sets])[0], rng
+        return rng.choices(self.sets, [data.weight for data in self.sets])[0], rng
 
     def _draw(self, step: int) -> tuple[list[Paragraph], random.Random]:
         """Return the paragraphs of a step, from one set; they depend only on seed and step."""
@@ -166,15 +166,15 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         path = self.folder / f"mined-{due:04d}.json"
         if not path.exists():
             self.sets = [
-                mine(s, self.scorer([p.whole() for p in s.paragraphs]), above=self.score_floor)
-                for s in self.sets
+                mine(data, self.scorer([p.whole() for p in data.paragraphs]), above=self.score_floor)
+                for data in self.sets
             ]
             self.model.train()
             if not self.rank:
                 write_negatives(path, self.sets)
             return
         stored = zip(self.sets, read_negatives(path), strict=True)
-        self.sets = [replace(s, hard_negatives=negatives) for s, negatives in stored]
+        self.sets = [replace(data, hard_negatives=negatives) for data, negatives in stored]
 
     def ranking_loss(self, scores: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return SPARTA's eq. 7 (TASER's eq.
@@ -246,11 +246,13 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         """
         if not self.validation:
             return 0.0
-        values = [self._of_set(each, self.measure) for each in self.validation]
-        return float(np.average(values, weights=[each.weight for each in self.validation]))
+        values = [self._of_set(held_out_set, self.measure) for held_out_set in self.validation]
+        return float(np.average(values, weights=[held_out_set.weight for held_out_set in self.validation]))
 
     def _of_set(self, held_out: ParagraphSet, measure: Measure) -> float:
-        training = () if held_out.dev else next(s.paragraphs for s in self.sets if s.name == held_out.name)
+        training = (
+            () if held_out.dev else next(data.paragraphs for data in self.sets if data.name == held_out.name)
+        )
         others = training[: self.ranking_config.candidates]
         batch = make_batch(held_out.paragraphs, random.Random(0), 1_000, held_out.known, others)
         paragraphs = [*held_out.paragraphs, *others]

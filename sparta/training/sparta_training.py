@@ -149,7 +149,7 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         if not self.sampled_negatives:
             return super().batch(step)
         rng = random.Random(self.seed * 7_919 + step)
-        number = rng.choices(range(len(self.sets)), [s.weight for s in self.sets])[0]
+        number = rng.choices(range(len(self.sets)), [data.weight for data in self.sets])[0]
         return self.sampled_negatives[number].draw(rng, self.sets[number].batch_size)
 
     def question_shares(self) -> torch.Tensor:
@@ -157,7 +157,9 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         shares = torch.zeros(len(self.model.term_matrix()))
         for data in self.sets:
             question_weight = data.weight / max(1, data.n_questions)
-            for question in (question for p in data.paragraphs for question, _ in p.questions):
+            for question in (
+                question for paragraph in data.paragraphs for question, _ in paragraph.questions
+            ):
                 shares[list(self.tokenizer.counts(question))] += question_weight
         return shares / sum(data.weight for data in self.sets)
 

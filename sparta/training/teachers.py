@@ -98,7 +98,7 @@ def _with_contexts(teacher: Teacher, questions: Sequence[str], candidates: Seque
     """Return the candidates' scores, plus their contexts' scores if the teacher does not read contexts."""
     if teacher.reads_context:
         return teacher.scores(questions, candidates)
-    keys = [(c.title, c.context) for c in candidates]
+    keys = [(candidate.title, candidate.context) for candidate in candidates]
     contexts = list(dict.fromkeys(key for key in keys if key[1]))
     column = {key: i for i, key in enumerate(contexts)}
     texts = [*candidates, *(Passage("", context, title) for title, context in contexts)]
@@ -140,7 +140,7 @@ class LexicalTeacher:
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         """Return the BM25 scores, `(n_questions, n_candidates) float32`."""
-        documents = self.bm25.weigh([f"{c.title} {c.text}" for c in candidates])
+        documents = self.bm25.weigh([f"{candidate.title} {candidate.text}" for candidate in candidates])
         scores = bag_matrix(questions, self.tokenizer) @ documents.T
         return torch.from_numpy(scores.toarray().astype(np.float32))
 
@@ -171,15 +171,19 @@ class DenseTeacher:
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         """Return the scaled cosines, `(n_questions, n_candidates) float32`, between -20 and 20."""
-        queries = self.embed([self.prefix + q for q in questions])
-        return COSINE_SCALE * queries @ self.embed([f"{c.title} {c.text}".strip() for c in candidates]).T
+        queries = self.embed([self.prefix + question for question in questions])
+        return (
+            COSINE_SCALE
+            * queries
+            @ self.embed([f"{candidate.title} {candidate.text}".strip() for candidate in candidates]).T
+        )
 
     def embed(self, texts: Sequence[str]) -> torch.Tensor:
         """Return the vectors of texts, `(n, width) float32`, of length 1."""
         return torch.stack(self._cache.get(texts, texts, self._encode)).float()
 
     def _encode(self, texts: Sequence[str]) -> list[torch.Tensor]:
-        lengths = [len(e.ids) for e in self.tokenizer.encode_batch(list(texts))]
+        lengths = [len(encoding.ids) for encoding in self.tokenizer.encode_batch(list(texts))]
         vectors = [torch.empty(0)] * len(texts)
         for batch in length_sorted_batches(lengths, _TOKEN_BUDGET, 256):
             for i, vector in zip(batch, self._encode_batch([texts[i] for i in batch]), strict=True):
@@ -189,7 +193,7 @@ class DenseTeacher:
     @torch.no_grad()
     def _encode_batch(self, texts: Sequence[str]) -> torch.Tensor:
         encoded = self.tokenizer.encode_batch(list(texts))
-        inputs = [EncoderInput(e.ids, e.type_ids, 0, len(e.ids)) for e in encoded]
+        inputs = [EncoderInput(encoding.ids, encoding.type_ids, 0, len(encoding.ids)) for encoding in encoded]
         ids, mask, _ = (part.to(self.device) for part in pad_inputs(inputs))
         with arithmetic(self.device):
             states = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state.float()
@@ -214,7 +218,9 @@ class SpartaTeacher:
 
         9 over the strongest terms, `(n_questions, n_candidates) float32`, in weights.
         """
-        keys = [(c.title, c.context, c.text, c.start) for c in candidates]
+        keys = [
+            (candidate.title, candidate.context, candidate.text, candidate.start) for candidate in candidates
+        ]
         columns = scipy.sparse.vstack(self._cache.get(keys, candidates, self._encode), format="csr").T
         scores = self.model.encode_query(list(questions)) @ columns
         return torch.from_numpy(scores.toarray().astype(np.float32))

@@ -169,4 +169,4 @@ def test_java_17(command, corpus, model, built, tmp_path):
     (home / "lib" / "server" / "libjvm.so").touch()
     (home / "release").write_text('JAVA_VERSION="17.0.15"\n')
     result = sparta_process(*JAVA_NEEDED[command](corpus, model, built), SPARTA_JAVA_HOME=str(home))
-    refused(result, 1, f"$SPARTA_JAVA_HOME={home}", "of version 21 or newer, found Java 17", "unset it")
+    refused(result, 1, f"$SPARTA_JAVA_HOME={home}", "of version 21 or newer, found Java 17", "or unset")

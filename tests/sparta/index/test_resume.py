@@ -88,7 +88,7 @@ def test_an_unfinished_index_is_neither_forgotten_nor_mixed_up(builder, docs, ca
     for source, options, message in (
         (builder.source(docs("b", 12)), {}, "has changed since"),
         (builder.source(a, name="b.jsonl"), {}, "differ from those that started this index: source"),
-        (builder.source(a), {"language": "de"}, "another language"),
+        (builder.source(a), {"language": "de"}, "differ from those that started this index: language"),
         (builder.source(a, side=other), {}, r"differing: quantizer"),
     ):
         with pytest.raises(IndexStateError, match=message):
