@@ -131,7 +131,7 @@ def up_to_date(index: IndexFolder, source: Source, options: WriteOptions) -> Ind
 
 def optimize_index(index: IndexFolder) -> None:
     """Merge the live generation into one segment, and keep the progress stored in the last commit."""
-    index.require_live()  # before the lock makes a folder
+    index.require_live()  # a missing index fails here, before the lock creates a folder
     with index.lock(), storage_errors(index.path):
         live = index.require_live()
         with ImpactSearcher(index.lucene_path(live), language=live.analysis) as searcher:
@@ -156,7 +156,7 @@ def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int
 
     If the index holds none of the ids, no commit is made.
     """
-    index.require_live()  # before the lock makes a folder
+    index.require_live()  # a missing index fails here, before the lock creates a folder
     with index.lock(), storage_errors(index.path):
         live = index.require_live()
         with ImpactSearcher(index.lucene_path(live), language=live.analysis) as searcher:

@@ -270,7 +270,7 @@ def java_options() -> list[str]:
 
     :raises JavaError: the user's heap size is invalid, or a limit of this process is too low.
     """
-    config = sys.modules.get("jnius_config")  # imported only to start Java
+    config = sys.modules.get("jnius_config")  # the module is loaded only when Java starts
     return [] if config and config.vm_running else _memory_options(None)
 
 

@@ -64,9 +64,8 @@ class ReaderLayout:
                 f" than half, found {self.max_length} and {self.overlap}",
                 remedy="set longer windows, or a smaller overlap",
             )
-        room = (
-            self.max_length - self.max_length // 4 - self.longest_question - 4
-        )  # for the text, if the title is long
+        longest_title = self.max_length // 4
+        room = self.max_length - longest_title - self.longest_question - 4  # for the text
         if min(self.longest_question, self.longest_answer, self.overlap + 1, room) < 1:
             raise InputError(
                 f"expected lengths of at least 1 wordpiece that leave room for a text, found {self}",

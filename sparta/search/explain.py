@@ -18,7 +18,7 @@ from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.searcher import Searcher, docids_of
 
-_LEAD_FRACTION = 8  # one eighth of a snippet's words comes before the first match
+_LEAD_FRACTION = 8  # an eighth of a snippet's words precedes the first match
 _LONGEST_SNIPPET = 500  # characters of a snippet
 _LONGEST_WORD = 50  # characters; Thai, addresses and base64 have no spaces, so longer words are split
 _SMALLEST_MARKED_SHARE = 0.1  # as a fraction of the highest share

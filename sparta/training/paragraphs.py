@@ -483,7 +483,7 @@ def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragra
         if not any(
             paragraph.questions for paragraph in data.paragraphs[: len(data.paragraphs) - paragraph_count]
         ):
-            paragraph_count = 0  # too few texts with questions to spare any
+            paragraph_count = 0  # no other text has questions, so all texts stay in the training
         training.append(replace(data, paragraphs=data.paragraphs[: len(data.paragraphs) - paragraph_count]))
         if paragraph_count:
             validation.append(

@@ -98,7 +98,7 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         columns = Bm25(texts, self.tokenizer).weigh(texts).T.tocsr()
         return mine(data, lambda encoded: (bag_matrix(encoded, self.tokenizer) @ columns).toarray())
 
-    # ------------------------------------------------------------------ what a retriever is
+    # ------------------------------------------------------------------ for subclasses
 
     def encode_queries(self, questions: Sequence[str]) -> Q:
         """Return the encoded questions, which `score` takes."""
@@ -190,7 +190,9 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
             ),
         ]
         losses = [part for part in losses_by_kind if part is not None]
-        return torch.stack(losses).mean() if losses else scores.sum() * 0  # one paragraph: nothing to rank
+        return (
+            torch.stack(losses).mean() if losses else scores.sum() * 0
+        )  # a batch of one paragraph has nothing to rank
 
     def teacher_scores(self, batch: Batch) -> torch.Tensor | None:
         """Return the teacher's scores of a batch, `(n_questions, n_candidates)`; None without a teacher."""

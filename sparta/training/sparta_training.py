@@ -39,8 +39,8 @@ LOG_PRESSURE = (math.log(1e-6), math.log(0.1))
 class TrainConfig(RankingConfig):
     """The settings of SPARTA's training that eq. 7 leaves open.
 
-    `term_rate` multiplies the learning rate of the term embeddings, `gain_rate` that of the gains,
-    `scale_rate` that of scale and bias.
+    `term_rate` multiplies the learning rate of the term embeddings, `gain_rate` the learning rate of the
+    gains, and `scale_rate` the learning rate of scale and bias.
 
     `pressure` is the weight of the vocabulary penalty, estimated each step on `sampled_terms` random terms.
     The penalty is a term's squared mean weight, which spreads terms over postings lists, plus its mean

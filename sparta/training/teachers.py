@@ -124,7 +124,7 @@ class VectorCache[K, V]:
             self._vectors.update(zip(new_texts, encode(list(new_texts.values())), strict=True))
         vectors = [self._vectors[key] for key in keys]
         for key in list(itertools.islice(self._vectors, max(0, len(self._vectors) - MOST_CACHED))):
-            del self._vectors[key]  # the oldest
+            del self._vectors[key]  # drop the oldest vectors
         return vectors
 
 
