@@ -1,7 +1,7 @@
-"""sparta: open-domain question answering from a Lucene index that a transformer wrote.
+"""sparta: open-domain question answering with a Lucene index that a transformer wrote.
 
-Importing this package starts no Java, loads no torch and touches no network; each name is loaded when it
-is used. No public name is also the name of a submodule.
+Importing this package does not start Java, load torch or use the network: each name is loaded at its first
+use. No public name equals the name of a submodule.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Building an index: create, overwrite, append, update, delete; a crash leaves the last commit."""
+"""Write an index: create, overwrite, append, update, delete. A crash keeps the last commit."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from sparta.models.quantize import QuantizationCounts
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """What happened: `unchanged` when the index already held this input.
+    """The result of an indexing job; `unchanged` means that the index already held the input.
 
-    `documents` is the number of passages in the index now, `written` and `source` are counts of this job;
-    `channels` has the reports of the other channels that were brought up to date, `behind` the names of those
-    that could not follow.
+    `documents` is the number of passages in the index now. `written` and `source` hold the job's counts.
+    `channels` holds the reports of the other updated channels, `behind` the names of channels that failed to
+    update.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class IndexReport:
 
     @property
     def skipped(self) -> str:
-        """Say how many records were skipped, why, and which was the first; empty where none was."""
+        """Describe how many records were skipped, why, and the first skip; empty if no record was skipped."""
         if not self.source.get("skipped"):
             return ""
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.source["reasons"].items())
@@ -54,39 +54,42 @@ class IndexReport:
 
 
 def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> IndexReport:
-    """Write a source into an index, as `options.mode` says; a crash at any moment leaves the last commit."""
+    """Write a source into an index in the mode of the options.
+
+    A crash at any moment keeps the last commit.
+    """
     if options.mode not in MODES:
         raise InputError(f"expected a mode of {', '.join(MODES)}, found {options.mode!r}")
     if options.mode in GROWING:
-        index.require_live()  # before the lock makes a folder
+        index.require_live()  # a missing index fails here, before the lock creates a folder
     else:
         check_language(options.language)
-        index.refuse_foreign()  # before the lock makes a file
+        index.refuse_foreign()  # a folder of other files fails here, before the lock creates a file
     started = time.monotonic()
     with index.lock(), storage_errors(index.path):
-        before = index.state_for(options.mode)
-        open_generation = plan(index, before, source, options)
+        old_state = index.state_for(options.mode)
+        open_generation = plan(index, old_state, source, options)
         if open_generation is None:
-            return IndexReport(index.path, _documents(index), unchanged=True)
+            return IndexReport(index.path, _count_passages(index), unchanged=True)
         generation = open_generation()
-        with _told_what_is_committed(index, generation, options.mode):
+        with _reporting_committed(index, generation, options.mode):
             try:
                 progress = write(index, generation, source, options)
             except BaseException as error:
                 if isinstance(error, StorageError | OSError):
                     _free_space(index, generation)
                 if options.mode in GROWING and not has_written(index, generation):
-                    index.write_state(before)
+                    index.write_state(old_state)
                 raise
             written = _job_counts(progress.counts)
             index.finish(replace(generation, counts={**written, **progress.source}))
         seconds = time.monotonic() - started
-        return IndexReport(index.path, _documents(index), written, progress.source, seconds=seconds)
+        return IndexReport(index.path, _count_passages(index), written, progress.source, seconds=seconds)
 
 
 @contextmanager
-def _told_what_is_committed(index: IndexFolder, generation: Generation, mode: str) -> Iterator[None]:
-    """Let an error of the storage say how much of a job is committed, and how to go on."""
+def _reporting_committed(index: IndexFolder, generation: Generation, mode: str) -> Iterator[None]:
+    """Add the number of committed passages and the command that resumes the job to a storage error."""
     try:
         with storage_errors(index.path):
             yield
@@ -98,24 +101,24 @@ def _told_what_is_committed(index: IndexFolder, generation: Generation, mode: st
             else:
                 committed_now = f"{kept_passages(index, mode):,} passages of this job are committed"
             error.remedy += remedy(
-                f"; {committed_now}, the same command with {{}} goes on", Option("resume", True)
+                f"; {committed_now}, repeat the command with {{}} to continue", Option("resume", True)
             )
         raise
 
 
 def _job_counts(counts: dict[str, float]) -> dict[str, float]:
-    """A job's counts for the manifest, with the mean of the quantization error in place of its sum."""
-    lost = QuantizationCounts(
+    """Return a job's counts for the manifest: the mean quantization error replaces the summed error."""
+    quantization = QuantizationCounts(
         int(counts.get("postings", 0)), int(counts.get("clipped", 0)), counts.get("absolute_error", 0.0)
     )
-    summed = {name: value for name, value in counts.items() if name != "absolute_error"}
-    return {**summed, "clipped": lost.clipped, "mean_error": lost.mean_error}
+    plain_counts = {name: value for name, value in counts.items() if name != "absolute_error"}
+    return {**plain_counts, "clipped": quantization.clipped, "mean_error": quantization.mean_error}
 
 
 def up_to_date(index: IndexFolder, source: Source, options: WriteOptions) -> IndexReport | None:
-    """Say whether `write_index` would have nothing to do, or would refuse; changes nothing.
+    """Return a report if `write_index` would change nothing, or None; raise if `write_index` would refuse.
 
-    Of the source only `job` and `side` are looked at, so that neither a model nor a corpus has to be opened.
+    The check reads only the source's `job` and `side`, so it opens neither a model nor a corpus.
     """
     if options.mode in GROWING:
         index.require_live()
@@ -123,23 +126,23 @@ def up_to_date(index: IndexFolder, source: Source, options: WriteOptions) -> Ind
         return None
     if not index.exists() or plan(index, index.state(), source, options):
         return None
-    return IndexReport(index.path, _documents(index), unchanged=True)
+    return IndexReport(index.path, _count_passages(index), unchanged=True)
 
 
 def optimize_index(index: IndexFolder) -> None:
-    """Merge the live generation into one segment; what the last commit carries stays."""
-    index.require_live()  # before the lock makes a folder
+    """Merge the live generation into one segment, and keep the progress stored in the last commit."""
+    index.require_live()  # a missing index fails here, before the lock creates a folder
     with index.lock(), storage_errors(index.path):
         live = index.require_live()
         with ImpactSearcher(index.lucene_path(live), language=live.analysis) as searcher:
-            carried = searcher.user_data or ""
+            user_data = searcher.user_data or ""
         with ImpactWriter(index.lucene_path(live), language=live.analysis, codec=live.codec) as writer:
             writer.force_merge(1)
-            writer.commit(carried)
+            writer.commit(user_data)
 
 
 def kept_passages(index: IndexFolder, mode: str) -> int:
-    """How many passages of a job of this mode that was started and not finished are committed."""
+    """Return the number of committed passages of an unfinished job of this mode."""
     state = index.state_for(mode)
     unfinished = state.live if mode in GROWING else state.building
     if unfinished is None or unfinished.complete or not has_passages(index, unfinished):
@@ -149,37 +152,37 @@ def kept_passages(index: IndexFolder, mode: str) -> int:
 
 
 def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int, list[str]]:
-    """Delete by id: how many were deleted, and the ids that the index does not hold.
+    """Delete passages by id. Returns the number of deleted units and the ids that the index does not hold.
 
-    Where it holds none of them, there is no new commit.
+    If the index holds none of the ids, no commit is made.
     """
-    index.require_live()  # before the lock makes a folder
+    index.require_live()  # a missing index fails here, before the lock creates a folder
     with index.lock(), storage_errors(index.path):
         live = index.require_live()
         with ImpactSearcher(index.lucene_path(live), language=live.analysis) as searcher:
-            named = _with_sentences(searcher, passage_ids, live.unit)
+            unit_ids_by_passage = _unit_ids(searcher, passage_ids, live.unit)
             progress = Progress.loads(searcher.user_data or "")
-        missing = [i for i, found in named.items() if not found]
-        there = [i for found in named.values() for i in found]
-        if not there:
+        missing = [passage_id for passage_id, unit_ids in unit_ids_by_passage.items() if not unit_ids]
+        stored_ids = [unit_id for unit_ids in unit_ids_by_passage.values() for unit_id in unit_ids]
+        if not stored_ids:
             return 0, missing
         with ImpactWriter(index.lucene_path(live), language=live.analysis, codec=live.codec) as writer:
-            deleted = writer.delete(there)
-            # In one commit with the deletions: no kill comes between, and a job that is resumed keeps them.
+            deleted = writer.delete(stored_ids)
+            # One commit holds the deletions and their count, so a kill cannot separate the two.
             writer.commit(replace(progress, deleted=progress.deleted + deleted).dumps())
     return deleted, missing
 
 
-def _with_sentences(searcher: ImpactSearcher, passage_ids: Sequence[str], unit: str) -> dict[str, list[str]]:
-    """The ids that go with each passage id: itself and, in an index of sentences, its sentences."""
-    there = zip(passage_ids, searcher.docids(passage_ids), strict=True)
-    found = {i: [i] if docid >= 0 else [] for i, docid in there}
-    for name in searcher.sentences(passage_ids) if is_cut(unit) else ():
-        found[passage_of(name)].append(name)
-    return found
+def _unit_ids(searcher: ImpactSearcher, passage_ids: Sequence[str], unit: str) -> dict[str, list[str]]:
+    """Return the stored unit ids of each passage: its own id and, in a sentence index, its sentences' ids."""
+    pairs = zip(passage_ids, searcher.docids(passage_ids), strict=True)
+    unit_ids = {passage_id: [passage_id] if docid >= 0 else [] for passage_id, docid in pairs}
+    for sentence_id in searcher.sentences(passage_ids) if is_cut(unit) else ():
+        unit_ids[passage_of(sentence_id)].append(sentence_id)
+    return unit_ids
 
 
-def _documents(index: IndexFolder) -> int:
+def _count_passages(index: IndexFolder) -> int:
     generation = index.state().searchable
     if generation is None:
         return 0
@@ -188,6 +191,9 @@ def _documents(index: IndexFolder) -> int:
 
 
 def _free_space(index: IndexFolder, generation: Generation) -> None:
-    """Have Lucene remove what a writer left behind that met a full disk; it does so as it opens."""
+    """Remove the files of a writer that failed on a full disk.
+
+    Lucene removes them when it opens the index.
+    """
     with suppress(SpartaError), ImpactWriter(index.lucene_path(generation), language=generation.analysis):
         pass

@@ -1,4 +1,4 @@
-"""What was interrupted in an index, and what changed it since it was made: for messages and remedies."""
+"""Describe an interrupted job and later changes of an index, for messages and remedies."""
 
 from __future__ import annotations
 
@@ -22,33 +22,35 @@ _DEFAULTS = {
     "min_weight": 0.0,
 }
 _OF_VECTORS = {"shards": ("codec",), "json": ("codec", "language")}
-"""What of it a command says of vectors that are there."""
+"""The options of `_DEFAULTS` that apply to ready vectors, by the kind of vectors."""
 
 
 def carried(user_data: str | None) -> dict[str, Any]:
-    """The fields of `jobs.Progress` that a commit carries."""
+    """Return the fields of `jobs.Progress` that a commit stores."""
     fields: dict[str, Any] = json.loads(user_data or "{}")
     return fields
 
 
 def is_whole(generation: Generation, *, done: bool) -> bool:
-    """Whether the last commit of a generation is that of a job which was `done` with it.
+    """Return whether the last commit of a generation contains a whole job.
 
-    It is, too, where an append or update was killed before its first commit or after its last one: then only
-    the manifest says that it began.
+    An append or update that was killed before its first commit or after its last commit leaves a whole job:
+    only the manifest names the killed job.
+
+    :param done: whether the commit says that its job is done
     """
     return generation.complete or (generation.job.get("mode") in GROWING and done)
 
 
 def job_name(job: dict[str, Any]) -> str:
-    """A job as messages name it: `update of /data/new.jsonl`."""
+    """Return a job's name for messages, such as `update of /data/new.jsonl`."""
     mode, source = job.get("mode"), job.get("source")
-    what = mode if mode in GROWING else "indexing"
-    return f"{what} of {'standard input' if source == STANDARD_INPUT else source}"
+    action = mode if mode in GROWING else "indexing"
+    return f"{action} of {'standard input' if source == STANDARD_INPUT else source}"
 
 
 def how_to_finish(generation: Generation, index: Path) -> Remedy:
-    """Return what finishes the job of a generation, which was interrupted."""
+    """Return the remedy that finishes a generation's interrupted job."""
     from sparta.data.corpus import RECORDS
 
     job, resume = generation.job, Option("resume", True)
@@ -56,17 +58,23 @@ def how_to_finish(generation: Generation, index: Path) -> Remedy:
     if source == RECORDS:
         if mode in GROWING:
             return remedy("update with the same records (Index.update)")
-        return remedy("create it from the same records with {}", resume)
-    own = [Option(mode, True)] if mode in ("append", "overwrite") else []
-    read = "corpus" if job.get("from", "corpus") == "corpus" else "vectors"
-    form = [] if mode in GROWING else _options(generation)
-    options = (*own, Option(read, job.get("folders") or [source]), *form, resume, Option("index", index))
+        return remedy("create the index from the same records with {}", resume)
+    mode_options = [Option(mode, True)] if mode in ("append", "overwrite") else []
+    input_option = "corpus" if job.get("from", "corpus") == "corpus" else "vectors"
+    form_options = [] if mode in GROWING else _options(generation)
+    options = (
+        *mode_options,
+        Option(input_option, job.get("folders") or [source]),
+        *form_options,
+        resume,
+        Option("index", index),
+    )
     command = Command("sparta update" if mode == "update" else "sparta index", options=options)
-    return remedy("repeat its command with {}: {}", resume, command)
+    return remedy("repeat the interrupted command with {}: {}", resume, command)
 
 
 def _options(generation: Generation) -> list[Option]:
-    """Return the options of `sparta index` that a generation was made with, but for defaults."""
+    """Return the options of `sparta index` that built a generation, without default values."""
     from sparta.models.resolve import shipped_for
 
     form, source = {"codec": generation.codec, **generation.form}, generation.job.get("from", "corpus")
@@ -82,12 +90,12 @@ def _options(generation: Generation) -> list[Option]:
 
 
 def options_of(name: str, value: object) -> list[Option]:
-    """Return the options of `sparta index` that give a part of an index's form this value."""
+    """Return the options of `sparta index` that set a field of an index's form to this value."""
     return options_of_unit(str(value)).options if name == "unit" else [Option(name, value)]
 
 
 def changed_by(generation: Generation, deleted: int) -> str:
-    """What changed a generation since its first job, as far as is known; empty where nothing did.
+    """Name the jobs that changed a generation since its first job; empty if none is known.
 
     :param deleted: how many passages were deleted since the last job
     """
@@ -101,13 +109,13 @@ def changed_by(generation: Generation, deleted: int) -> str:
 
 
 def how_to_add_impacts(generation: Generation, index: Path, changed: str) -> Remedy:
-    """Return what gives impacts to an index for BM25 alone.
+    """Return the remedy that adds impacts to a BM25-only index.
 
-    :param changed: what changed it since its first job; empty where nothing did
+    :param changed: the jobs that changed the index since its first job; empty if there were none
     """
-    named = {} if generation.model.get("name") else {"model": "FOLDER"}
+    model_option = {} if generation.model.get("name") else {"model": "FOLDER"}
     if changed:
-        command = Command.of("sparta index", corpus="FILE", overwrite=True, **named, index=index)
-        return remedy("build it again with impacts, from a corpus that holds the changes: {}", command)
-    command = Command.of("sparta index", corpus="FILE", resume=True, **named, index=index)
-    return remedy("add them with: {}", command)
+        command = Command.of("sparta index", corpus="FILE", overwrite=True, **model_option, index=index)
+        return remedy("rebuild the index with impacts, from a corpus that includes the changes: {}", command)
+    command = Command.of("sparta index", corpus="FILE", resume=True, **model_option, index=index)
+    return remedy("add impacts with: {}", command)

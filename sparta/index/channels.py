@@ -1,4 +1,4 @@
-"""The channels that lie beside Lucene's index in an index folder, in one table."""
+"""List the channels that an index folder stores outside Lucene's index, and keep the channels up to date."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ class OpenChannel(Protocol):
     """A channel of one commit, open for reading."""
 
     def attach(self, lucene: ImpactSearcher, number: int, segments: bytes | None) -> None:
-        """Find the passages of the channel among those of Lucene's reader, and search with it from now on.
+        """Map the channel's passages to docids of Lucene's reader, and search with this reader from now on.
 
-        :param number: that of the commit, the N of its file segments_N; `segments` is this file's content
+        :param number: the commit's number, the N of its file segments_N
+        :param segments: the content of the file segments_N
         """
 
 
 class IndexChannel(Protocol):
-    """What a package offers for its channel."""
+    """The functions that a package provides for its channel."""
 
     def exists(self, index: Path) -> bool:
-        """Whether the index has this channel; loads nothing heavy."""
+        """Return whether the index has this channel. The check imports no heavy package."""
 
     def sync(self, index: Path, *, device: str | None = None, dtype: str = "auto") -> Any:
-        """Bring the channel to what the Lucene index holds; returns a report."""
+        """Update the channel to the content of the Lucene index. Returns a report."""
 
     def check(self, index: Path) -> None:
-        """Read every file of the channel; a damaged one is a SpartaError."""
+        """Read every file of the channel; raise a SpartaError if the channel is damaged."""
 
     def open(
         self, folder: IndexFolder, generation: Generation, manifest: bytes | None, kept: dict[str, Any]
     ) -> OpenChannel:
-        """Open the files of the channel; needs no Java.
+        """Open the channel's files, without Java.
 
-        :param manifest: the content of its manifest; None where it has none
-        :param kept: what survives a refresh, such as the model that encodes queries
+        :param manifest: the content of the channel's manifest; None if the channel has no manifest
+        :param kept: objects that survive a refresh, such as the model that encodes queries
         """
 
 
@@ -56,25 +57,26 @@ def _dense() -> IndexChannel:
 
 
 CHANNELS: Mapping[str, Callable[[], IndexChannel]] = {"dense": _dense}
-"""What each channel is read and written by, imported when it is used."""
+"""The functions that read and write each channel, imported at first use."""
 
 
 def other_channels(index: Path) -> list[str]:
-    """Return the names of the channels that an index has beside impacts and BM25."""
+    """Return the names of an index's channels other than impacts and BM25."""
     return [name for name in CHANNELS if any(index.glob(f"{name}-*")) and CHANNELS[name]().exists(index)]
 
 
 class Synced(NamedTuple):
-    """The reports of channels that were brought up to date, and the names of those that could not follow."""
+    """The reports of the updated channels, and the names of the channels that failed to update."""
 
     reports: tuple[Any, ...] = ()
     behind: tuple[str, ...] = ()
 
 
 def sync_channels(index: Path, *, device: str | None = None, dtype: str = "auto") -> Synced:
-    """Bring every other channel to what the Lucene index holds now.
+    """Update every other channel to the content of the Lucene index.
 
-    What is in the Lucene index is committed: a channel that cannot follow is a warning, not an error.
+    A channel that fails to update causes a logged warning, not an error: the Lucene index is already
+    committed.
     """
     reports, behind = [], []
     for name in other_channels(index):
@@ -82,17 +84,17 @@ def sync_channels(index: Path, *, device: str | None = None, dtype: str = "auto"
             reports.append(CHANNELS[name]().sync(index, device=device, dtype=dtype))
         except SpartaError as error:
             behind.append(name)
-            logger.warning("%s", _cannot_follow(index, name, error))
+            logger.warning("%s", _sync_error(index, name, error))
     return Synced(tuple(reports), tuple(behind))
 
 
-def _cannot_follow(index: Path, name: str, error: SpartaError) -> SpartaError:
-    """What is said of a channel that could not follow, with the command that has it do so."""
+def _sync_error(index: Path, name: str, error: SpartaError) -> SpartaError:
+    """Return the error for a channel that failed to update, with the command that updates the channel."""
     command = Command.of(f"{name} index", index=index)
-    first = error.remedy + "; then run: " if error.remedy else Remedy("run: ")
-    named = any(step.name == command.name for step in error.remedy.commands)
+    introduction = error.remedy + "; then run: " if error.remedy else Remedy("run: ")
+    names_command = any(step.name == command.name for step in error.remedy.commands)
     return SpartaError(
-        f"the Lucene index is committed, but the {name} channel could not follow it: {error.message}",
+        f"the Lucene index is committed, but the {name} channel failed to update: {error.message}",
         where=str(index),
-        remedy=error.remedy if named else first + remedy("{}", command),
+        remedy=error.remedy if names_command else introduction + remedy("{}", command),
     )

@@ -1,4 +1,4 @@
-"""What lies in an index folder, and how it changes without ever being half changed."""
+"""Read and write an index folder; every change is atomic."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ CHANNEL = "sparta"
 DEFAULT_INDEX = "sparta-index"
 DEFAULT_CODEC = "fast"
 BOTH_CHANNELS, BM25 = "impact,bm25", "bm25"
-GROWING = ("append", "update")  # modes of jobs that write into the live generation
-_LOCK_SECONDS = 0.2  # a reader that looks whether there is a writer lets go sooner
+GROWING = ("append", "update")  # modes that write into the live generation
+_LOCK_TIMEOUT = 0.2  # seconds; a reader that only tests the lock holds it for less
 _JOB_FIELDS = {
     "mode?": str,
     "source?": (str, type(None)),
@@ -63,34 +63,34 @@ def default_index() -> Path:
 
 
 def lasting_path(path: str | Path) -> Path:
-    """Return the absolute path of a folder that exists, which holds after the program changed folder.
+    """Return the absolute path of an existing folder, so that a later change of directory does not matter.
 
-    The path of a missing folder stays as it was typed, for messages.
+    A missing folder keeps the path as typed, for messages.
     """
     path = path_of(path, "an index folder")
     return path.absolute() if path.exists() else path
 
 
 def codec_name(name: str | None) -> str:
-    """Return the name of a codec; `sparta` is an older name of `fast`, None the default."""
+    """Return a codec's current name: `sparta` is an old name of `fast`, and None means the default."""
     return {None: DEFAULT_CODEC, "sparta": "fast"}.get(name) or str(name)
 
 
 def lost_commit(lucene: Path) -> IndexStateError:
-    """The error of a finished Lucene index without `segments_*`."""
+    """Return the error for a finished Lucene index without a `segments_*` file."""
     message = "the Lucene index has lost its commit (segments_*)"
     return IndexStateError(message, where=str(lucene), remedy=REBUILD_INDEX)
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One build of the index: its number, what made it, and what it holds.
+    """One build of an index: its number, its job, its model and its form.
 
-    `job` describes the input that is being written or was written last (source, how it was cut); `counts` are
-    for people, a reader takes progress from the Lucene commit. `origin` is the source of its first job, as
-    soon as another follows; a manifest has it only then. `fields` names the metadata that is indexed; None is
-    an index of format 1, which has none. `analyzer` is named where the language alone would not say how its
-    texts were read.
+    `job` describes the last or the running job (source, unit, pruning). `counts` are for people; readers take
+    a job's progress from the Lucene commit. `origin` is the source of the first job; the manifest stores it
+    only after a second job. `fields` names the indexed metadata; None means an index of format 1, which
+    indexes no metadata. `analyzer` names the Lucene analyzer if it differs from the language's usual
+    analyzer.
     """
 
     number: int
@@ -108,30 +108,32 @@ class Generation:
 
     @property
     def analysis(self) -> Language:
-        """How its texts and questions are read: as its language has it, by the analyzer it was made with.
+        """The language settings for the index's texts and queries, with the analyzer that built the index.
 
-        :raises InputError: the language is unknown here.
+        :raises InputError: sparta does not know the language.
         """
-        own = language_of(self.language)
+        language = language_of(self.language)
         if self.analyzer:
-            return own if own.analyzer == self.analyzer else replace(own, analyzer=self.analyzer)
-        return replace(own, analyzer=own.former or own.analyzer, fold=Language().fold)
+            return (
+                language if language.analyzer == self.analyzer else replace(language, analyzer=self.analyzer)
+            )
+        return replace(language, analyzer=language.former or language.analyzer, fold=Language().fold)
 
     @property
     def first_source(self) -> str:
-        """What its first job read, as that job names it; empty where nothing tells."""
+        """The source of the first job, as the job names it; empty if unknown."""
         only_job = self.job.get("mode") not in GROWING
         return self.origin or (str(self.job.get("source") or "") if only_job else "")
 
     @property
     def corpus(self) -> Path | None:
-        """The corpus that this index was made from; None for standard input, and where nothing tells."""
+        """The path of the corpus that built the index; None for standard input, and if unknown."""
         source = Path(self.first_source)
-        return source if source.is_absolute() else None  # a relative one is relative to nobody knows what
+        return source if source.is_absolute() else None  # the folder of a relative path is unknown
 
     @property
     def form(self) -> dict[str, Any]:
-        """How its texts are read and pruned, which all that is added shares."""
+        """The language, unit, channels and pruning, which every added passage must share."""
         pruned: dict[str, Any] = {
             name: self.job[name] for name in ("top_k", "min_weight") if name in self.job
         }
@@ -139,47 +141,49 @@ class Generation:
 
     @property
     def channels(self) -> str:
-        """What its Lucene index holds: impacts and BM25, or `bm25` alone."""
+        """The channels in the Lucene index: `impact,bm25` or `bm25`."""
         return str(self.job.get("channels", BOTH_CHANNELS))
 
     @property
     def name(self) -> str:
-        """The folder of its Lucene index."""
+        """The name of the generation's Lucene folder."""
         return f"{CHANNEL}-{self.number:06d}"
 
     @property
     def lucene_channels(self) -> tuple[str, ...]:
-        """The channels that lie in its Lucene index, the default one first."""
+        """The channels in the Lucene index, the default channel first."""
         return (BM25,) if self.channels == BM25 else ("impact", BM25)
 
     @property
     def tokenizer_name(self) -> str:
-        """The folder of its tokenizer."""
+        """The name of the generation's tokenizer folder."""
         return f"tokenizer-{self.number:06d}"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """The manifest: the generation that is searched and the one that is being built, if there are such."""
+    """The manifest: the live generation, which is searched, and the generation that is being built."""
 
     live: Generation | None = None
     building: Generation | None = None
 
     @property
     def searchable(self) -> Generation | None:
-        """What search opens: the live generation or, when there is none yet, the one being built."""
+        """The generation that a search opens: the live generation, or else the unfinished one."""
         return self.live or self.building
 
     @property
     def next_number(self) -> int:
-        """A number that no generation has."""
-        return max((g.number for g in (self.live, self.building) if g), default=0) + 1
+        """The lowest number above those of both generations."""
+        return (
+            max((generation.number for generation in (self.live, self.building) if generation), default=0) + 1
+        )
 
 
-def _finish(path: Path) -> Remedy:
-    """Return what finishes a first build."""
+def _finish_remedy(path: Path) -> Remedy:
+    """Return the remedy that finishes an index's first build."""
     return remedy(
-        "finish it with: {}; if FILE has changed since, with {} in place of {}",
+        "finish the build with: {}; if FILE has changed since, use {} instead of {}",
         Command.of("sparta index", corpus="FILE", resume=True, index=path),
         Option("overwrite", True),
         Option("resume", True),
@@ -187,39 +191,42 @@ def _finish(path: Path) -> Remedy:
 
 
 def no_passages(path: Path) -> IndexStateError:
-    """Say that an index, whose first build was interrupted, has nothing to be searched yet."""
+    """Return the error for an index whose first build was interrupted before its first commit."""
     return IndexStateError(
         "the index holds no passages yet",
         where=str(path),
-        remedy=_finish(path),
+        remedy=_finish_remedy(path),
     )
 
 
 def require_fields(generation: Generation, path: Path) -> None:
-    """Refuse a generation that was made before metadata was indexed."""
+    """Raise if a generation was built before sparta indexed metadata."""
     if generation.fields is None:
         raise LackingError(
-            "filter, collapse: expected an index whose metadata is indexed, found one of an older sparta",
+            "filter, collapse: the index was built by an older sparta, which indexed no metadata",
             where=str(path),
             remedy=remedy(
-                "build it again: {}",
+                "rebuild the index: {}",
                 Command.of("sparta index", corpus="FILE", overwrite=True, index=path),
             ),
         )
 
 
 class IndexFolder:
-    """An index folder: its manifest, its paths, its lock."""
+    """The paths, the manifest and the lock of an index folder."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = path_of(path, "an index folder")
 
     def exists(self) -> bool:
-        """Whether there is an index."""
+        """Return whether the folder holds an index."""
         return (self.path / "manifest.json").is_file()
 
     def state(self) -> IndexState:
-        """Read the manifest; a missing, broken or newer one is an IndexStateError."""
+        """Read the manifest.
+
+        :raises IndexStateError: the manifest is missing, broken or of a newer format.
+        """
         if not self.exists():
             if self._holds_passages():
                 raise IndexStateError(
@@ -229,7 +236,7 @@ class IndexFolder:
                 "there is no index here",
                 where=str(self.path),
                 remedy=remedy(
-                    "make one with: {}, or name another with {} or $SPARTA_INDEX",
+                    "build an index with: {}, or name another index with {} or $SPARTA_INDEX",
                     Command.of("sparta index", corpus="FILE", index=self.path),
                     Option("index"),
                 ),
@@ -249,15 +256,15 @@ class IndexFolder:
         )
 
     def refuse_links(self) -> None:
-        """Refuse symbolic links among the files of the index; the folder itself may be one."""
+        """Raise if the index contains symbolic links. The index folder itself may be a link."""
         refuse_links_below(self.path)
 
     def _holds_passages(self) -> bool:
-        """Whether a Lucene index lies here, whatever the manifest says."""
+        """Return whether the folder holds a Lucene index, even without a manifest."""
         return any(self.path.glob(f"{CHANNEL}-??????/segments_*"))
 
     def state_for(self, mode: str) -> IndexState:
-        """The manifest as a job finds it; to an overwrite, one that cannot be read names nothing."""
+        """Read the manifest for a job of this mode. An overwrite treats a broken manifest as empty."""
         try:
             return self.state() if self.exists() or self._holds_passages() else IndexState()
         except IndexStateError as error:
@@ -266,13 +273,16 @@ class IndexFolder:
             return IndexState()
 
     def require_live(self) -> Generation:
-        """Return the live generation; an index that is still being built is an IndexStateError."""
+        """Return the live generation.
+
+        :raises IndexStateError: the index's first build is unfinished.
+        """
         live = self.state().live
         if live is None:
             raise IndexStateError(
-                "expected a finished index, found one that is still being built",
+                "the first build of this index is unfinished",
                 where=str(self.path),
-                remedy=_finish(self.path),
+                remedy=_finish_remedy(self.path),
             )
         return live
 
@@ -287,41 +297,41 @@ class IndexFolder:
         write_manifest(self.path, manifest)
 
     def lucene_path(self, generation: Generation) -> Path:
-        """Where its Lucene index lies."""
+        """Return the path of a generation's Lucene index."""
         return self.path / generation.name
 
     def channel_path(self, channel: str, generation: Generation) -> Path:
-        """Return where another channel lies: the newest one that is not newer than the generation.
+        """Return the newest folder of another channel that is not newer than the generation.
 
-        A generation takes over the channel of the one before it, in its place: a vector belongs to a record,
-        and those of records that are gone are never found. So a reader never meets a generation without.
+        A new generation keeps using the previous generation's channel folder, so no reader ever misses the
+        channel. Each vector belongs to a record, and searches never return vectors of deleted records.
         """
-        own = f"{channel}-{generation.number:06d}"
-        names = [path.name for path in self.path.glob(f"{channel}-??????") if path.name <= own]
-        return self.path / max(names, default=own)
+        own_name = f"{channel}-{generation.number:06d}"
+        names = [path.name for path in self.path.glob(f"{channel}-??????") if path.name <= own_name]
+        return self.path / max(names, default=own_name)
 
     def dense_path(self, generation: Generation) -> Path:
-        """Return where its dense channel lies, if it has one."""
+        """Return the path of a generation's dense channel."""
         return self.channel_path("dense", generation)
 
     def query_side(self, generation: Generation) -> QuerySide:
-        """Its tokenizer, query weights and quantizer."""
+        """Return a generation's tokenizer, query weights and quantizer."""
         try:
             return QuerySide.load(self.path / generation.tokenizer_name, generation.model)
         except (IndexStateError, ModelError) as error:
             raise IndexStateError(error.message, where=error.where, remedy=REBUILD_INDEX) from error
 
     def query_tokenizer(self, generation: Generation) -> QueryTokenizer:
-        """What makes bags of terms of its questions."""
+        """Return the tokenizer that turns a query into a bag of terms."""
         return self.query_side(generation).query_tokenizer(generation.analysis)
 
     def begin(
         self, side: QuerySide, language: str, job: dict[str, Any], codec: str = DEFAULT_CODEC
     ) -> Generation:
-        """Start a new generation beside the live one; an unfinished older attempt is dropped.
+        """Start a new generation beside the live one, and remove an older unfinished generation.
 
-        Where no generation is live, folders may be of one whose manifest was lost: they stay until the new
-        one is finished.
+        If no generation is live, old folders may belong to a lost manifest. They stay until the new
+        generation is finished.
         """
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -330,8 +340,8 @@ class IndexFolder:
             unit = job.get("unit", "passage")
             number = max(state.next_number, self._highest_number() + 1)
             generation = Generation(number, side.identity(), language, codec, unit, job=job, fields="all")
-            if generation.analysis != (own := language_of(language)):
-                generation = replace(generation, analyzer=own.analyzer)
+            if generation.analysis != (current_language := language_of(language)):
+                generation = replace(generation, analyzer=current_language.analyzer)
             side.save(self.path / generation.tokenizer_name)
             self.write_state(replace(state, building=generation))
             if state.live:
@@ -342,12 +352,12 @@ class IndexFolder:
         return generation
 
     def _highest_number(self) -> int:
-        """The highest number of a folder of ours that lies here, named by the manifest or not."""
+        """Return the highest generation number of all folders, including folders outside the manifest."""
         names = [child.name for child in self.path.iterdir() if _OURS.fullmatch(child.name)]
         return max((int(name.rpartition("-")[2]) for name in names), default=0)
 
     def finish(self, generation: Generation) -> None:
-        """Make a generation the live one; what it replaces is removed, another that is being built stays."""
+        """Make a generation live and remove the replaced one. Another unfinished generation stays."""
         building = self.state().building
         if building and building.number == generation.number:
             building = None
@@ -355,21 +365,23 @@ class IndexFolder:
         self.sweep()
 
     def refuse_foreign(self) -> None:
-        """A first index goes into an empty folder: nothing of somebody else's may be swept away."""
+        """Raise if a new index would share its folder with other files, which a cleanup could remove."""
         if self.exists() or not self.path.is_dir():
             return
         ours = (f"{CHANNEL}-", "tokenizer-", "dense-", "lock", ".")
         foreign = [child.name for child in self.path.iterdir() if not child.name.startswith(ours)]
-        foreign += [c.name for c in self.path.iterdir() if c.is_dir() and not _OURS.fullmatch(c.name)]
+        foreign += [
+            child.name for child in self.path.iterdir() if child.is_dir() and not _OURS.fullmatch(child.name)
+        ]
         if foreign:
             raise IndexStateError(
-                f"expected an index, an empty or a new folder, found one that holds {min(foreign)}",
+                f"expected an index, an empty folder or a new folder, found a folder with {min(foreign)}",
                 where=str(self.path),
                 remedy=remedy("name another folder with {}", Option("index")),
             )
 
     def sweep(self) -> None:
-        """Remove folders of generations that the manifest does not name, but for the newest vectors."""
+        """Remove the folders of old generations, except the newest vectors."""
         for child in self._left_over(self.state()):
             if child.is_dir():
                 shutil.rmtree(child, ignore_errors=True)
@@ -377,36 +389,44 @@ class IndexFolder:
                 child.unlink(missing_ok=True)
 
     def sweep_left_over(self) -> None:
-        """Sweep what a process left that was killed before it swept; one that writes now does so itself."""
+        """Remove the files of a killed process, unless a running writer holds the lock."""
         if self._left_over(self.state()) and not self.is_being_written():
             with self.lock():
                 self.sweep()
 
     def _left_over(self, state: IndexState) -> list[Path]:
-        """Folders that the manifest does not name, and files of a process that was killed as it wrote."""
-        kept = [g for g in (state.live, state.building) if g]
-        named = {n for g in kept for n in (g.name, g.tokenizer_name, self.dense_path(g).name)}
-        left = [c for c in self.path.iterdir() if c.is_dir() and _OURS.fullmatch(c.name)]
-        return [c for c in left if c.name not in named] + list(self.path.glob(".sparta-*.tmp"))
+        """Return the folders that the manifest does not name, and the temporary files of killed processes."""
+        generations = [generation for generation in (state.live, state.building) if generation]
+        used_names = {
+            name
+            for generation in generations
+            for name in (generation.name, generation.tokenizer_name, self.dense_path(generation).name)
+        }
+        folders = [child for child in self.path.iterdir() if child.is_dir() and _OURS.fullmatch(child.name)]
+        unused = [folder for folder in folders if folder.name not in used_names]
+        return unused + list(self.path.glob(".sparta-*.tmp"))
 
     def is_being_written(self) -> bool:
-        """Whether a process holds the lock now; one that was killed holds nothing."""
+        """Return whether a running process holds the lock."""
         return is_locked(self.path / "lock")
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for writing; a second writer gets an IndexStateError, a dead one holds nothing."""
+        """Hold the lock for writing. The lock of a killed process counts as free.
+
+        :raises IndexStateError: another process holds the lock.
+        """
         with ExitStack() as stack:
             with storage_errors(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
                 self.refuse_links()
                 stream = stack.enter_context((self.path / "lock").open("ab"))
-                is_free = lock(stream, _LOCK_SECONDS)
+                is_free = lock(stream, _LOCK_TIMEOUT)
             if not is_free:
                 raise IndexStateError(
                     "another process is writing to this index",
                     where=str(self.path),
-                    remedy=remedy("wait until it is done, or write to another {}", Option("index")),
+                    remedy=remedy("wait until the process ends, or write to another {}", Option("index")),
                 )
             yield
 
@@ -417,7 +437,9 @@ def _generation(value: dict[str, Any] | None, path: Path, name: str) -> Generati
     check_fields(value, _GENERATION_FIELDS, path, REBUILD_INDEX, name)
     if unknown := value.keys() - Generation.__dataclass_fields__.keys():
         raise IndexStateError(
-            f"expected no field {name}.{min(unknown)}, found one", where=str(path), remedy=REBUILD_INDEX
+            f"the manifest has an unknown field: {name}.{min(unknown)}",
+            where=str(path),
+            remedy=REBUILD_INDEX,
         )
     job, codec = dict(value["job"]), codec_name(value["codec"])
     return Generation(**{**value, "codec": codec, "job": {**job, "codec": codec} if "codec" in job else job})

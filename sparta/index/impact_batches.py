@@ -1,4 +1,4 @@
-"""Impacts on their way into the index, from our shards or from Pyserini's JSON vectors."""
+"""Read impacts in batches, from shards or from Pyserini's JSON vectors."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ JSON_BATCH_BYTES = 2**24
 MOST_VALUES = 256
 _TEXTS = {"id", "contents", "context"}
 _OFFSETS = {"start", "end"}
-_WANTED = f"where it is no text, number, true or false, nor a list of up to {MOST_VALUES} of them"
+_FILTERABLE = f"only strings, numbers, booleans and lists of up to {MOST_VALUES} of them are indexed"
 _SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 
 
 @dataclass(frozen=True, slots=True)
 class ImpactBatch:
-    """Passages and their integer impacts, ready to be written; term ids are the writer's.
+    """A batch of passages with integer impacts, ready for the writer; term ids are the writer's.
 
-    `records` is the JSON that is stored, `objects` what it says, `texts` what BM25 reads. `indptr (n + 1,)
-    int32`, `term_ids (m,) int32`, `impacts (m,) int32`, at least 1.
+    `records` holds the stored JSON strings, `objects` the same records parsed, `texts` the input of BM25.
+    `indptr (n + 1,) int32`, `term_ids (m,) int32`, `impacts (m,) int32`, at least 1.
     """
 
     passage_ids: Sequence[str]
@@ -67,18 +67,18 @@ class ImpactBatch:
 
 
 def searched_text(record: Mapping[str, Any]) -> str:
-    """What BM25 reads of a stored record, wherever it came from: title and text."""
+    """Return the text of a record that BM25 indexes: title and text."""
     return f"{stored_title(record)} {record['contents']}".strip()
 
 
 def stored_title(record: Mapping[str, Any]) -> str:
-    """The title of a stored record; none where it is no text, as JSON vectors may have it."""
+    """Return the title of a record; empty if the title is not a string, as JSON vectors allow."""
     title = record.get("title")
     return title if isinstance(title, str) else ""
 
 
 def quantized_batch(shard: EncodedShard, quantizer: Quantizer) -> ImpactBatch:
-    """A shard with its weights turned into impacts."""
+    """Return a shard's passages with their weights quantized to impacts."""
     impacts, counts = quantizer.quantize(shard.rows.weights)
     objects = shard.objects or [json.loads(record) for record in shard.records]
     return ImpactBatch(
@@ -98,18 +98,18 @@ logger = logging.getLogger(__name__)
 
 
 class JsonVectors:
-    """Pyserini's JSON vectors, `{"id", "contents", "vector": {term: impact}}` a line, as batches.
+    """Reads Pyserini's JSON vectors, `{"id", "contents", "vector": {term: impact}}` per line, in batches.
 
     `path` is a file or a folder of *.jsonl and *.json, each possibly gzipped. Impacts must be integers from 0
-    to 65,535 (0 is the same as absent and is counted) and terms at most 255 characters: nothing is rounded or
-    cut in silence.
+    to 65,535 and terms at most 255 characters: the reader rounds and truncates nothing. An impact of 0 means
+    the same as an absent term, and is counted.
 
-    Java reads the vectors. Python reads the rest of each line, and the whole of a line that Java does not
-    understand: to say what is wrong with it, or to write its vector down in plainer words.
+    Java parses the vectors. Python parses the other fields of each line. If Java cannot parse a vector,
+    Python parses the whole line, and either reports the error or passes the vector to Java in a simpler form.
     """
 
     def __init__(self, path: Path, tokenizer: Tokenizer | None = None) -> None:
-        """Read this file or folder; with the tokenizer of queries, refuse lines that no query can find."""
+        """Read this file or folder. With the query tokenizer, raise for lines that no query can match."""
         self.path, self.tokenizer = path, tokenizer
         self._unknown: npt.NDArray[np.bool_] = np.zeros(0, bool)
         self._first_unknown = ""
@@ -117,33 +117,37 @@ class JsonVectors:
     def __iter__(self) -> Iterator[ImpactBatch]:
         reader = VectorReader()
         self._unknown = np.zeros(0, bool)
-        with SeenIds() as seen:
+        with SeenIds() as seen_ids:
             lines = self._lines()
             while block := list(_block(lines)):
-                batch = _batch(block, reader, seen)
+                batch = _batch(block, reader, seen_ids)
                 self._check_terms(batch, [where for where, _ in block])
                 yield batch
-        if n := int(self._unknown.sum()):
-            logger.warning("%d terms are no wordpieces, and no query finds them: %s", n, self._first_unknown)
+        if count := int(self._unknown.sum()):
+            logger.warning(
+                "%d terms are not wordpieces, so no query can match the terms; %s", count, self._first_unknown
+            )
 
     def _check_terms(self, batch: ImpactBatch, places: Sequence[str]) -> None:
-        """Refuse a line none of whose terms the tokenizer knows; each term is looked up once."""
+        """Raise if a line has only terms unknown to the tokenizer. Each term is looked up once."""
         if self.tokenizer is None:
             return
-        known = self.tokenizer.token_to_id
-        new = np.fromiter((known(term) is None for term in batch.new_terms), bool, len(batch.new_terms))
-        if new.any() and not self._first_unknown:
-            self._first_unknown = f"the first is {batch.new_terms[int(new.argmax())][:40]!r}"
-        self._unknown = np.concatenate((self._unknown, new))
+        term_id = self.tokenizer.token_to_id
+        new_unknown = np.fromiter(
+            (term_id(term) is None for term in batch.new_terms), bool, len(batch.new_terms)
+        )
+        if new_unknown.any() and not self._first_unknown:
+            self._first_unknown = f"the first is {batch.new_terms[int(new_unknown.argmax())][:40]!r}"
+        self._unknown = np.concatenate((self._unknown, new_unknown))
         if not self._unknown.any():
             return
-        unknown = np.concatenate(([0], np.cumsum(self._unknown[batch.term_ids])))
+        unknown_before = np.concatenate(([0], np.cumsum(self._unknown[batch.term_ids])))
         begin, end = batch.indptr[:-1], batch.indptr[1:]
-        lost = (end > begin) & (unknown[end] - unknown[begin] == end - begin)
-        if lost.any():
+        unmatchable = (end > begin) & (unknown_before[end] - unknown_before[begin] == end - begin)
+        if unmatchable.any():
             raise InputError(
-                "expected terms that the tokenizer of queries can make, found none: no query finds this line",
-                where=places[int(lost.argmax())],
+                "the query tokenizer knows none of the terms, so no query can match this passage",
+                where=places[int(unmatchable.argmax())],
                 remedy=remedy("name the model that the terms come from with {}", Option("tokenizer")),
             )
 
@@ -156,23 +160,23 @@ class JsonVectors:
                 raise no_records(path)
 
     def files(self) -> list[Path]:
-        """Return the files that are read, in the order of their names."""
+        """Return the input files, sorted by name."""
         if not self.path.is_dir():
             return [self.path]
-        found = sorted(p for p in self.path.iterdir() if p.name.endswith(_SUFFIXES))
-        if not found:
+        files = sorted(path for path in self.path.iterdir() if path.name.endswith(_SUFFIXES))
+        if not files:
             raise InputError(
                 "expected shards of sparta encode or JSON vectors, found neither",
                 where=str(self.path),
                 remedy=remedy(
-                    "give {} a folder that sparta encode wrote, or files of JSON vectors", Option("vectors")
+                    "name a folder of sparta encode, or files of JSON vectors, with {}", Option("vectors")
                 ),
             )
-        return found
+        return files
 
 
 def _block(lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """The next lines, so many as make a batch; the cut depends on the lines alone."""
+    """Yield the lines of the next batch; only the lines decide where a batch ends."""
     size = 0
     for where, line in itertools.islice(lines, JSON_BATCH):
         yield where, line
@@ -181,32 +185,36 @@ def _block(lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
             return
 
 
-def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen: SeenIds) -> ImpactBatch:
+def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen_ids: SeenIds) -> ImpactBatch:
     read = reader.read([line for _, line in lines])
     new_terms = read.new_terms
-    plainer: dict[int, bytes] = {}
-    ids, raws, texts, objects = [], [], [], []
-    for number, ((where, line), (begin, end)) in enumerate(zip(lines, read.spans.tolist(), strict=True)):
+    simpler_lines: dict[int, bytes] = {}
+    passage_ids, raws, texts, objects = [], [], [], []
+    for line_number, ((where, line), (begin, end)) in enumerate(zip(lines, read.spans.tolist(), strict=True)):
         with placed(where):
             if begin < 0:
                 record = parse_object(decoded(line))
-                plainer[number] = _plainer(_vector(record))
+                simpler_lines[line_number] = _vector_line(_checked_vector(record))
                 _refuse_repeated_terms(line)
             else:
                 record = _parsed_without_vector(line, begin, end)
-            ids.append(identifier(record))
-            stored = _stored(record, ids[-1], string_field(record, "contents", "text", of="the text"))
+            passage_ids.append(identifier(record))
+            stored = _stored_record(
+                record, passage_ids[-1], string_field(record, "contents", "text", of="the text")
+            )
         raws.append(json.dumps(stored, ensure_ascii=False))
         objects.append(stored)
         texts.append(searched_text(stored))
-    refuse_repeated([(i, where) for i, (where, _) in zip(ids, lines, strict=True)], seen)
-    if plainer:
-        read = reader.read([plainer.get(number, line) for number, (_, line) in enumerate(lines)])
+    refuse_repeated([(i, where) for i, (where, _) in zip(passage_ids, lines, strict=True)], seen_ids)
+    if simpler_lines:
+        read = reader.read(
+            [simpler_lines.get(line_number, line) for line_number, (_, line) in enumerate(lines)]
+        )
         new_terms += read.new_terms
         if (read.spans < 0).any():
-            raise JavaError("Java does not understand a vector that Python wrote", where=lines[0][0])
+            raise JavaError("Java cannot parse a vector that Python wrote", where=lines[0][0])
     return ImpactBatch(
-        ids,
+        passage_ids,
         raws,
         texts,
         read.indptr,
@@ -220,15 +228,15 @@ def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen: SeenI
 
 
 def _parsed_without_vector(line: bytes, begin: int, end: int) -> dict[str, Any]:
-    """A line whose vector, valid JSON itself, is cut out; one that is broken elsewhere is read as a whole."""
+    """Parse a line without its vector, which is valid JSON, or the whole line if that fails."""
     try:
         return parse_object(decoded(line[:begin] + b"{}" + line[end:]))
     except BadRecordError:
         return parse_object(decoded(line))
 
 
-def _plainer(vector: dict[str, int]) -> bytes:
-    """A line with a checked vector as Java understands it."""
+def _vector_line(vector: dict[str, int]) -> bytes:
+    """Return a JSON line that holds only the checked vector, in a form that Java can parse."""
     try:
         return json.dumps({"vector": vector}, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -238,111 +246,122 @@ def _plainer(vector: dict[str, int]) -> bytes:
         ) from error
 
 
-def refuse_repeated(placed_ids: Sequence[tuple[str, str]], seen: SeenIds) -> None:
-    """Refuse an id that was there before, in these pairs of an id and its `path:line` or in `seen`."""
-    for number, first in seen.add(placed_ids).items():
+def refuse_repeated(placed_ids: Sequence[tuple[str, str]], seen_ids: SeenIds) -> None:
+    """Raise if a passage id occurs twice in `placed_ids`, or also in `seen_ids`.
+
+    :param placed_ids: pairs of a passage id and its `path:line`
+    """
+    for number, first in seen_ids.add(placed_ids).items():
         passage_id, where = placed_ids[number]
         raise InputError(
             f"duplicate id: {passage_id!r} was already the id of {first}",
             where=where,
-            remedy="give every record an id of its own",
+            remedy="give every record a different id",
         )
 
 
-def _vector(record: dict[str, Any]) -> dict[str, int]:
-    """The impacts of one record, checked."""
+def _checked_vector(record: dict[str, Any]) -> dict[str, int]:
+    """Return the vector of a record after checking its terms and impacts."""
     vector = record.get("vector")
     if not isinstance(vector, dict):
         raise InputError(
             f"expected a vector, an object of terms and impacts, found {type(vector).__name__}",
-            remedy='one object a line: {"id": …, "contents": …, "vector": {term: impact}}',
+            remedy='write each line as {"id": …, "contents": …, "vector": {term: impact}}',
         )
     values = list(vector.values())
     if values and (set(map(type, values)) != {int} or min(values) < 0 or max(values) > LARGEST_IMPACT):
         term, impact = next(
-            (t, v) for t, v in vector.items() if type(v) is not int or not 0 <= v <= LARGEST_IMPACT
+            (term, impact)
+            for term, impact in vector.items()
+            if type(impact) is not int or not 0 <= impact <= LARGEST_IMPACT
         )
         raise InputError(
             f"expected an integer impact from 0 to {LARGEST_IMPACT}, found {impact!r} for the term {term!r}",
-            remedy="quantize the weights first; sparta neither rounds nor drops them in silence",
+            remedy="quantize the weights first; sparta does not round or drop impacts silently",
         )
     for term in vector:
         if not 1 <= len(term) <= LONGEST_TERM:
             raise InputError(
                 f"expected terms of 1 to {LONGEST_TERM} characters, found one of {len(term)}: {term[:40]!r}",
-                remedy="shorten the term; sparta does not cut it for you",
+                remedy="shorten the term; sparta does not truncate terms",
             )
     return vector
 
 
-class _Keys(dict[str, Any]):
-    """An object of JSON that knows which of its keys was there before."""
+class _KeyedObject(dict[str, Any]):
+    """A JSON object that also knows its repeated keys."""
 
     repeated: tuple[str, ...] = ()
 
     @staticmethod
-    def of(pairs: Sequence[tuple[str, Any]]) -> _Keys:
-        """Take the pairs of an object as they stand in the line."""
-        found = _Keys(pairs)
-        if len(found) < len(pairs):
+    def of(pairs: Sequence[tuple[str, Any]]) -> _KeyedObject:
+        """Build the object from the key-value pairs of a JSON line."""
+        record = _KeyedObject(pairs)
+        if len(record) < len(pairs):
             counted = Counter(key for key, _ in pairs)
-            found.repeated = tuple(key for key, n in counted.items() if n > 1)
-        return found
+            record.repeated = tuple(key for key, n in counted.items() if n > 1)
+        return record
 
 
 def _refuse_repeated_terms(line: bytes) -> None:
-    """Refuse a term with two impacts: decoders keep the last of them, and say nothing."""
-    whole = json.loads(decoded(line), object_pairs_hook=_Keys.of)
-    repeated = whole["vector"].repeated
+    """Raise if a vector repeats a term: JSON decoders silently keep only the last impact."""
+    record = json.loads(decoded(line), object_pairs_hook=_KeyedObject.of)
+    repeated = record["vector"].repeated
     if repeated:
         raise InputError(
-            f"expected each term of a vector once, found {repeated[0][:40]!r} again",
-            remedy="add up its impacts, or leave all but one of them out",
+            f"the vector repeats the term {repeated[0][:40]!r}",
+            remedy="add up the term's impacts, or keep only one of the impacts",
         )
-    if "vector" in whole.repeated:
-        raise InputError("expected one vector, found another", remedy="write one vector a line")
+    if "vector" in record.repeated:
+        raise InputError("the record has several vectors", remedy="write one vector per line")
 
 
-def _stored(record: dict[str, Any], passage_id: str, text: str) -> dict[str, Any]:
+def _stored_record(record: dict[str, Any], passage_id: str, text: str) -> dict[str, Any]:
     extra = {k: v for k, v in record.items() if k not in {"id", "_id", "contents", "text", "vector"}}
     return {"id": passage_id, "contents": text, **extra}
 
 
-def field_terms(records: Sequence[Mapping[str, Any]], told: set[str] | None = None) -> list[list[bytes]]:
-    """The metadata of stored records: of each the terms of all its values.
+def field_terms(
+    records: Sequence[Mapping[str, Any]], unindexed_fields: set[str] | None = None
+) -> list[list[bytes]]:
+    """Return the metadata terms of each record: a term for each value of each field.
 
-    :param told: fields with values that are not indexed, of which a warning was given; grows. None: none is
+    :param unindexed_fields: names of fields with values that cannot be indexed; the function logs a warning
+        for each new name and adds it. None means no warnings
     """
-    left_out = set[str]()
-    terms = [list(_terms(record, left_out)) for record in records]
-    if told is not None:
-        for name in sorted(left_out - told):
-            logger.warning("%s: kept with the passages, but nothing to filter by, %s", name, _WANTED)
-        told |= left_out
+    not_indexed = set[str]()
+    terms = [list(_terms(record, not_indexed)) for record in records]
+    if unindexed_fields is not None:
+        for name in sorted(not_indexed - unindexed_fields):
+            logger.warning("%s: stored with the passages, but not filterable: %s", name, _FILTERABLE)
+        unindexed_fields |= not_indexed
     return terms
 
 
 def _terms(record: Mapping[str, Any], left_out: set[str]) -> Iterator[bytes]:
-    """One term for each value of each field.
+    """Yield a term for each metadata value of a record.
 
-    Texts, numbers, true and false count, and lists of up to 256 of them; null, objects and other lists do
-    not. No title is the same as an empty one. Where a passage stands in its context is not indexed.
+    Strings, numbers and booleans are indexed, and lists of up to 256 of them. Null, objects and longer lists
+    are not. A missing title counts as an empty title. The offsets of a passage in its context are not
+    indexed.
+
+    :param left_out: grows by the names of fields with values that cannot be indexed
     """
-    cut = "context" in record or _is_sentence(record)
+    has_offsets = "context" in record or _is_sentence_of_passage(record)
     for name, value in record.items():
-        if name in _TEXTS or (cut and name in _OFFSETS) or (name == "title" and not value):
+        if name in _TEXTS or (has_offsets and name in _OFFSETS) or (name == "title" and not value):
             continue
         if not name or "\0" in name or len(name.encode()) > LONGEST:
             continue
         values = value if isinstance(value, list) else [value]
-        if len(values) <= MOST_VALUES and all(isinstance(one, str | int | float) for one in values):
-            yield from (term(name, text_of(one)) for one in values)
+        if len(values) <= MOST_VALUES and all(isinstance(value, str | int | float) for value in values):
+            yield from (term(name, text_of(value)) for value in values)
         elif value is not None and value != {}:
             left_out.add(name)
 
 
-def _is_sentence(record: Mapping[str, Any]) -> bool:
-    """Whether a record was cut from the passage that it names."""
+def _is_sentence_of_passage(record: Mapping[str, Any]) -> bool:
+    """Return whether a record is a sentence of the passage that its `passage_id` names."""
     unit_id = str(record.get("id"))
     placed = all(type(record.get(name)) is int for name in _OFFSETS)
     return placed and bool(UNIT_ID.search(unit_id)) and passage_of(unit_id) == record.get("passage_id")

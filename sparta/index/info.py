@@ -1,4 +1,4 @@
-"""What an index holds, in figures: for people and programs."""
+"""Describe the content of an index: passages, channels, model, sizes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sparta.index.reader import IndexReader
 def describe_index(path: str | Path) -> dict[str, Any]:
     """Return path, passages, unit, language, codec, model, generation, commit, source, and bytes by channel.
 
-    `complete` is whether all of the last job is committed; `interrupted` names one that was not finished.
+    `complete` tells whether the last job is fully committed. `interrupted` names an interrupted job.
 
     :raises IndexStateError: there is no index, or it holds no passages.
     """
     folder = IndexFolder(path)
     with IndexReader(path) as reader, reader.reading() as snapshot:
         generation, version, passages = snapshot.generation, snapshot.version, snapshot.lucene.num_docs
-        whole = snapshot.is_whole
+        is_whole = snapshot.is_whole
     state = folder.state()
     return {
         "path": str(folder.path),
@@ -33,8 +33,8 @@ def describe_index(path: str | Path) -> dict[str, Any]:
         "language": generation.language,
         "codec": generation.codec,
         "model": generation.model["name"],
-        "complete": whole,
-        "interrupted": None if whole or folder.is_being_written() else job_name(generation.job),
+        "complete": is_whole,
+        "interrupted": None if is_whole or folder.is_being_written() else job_name(generation.job),
         "generation": version.generation,
         "commit": version.commit,
         "building": state.building.number if state.building and state.building != generation else None,
@@ -44,13 +44,16 @@ def describe_index(path: str | Path) -> dict[str, Any]:
 
 
 def _sizes(folder: IndexFolder, generation: Generation) -> dict[str, int]:
-    named = {generation.channels: folder.lucene_path(generation)}
-    named |= {name: folder.path / f"{name}-{generation.number:06d}" for name in other_channels(folder.path)}
-    return {name: folder_size(path) for name, path in named.items()}
+    paths = {generation.channels: folder.lucene_path(generation)}
+    paths |= {name: folder.path / f"{name}-{generation.number:06d}" for name in other_channels(folder.path)}
+    return {name: folder_size(path) for name, path in paths.items()}
 
 
 def folder_size(folder: Path) -> int:
-    """The bytes of all files in a folder; one that a writer removes meanwhile counts nothing."""
+    """Return the total bytes of all files in a folder.
+
+    Files that a writer removes meanwhile are not counted.
+    """
     size = 0
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -1,4 +1,4 @@
-"""What is written into an index: where impacts come from, how they are written, how far a job came."""
+"""Describe an indexing job: the source of its impacts, the options for writing, and its progress."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sparta.models.query_encoder import QuerySide
 
 DEFAULT_COMMIT_SECONDS = 30.0
 JSON_VECTORS = "JSON vectors of "
-"""How the model of vectors that no model of ours made is called, before the name of their file."""
+"""The start of the model name of vectors from another program; the name of the vectors' file follows."""
 MODES = ("create", "overwrite", *GROWING)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How an index is written: `mode` says what may happen to an existing one."""
+    """The options for writing an index; `mode` decides what the job may do to an existing index."""
 
     mode: str = "create"
     resume: bool = False
@@ -37,11 +37,12 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where impacts come from.
+    """The source of an index's passages and impacts.
 
-    `job` identifies the input (path, hash, how it is cut). `batches(n, last)` gives those after the first n
-    passages; the id of the last of these is `last`, or not known where that is empty. `describe()` is called
-    at the end for counts of what was read. `language` is that of the texts, where the source knows it.
+    `job` identifies the input (path, hash, unit, pruning). `batches(n, last_id)` returns the batches after
+    the first n passages; `last_id` is the id of passage n, or empty if the caller does not know the id.
+    `describe()` returns the counts of records that were read; the writer calls it at the end. `language` is
+    the language of the texts, or None if the source does not know the language.
     """
 
     job: dict[str, Any]
@@ -54,10 +55,11 @@ class Source:
 
 @dataclass
 class Progress:
-    """What a Lucene commit carries: how far the input was read and what was written.
+    """A job's progress, stored in each Lucene commit: how far the input was read, and what was written.
 
-    `job` is the id of the job that wrote last; `last_id` the last passage of it that is in the index;
-    `source` what was read, once the job is done; `deleted` how many passages were deleted since it began.
+    `job` is the id of the last job that wrote. `last_id` is the id of this job's last written passage.
+    `source` holds the counts of the input once the job is done. `deleted` counts the passages deleted since
+    the job began.
     """
 
     job: str = ""
@@ -70,75 +72,77 @@ class Progress:
     deleted: int = 0
 
     def add(self, batch: ImpactBatch) -> None:
-        """Count a batch that was handed to the writer."""
+        """Count a batch after the writer has received it."""
         self.consumed += len(batch)
         self.next_position += len(batch)
         self.last_id = batch.passage_ids[-1]
-        lost = batch.quantization
+        quantization = batch.quantization
         for name, value in (
             ("passages", len(batch)),
             ("postings", len(batch.term_ids)),
-            ("clipped", lost.clipped),
-            ("absolute_error", lost.absolute_error),
+            ("clipped", quantization.clipped),
+            ("absolute_error", quantization.absolute_error),
             ("zeros", batch.zeros),
             ("windowed", batch.windowed),
         ):
             self.counts[name] = self.counts.get(name, 0) + value
 
     def dumps(self) -> str:
-        """As a commit carries it."""
+        """Return the progress as the JSON string for a commit."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def loads(text: str) -> Progress:
-        """Read a commit's string; an empty one is the beginning."""
+        """Return the progress from a commit's JSON string; an empty string means no progress yet."""
         return Progress(**json.loads(text)) if text else Progress()
 
 
 def new_job(job: dict[str, Any]) -> dict[str, Any]:
-    """A job as it is started: another one each time, also with the same input."""
+    """Return a job with a random run id, so that two jobs with the same input differ."""
     return {**job, "run": secrets.token_hex(8)}
 
 
 def input_of(job: dict[str, Any]) -> dict[str, Any]:
-    """What a job reads and how: all but when it was started."""
-    return {k: v for k, v in job.items() if k != "run"}
+    """Return the fields of a job that describe its input and options, without the run id."""
+    return {name: value for name, value in job.items() if name != "run"}
 
 
 def job_id(job: dict[str, Any]) -> str:
-    """A fingerprint of a job."""
+    """Return a hash that identifies a job."""
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def skip_passages(
     batches: Iterable[ImpactBatch], count: int, check: Callable[[int, str], object] = lambda *_: None
 ) -> Iterator[ImpactBatch]:
-    """The batches after the first `count` passages; commits fall between batches, so none is cut.
+    """Yield the batches after the first `count` passages. Commits fall between batches, so no batch is split.
 
-    Terms that skipped batches brought along come with the first batch that is left. `check` gets the number
-    of passages that were skipped, fewer when there are no more, and the id of the last of them.
+    The first yielded batch also carries the new terms of the skipped batches.
+
+    :param check: called with the number of skipped passages, which is below `count` if the input is shorter,
+        and the id of the last skipped passage
     """
-    seen, last = 0, ""
+    passages_read, last_id = 0, ""
     skipped_terms: list[str] = []
     for batch in batches:
-        seen += len(batch)
-        if seen <= count:
+        passages_read += len(batch)
+        if passages_read <= count:
             skipped_terms += batch.new_terms
-            last = batch.passage_ids[-1]
-            if seen == count:
-                check(seen, last)
+            last_id = batch.passage_ids[-1]
+            if passages_read == count:
+                check(passages_read, last_id)
             continue
-        if seen - len(batch) < count:
-            raise cut_in_another_way()
+        if passages_read - len(batch) < count:
+            raise batch_bounds_changed()
         yield replace(batch, new_terms=[*skipped_terms, *batch.new_terms])
         skipped_terms = []
-    if seen < count:
-        check(seen, last)
+    if passages_read < count:
+        check(passages_read, last_id)
 
 
-def cut_in_another_way() -> IndexStateError:
-    """Say that a commit does not fall between two batches of this input."""
+def batch_bounds_changed() -> IndexStateError:
+    """Return the error for a commit that does not fall between two batches of the input."""
     return IndexStateError(
-        "the input is cut in another way than when the index was started",
+        "the input's batches differ from the batches that started this index",
         remedy=remedy("start again with {}", Option("overwrite", True)),
     )

@@ -1,4 +1,4 @@
-"""From a corpus or from ready vectors to an index: what `sparta index` and `Index.create` both call."""
+"""Build an index from a corpus or from ready vectors, for `sparta index` and `Index.create`."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_ENCODED_AT_ONCE = 512  # passages that Ctrl-C may cost
+_PASSAGES_PER_BATCH = 512  # Ctrl-C loses at most one batch
 
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """How an index is made or extended.
+    """The options for creating or extending an index.
 
-    None keeps the setting of an index that is extended, its model and bits too, and is the default of a new
-    one: unit `passage`, language `en`, all terms, the fast codec, the model that ships for the language;
-    where none does, an index is for BM25 alone.
+    `None` means: the existing index's setting (model and bits included), or the default for a new index. The
+    defaults are the unit `passage`, the language `en`, all terms, the fast codec and the language's shipped
+    model. An index in a language without a shipped model has BM25 only.
 
-    `channels` is `impact,bm25`, or `bm25` alone, for which nothing is encoded. `model` is a folder or a hub
-    id, `bits` the bits of an impact, `device` one or several torch devices with commas between them. `unit`
-    is `passage` or `sentence`; `top_k` keeps the strongest terms of each passage and `min_weight` those of at
-    least this weight. A commit is made every `commit_seconds`.
+    `channels` is `impact,bm25`, or `bm25` to encode nothing. `model` is a folder or a hub id, `bits` the
+    number of bits of an impact, `device` one torch device or several separated by commas. `unit` is `passage`
+    or `sentence`. `top_k` keeps each passage's strongest terms, `min_weight` the terms of at least this
+    weight. The writer commits every `commit_seconds`.
     """
 
     channels: str | None = None
@@ -72,7 +72,7 @@ class IndexOptions:
     commit_seconds: float = DEFAULT_COMMIT_SECONDS
 
     def for_writing(self, mode: str) -> WriteOptions:
-        """The part of them that decides how Lucene's index is written."""
+        """Return the options for writing Lucene's index."""
         return WriteOptions(
             mode=mode,
             resume=self.resume,
@@ -84,7 +84,7 @@ class IndexOptions:
         )
 
     def for_encoding(self) -> EncodeOptions:
-        """The part of them that decides how passages are encoded."""
+        """Return the options for encoding passages."""
         from sparta.neural.encoding import parse_devices
         from sparta.shards.encode import EncodeOptions
 
@@ -95,7 +95,7 @@ class IndexOptions:
             min_weight=self.min_weight or 0.0,
             dtype=self.dtype,
             devices=parse_devices(self.device),
-            shard_size=_ENCODED_AT_ONCE,
+            shard_size=_PASSAGES_PER_BATCH,
         )
 
 
@@ -110,36 +110,36 @@ def build_index(
     progress: bool | None = False,
     encoder: SparseEncoder | None = None,
 ) -> IndexReport:
-    """Encode a corpus and write it into an index; a crash at any moment leaves the last commit.
+    """Encode a corpus and write it into an index. A crash at any moment keeps the last commit.
 
-    A dense channel that cannot follow what was committed is a warning, and named in the report.
+    If the dense channel fails to update, the function logs a warning and names the channel in the report.
 
     :param corpus: a file or folder, `-` for standard input, or records: dictionaries, passages or texts
-    :param mode: `create`, `overwrite`, `append` or `update` (replace passages by id, add those that are new)
-    :param advance: called with the number of passages that were encoded
-    :param progress: show a bar of the bytes of the corpus that are done; None does on a terminal
-    :param encoder: the model of the options, where it is open already
+    :param mode: `create`, `overwrite`, `append` or `update` (replace passages by id, add new passages)
+    :param advance: called with the number of passages just encoded
+    :param progress: whether to show a progress bar of the corpus's bytes; None shows it only on a terminal
+    :param encoder: an open model to encode with, instead of `options.model`
     :raises InputError: a bad record or option.
-    :raises IndexStateError: an index is there that `mode` may not change, or none that it could extend.
-    :raises Interrupted: Ctrl-C; says how many passages are committed.
+    :raises IndexStateError: `mode` forbids changing the existing index, or there is no index to extend.
+    :raises Interrupted: Ctrl-C; reports how many passages are committed.
     """
-    given = options or IndexOptions()
+    requested = options or IndexOptions()
     if not isinstance(corpus, Iterable | Path):
         raise InputError(f"expected passages, or a file or folder of them, found {corpus!r}")
-    reader = open_corpus(corpus, skip_invalid=given.skip_invalid)  # a wrong path is told before all else
+    reader = open_corpus(corpus, skip_invalid=requested.skip_invalid)  # a wrong path fails first
     folder = IndexFolder(path)
-    chosen = _resolved(folder, given, mode, encodes=True)
-    find_runtime()  # without Java nothing can be written: an error before hours of encoding
+    chosen = _resolved(folder, requested, mode, encodes=True)
+    find_runtime()  # missing Java fails here, before hours of encoding
     channels = chosen.channels or BOTH_CHANNELS
     job = corpus_job(reader, chosen.unit or "passage", chosen.top_k, chosen.min_weight or 0.0, channels)
-    with _kept_on_interrupt(folder, mode):
-        report = _nothing_to_do(folder, job, mode, chosen)
+    with _reporting_interrupts(folder, mode):
+        report = _report_if_up_to_date(folder, job, mode, chosen)
         if report is None:
             with ReadingProgress(shown=progress, advance=advance) as shown:
                 source = _source(reader, job, chosen, shown, encoder)
                 report = write_index(folder, source, chosen.for_writing(mode))
         reader.close()
-    return _finished(folder, report, chosen)
+    return _with_channels(folder, report, chosen)
 
 
 def _source(
@@ -149,15 +149,15 @@ def _source(
     progress: ReadingProgress,
     encoder: SparseEncoder | None,
 ) -> Source:
-    """The passages of a corpus with their impacts; for BM25 alone none are encoded."""
-    alone = options.channels == BM25
-    if alone and (side := _known_side(options)):
+    """Return the source of a corpus: passages with impacts, or without impacts for a BM25-only index."""
+    bm25_only = options.channels == BM25
+    if bm25_only and (side := _known_side(options)):
         return text_source(reader, job, side, options.language or DEFAULT_LANGUAGE, progress)
     from sparta.models.load import open_encoder
 
     encoding = options.for_encoding()
     model = encoder or open_encoder(options.model, options.bits, encoding.devices)
-    if alone:
+    if bm25_only:
         return text_source(reader, job, model.query_side(), encoding.language, progress)
     return corpus_source(reader, model, encoding, progress=progress, job=job)
 
@@ -173,25 +173,27 @@ def build_index_from_vectors(
 ) -> IndexReport:
     """Write ready vectors into an index: folders of `sparta encode`, or Pyserini's JSON vectors.
 
-    :param tokenizer: for JSON vectors, the model whose wordpieces their terms are
+    :param tokenizer: for JSON vectors, the model whose wordpieces are the vectors' terms
     """
     folder = IndexFolder(path)
-    given = options or IndexOptions()
-    chosen = _resolved(folder, given, mode, encodes=False)
+    requested = options or IndexOptions()
+    chosen = _resolved(folder, requested, mode, encodes=False)
     find_runtime()
-    with _kept_on_interrupt(folder, mode):
+    with _reporting_interrupts(folder, mode):
         source = vectors_source(vectors, tokenizer)
-        if given.language is None and mode != "append" and source.language:
+        if requested.language is None and mode != "append" and source.language:
             chosen = replace(chosen, language=source.language)
         report = write_index(folder, source, chosen.for_writing(mode))
-    return _finished(folder, report, chosen)
+    return _with_channels(folder, report, chosen)
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteReport:
-    """What a deletion did; `deleted` counts units, which are sentences where those are indexed.
+    """The result of a deletion.
 
-    `channels` and `behind` are as in `IndexReport`.
+    `named` counts the distinct ids in the request. `deleted` counts units: sentences, if the index's unit is
+    the sentence. `missing` lists the ids that the index does not hold. `channels` and `behind` are as in
+    `IndexReport`.
     """
 
     named: int
@@ -203,22 +205,24 @@ class DeleteReport:
 
 
 def delete_from_index(path: str | Path, passage_ids: Sequence[str]) -> DeleteReport:
-    """Delete passages by id from all channels of an index; ids that it does not hold are reported.
+    """Delete passages by id from all channels of an index, and report ids that the index does not hold.
 
-    A channel that cannot follow is a warning: what was deleted is never found, and the report names it.
+    If a channel fails to update, the function logs a warning and names the channel in the report. Searches
+    never return deleted passages, even then.
     """
     folder = IndexFolder(path)
-    folder.state()  # where there is no index, none is made
-    named = list(dict.fromkeys(passage_ids))
-    deleted, missing = delete_passages(folder, named)
+    folder.state()  # raises if there is no index, before the lock creates a folder
+    distinct_ids = list(dict.fromkeys(passage_ids))
+    deleted, missing = delete_passages(folder, distinct_ids)
     unit = folder.require_live().unit
-    return DeleteReport(len(named), deleted, tuple(missing), unit, *sync_channels(folder.path))
+    return DeleteReport(len(distinct_ids), deleted, tuple(missing), unit, *sync_channels(folder.path))
 
 
 def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes: bool) -> IndexOptions:
-    """The options with what the index itself, or its language, decides filled in; what is extended is there.
+    """Return the options with every open setting filled in from the existing index or from the language.
 
-    :param encodes: whether a model is to encode the passages
+    :param encodes: whether a model will encode the passages
+    :raises IndexStateError: the mode extends an index, and there is none.
     """
     if options.channels not in (None, BOTH_CHANNELS, BM25):
         raise InputError(f"expected the channels {BOTH_CHANNELS} or bm25, found {options.channels!r}")
@@ -226,58 +230,60 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
     if live is None:
         new = replace(options, language=options.language or DEFAULT_LANGUAGE, unit=options.unit or "passage")
         return with_model(new) if encodes else new
-    own = live.form
-    if options.language not in (None, own["language"]):
+    index_form = live.form
+    if options.language not in (None, index_form["language"]):
         raise InputError(
-            f"expected the index's own language {own['language']!r}, found {options.language!r}",
+            f"expected the index's own language {index_form['language']!r}, found {options.language!r}",
             where=str(folder.path),
             remedy=remedy(
                 "leave {} out, or put these texts into another {}", Option("language"), Option("index")
             ),
         )
-    filled = replace(options, **{name: own[name] for name in own if getattr(options, name) is None})
-    return with_model(_with_own_model(filled, live, folder)) if encodes else filled
+    filled = replace(
+        options, **{name: index_form[name] for name in index_form if getattr(options, name) is None}
+    )
+    return with_model(_with_index_model(filled, live, folder)) if encodes else filled
 
 
 def options_to_grow(path: str | Path, options: IndexOptions) -> IndexOptions:
-    """The options with which passages are added to an index: what they leave open is as the index has it.
+    """Return the options for adding passages to an index, with open settings filled in from the index.
 
     :raises IndexStateError: there is no index.
-    :raises ModelError: the index's model is not where it was, and none is named.
+    :raises ModelError: the index's model was moved, and the options name no model.
     """
     return _resolved(IndexFolder(path), options, "update", encodes=True)
 
 
-def _with_own_model(options: IndexOptions, live: Generation, folder: IndexFolder) -> IndexOptions:
-    """The options with the model and the bits that the index was made with, where they name none.
+def _with_index_model(options: IndexOptions, live: Generation, folder: IndexFolder) -> IndexOptions:
+    """Return the options with the index's model and bits, where the options leave them open.
 
-    :raises ModelError: the model is not where it was.
+    :raises ModelError: the index's model was moved.
     """
     name = str(live.model["name"])
     if not name or name.startswith(JSON_VECTORS):
-        return options  # no model of ours to encode with
-    own = replace(options, bits=options.bits or live.model["quantizer"]["bits"])
+        return options  # the index has no model that sparta can encode with
+    filled = replace(options, bits=options.bits or live.model["quantizer"]["bits"])
     if options.model is not None:
-        return own
+        return filled
     try:
         name = find_model(name, live.model["sha256"])
     except ModelError as error:
         raise ModelError(
-            f"expected the index's own model {name!r} where it was, found none: {error.message}",
+            f"the index's own model {name!r} is missing: {error.message}",
             where=str(folder.path),
             remedy=remedy(
-                "say where it lies now with {}, or rebuild with {}",
+                "name the model's new folder with {}, or rebuild with {}",
                 Option("model"),
                 Option("overwrite", True),
             ),
         ) from error
-    return replace(own, model=name)
+    return replace(filled, model=name)
 
 
 def with_model(options: IndexOptions) -> IndexOptions:
-    """The options with the model that ships for their language, where none is named; or for BM25 alone.
+    """Return the options with the language's shipped model if they name none, or with BM25 only.
 
-    :raises ModelError: impacts are wanted, and there is no model to write them.
+    :raises ModelError: the options ask for impacts, and no model ships for the language.
     """
     language = options.language or DEFAULT_LANGUAGE
     if options.model is not None or language_of(language).model == DEFAULT_MODEL:
@@ -288,15 +294,15 @@ def with_model(options: IndexOptions) -> IndexOptions:
         model_for(None, language)
     if options.channels is None:
         logger.warning(
-            "no SPARTA model ships for the language %r: indexed for BM25 alone, without impacts;"
-            " name a model that reads it",
+            "no SPARTA model ships for the language %r, so the index has BM25 only and no impacts."
+            " To get impacts, name a model for this language",
             language,
         )
     return replace(options, channels=BM25)
 
 
 def _known_side(options: IndexOptions) -> QuerySide | None:
-    """The query side of the model, where that needs no torch."""
+    """Return the model's query side, or None if loading it needs torch."""
     if (
         options.model is None
         and options.channels == BM25
@@ -306,10 +312,13 @@ def _known_side(options: IndexOptions) -> QuerySide | None:
     return known_query_side(options.model, options.bits)
 
 
-def _nothing_to_do(
+def _report_if_up_to_date(
     folder: IndexFolder, job: dict[str, Any], mode: str, options: IndexOptions
 ) -> IndexReport | None:
-    """What can be said before torch and a model are loaded: the index is up to date, or must not change."""
+    """Return a report if the index is up to date, or None; raise if the index must not change.
+
+    The check loads neither torch nor a model.
+    """
     if not folder.exists():
         return None
     side = _known_side(options)
@@ -318,23 +327,26 @@ def _nothing_to_do(
     return up_to_date(folder, Source(job, side, lambda *_: iter(())), options.for_writing(mode))
 
 
-def _finished(folder: IndexFolder, report: IndexReport, options: IndexOptions) -> IndexReport:
-    """Tidy an index that held its input already, merge it if wanted, and bring other channels up to date."""
+def _with_channels(folder: IndexFolder, report: IndexReport, options: IndexOptions) -> IndexReport:
+    """Clean up an unchanged index, merge it if the options say so, and update the other channels.
+
+    Returns the report with the results of these channels.
+    """
     if report.unchanged:
         folder.sweep_left_over()
         if options.optimize:
             optimize_index(folder)
-    first = options.device.partition(",")[0] if options.device else None
-    reports, behind = sync_channels(folder.path, device=first, dtype=options.dtype)
+    first_device = options.device.partition(",")[0] if options.device else None
+    reports, behind = sync_channels(folder.path, device=first_device, dtype=options.dtype)
     return replace(report, channels=reports, behind=behind)
 
 
 @contextmanager
-def _kept_on_interrupt(folder: IndexFolder, mode: str) -> Iterator[None]:
-    """Say at Ctrl-C how many passages are committed."""
+def _reporting_interrupts(folder: IndexFolder, mode: str) -> Iterator[None]:
+    """Turn Ctrl-C into `Interrupted`, with the number of committed passages."""
     try:
         yield
     except KeyboardInterrupt as stopped:
-        kept = stopped.kept if isinstance(stopped, Interrupted) else kept_passages(folder, mode)
-        there = "the index" if folder.exists() and folder.state().live else ""
-        raise Interrupted(kept, "passage", there) from None
+        committed = stopped.kept if isinstance(stopped, Interrupted) else kept_passages(folder, mode)
+        index_name = "the index" if folder.exists() and folder.state().live else ""
+        raise Interrupted(committed, "passage", index_name) from None

@@ -1,4 +1,4 @@
-"""Which generation of an index a job writes into, and why it may not."""
+"""Choose the generation that an indexing job writes into, or raise if the job may not change the index."""
 
 from __future__ import annotations
 
@@ -37,10 +37,13 @@ _OVERWRITE = Option("overwrite", True)
 def plan(
     index: IndexFolder, state: IndexState, source: Source, options: WriteOptions
 ) -> Callable[[], Generation] | None:
-    """What opens the generation to write into; None when the index holds this input. Writes nothing."""
+    """Return a function that opens the generation to write into; None if the index already holds the input.
+
+    The function `plan` itself writes nothing.
+    """
     job = {**source.job, "mode": options.mode}
     if options.mode in GROWING:
-        return _grow(index, state, source, job, options)
+        return _plan_growth(index, state, source, job, options)
     job["language"] = options.language
     job["codec"] = codec_name(options.codec)
     building, live = state.building, state.live
@@ -63,92 +66,99 @@ def plan(
 def _check_free(
     index: IndexFolder, state: IndexState, source: Source, job: dict[str, Any], *, resume: bool
 ) -> None:
-    """Refuse to make an index where another one is, unless it is for BM25 alone and gets its impacts."""
+    """Raise if an index exists, unless the job only adds impacts to a BM25-only index of the same corpus."""
     adds_impacts = state.live is not None and _adds_impacts(state.live, source, job)
     if state.live and adds_impacts:
         _check_unchanged(index, state.live, job, adds_impacts=True)
     if (state.live or has_passages(index, state.building)) and not (adds_impacts and resume):
-        raise _exists(index, state, adds_impacts=adds_impacts)
+        raise _exists_error(index, state, adds_impacts=adds_impacts)
 
 
 def _adds_impacts(live: Generation, source: Source, job: dict[str, Any]) -> bool:
-    """Whether this job gives impacts to passages that an index holds for BM25 alone."""
-    own = {name: live.job.get(name) for name in ("channels", "top_k", "min_weight")}
-    return "channels" in live.job and "channels" not in job and _made_from(live, source, {**job, **own})
+    """Return whether the job adds impacts to the passages of a BM25-only index."""
+    live_fields = {name: live.job.get(name) for name in ("channels", "top_k", "min_weight")}
+    return (
+        "channels" in live.job and "channels" not in job and _made_from(live, source, {**job, **live_fields})
+    )
 
 
 def _made_from(live: Generation, source: Source, job: dict[str, Any]) -> bool:
-    """Whether the first job of a generation had this input and these options.
+    """Return whether the generation's first job had the same input and options as this job.
 
-    What cannot be compared is never the same. After an append or update, only the input's place is known.
+    Inputs without a hash never count as equal. After an append or update, only the input's path is compared.
     """
-    if job.get("sha256") is None or _misfits(live, source):
+    if job.get("sha256") is None or _differing_model_fields(live, source):
         return False
     if live.job.get("mode") not in GROWING:
-        old, new = ({k: v for k, v in input_of(one).items() if k != "mode"} for one in (live.job, job))
+        old, new = (
+            {name: value for name, value in input_of(fields).items() if name != "mode"}
+            for fields in (live.job, job)
+        )
         return old == new
-    own = {"source": live.origin, "codec": live.codec, **live.form}
+    live_form = {"source": live.origin, "codec": live.codec, **live.form}
     new = {"channels": BOTH_CHANNELS, "unit": "passage", **job}
-    return all(new.get(name) == own[name] for name in own)
+    return all(new.get(name) == live_form[name] for name in live_form)
 
 
 def _check_unchanged(
     index: IndexFolder, live: Generation, job: dict[str, Any], *, adds_impacts: bool
 ) -> None:
-    """Refuse to make an index again that was changed since: the changes would be lost."""
+    """Raise if the index has changed since its first job, because a rebuild would lose the changes."""
     progress = committed(index, live)
     changed = changed_by(live, progress.deleted)
     if not changed:
         return
-    replaced = remedy("replace it with {}, or name another with {}", _OVERWRITE, Option("index"))
+    replace_remedy = remedy("replace the index with {}, or name another {}", _OVERWRITE, Option("index"))
     if adds_impacts:
         advice = how_to_add_impacts(live, index.path, changed)
     elif not is_whole(live, done=progress.done):
-        advice = remedy("{}; or {}", how_to_finish(live, index.path), replaced)
+        advice = remedy("{}; or {}", how_to_finish(live, index.path), replace_remedy)
     elif job.get("from") == "corpus":
         update = Command.of("sparta update", corpus=job["source"], index=index.path)
-        advice = remedy("write its passages again with: {}; or {}", update, replaced)
+        advice = remedy("write the passages of the corpus again: {}; or {}", update, replace_remedy)
     else:
-        advice = replaced
+        advice = replace_remedy
     raise IndexStateError(
-        f"an index of {job['source']} is here"
-        + (" for BM25 alone" if adds_impacts else "")
-        + f", and was changed since by {changed}",
+        f"the {'BM25-only ' if adds_impacts else ''}index of {job['source']} was changed since by {changed}",
         where=str(index.path),
         remedy=advice,
     )
 
 
-def _grow(
+def _plan_growth(
     index: IndexFolder, state: IndexState, source: Source, job: dict[str, Any], options: WriteOptions
 ) -> Callable[[], Generation] | None:
-    """Append to, or update, the live generation; the manifest names the job before anything is written."""
+    """Return a function that opens the live generation for an append or update, or None if nothing is to do.
+
+    The function writes the job to the manifest before the writer adds passages.
+    """
     live = index.require_live()
     _check_model(index, live, source)
     _check_options(index, live, source, options)
-    progress = committed(index, live)  # one that cannot be opened is told before the manifest names the job
+    progress = committed(index, live)  # a damaged index fails here, before the manifest names the job
     comparable = job.get("sha256") is not None
     if input_of(live.job) == job and (comparable or (options.resume and not live.complete)):
         if not live.complete:
             return lambda: live
         if not progress.deleted:
             return None
-    left = None if is_whole(live, done=progress.done) else progress
-    if left and not _replaces(job, live.job):
+    unfinished = None if is_whole(live, done=progress.done) else progress
+    if unfinished and not _covers(job, live.job):
         raise IndexStateError(
-            f"expected the {job_name(live.job)} to be finished first, found it interrupted",
+            f"the {job_name(live.job)} was interrupted and must be finished first",
             where=str(index.path),
-            remedy=how_to_finish(live, index.path) + "; if its input was mended since, sparta update with it",
+            remedy=how_to_finish(live, index.path)
+            + "; if you have corrected its input since, run sparta update with the input",
         )
     grown = replace(live, job=new_job(job), complete=False, origin=live.first_source)
 
     def begin() -> Generation:
-        if left and not comparable:
+        if unfinished and not comparable:
             logger.warning(
-                "the %s was interrupted after %s passages; the rest of its input is missing unless this"
-                " update holds it",
+                "the %s was interrupted after %s passages. The index misses the remaining passages unless"
+                " this update contains them",
                 job_name(live.job),
-                f"{left.consumed:,}",
+                f"{unfinished.consumed:,}",
             )
         index.write_state(replace(state, live=grown))
         return grown
@@ -157,82 +167,83 @@ def _grow(
 
 
 def _check_options(index: IndexFolder, live: Generation, source: Source, options: WriteOptions) -> None:
-    """Refuse to add to an index in another form than its own."""
-    own = {"codec": live.codec, **live.form}
-    language = _language_that_counts(source)
-    given = {
+    """Raise if the source's unit, language, codec, channels or pruning differ from the index's."""
+    index_form = {"codec": live.codec, **live.form}
+    language = _sentence_language(source)
+    source_form = {
         **source.job,
         "channels": source.job.get("channels", BOTH_CHANNELS),
         "codec": codec_name(options.codec or live.codec),
         "language": language or live.language,
     }
-    for name in own:
-        if name not in given or own[name] == given[name]:
+    for name in index_form:
+        if name not in source_form or index_form[name] == source_form[name]:
             continue
-        same = options_of(name, own[name])
-        if own[name] is None:
-            advice = remedy("leave {} out", Option(same[0].name))
+        index_options = options_of(name, index_form[name])
+        if index_form[name] is None:
+            advice = remedy("leave {} out", Option(index_options[0].name))
         else:
-            advice = remedy("give" + " {}" * len(same), *same)
+            advice = remedy("use" + " {}" * len(index_options), *index_options)
         raise InputError(
-            f"expected the index's own {name.replace('_', '-')} {_shown(own[name])},"
-            f" found {_shown(given[name])}",
+            f"expected the index's own {name.replace('_', '-')} {_quoted(index_form[name])},"
+            f" found {_quoted(source_form[name])}",
             where=str(index.path),
             remedy=advice + remedy(", or rebuild with {}", _OVERWRITE),
         )
 
 
-def _shown(value: object) -> str:
+def _quoted(value: object) -> str:
     return "none" if value is None else repr(value)
 
 
-def _language_that_counts(source: Source) -> str | None:
-    """The language that a source's sentences were cut in; vectors of whole passages know of none."""
+def _sentence_language(source: Source) -> str | None:
+    """Return the language that sentences were split in, or None if the source is not split into sentences."""
     return source.language if source.job.get("unit") == "sentence" else None
 
 
-def _replaces(job: dict[str, Any], interrupted: dict[str, Any]) -> bool:
-    """Whether a job can do all that an interrupted one had to do: it updates from the same place.
+def _covers(job: dict[str, Any], interrupted: dict[str, Any]) -> bool:
+    """Return whether a job covers everything an interrupted job had to do: it updates from the same source.
 
-    Of a pipe, or of records in memory, nothing tells whether it holds the rest: the user is warned.
+    A pipe or in-memory records may miss the rest of the interrupted input, so `_plan_growth` warns the user.
     """
     return job["mode"] == "update" and job["source"] == interrupted["source"]
 
 
 def has_written(index: IndexFolder, generation: Generation) -> bool:
-    """Whether the last commit is of the job that the manifest names."""
+    """Return whether the job in the manifest made the last commit."""
     return committed(index, generation).job == job_id(generation.job)
 
 
 def committed(index: IndexFolder, generation: Generation) -> Progress:
-    """What the last commit carries."""
+    """Return the progress stored in the last commit."""
     with ImpactSearcher(index.lucene_path(generation), language=generation.analysis) as searcher:
         return Progress.loads(searcher.user_data or "")
 
 
 def has_passages(index: IndexFolder, building: Generation | None) -> bool:
-    """Whether an unfinished build has committed anything; one that has not may be started again."""
+    """Return whether an unfinished build has made a commit. A build without a commit may be started again."""
     return building is not None and any(index.lucene_path(building).glob("segments_*"))
 
 
-def _exists(index: IndexFolder, state: IndexState, *, adds_impacts: bool) -> IndexStateError:
+def _exists_error(index: IndexFolder, state: IndexState, *, adds_impacts: bool) -> IndexStateError:
+    """Return the error for creating an index where an index or unfinished build exists."""
     if adds_impacts:
         return IndexStateError(
-            "an index of this corpus for BM25 alone is here",
+            "a BM25-only index of this corpus already exists",
             where=str(index.path),
             remedy=remedy("repeat the command with {} to add impacts", Option("resume", True)),
         )
     if state.building:
         return IndexStateError(
-            f"an unfinished index of {state.building.job.get('source')} is here",
+            f"an unfinished index of {state.building.job.get('source')} already exists",
             where=str(index.path),
             remedy=remedy("continue with {}, or start again with {}", Option("resume", True), _OVERWRITE),
         )
     return IndexStateError(
-        "an index of other input, or made with other options, is here",
+        "an index of another input, or with other options, already exists",
         where=str(index.path),
         remedy=remedy(
-            "add to it with {}, replace it with {}, or name another with {}",
+            "add passages with {}, replace the index with {}, or name another {}",
             Option("append", True),
             _OVERWRITE,
             Option("index"),
@@ -241,47 +252,46 @@ def _exists(index: IndexFolder, state: IndexState, *, adds_impacts: bool) -> Ind
 
 
 def _check_same_job(index: IndexFolder, generation: Generation, source: Source, job: dict[str, Any]) -> None:
-    """Refuse to resume with another input or other options than the build was started with."""
+    """Raise if a resumed build has a different input or different options than when it started."""
     _check_model(index, generation, source)
-    old, new = ({"channels": BOTH_CHANNELS, **input_of(one)} for one in (generation.job, job))
-    differing = [k for k in {**old, **new} if k != "mode" and old.get(k) != new.get(k)]
+    old, new = ({"channels": BOTH_CHANNELS, **input_of(fields)} for fields in (generation.job, job))
+    differing = [name for name in {**old, **new} if name != "mode" and old.get(name) != new.get(name)]
     if differing and {*differing} <= {"bytes", "sha256"}:
         raise IndexStateError(
-            "expected the input that this index was started with, found that it has changed since",
+            "the input has changed since this index was started",
             where=str(index.path),
             remedy=remedy("start again with {}", _OVERWRITE),
         )
     if differing:
         raise IndexStateError(
-            "expected the input and options that this index was started with, found another"
-            f" {', '.join(differing)}",
+            f"the input or options differ from those that started this index: {', '.join(differing)}",
             where=str(index.path),
             remedy=how_to_finish(generation, index.path) + remedy("; or start again with {}", _OVERWRITE),
         )
 
 
 def _check_model(index: IndexFolder, generation: Generation, source: Source) -> None:
-    """Refuse vectors of another model, tokenizer or quantizer."""
+    """Raise if the source's model, tokenizer or quantizer differs from the index's."""
     old, new = generation.model, source.side.identity()
-    differing = _misfits(generation, source)
+    differing = _differing_model_fields(generation, source)
     if differing:
         raise IndexStateError(
-            f"expected vectors of the index's own model {old['name']!r}, found those of {new['name']!r}"
+            f"expected vectors of the index's own model {old['name']!r}, found vectors of {new['name']!r}"
             f" (differing: {', '.join(differing)})",
             where=str(index.path),
-            remedy=_the_same_again(old["name"]) + remedy(", or rebuild with {}", _OVERWRITE),
+            remedy=_model_remedy(old["name"]) + remedy(", or rebuild with {}", _OVERWRITE),
         )
 
 
-def _the_same_again(model: str) -> Remedy:
+def _model_remedy(model: str) -> Remedy:
     if model.startswith(JSON_VECTORS):
         return remedy("name the {} that the index was started with", Option("tokenizer"))
-    return remedy("encode with {} and its {}", Option("model", model), Option("bits"))
+    return remedy("encode with {} and the index's {}", Option("model", model), Option("bits"))
 
 
-def _misfits(generation: Generation, source: Source) -> list[str]:
-    """In what a source's vectors differ from those of a generation."""
+def _differing_model_fields(generation: Generation, source: Source) -> list[str]:
+    """Return the names of the model fields that differ between a source and a generation."""
     old, new = generation.model, source.side.identity()
     if generation.channels == BM25 and not (old["name"] and new["name"]):
-        return []  # no vectors, and no model: any may come
-    return [k for k in new if k != "name" and old.get(k) != new[k]]
+        return []  # a BM25-only index has no vectors, so a source without a model fits it
+    return [name for name in new if name != "name" and old.get(name) != new[name]]

@@ -1,4 +1,4 @@
-"""An index folder held open for reading, and opened anew when a writer has committed."""
+"""Read an index folder, and reopen the folder after a writer commits."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ logger = logging.getLogger(__name__)
 
 
 class IndexReader(Closing):
-    """Lends the newest snapshot of an index folder, as of when it was opened, or refreshed last.
+    """Lends snapshots of an index folder: the newest commit at the time of opening or of the last refresh.
 
-    Threads may share it: a search that is running ends on the snapshot that it began with, and a snapshot
-    that was replaced is closed when its last user lets go of it.
+    Threads may share a reader. A running search ends on the snapshot that it began with. The reader closes a
+    replaced snapshot after the last search on the snapshot ends.
 
-    :param bm25: k1 and b, where they are not 0.9 and 0.4
-    :param channels: those beside Lucene's index that every snapshot has open from its beginning; None is all
-        that there are. Another one is opened when it is searched first
-    :param every: look for a new commit when a search comes and so many seconds have passed since the last
-        look; None looks in `refresh` only
-    :raises IndexStateError: there is no index, it holds no passages, or it is of a newer format.
+    :param bm25: k1 and b of BM25; the defaults are 0.9 and 0.4
+    :param channels: the channels outside Lucene's index that every new snapshot opens at once; None means all
+        channels. A snapshot opens any other channel at the first search of the channel
+    :param every: seconds between two checks for a new commit, made at the start of a search; None means that
+        only `refresh` checks
+    :raises IndexStateError: there is no index, it holds no passages, or its format is newer than this sparta.
     """
 
     def __init__(
@@ -57,27 +57,27 @@ class IndexReader(Closing):
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._held = threading.local()
         self._users: Counter[int] = Counter()
-        self._looked = time.monotonic()
+        self._last_look = time.monotonic()
         self._snapshot: IndexSnapshot | None = self._open()
 
     @property
     def version(self) -> IndexVersion:
-        """The generation and commit that are read."""
+        """The generation and commit of the current snapshot."""
         with self.reading() as snapshot:
             return snapshot.version
 
     @contextmanager
     def reading(self) -> Iterator[IndexSnapshot]:
-        """Lend the present snapshot, whatever replaces it meanwhile; inside of `holding`, the one held.
+        """Lend the current snapshot until the block ends, or the pinned snapshot inside a `holding` block.
 
-        :raises IndexStateError: the reader was closed.
+        :raises IndexStateError: the reader is closed.
         """
         held: IndexSnapshot | None = getattr(self._held, "snapshot", None)
         if held is not None:
             yield held
             return
-        if self.every is not None and time.monotonic() - self._looked >= self.every:
-            self._look()
+        if self.every is not None and time.monotonic() - self._last_look >= self.every:
+            self._refresh_if_free()
         with self._lock:
             snapshot = self._snapshot
             if snapshot is None:
@@ -88,85 +88,88 @@ class IndexReader(Closing):
         finally:
             with self._lock:
                 self._users[id(snapshot)] -= 1
-                unused = self._forgotten(snapshot)
+                unused = self._retire(snapshot)
             if unused:
                 snapshot.close()
 
     @contextmanager
     def holding(self, snapshot: IndexSnapshot | None = None) -> Iterator[IndexSnapshot]:
-        """Have this thread read one snapshot alone until the block ends, so that docids stay valid.
+        """Pin one snapshot for all reads of this thread until the block ends, so that docids stay valid.
 
-        :param snapshot: one that another thread holds; None is the present one
-        :raises IndexStateError: the reader was closed.
+        :param snapshot: a snapshot that another thread has pinned; None means the current snapshot
+        :raises IndexStateError: the reader is closed.
         """
         if snapshot is None:
-            with self.reading() as present, self.holding(present):
-                yield present
+            with self.reading() as current, self.holding(current):
+                yield current
             return
-        before, self._held.snapshot = getattr(self._held, "snapshot", None), snapshot
+        previous, self._held.snapshot = getattr(self._held, "snapshot", None), snapshot
         try:
             yield snapshot
         finally:
-            self._held.snapshot = before
+            self._held.snapshot = previous
 
     def refresh(self) -> bool:
-        """Read what was committed since; returns whether there was anything. Cheap if there was not."""
+        """Switch to the newest commit. Returns whether there was a new commit.
+
+        The call is cheap if there was none.
+        """
         with self._opening:
-            self._looked = time.monotonic()
+            self._last_look = time.monotonic()
             with self._lock:
-                present = self._snapshot
-            if present is None:
+                current = self._snapshot
+            if current is None:
                 raise self._closed()
-            if last_commit(self.folder)[1] == present.committed:
+            if last_commit(self.folder)[1] == current.committed:
                 return False
             self._replace(self._open())
             return True
 
     def close(self) -> None:
-        """Release the index as soon as nobody uses it."""
+        """Close the index as soon as no search uses it."""
         self._replace(None)
 
     def _closed(self) -> IndexStateError:
         return IndexStateError("the index is closed", where=str(self.folder.path), remedy="open it again")
 
-    def _look(self) -> None:
-        """Refresh, unless another thread does it now; a commit that cannot be opened is logged."""
+    def _refresh_if_free(self) -> None:
+        """Refresh, unless another thread is refreshing. A commit that fails to open is logged."""
         if self._opening.locked():
             return
         try:
             self.refresh()
         except (SpartaError, OSError) as error:
-            logger.warning("searching the last commit, since the newest one cannot be opened: %s", error)
+            logger.warning("cannot open the newest commit, so searches use the previous commit: %s", error)
 
     def _replace(self, new: IndexSnapshot | None) -> None:
-        """Lend another snapshot from now on; None closes the reader for good."""
+        """Make this the current snapshot; None closes the reader for good."""
         with self._lock:
             old = self._snapshot
             if old is None:
                 unused = new
             else:
                 self._snapshot = new
-                unused = old if self._forgotten(old) else None
+                unused = old if self._retire(old) else None
         if unused is not None:
             unused.close()
 
-    def _forgotten(self, snapshot: IndexSnapshot) -> bool:
-        """Whether a snapshot was replaced and has no users; it is then no longer counted."""
+    def _retire(self, snapshot: IndexSnapshot) -> bool:
+        """Return whether a snapshot is replaced and unused, and if so stop counting its users."""
         if snapshot is self._snapshot or self._users[id(snapshot)]:
             return False
         del self._users[id(snapshot)]
         return True
 
     def _open(self) -> IndexSnapshot:
-        """Open the newest commit, again where a writer committed meanwhile."""
+        """Open the newest commit; retry if a writer commits meanwhile."""
         generation, committed = last_commit(self.folder)
         for _ in range(ATTEMPTS):
             try:
-                snapshot = self._opened(generation, committed)
+                snapshot = self._open_commit(generation, committed)
             except (SpartaError, FileNotFoundError):
-                before = committed
+                previous = committed
                 generation, committed = last_commit(self.folder)
-                if committed == before:  # no writer removed what was chosen
+                if committed == previous:  # no writer removed this commit, so the error is real
                     raise
                 continue
             if segments_of(snapshot.lucene.path) == (committed.version.commit, committed.segments):
@@ -176,8 +179,8 @@ class IndexReader(Closing):
             generation, committed = last_commit(self.folder)
         raise changes_all_the_time(self.folder)
 
-    def _opened(self, generation: Generation, committed: Committed) -> IndexSnapshot:
-        """Open a commit with the channels that every snapshot has open."""
+    def _open_commit(self, generation: Generation, committed: Committed) -> IndexSnapshot:
+        """Open a commit, with the channels that every snapshot opens at once."""
         self.folder.refuse_links()
         path, language = self.folder.lucene_path(generation), generation.analysis
         side = self.folder.query_side(generation)
@@ -195,15 +198,15 @@ class IndexReader(Closing):
         return snapshot
 
     def _warn(self, snapshot: IndexSnapshot) -> None:
-        """Warn of a job of which only a part is committed."""
+        """Log a warning if the snapshot's last job is only partly committed."""
         path, generation = self.folder.path, snapshot.generation
         if snapshot.is_whole:
             return
         if self.folder.is_being_written():
-            logger.warning("%s is being written: searching what is committed", path)
+            logger.warning("a writer is changing %s: searches cover the last commit", path)
             return
         logger.warning(
-            "%s is incomplete, the %s was interrupted: searching what is committed; %s",
+            "%s is incomplete because the %s was interrupted. Searches cover the last commit; %s",
             path,
             job_name(generation.job),
             how_to_finish(generation, path).for_command_line(),

@@ -1,4 +1,4 @@
-"""One commit of an index folder, with all its channels open for reading."""
+"""Read one commit of an index folder, with all its channels."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QueryTokenizer
 
 ATTEMPTS = 20
-"""How often an index that changes while it is opened is opened again."""
+"""The number of attempts to open an index that a writer keeps changing."""
 
 
 class IndexVersion(NamedTuple):
-    """What a reader sees: the generation (a new one with each `--overwrite`) and Lucene's commit in it."""
+    """A version of an index: the generation (each overwrite starts a new one) and Lucene's commit number."""
 
     generation: int
     commit: int
 
 
 class Committed(NamedTuple):
-    """Identifies what is committed to an index folder, even after the folder is replaced by another.
+    """Identifies a commit, even after the index folder is replaced.
 
-    `segments` is the content of Lucene's file segments_N, with the 16 random bytes by which Lucene names each
-    commit: neither clocks nor file times matter. It is None where a writer removed the file just now.
-    `manifests` holds, by name, the manifests of the other channels, which are written after Lucene's commit.
+    `segments` is the content of Lucene's file segments_N, which contains a random 16-byte id of the commit,
+    so clocks and file times do not matter. `segments` is None if a writer has just removed the file.
+    `manifests` holds the manifests of the other channels by name; a writer writes them after Lucene's commit.
     """
 
     version: IndexVersion
@@ -53,10 +53,10 @@ class Committed(NamedTuple):
 
 @dataclass
 class IndexSnapshot(Closing):
-    """One commit of an index: it never changes, and all its channels are of this commit.
+    """One commit of an index, which never changes; all its channels belong to this commit.
 
-    They share one Lucene reader, so a docid is the same passage in each. `kept` is what survives a refresh,
-    such as the model that encodes queries.
+    The channels share one Lucene reader, so a docid is the same passage in every channel. `kept` holds
+    objects that survive a refresh, such as the model that encodes queries.
     """
 
     folder: IndexFolder
@@ -71,40 +71,40 @@ class IndexSnapshot(Closing):
 
     @property
     def version(self) -> IndexVersion:
-        """The generation and the commit in it."""
+        """The generation and the number of the commit."""
         return self.committed.version
 
     @property
     def channels(self) -> list[str]:
-        """The channels that can be searched: those in Lucene's index, then the others."""
+        """The searchable channels: first the channels in Lucene's index, then the others."""
         return [*self.generation.lucene_channels, *self.committed.manifests]
 
     @property
     def is_whole(self) -> bool:
-        """Whether the commit is that of a finished job."""
+        """Whether the commit contains a whole job."""
         return is_whole(self.generation, done=carried(self.lucene.user_data).get("done", False))
 
     def channel(self, name: str) -> OpenChannel:
-        """Return a channel that lies beside Lucene's index; the first call opens it.
+        """Return a channel outside Lucene's index. The first call opens the channel.
 
-        :raises IndexStateError: the index has none, or a damaged one.
+        :raises IndexStateError: the index lacks the channel, or the channel is damaged.
         """
         with self._lock:
             if name not in self._open:
                 manifest = self.committed.manifests.get(name)
-                self._open[name] = self._opened(name, manifest)
+                self._open[name] = self._open_channel(name, manifest)
             return self._open[name]
 
-    def _opened(self, name: str, manifest: bytes | None) -> OpenChannel:
-        """Open a channel; again where a writer replaced its files just now."""
+    def _open_channel(self, name: str, manifest: bytes | None) -> OpenChannel:
+        """Open a channel; retry if a writer replaces its files meanwhile."""
         for _ in range(ATTEMPTS):
             try:
                 channel = CHANNELS[name]().open(self.folder, self.generation, manifest, self.kept)
                 channel.attach(self.lucene, self.version.commit, self.committed.segments)
                 return channel
             except (SpartaError, FileNotFoundError):
-                before, manifest = manifest, manifests_of(self.folder, self.generation).get(name)
-                if manifest == before:
+                old_manifest, manifest = manifest, manifests_of(self.folder, self.generation).get(name)
+                if manifest == old_manifest:
                     raise
         raise changes_all_the_time(self.folder)
 
@@ -113,35 +113,35 @@ class IndexSnapshot(Closing):
         self.lucene.close()
 
     def require_fields(self) -> None:
-        """Refuse an index that was made before metadata was indexed."""
+        """Raise if the index was built before sparta indexed metadata."""
         require_fields(self.generation, self.folder.path)
 
     def require_impacts(self) -> None:
-        """Refuse an index for BM25 alone."""
+        """Raise if the index has BM25 only."""
         if self.generation.lucene_channels == (BM25,):
             path = self.folder.path
             changed = changed_by(self.generation, carried(self.lucene.user_data).get("deleted", 0))
-            add = how_to_add_impacts(self.generation, path, changed)
-            since = f", which was changed since by {changed}" if changed else ""
-            without = Command.of("sparta search", channel="bm25")
+            add_impacts = how_to_add_impacts(self.generation, path, changed)
+            since = f", changed since by {changed}" if changed else ""
+            search_bm25 = Command.of("sparta search", channel="bm25")
             raise LackingError(
-                f"expected an index with impacts, found one for BM25 alone{since}",
+                f"expected an index with impacts, found a BM25-only index{since}",
                 where=str(path),
-                remedy=remedy("{}; {} does without", add, without),
+                remedy=remedy("{}; or search by BM25: {}", add_impacts, search_bm25),
             )
 
 
 def changes_all_the_time(folder: IndexFolder) -> IndexStateError:
-    """Say that an index was written each time that it was to be opened."""
+    """Return the error for an index that changed at every attempt to open it."""
     return IndexStateError(
-        f"expected an index that stays as it is for a moment, found it changed {ATTEMPTS} times",
+        f"the index changed at each of {ATTEMPTS} attempts to open it",
         where=str(folder.path),
-        remedy="write less often: commits need not be made every few milliseconds",
+        remedy="commit less often than every few milliseconds",
     )
 
 
 def manifests_of(folder: IndexFolder, generation: Generation) -> dict[str, bytes]:
-    """Return the manifests of the channels beside Lucene's index, by name."""
+    """Return the manifests of the channels outside Lucene's index, by channel name."""
     manifests = {}
     for name in CHANNELS:
         try:
@@ -152,7 +152,7 @@ def manifests_of(folder: IndexFolder, generation: Generation) -> dict[str, bytes
 
 
 def last_commit(folder: IndexFolder) -> tuple[Generation, Committed]:
-    """Return the generation that is searched, and what is committed to it; opens nothing.
+    """Return the searchable generation and its last commit, without opening the index.
 
     :raises IndexStateError: there is no index, or it holds no passages.
     """
@@ -161,13 +161,13 @@ def last_commit(folder: IndexFolder) -> tuple[Generation, Committed]:
         try:
             return _commit_of(folder, state)
         except IndexStateError:
-            before, state = state, folder.state()
-            if state == before:  # else an overwrite ended just now and removed what was chosen
+            old_state, state = state, folder.state()
+            if state == old_state:  # otherwise an overwrite has just removed the chosen generation
                 raise
 
 
 def newest_commit(path: str | Path) -> Committed:
-    """Return what a reader that is opened now would see; opens nothing.
+    """Return the commit that a reader would open now, without opening the index.
 
     :raises IndexStateError: there is no index, or it holds no passages.
     """
@@ -175,7 +175,10 @@ def newest_commit(path: str | Path) -> Committed:
 
 
 def segments_of(lucene: Path) -> tuple[int, bytes | None] | None:
-    """Return the number and content of the newest commit of a Lucene folder; None where there is none."""
+    """Return the number and content of a Lucene folder's newest segments file; None if there is no commit.
+
+    The content is None if a writer has just removed the file.
+    """
     commits = {int(path.name.removeprefix("segments_"), 36): path for path in lucene.glob("segments_*")}
     if not commits:
         return None
@@ -187,7 +190,7 @@ def segments_of(lucene: Path) -> tuple[int, bytes | None] | None:
 
 
 def _commit_of(folder: IndexFolder, state: IndexState) -> tuple[Generation, Committed]:
-    """Return the generation that a manifest has searched, and its last commit."""
+    """Return the searchable generation of a manifest, and the generation's last commit."""
     generation = state.searchable
     if generation is None:
         raise no_passages(folder.path)

@@ -1,4 +1,4 @@
-"""What can be indexed: a corpus, encoded on the way; shards of `sparta encode`; Pyserini's JSON vectors."""
+"""The inputs of an index: a corpus to encode, shards of `sparta encode`, or Pyserini's JSON vectors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sparta.index.impact_batches import (
     refuse_repeated,
     searched_text,
 )
-from sparta.index.jobs import JSON_VECTORS, Source, cut_in_another_way, skip_passages
+from sparta.index.jobs import JSON_VECTORS, Source, batch_bounds_changed, skip_passages
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
 from sparta.models.resolve import default_model_folder, known_query_side, sparta_folder
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
     from sparta.shards.encode import EncodeOptions
 
-_TEXTS_AT_ONCE = 1000
+_PASSAGES_PER_BATCH = 1000
 
 
 def corpus_job(
     corpus: Corpus, unit: str, top_k: int | None, min_weight: float, channels: str = BOTH_CHANNELS
 ) -> dict[str, Any]:
-    """What identifies the indexing of a corpus: the input, how it is cut, and that it is for BM25 alone."""
-    cut: dict[str, Any] = {"unit": unit, "top_k": top_k, "min_weight": min_weight}
+    """Return the fields that identify an indexing job: the corpus, its unit, the pruning and the channels."""
+    encoding: dict[str, Any] = {"unit": unit, "top_k": top_k, "min_weight": min_weight}
     if channels != BOTH_CHANNELS:
-        cut["channels"] = channels
-    return {"from": "corpus", **open_corpus(corpus).identity(), **cut}
+        encoding["channels"] = channels
+    return {"from": "corpus", **open_corpus(corpus).identity(), **encoding}
 
 
 def corpus_source(
@@ -69,7 +69,10 @@ def corpus_source(
     progress: ReadingProgress | None = None,
     job: dict[str, Any] | None = None,
 ) -> Source:
-    """A corpus, encoded and handed over block by block; `job` is its `corpus_job` where that is known."""
+    """Return a source that encodes a corpus block by block.
+
+    :param job: the corpus's `corpus_job`, if the caller has already computed it
+    """
     from sparta.shards.encode import ShardEncoder
     from sparta.shards.folder import blocks_of
 
@@ -77,8 +80,8 @@ def corpus_source(
     progress = progress or ReadingProgress(advance=advance)
     side = model.query_side()
 
-    def batches(units: Iterator[Passage]) -> Iterator[ImpactBatch]:
-        blocks = blocks_of(units, options.shard_size)
+    def batches(passages: Iterator[Passage]) -> Iterator[ImpactBatch]:
+        blocks = blocks_of(passages, options.shard_size)
         for shard in ShardEncoder(model, options).encode(blocks, progress.advance):
             yield quantized_batch(shard, side.quantizer)
 
@@ -89,17 +92,17 @@ def corpus_source(
 def text_source(
     reader: CorpusReader, job: dict[str, Any], side: QuerySide, language: str, progress: ReadingProgress
 ) -> Source:
-    """A corpus without impacts, for BM25 alone."""
+    """Return a source of passages without impacts, for an index with BM25 only."""
 
     def batches(units: Iterator[Passage]) -> Iterator[ImpactBatch]:
-        none = np.zeros(0, np.int32)
-        for block in itertools.batched(units, _TEXTS_AT_ONCE):
-            objects = [stored_object(unit) for unit in block]
+        no_impacts = np.zeros(0, np.int32)
+        for passages in itertools.batched(units, _PASSAGES_PER_BATCH):
+            objects = [stored_object(unit) for unit in passages]
             records = [json.dumps(stored, ensure_ascii=False) for stored in objects]
-            ids, texts = [unit.passage_id for unit in block], list(map(searched_text, objects))
-            indptr = np.zeros(len(block) + 1, np.int32)
-            yield ImpactBatch(ids, records, texts, indptr, none, none, objects=objects)
-            progress.advance(len(block))
+            passage_ids, texts = [unit.passage_id for unit in passages], list(map(searched_text, objects))
+            indptr = np.zeros(len(passages) + 1, np.int32)
+            yield ImpactBatch(passage_ids, records, texts, indptr, no_impacts, no_impacts, objects=objects)
+            progress.advance(len(passages))
 
     return _units_source(reader, job, side, batches, language, progress)
 
@@ -112,15 +115,15 @@ def _units_source(
     language: str,
     progress: ReadingProgress,
 ) -> Source:
-    """The units of a corpus after those that are written, as batches."""
+    """Return a source of the corpus's units, except those that the index already holds."""
     from sparta.data.sentences import split_units
 
     def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:
         units = split_units(reader, job["unit"], language)
-        skipped, last = 0, "the end"
+        skipped, skipped_id = 0, "the end"
         for unit in itertools.islice(units, done):
-            skipped, last = skipped + 1, unit.passage_id
-        _check_last(reader.source, done, last_id, skipped, last)
+            skipped, skipped_id = skipped + 1, unit.passage_id
+        _check_last(reader.source, done, last_id, skipped, skipped_id)
         yield from to_batches(progress.follow(reader, units))
 
     def describe() -> dict[str, Any]:
@@ -130,35 +133,37 @@ def _units_source(
     return Source(job, side, batches, describe, language=language)
 
 
-def _check_last(where: str, done: int, last_id: str, skipped: int, last: str) -> None:
-    """Refuse an input that goes on after another passage than the index has.
+def _check_last(source: str, done: int, last_id: str, skipped: int, skipped_id: str) -> None:
+    """Raise if the input's passages up to the last commit differ from those in the index.
 
-    :param last_id: the passage that was written last, as number `done`; empty where that is not known
-    :param last: the last that was skipped of the input, as number `skipped`
+    :param source: the input's name, for the message
+    :param done: how many passages the index already holds
+    :param last_id: the id of the last passage written to the index; empty if unknown
+    :param skipped: how many passages of the input were skipped
+    :param skipped_id: the id of the last skipped passage
     """
-    if done and last_id and (skipped < done or last != last_id):
+    if done and last_id and (skipped < done or skipped_id != last_id):
         raise InputError(
-            f"expected passage {done:,} of the input to be {last_id!r}, which was written last,"
-            f" found {last!r} as number {skipped:,}",
-            where=where,
+            f"expected {last_id!r} as passage {done:,} of the input, found {skipped_id!r} ({skipped:,})",
+            where=source,
             remedy=remedy(
-                "resume with the input that was started with, or start again with {}",
+                "resume with the same input as before, or start again with {}",
                 Option("overwrite", True),
             ),
         )
 
 
 def vectors_source(paths: Sequence[Path], tokenizer: str | Path | None = None) -> Source:
-    """Folders of shards, or one file or folder of Pyserini's JSON vectors.
+    """Return a source of ready vectors: folders of shards, or one file or folder of Pyserini's JSON vectors.
 
-    JSON vectors say nothing of their vocabulary's tokenizer: `tokenizer` names the folder or hub id of the
-    model they came from; None is the tokenizer of the model that ships with sparta.
+    :param tokenizer: for JSON vectors, the folder or hub id of the model that made them; None means the model
+        that ships with sparta. JSON vectors do not name their tokenizer
     """
     if all((path / "manifest.json").is_file() for path in paths):
         if tokenizer is not None:
             raise InputError(
-                f"expected a tokenizer with JSON vectors, found it with shards: {paths[0]}",
-                remedy="leave it out: shards bring the tokenizer of their model",
+                f"shards take no tokenizer argument: {paths[0]}",
+                remedy="leave the tokenizer out: shards contain their model's tokenizer",
             )
         return _shards_source(paths)
     if len(paths) != 1:
@@ -173,31 +178,31 @@ def vectors_source(paths: Sequence[Path], tokenizer: str | Path | None = None) -
 def _shards_source(paths: Sequence[Path]) -> Source:
     folders = [ShardFolder(path) for path in paths]
     first = folders[0]
-    for other in folders[1:]:
-        _check_same_encoding(first, other)
+    for folder in folders[1:]:
+        _check_same_encoding(first, folder)
     side = QuerySide.load(first.folder / "tokenizer", first.manifest["model"])
 
     series = shard_series(paths)
 
     def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:
-        ends = list(itertools.accumulate(facts["count"] for _, facts in series))
-        skipped = bisect.bisect_right(ends, done)
+        shard_ends = list(itertools.accumulate(corpus_counts["count"] for _, corpus_counts in series))
+        skipped_shards = bisect.bisect_right(shard_ends, done)
         if done:
-            if done not in ends:
-                raise cut_in_another_way()
-            last = last_passage_id(series[skipped - 1][0])
-            _check_last(", ".join(map(str, paths)), done, last_id, done, last)
-        with SeenIds() as seen:
-            for path, _ in series[skipped:]:
+            if done not in shard_ends:
+                raise batch_bounds_changed()
+            skipped_id = last_passage_id(series[skipped_shards - 1][0])
+            _check_last(", ".join(map(str, paths)), done, last_id, done, skipped_id)
+        with SeenIds() as seen_ids:
+            for path, _ in series[skipped_shards:]:
                 shard = read_shard(path)
-                _check_ids(path, shard.passage_ids, seen)
+                _check_ids(path, shard.passage_ids, seen_ids)
                 yield quantized_batch(shard, side.quantizer)
 
-    facts = first.manifest["counts"]["corpus"]
+    corpus_counts = first.manifest["counts"]["corpus"]
     options = {k: first.manifest["options"][k] for k in ("unit", "top_k", "min_weight")}
     job = {
         "from": "shards",
-        **facts["fingerprint"],
+        **corpus_counts["fingerprint"],
         "folders": [str(p.resolve()) for p in paths],
         "sha256": _shards_hash(first, series),
         **options,
@@ -206,22 +211,22 @@ def _shards_source(paths: Sequence[Path]) -> Source:
         job,
         side,
         batches,
-        lambda: dict(facts["counts"]),
+        lambda: dict(corpus_counts["counts"]),
         language=first.manifest["options"].get("language"),
     )
 
 
-def _check_ids(path: Path, passage_ids: Sequence[str], seen: SeenIds) -> None:
-    """Refuse ids of a shard that a corpus could not have; records are numbered from 1."""
-    named = [(passage_id, f"{path}:{n}") for n, passage_id in enumerate(passage_ids, 1)]
-    for passage_id, where in named:
+def _check_ids(path: Path, passage_ids: Sequence[str], seen_ids: SeenIds) -> None:
+    """Raise if a shard holds an invalid or repeated passage id. Errors number the shard's records from 1."""
+    placed_ids = [(passage_id, f"{path}:{n}") for n, passage_id in enumerate(passage_ids, 1)]
+    for passage_id, where in placed_ids:
         with placed(where):
             identifier({"id": passage_of(passage_id)})
-    refuse_repeated(named, seen)
+    refuse_repeated(placed_ids, seen_ids)
 
 
 def _shards_hash(folder: ShardFolder, series: Sequence[tuple[Path, dict[str, Any]]]) -> str:
-    """A fingerprint of encoded passages and of how they were encoded, without reading their vectors."""
+    """Return a hash of the encoded passages and the encoding options, without reading the vectors."""
     tally = Tally()
     options = {**folder.manifest["options"], "part": None}
     for facts in (options, *(facts for _, facts in series)):
@@ -229,21 +234,20 @@ def _shards_hash(folder: ShardFolder, series: Sequence[tuple[Path, dict[str, Any
     return tally.sha256()
 
 
-def _check_same_encoding(first: ShardFolder, other: ShardFolder) -> None:
-    """Refuse folders that are not shares of one corpus, encoded in one way."""
+def _check_same_encoding(first: ShardFolder, second: ShardFolder) -> None:
+    """Raise if two folders hold shards of different corpora, models or encoding options."""
 
     def facts(folder: ShardFolder) -> dict[str, Any]:
         options = {**folder.manifest["options"], "part": None}
         corpus = folder.manifest["counts"]["corpus"]["fingerprint"]
         return {"model": folder.manifest["model"], "corpus": corpus["sha256"], "language": "en", **options}
 
-    old, new = facts(first), facts(other)
-    differing = [name for name in old if old[name] != new.get(name)]
+    first_facts, second_facts = facts(first), facts(second)
+    differing = [name for name in first_facts if first_facts[name] != second_facts.get(name)]
     if differing:
         raise InputError(
-            f"expected shards that were made as those in {first.folder} were, found another"
-            f" {', '.join(differing)}",
-            where=str(other.folder),
+            f"the shards differ from those in {first.folder} in: {', '.join(differing)}",
+            where=str(second.folder),
             remedy=remedy(
                 "encode all shares of the same corpus with the same {}, {} and options",
                 Option("model"),
@@ -255,44 +259,44 @@ def _check_same_encoding(first: ShardFolder, other: ShardFolder) -> None:
 def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
     if not path.exists():
         raise InputError(
-            "expected vectors: a folder that sparta encode wrote, or JSON vectors; found nothing",
+            "expected a folder of sparta encode or JSON vectors, found no such file or folder",
             where=str(path),
-            remedy=remedy("check the path given to {}", Option("vectors")),
+            remedy=remedy("check the path of {}", Option("vectors")),
         )
-    known = known_query_side(tokenizer, None) if tokenizer else None
-    if tokenizer and not known and (folder := sparta_folder(tokenizer)):
+    known_side = known_query_side(tokenizer, None) if tokenizer else None
+    if tokenizer and not known_side and (folder := sparta_folder(tokenizer)):
         _check_counts(folder)
-    weights = known.weights if known else None
+    weights = known_side.weights if known_side else None
     side = QuerySide(
-        known.tokenizer if known else load_tokenizer(tokenizer or default_model_folder()),
+        known_side.tokenizer if known_side else load_tokenizer(tokenizer or default_model_folder()),
         weights,
         f"{JSON_VECTORS}{path.name}",
-        known.model_hash if known and weights is not None else "",
+        known_side.model_hash if known_side and weights is not None else "",
         Quantizer(float(LARGEST_IMPACT), 16),
-        known.query_quantizer if known else None,
+        known_side.query_quantizer if known_side else None,
     )
 
     def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:
-        check = partial(_check_last, str(path), done, last_id)
-        return skip_passages(JsonVectors(path, side.tokenizer), done, check)
+        check_last = partial(_check_last, str(path), done, last_id)
+        return skip_passages(JsonVectors(path, side.tokenizer), done, check_last)
 
     job = {"from": "json", **_json_fingerprint(path)}
     return Source(job, side, batches, fixed_vocabulary=False)
 
 
 def _check_counts(folder: Path) -> None:
-    """Refuse a SPARTA model that cannot be read whole, if its questions have weights: they would be lost."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))  # which was read before
+    """Raise if a SPARTA model with query weights is incomplete: its query weights would be lost."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if isinstance(config["sparta"], dict) and config["sparta"].get("weighted_queries"):
         raise ModelError(
-            "expected a whole model, for it weighs the terms of questions; weights or quantizer are missing",
+            "the model has query weights, but its weights file or quantizer is missing",
             where=str(folder),
             remedy=remedy("copy the model folder again, or name another {}", Option("tokenizer")),
         )
 
 
 def _json_fingerprint(path: Path) -> dict[str, Any]:
-    """What identifies JSON vectors: where they lie and their hash; a pipe, read once only, has none."""
+    """Return the path and hash of JSON vectors. The hash is None for a pipe, which can be read only once."""
     files = JsonVectors(path).files()
     if not all(file.is_file() for file in files):
         return {"source": str(path), "sha256": None}

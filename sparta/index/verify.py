@@ -1,4 +1,4 @@
-"""Whether an index is as it was written: each of its parts, with what to do about one that is not."""
+"""Check every part of an index for damage, and say how to repair each damaged part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from sparta.lucene.bridge import ImpactSearcher, check_index
 
 
 class Part(NamedTuple):
-    """A part of an index: without damage `problem` is empty; an unfinished job has a remedy alone."""
+    """The state of one part of an index; an empty `problem` means that the part is undamaged.
+
+    `found` describes an undamaged part. A part of an interrupted job has a remedy without a problem.
+    """
 
     name: str
     found: str
@@ -27,47 +30,49 @@ class Part(NamedTuple):
 
 
 def verify_index(path: str | Path, *, quick: bool = False) -> list[Part]:
-    """Look at the manifest, the tokenizer, the Lucene index and the other channels of an index.
+    """Check the manifest, the tokenizer, the Lucene index and the other channels of an index.
 
-    :param quick: open everything, and compare the checksums of what is small; otherwise every file is read,
-        Lucene's by its CheckIndex
+    :param quick: open every file, but compare only the checksums of small files. Otherwise the check reads
+        every file, and Lucene's CheckIndex reads the Lucene index
     """
     folder = IndexFolder(path)
-    return list(_parts(folder, quick))
+    return list(_check_parts(folder, quick))
 
 
-def _parts(folder: IndexFolder, quick: bool) -> Iterator[Part]:
-    manifest, generation = _manifest(folder)
+def _check_parts(folder: IndexFolder, quick: bool) -> Iterator[Part]:
+    manifest, generation = _check_manifest(folder)
     yield manifest
     if generation is None:
         return
-    yield _part("tokenizer", lambda: _tokenizer(folder, generation))
-    yield _part("Lucene index", lambda: _lucene(folder, generation, quick))
+    yield _check_part("tokenizer", lambda: _check_tokenizer(folder, generation))
+    yield _check_part("Lucene index", lambda: _check_lucene(folder, generation, quick))
     for name in other_channels(folder.path):
-        yield _part(f"{name} channel", partial(_channel, folder, name, quick))
+        yield _check_part(f"{name} channel", partial(_check_channel, folder, name, quick))
 
 
-def _manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
+def _check_manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
     try:
         generation = folder.state().searchable
         folder.refuse_links()
     except SpartaError as error:
-        return _broken("manifest", error), None
-    begun = generation and (generation.complete or any(folder.lucene_path(generation).glob("segments_*")))
-    if not generation or not begun:
+        return _damaged_part("manifest", error), None
+    has_commit = generation and (
+        generation.complete or any(folder.lucene_path(generation).glob("segments_*"))
+    )
+    if not generation or not has_commit:
         command = Command.of("sparta index", corpus="FILE")
         advice = how_to_finish(generation, folder.path) if generation else remedy("{}", command)
         return Part("manifest", "", "no passages yet", advice), None
-    if _finished(folder, generation):
+    if _is_finished(folder, generation):
         return Part("manifest", f"model {generation.model['name']}"), generation
     if folder.is_being_written():
         return Part("manifest", "being written", remedy="wait until it is done"), generation
-    found = f"the {job_name(generation.job)} was interrupted"
-    return Part("manifest", found, remedy=how_to_finish(generation, folder.path)), generation
+    state = f"the {job_name(generation.job)} was interrupted"
+    return Part("manifest", state, remedy=how_to_finish(generation, folder.path)), generation
 
 
-def _finished(folder: IndexFolder, generation: Generation) -> bool:
-    """Whether all of the last job is committed; of a damaged index, what the manifest says."""
+def _is_finished(folder: IndexFolder, generation: Generation) -> bool:
+    """Return whether the last job is fully committed; for a damaged index, the manifest decides."""
     if generation.complete:
         return True
     try:
@@ -77,40 +82,40 @@ def _finished(folder: IndexFolder, generation: Generation) -> bool:
         return False
 
 
-def _part(name: str, look: Callable[[], str]) -> Part:
+def _check_part(name: str, describe: Callable[[], str]) -> Part:
     try:
-        return Part(name, look())
+        return Part(name, describe())
     except SpartaError as error:
-        return _broken(name, error)
+        return _damaged_part(name, error)
 
 
-def _broken(name: str, error: SpartaError) -> Part:
+def _damaged_part(name: str, error: SpartaError) -> Part:
     where = f"{error.where}: " if error.where else ""
     return Part(name, "", f"{where}{error.message}", error.remedy)
 
 
-def _tokenizer(folder: IndexFolder, generation: Generation) -> str:
+def _check_tokenizer(folder: IndexFolder, generation: Generation) -> str:
     side = folder.query_side(generation)
     check_vocabulary(side.tokenizer, folder.path / generation.tokenizer_name)
     return f"{side.tokenizer.get_vocab_size():,} terms"
 
 
-def _lucene(folder: IndexFolder, generation: Generation, quick: bool) -> str:
+def _check_lucene(folder: IndexFolder, generation: Generation, quick: bool) -> str:
     path = folder.lucene_path(generation)
     if not any(path.glob("segments_*")):
         raise lost_commit(path)
-    if not quick and (wrong := check_index(path)):
+    if not quick and (damage := check_index(path)):
         raise IndexStateError(
-            f"the index is damaged ({wrong})",
+            f"the index is damaged ({damage})",
             where=str(path),
             remedy=REBUILD_INDEX,
         )
     with ImpactSearcher(path, language=generation.analysis) as searcher:
-        n = searcher.num_docs
-        return f"{n:,} passage{'s' * (n != 1)}"
+        passage_count = searcher.num_docs
+        return f"{passage_count:,} passage{'s' * (passage_count != 1)}"
 
 
-def _channel(folder: IndexFolder, name: str, quick: bool) -> str:
+def _check_channel(folder: IndexFolder, name: str, quick: bool) -> str:
     if not quick:
         CHANNELS[name]().check(folder.path)
     IndexReader(folder.path, channels=[name]).close()

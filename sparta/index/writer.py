@@ -1,4 +1,4 @@
-"""Writing a job's batches into a generation: positions, commits, what is kept when it is stopped."""
+"""Write a job's batches into a generation of the index, with commits in between."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def write(index: IndexFolder, generation: Generation, source: Source, options: WriteOptions) -> Progress:
-    """Write what the generation's job has not written yet, and say how far it came."""
+    """Write the part of the job's input that is not yet committed. Returns the job's progress."""
     path = index.lucene_path(generation)
     job = job_id(generation.job)
     progress, existing = _start(path, generation, job)
@@ -48,7 +48,7 @@ def write(index: IndexFolder, generation: Generation, source: Source, options: W
 
 
 def _start(path: Path, generation: Generation, job: str) -> tuple[Progress, ImpactSearcher | None]:
-    """How far this job got, and a view of the documents that were there before."""
+    """Return the job's progress, and a searcher of the documents that the index already holds, or None."""
     if not path.is_dir() or not any(path.glob("segments_*")):
         return Progress(job=job), None
     existing = ImpactSearcher(path, language=generation.analysis)
@@ -67,94 +67,111 @@ def _write_batches(
     fold: Callable[[str], str],
 ) -> None:
     last_commit = time.monotonic()
-    kept = progress.consumed
-    told = set[str]()  # fields that are not indexed
-    warned = False
-    counted = True  # whether all that the writer has is in progress
+    committed = progress.consumed
+    unindexed_fields = set[str]()
+    warned_of_rounding = False
+    progress_is_current = True  # False while the writer has a batch that `progress` does not count
     update = options.mode == "update"
-    cut = existing if update and is_cut(source.job.get("unit", "passage")) else None
+    sentence_searcher = existing if update and is_cut(source.job.get("unit", "passage")) else None
     try:
         for batch in source.batches(progress.consumed, progress.last_id):
             if existing and not update:
-                _check_new(batch, progress, existing, cut=is_cut(source.job.get("unit", "passage")))
+                _check_new(batch, progress, existing, has_sentences=is_cut(source.job.get("unit", "passage")))
             positions = _positions(batch, progress, existing if update else None)
-            counted = False
-            if cut:
-                _remove_rest(writer, cut, _last_units([progress.last_id, *batch.passage_ids]))
-            own = replace(batch, texts=[*map(fold, batch.texts)])
-            _hand_over(writer, own, positions, told, update=update)
-            warned = warned or _warn_of_rounded_scores(batch)
+            progress_is_current = False
+            if sentence_searcher:
+                _remove_stale_units(
+                    writer, sentence_searcher, _last_units([progress.last_id, *batch.passage_ids])
+                )
+            folded = replace(batch, texts=[*map(fold, batch.texts)])
+            _add_batch(writer, folded, positions, unindexed_fields, update=update)
+            warned_of_rounding = warned_of_rounding or _warn_of_rounded_scores(batch)
             progress.add(batch)
-            counted = True
+            progress_is_current = True
             if time.monotonic() - last_commit >= options.commit_seconds:
                 writer.commit(progress.dumps())
-                last_commit, kept = time.monotonic(), progress.consumed
-        if cut:
-            _remove_rest(writer, cut, [progress.last_id])
+                last_commit, committed = time.monotonic(), progress.consumed
+        if sentence_searcher:
+            _remove_stale_units(writer, sentence_searcher, [progress.last_id])
     except KeyboardInterrupt:
-        if counted and progress.consumed:
-            writer.commit(progress.dumps())  # what was handed over so far is whole passages: keep it
-            kept = progress.consumed
-        raise Interrupted(kept, "passage") from None
+        if progress_is_current and progress.consumed:
+            writer.commit(progress.dumps())  # the writer has whole passages only, so they are worth keeping
+            committed = progress.consumed
+        raise Interrupted(committed, "passage") from None
     except InputError:
-        if counted and progress.consumed and options.mode not in GROWING:
-            writer.commit(progress.dumps())  # with skip_invalid it goes on from here
+        if progress_is_current and progress.consumed and options.mode not in GROWING:
+            writer.commit(progress.dumps())  # a run with skip_invalid resumes here
         raise
     _complete(writer, source, options, progress)
 
 
 def _complete(writer: ImpactWriter, source: Source, options: WriteOptions, progress: Progress) -> None:
-    """Commit a job all of whose passages were handed over; a new index must have one."""
+    """Commit a job after its last batch, and raise if a new index has no passage."""
     if not progress.consumed and options.mode not in GROWING:
-        raise _nothing_read(source)
+        raise _no_passages_error(source)
     if options.optimize:
-        writer.commit(progress.dumps())  # a merge takes long: what was handed over is safe before it begins
+        writer.commit(progress.dumps())  # a merge takes long, so commit all passages first
         writer.force_merge(1)
     progress.done = True
     progress.source = source.describe()
     writer.commit(progress.dumps())
 
 
-def _nothing_read(source: Source) -> InputError:
-    """Say that an input has no passage, and what became of its records."""
+def _no_passages_error(source: Source) -> InputError:
+    """Return the error for an input without passages, with the reasons for skipped records."""
     counts = source.describe()
     reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.get("reasons", {}).items())
     skipped = f": all records were skipped ({reasons})" if reasons else ""
     return InputError(
         f"expected at least one passage, found none{skipped}",
         where=str(source.job.get("source") or ""),
-        remedy="mend the records (docs/formats.md says what one must have), or name another input",
+        remedy="correct the records (docs/formats.md lists the required fields), or name another input",
     )
 
 
 def _last_units(unit_ids: Sequence[str]) -> list[str]:
-    """Of units in the corpus's order the last of each passage, but of the one that may go on."""
-    return [i for i, following in pairwise(unit_ids) if passage_of(i) != passage_of(following)]
+    """Return the last unit of each passage, except the last passage's: its units may continue.
 
-
-def _remove_rest(writer: ImpactWriter, existing: ImpactSearcher, last_units: Sequence[str]) -> None:
-    """Remove what an updated passage no longer has: `last_units` are the last that are written of each.
-
-    A passage that was cut and now is an answer in a context loses its sentences, and the other way round.
-    This waits for a passage's last unit because a sentence that a later batch replaces keeps its position,
-    which a job that is resumed in between reads from the index.
+    :param unit_ids: unit ids in the corpus's order
     """
-    last = {passage_of(i): _sentence_number(i) for i in last_units if i}
-    stale = [i for i in existing.sentences(list(last)) if _sentence_number(i) > last[passage_of(i)]]
-    cut = [passage_id for passage_id, number in last.items() if number >= 0]
-    stale += [i for i, docid in zip(cut, existing.docids(cut), strict=True) if docid >= 0]
+    return [unit_id for unit_id, next_id in pairwise(unit_ids) if passage_of(unit_id) != passage_of(next_id)]
+
+
+def _remove_stale_units(writer: ImpactWriter, existing: ImpactSearcher, last_units: Sequence[str]) -> None:
+    """Delete the units that an updated passage no longer has.
+
+    A passage that was split into sentences and now has a context loses its sentences, and vice versa. The
+    function runs after a passage's last unit: until then, a resumed job reads the positions of the old
+    sentences from the index.
+
+    :param last_units: the last new unit of each updated passage
+    """
+    last_numbers = {passage_of(unit_id): _sentence_number(unit_id) for unit_id in last_units if unit_id}
+    stale = [
+        sentence_id
+        for sentence_id in existing.sentences(list(last_numbers))
+        if _sentence_number(sentence_id) > last_numbers[passage_of(sentence_id)]
+    ]
+    split_passages = [passage_id for passage_id, number in last_numbers.items() if number >= 0]
+    docids = existing.docids(split_passages)
+    stale += [passage_id for passage_id, docid in zip(split_passages, docids, strict=True) if docid >= 0]
     if stale:
         writer.remove(stale)
 
 
 def _sentence_number(unit_id: str) -> int:
-    """The n of sentence p#n; −1 for what is no sentence of a passage."""
+    """Return the n of the sentence id p#n, or −1 if the unit is not a sentence."""
     passage_id = passage_of(unit_id)
     return -1 if passage_id == unit_id else int(unit_id[len(passage_id) + 1 :])
 
 
-def _hand_over(
-    writer: ImpactWriter, batch: ImpactBatch, positions: np.ndarray, told: set[str], *, update: bool
+def _add_batch(
+    writer: ImpactWriter,
+    batch: ImpactBatch,
+    positions: np.ndarray,
+    unindexed_fields: set[str],
+    *,
+    update: bool,
 ) -> None:
     if batch.new_terms:
         writer.add_terms(batch.new_terms)
@@ -166,13 +183,16 @@ def _hand_over(
         batch.indptr,
         batch.term_ids,
         batch.impacts,
-        fields=field_terms(batch.objects, told),
+        fields=field_terms(batch.objects, unindexed_fields),
         update=update,
     )
 
 
 def _warn_of_rounded_scores(batch: ImpactBatch) -> bool:
-    """Warn of a passage whose impacts sum to a rounded score; return whether the batch has such a passage."""
+    """Warn of a passage whose impacts sum to a rounded score.
+
+    Returns whether the batch has such a passage.
+    """
     ends = np.concatenate([[0], np.cumsum(batch.impacts, dtype=np.int64)])[batch.indptr]
     sums = np.diff(ends)
     largest = int(sums.argmax()) if len(sums) else 0
@@ -188,36 +208,41 @@ def _warn_of_rounded_scores(batch: ImpactBatch) -> bool:
     return True
 
 
-def _check_new(batch: ImpactBatch, progress: Progress, existing: ImpactSearcher, *, cut: bool) -> None:
-    """Refuse passages that the index holds; of those that are `cut`, also under the ids of sentences.
+def _check_new(
+    batch: ImpactBatch, progress: Progress, existing: ImpactSearcher, *, has_sentences: bool
+) -> None:
+    """Raise if the index already holds a passage of the batch.
 
-    The passage that a resumed job stopped in may have sentences there, which it wrote itself.
+    A resumed job may have written some sentences of its last passage, so this passage is not checked.
+
+    :param has_sentences: whether the index holds sentences, so that the check covers sentence ids too
     """
     ids = list(batch.passage_ids)
-    taken = [i for i, docid in zip(ids, existing.docids(ids), strict=True) if docid >= 0]
-    if cut and not taken:
-        own = passage_of(progress.last_id)
-        passages = [i for i in dict.fromkeys(map(passage_of, ids)) if i != own]
-        there = zip(passages, existing.docids(passages), strict=True)
-        taken = [i for i, docid in there if docid >= 0] + existing.sentences(passages)
-    if taken:
+    stored_ids = [unit_id for unit_id, docid in zip(ids, existing.docids(ids), strict=True) if docid >= 0]
+    if has_sentences and not stored_ids:
+        unfinished = passage_of(progress.last_id)
+        passage_ids = [name for name in dict.fromkeys(map(passage_of, ids)) if name != unfinished]
+        stored = zip(passage_ids, existing.docids(passage_ids), strict=True)
+        stored_ids = [passage_id for passage_id, docid in stored if docid >= 0]
+        stored_ids += existing.sentences(passage_ids)
+    if stored_ids:
         raise InputError(
-            f"expected new passages, found the id {taken[0]!r}, which the index already holds",
+            f"the index already holds a passage with the id {stored_ids[0]!r}",
             remedy=remedy(
-                "give them ids of their own, or replace passages with: {}",
+                "give every new passage an unused id, or replace passages with: {}",
                 Command.of("sparta update", corpus="FILE", index=existing.path.parent),
             ),
         )
 
 
 def _positions(batch: ImpactBatch, progress: Progress, existing: ImpactSearcher | None) -> np.ndarray:
-    """Corpus positions of a batch: they count on; an updated passage keeps its own."""
+    """Return the corpus positions of a batch: the next numbers, but updated passages keep their positions."""
     positions = np.arange(progress.next_position, progress.next_position + len(batch), dtype=np.int64)
     if existing is None:
         return positions
     docids = existing.docids(batch.passage_ids)
-    known = docids >= 0
-    if not known.any():
+    is_stored = docids >= 0
+    if not is_stored.any():
         return positions
-    positions[known] = existing.positions(docids[known])
+    positions[is_stored] = existing.positions(docids[is_stored])
     return positions

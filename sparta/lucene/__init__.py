@@ -1,4 +1,4 @@
-"""The Java border: starting the JVM and calling Lucene."""
+"""Start Java and call Lucene."""
 
 LUCENE_VERSION = "10.4.0"
-"""The version of Lucene that writes indexes, as Pyserini has it; `java/build.sh` builds for it."""
+"""The version of Lucene that writes indexes: Pyserini's version, and the one `java/build.sh` builds for."""

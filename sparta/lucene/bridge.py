@@ -1,7 +1,7 @@
-"""The Java border: batches of passages and queries as NumPy arrays, there and back.
+"""Call Java with batches of passages and queries as packed NumPy arrays.
 
-Only packed `byte[]` cross, one piece a batch. Java exceptions become the project's errors
-here.
+Only packed `byte[]` values cross to Java, one value per batch. This module turns Java exceptions into
+sparta's errors.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ from sparta.lucene.packing import (
     unpack_vectors,
 )
 
-_SURELY_ROOM = 2**20
-_MOST = 2**31 - 1
-"""Java's largest int: no index holds more passages, and no search has use for more threads."""
+_ALWAYS_FITS = 2**20
+_LARGEST_INT = 2**31 - 1
+"""Java's largest int. An index holds at most this many passages, and a search needs fewer threads."""
 
 
 class Bm25(NamedTuple):
-    """BM25's parameters; the defaults are Pyserini's. They count in searching only: an index holds none."""
+    """BM25's parameters; the defaults are Pyserini's. They apply to searching only: an index stores none."""
 
     k1: float = 0.9
     b: float = 0.4
 
 
 def _analyzer(language: str | Language) -> str:
-    """What Java calls the analyzer of a language."""
+    """Return Java's name of a language's analyzer."""
     if isinstance(language, Language):
         return language.analyzer
     if language not in LANGUAGES:
@@ -72,27 +72,27 @@ def _analyzer(language: str | Language) -> str:
 
 
 def _parameters(bm25: Bm25 | None) -> Bm25:
-    """BM25's parameters as Java takes them; whether it takes these numbers is its to say."""
-    own = Bm25() if bm25 is None else bm25
-    if not isinstance(own, Bm25) or not all(map(is_number, own)):
-        raise InputError(f"expected Bm25(k1=…, b=…) of two numbers, found {own!r}")
-    return Bm25(*map(float, own))
+    """Return BM25's parameters as floats. Java checks their ranges."""
+    parameters = Bm25() if bm25 is None else bm25
+    if not isinstance(parameters, Bm25) or not all(map(is_number, parameters)):
+        raise InputError(f"expected Bm25(k1=…, b=…) with two numbers, found {parameters!r}")
+    return Bm25(*map(float, parameters))
 
 
 class ImpactWriter(Closing):
-    """Writes passages with their impacts into one Lucene index folder; nothing lasts before `commit`.
+    """Writes passages with impacts into one Lucene index folder. Only `commit` makes passages permanent.
 
-    Indexing happens in Java threads behind a bounded queue: `add` returns when the batch is queued, and a
-    failure shows at the next call. As a context manager it closes, and commits nothing.
+    Java threads index from a bounded queue: `add` returns once the batch is queued, and a failure raises at
+    the next call. A `with` block closes the writer and commits nothing.
 
-    :param path: index folder, made when it is not there
-    :param language: its analyzer reads the texts, which may be named by its code
-    :param threads: indexing threads
-    :param ram_buffer_mb: memory for impacts that are not flushed yet, and as much for everything else
-    :param codec: of new segments: `fast`, the fastest to search, which needs sparta's jar, or `lucene`, which
-        every Lucene reads
-    :raises IndexStateError: another writer holds the folder, or what it holds cannot be opened.
-    :raises StorageError: the folder may not be written.
+    :param path: the index folder, created if missing
+    :param language: the language, or its code, whose analyzer reads the texts
+    :param threads: the number of indexing threads
+    :param ram_buffer_mb: memory for unflushed impacts, and the same amount for all other data
+    :param codec: the codec of new segments: `fast` searches fastest and needs sparta's jar, `lucene` is
+        readable by every Lucene
+    :raises IndexStateError: another writer holds the folder, or the index cannot be opened.
+    :raises StorageError: the folder is not writable.
     :raises InputError: the language or the codec is unknown.
     """
 
@@ -112,7 +112,7 @@ class ImpactWriter(Closing):
             self._java = java(jvm.java_path(self.path), analyzer, threads, ram_buffer_mb, codec)
 
     def add_terms(self, terms: Sequence[str]) -> None:
-        """Append to the vocabulary; the ids of its terms count on from 0.
+        """Append terms to the vocabulary; term ids count from 0 over all calls.
 
         :raises InputError: a term is longer than Lucene's 32,766 bytes.
         """
@@ -133,22 +133,24 @@ class ImpactWriter(Closing):
         fields: Sequence[Sequence[bytes]] | None = None,
         update: bool = False,
     ) -> None:
-        """Queue passages, waiting while the queue is full; a batch is refused as a whole.
+        """Queue passages; wait while the queue is full. An invalid batch is rejected as a whole.
 
         :param ids: n passage ids
         :param raws: n records to store
         :param texts: n texts for BM25
-        :param positions: `(n,)` integers, the places in the corpus, which decide ties
-        :param indptr: `(n + 1,)` integers; the postings of passage i are `[indptr[i], indptr[i+1])`
+        :param positions: `(n,)` integers, the corpus positions, which decide ties
+        :param indptr: `(n + 1,)` integers; passage i has the postings `[indptr[i], indptr[i+1])`
         :param term_ids: `(n_postings,)` integers
         :param impacts: `(n_postings,)` integers, 1 or more
-        :param fields: of each passage its metadata, as `sparta.base.filters.term` gives it; None for none
-        :param update: first remove what has the same ids; of several with one id in it the last remains
-        :raises InputError: lengths that do not agree, an impact below 1, a term id outside the vocabulary.
+        :param fields: each passage's metadata terms, made by `sparta.base.filters.term`; None means no
+            metadata
+        :param update: first delete passages with the same ids; a repeated id in the batch keeps its last
+            passage
+        :raises InputError: lengths differ, an impact is below 1, or a term id is outside the vocabulary.
         :raises JavaError: the batch does not fit into Java's memory.
         """
-        own = [()] * len(ids) if fields is None else fields
-        values = [value for of_one in own for value in of_one]
+        passage_fields = [()] * len(ids) if fields is None else fields
+        values = [value for field_terms in passage_fields for value in field_terms]
         packed = (
             pack_strings(ids),
             pack_strings(raws),
@@ -158,68 +160,71 @@ class ImpactWriter(Closing):
             pack_integers(term_ids, np.int32, "term_ids"),
             pack_integers(impacts, np.int32, "impacts"),
             pack_bytes(values),
-            pack_integers(np.cumsum([0, *map(len, own)]), np.int32, "ends of the fields"),
+            pack_integers(np.cumsum([0, *map(len, passage_fields)]), np.int32, "ends of the fields"),
         )
         with _java(self.path, *packed):
             self._java.add(*packed, update)
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Delete passages by id and return how many there were."""
+        """Delete passages by id. Returns the number of deleted passages."""
         packed = pack_strings(ids)
         with _java(self.path, packed):
             return int(self._java.delete(packed))
 
     def remove(self, ids: Sequence[str]) -> None:
-        """Delete passages by id without counting them, which for many small deletions is much faster."""
+        """Delete passages by id without counting them; many small deletions are much faster this way."""
         packed = pack_strings(ids)
         with _java(self.path, packed):
             self._java.remove(packed)
 
     def commit(self, user_data: str) -> None:
-        """Wait for the queue, then make everything last together with this string."""
+        """Wait for the queue to empty, then commit all passages together with this string."""
         with _java(self.path):
             self._java.commit(user_data)
 
     def force_merge(self, segments: int = 1) -> None:
-        """Merge down to at most this many segments; lasts from the next commit on."""
+        """Merge the index to at most this many segments. The next commit makes the merge permanent."""
         with _java(self.path):
             self._java.forceMerge(segments)
 
     def rollback(self) -> None:
-        """Forget everything since the last commit, and close."""
+        """Discard everything since the last commit, and close the writer."""
         with _java(self.path):
             self._java.rollback()
 
     def close(self) -> None:
-        """Let go of the folder; commits nothing. Closing again does nothing."""
+        """Close the writer without a commit. Closing again does nothing."""
         with _java(self.path):
             self._java.close()
 
 
 class VectorReader:
-    """Reads the impacts of lines of JSON vectors; terms are numbered over the life of the reader."""
+    """Parses the vectors of JSON lines. Term ids count over all calls of one reader."""
 
     def __init__(self) -> None:
         with _java(Path()) as autoclass:
             self._java = autoclass("sparta.lucene.VectorReader")()
 
     def read(self, lines: Sequence[bytes]) -> ReadVectors:
-        """Read lines; one whose vector is not as it should be is left to the caller, its span −1."""
+        """Parse lines.
+
+        A line whose vector Java cannot parse gets the span −1, and the caller handles the line.
+        """
         packed = pack_bytes(lines)
         with _java(Path(), packed):
             return unpack_vectors(_bytes(self._java.read(packed)))
 
 
 class ImpactSearcher(Closing):
-    """Searches what the last commit of an index folder held when this was opened.
+    """Searches the last commit of an index folder at the time of opening.
 
-    Order: score descending, then corpus position ascending. A score is Σ weight × impact, an integer: exact
-    below 2^24, above it rounded to float32. Threads may share one.
+    Hits are sorted by descending score, then ascending corpus position. A score is Σ weight × impact, an
+    integer: exact below 2^24, rounded to float32 above. Threads may share a searcher.
 
-    :param path: index folder
-    :param language: analysis of text queries; the one the index was written with
+    :param path: the index folder
+    :param language: the language whose analyzer reads text queries; use the language of the index
     :param bm25: the parameters of BM25
-    :raises IndexStateError: no index there, a damaged one or one of a newer Lucene.
+    :raises IndexStateError: there is no index, or the index is damaged or from a newer Lucene.
     :raises InputError: k1 is negative, or b is not between 0 and 1.
     """
 
@@ -231,18 +236,18 @@ class ImpactSearcher(Closing):
         with _java(self.path, reading=True) as autoclass:
             java = autoclass("sparta.lucene.ImpactSearcher")
             self._java = java(jvm.java_path(self.path), analyzer, *parameters)
-        self._forgotten = weakref.finalize(self, _close_forgotten, self._java)
-        self._forgotten.atexit = False
+        self._finalizer = weakref.finalize(self, _close_collected, self._java)
+        self._finalizer.atexit = False
 
     @property
     def num_docs(self) -> int:
-        """Number of live passages."""
+        """The number of live passages."""
         with self._reading():
             return int(self._java.numDocs())
 
     @property
     def user_data(self) -> str | None:
-        """The string given to the commit; `None` when somebody else made it."""
+        """The string stored with the commit; `None` if another program made the commit."""
         with self._reading():
             return self._java.userData()
 
@@ -254,11 +259,11 @@ class ImpactSearcher(Closing):
         threads: int = 1,
         filter: Filter | None = None,
     ) -> Hits:
-        """Return the k best passages of each query by impacts, then those of each text by BM25.
+        """Return each query's k best passages by impacts, then each text's k best passages by BM25.
 
-        Of both together, the wait is that for the slower.
+        Java runs both searches at the same time, so the call takes as long as the slower search.
 
-        :param threads: threads over queries; where there are queries and texts, twice as many work.
+        :param threads: threads over queries; with both queries and texts, twice as many threads run
         :raises InputError: k is below 1; a weight is negative or not an integer; no passage has a field of
             the filter.
         """
@@ -277,7 +282,7 @@ class ImpactSearcher(Closing):
         threads: int = 1,
         filter: Filter | None = None,
     ) -> Hits:
-        """Return the k best passages of each query, a mapping of terms to weights."""
+        """Return the k best passages of each query by impacts; a query maps terms to weights."""
         packed = pack_queries(queries), _packed(filter)
         with self._reading(*packed):
             return unpack_hits(_bytes(self._java.searchImpacts(*packed, *_ints(k, threads))))
@@ -291,7 +296,7 @@ class ImpactSearcher(Closing):
             return unpack_hits(_bytes(self._java.searchText(*packed, *_ints(k, threads))))
 
     def matching(self, filter: Filter) -> npt.NDArray[np.bool_]:
-        """Return which docids are live and kept by a filter, `(highest docid + 1,) bool`.
+        """Return a boolean for each docid, `(highest docid + 1,) bool`: live and matching the filter.
 
         :raises InputError: no passage has a field of the filter.
         """
@@ -301,17 +306,17 @@ class ImpactSearcher(Closing):
         return np.unpackbits(bits, bitorder="little").view(np.bool_)
 
     def keys(self, docids: Integers, field: str) -> list[str | None]:
-        """Return what passages have in a metadata field, as one text, None where nothing.
+        """Return each passage's values of a metadata field as one string; None if it lacks the field.
 
         :raises InputError: no passage has the field.
         """
         packed = pack_integers(docids, np.int32, "docids")
         with self._reading(packed):
-            found = unpack_strings(_bytes(self._java.keys(packed, field)))
-        return [key or None for key in found]
+            keys = unpack_strings(_bytes(self._java.keys(packed, field)))
+        return [key or None for key in keys]
 
     def fields(self) -> list[str]:
-        """Return the names of the metadata fields that passages have, sorted by their bytes."""
+        """Return the names of all metadata fields in the index, sorted by their bytes."""
         with self._reading():
             return unpack_strings(_bytes(self._java.fields()))
 
@@ -334,13 +339,13 @@ class ImpactSearcher(Closing):
             return np.frombuffer(_bytes(self._java.positions(packed)), "<i8")
 
     def docids(self, ids: Sequence[str]) -> npt.NDArray[np.int32]:
-        """Return docids, `(n,) int32`, −1 where there is no such passage."""
+        """Return the docids of passage ids, `(n,) int32`; −1 if the index lacks the passage."""
         packed = pack_strings(ids)
         with self._reading(packed):
             return np.frombuffer(_bytes(self._java.docids(packed)), "<i4")
 
     def sentences(self, passage_ids: Sequence[str]) -> list[str]:
-        """Return the sentences p#0, p#1, … that the index holds of these passages, whichever are there."""
+        """Return the ids p#0, p#1, … of all stored sentences of these passages."""
         packed = pack_strings(passage_ids)
         with self._reading(packed):
             return unpack_strings(_bytes(self._java.sentences(packed)))
@@ -351,22 +356,23 @@ class ImpactSearcher(Closing):
             return np.frombuffer(_bytes(self._java.live()), "<i4")
 
     def impacts(self, docid: int, terms: Sequence[str]) -> npt.NDArray[np.int32]:
-        """Return the impacts of some terms in one passage, `(n,) int32`, 0 where it lacks the term."""
+        """Return the impacts of these terms in one passage, `(n,) int32`; 0 if the passage lacks the term."""
         packed = pack_strings(terms)
         with self._reading(packed):
             return np.frombuffer(_bytes(self._java.impacts(int(docid), packed)), "<i4")
 
     def word_scores(self, text: str, docids: Integers) -> npt.NDArray[np.float32]:
-        """Return what each different word of a text adds to passages' BM25 scores, `(n_docids, n_words)`."""
+        """Return each distinct word's share of the passages' BM25 scores, `(n_docids, n_words)`."""
         packed = pack_integers(docids, np.int32, "docids")
         with self._reading(packed):
             scores = np.frombuffer(_bytes(self._java.wordScores(composed(text), packed)), "<f4")
         return scores.reshape(len(docids), -1)
 
     def word_places(self, query: str, text: str) -> list[tuple[int, int, int]]:
-        """Return where words of a query stand in a text, as BM25 reads both: `(word, start, end)`.
+        """Return the places of a query's words in a text, as BM25 reads both: `(word, start, end)`.
 
-        Words are numbered from 0 in the order of the query; start and end count in the text `composed`.
+        `word` numbers the query's words from 0, in order. `start` and `end` are offsets in the `composed`
+        text.
         """
         packed = pack_texts([query, text])
         with self._reading(packed):
@@ -374,34 +380,40 @@ class ImpactSearcher(Closing):
         return [(word, start, end) for word, start, end in places.reshape(-1, 3).tolist()]
 
     def vector(self, docid: int) -> dict[str, int]:
-        """Return all terms of one passage with their impacts, in byte order. Reads the whole dictionary."""
+        """Return all terms of one passage with their impacts, in byte order.
+
+        The call reads the whole dictionary.
+        """
         with self._reading():
             data = _bytes(self._java.vector(int(docid)))
-        n = int(np.frombuffer(data, "<i4", 1)[0])
-        impacts = np.frombuffer(data, "<i4", n, 4)
-        return dict(zip(unpack_strings(data, 4 + 4 * n), impacts.tolist(), strict=True))
+        term_count = int(np.frombuffer(data, "<i4", 1)[0])
+        impacts = np.frombuffer(data, "<i4", term_count, 4)
+        return dict(zip(unpack_strings(data, 4 + 4 * term_count), impacts.tolist(), strict=True))
 
     def rank(self, query: Mapping[str, int], docid: int, filter: Filter | None = None) -> int:
-        """Return the passage's place among all hits of the query, from 1; 0 when it is none of them."""
+        """Return the passage's rank among all hits of the query, from 1; 0 if the passage is not a hit."""
         packed = pack_queries([query]), _packed(filter)
         with self._reading(*packed):
             return int(self._java.rank(*packed, int(docid)))
 
     def postings(self, budget: int = 4_000_000) -> Iterator[TermPostings]:
-        """Yield all impacts term by term, in pages of about `budget` postings, at least one term each."""
-        after: list[str] = []
+        """Yield all postings term by term, in pages of about `budget` postings and at least one term."""
+        last_term: list[str] = []
         while True:
-            packed = pack_strings(after)
+            packed = pack_strings(last_term)
             with self._reading(packed):
                 page = unpack_postings(_bytes(self._java.postings(packed, budget)))
             if not page.terms:
                 return
             yield page
-            after = page.terms[-1:]
+            last_term = page.terms[-1:]
 
     def close(self) -> None:
-        """Close the reader. Closing again does nothing. One that nobody holds any more is closed too."""
-        self._forgotten.detach()
+        """Close the reader. Closing again does nothing.
+
+        Python also closes a searcher that is garbage-collected.
+        """
+        self._finalizer.detach()
         with self._reading():
             self._java.close()
 
@@ -412,18 +424,18 @@ class ImpactSearcher(Closing):
 
 
 def check_index(path: Path) -> str:
-    """Return what Lucene's CheckIndex finds wrong with an index; "" if nothing. Every file is read.
+    """Return the damage that Lucene's CheckIndex reports; empty if none. CheckIndex reads every file.
 
-    :raises IndexStateError: the index cannot be opened at all.
+    :raises IndexStateError: the index cannot be opened.
     """
     with _java(path, reading=True) as autoclass:
         return str(autoclass("sparta.lucene.IndexCheck").check(jvm.java_path(path)))
 
 
-def _close_forgotten(java: Any) -> None:
-    """Close a reader in Java that nothing in Python refers to: it would keep its files and memory."""
+def _close_collected(java: Any) -> None:
+    """Close a Java reader whose Python object was garbage-collected, to free its files and memory."""
     with suppress(Exception):
-        jvm.check_process()  # Java does not survive a fork: there, the call would hang
+        jvm.check_process()  # in a forked process, the call into Java would hang
         if not sys.is_finalizing():
             jvm.enter_thread()
             java.close()
@@ -431,25 +443,26 @@ def _close_forgotten(java: Any) -> None:
 
 @lru_cache(64)
 def _packed(filter: Filter | None) -> bytes:
-    """A filter as Java reads it; nothing for none."""
+    """Return a filter in the form that Java reads; empty for no filter."""
     return pack_bytes(filter.packed()) if filter else b""
 
 
 def _ints(*numbers: int) -> list[int]:
-    """Counts as Java takes them: more than its largest int stands for as many as there are."""
-    return [min(number, _MOST) for number in numbers]
+    """Return counts that fit into Java's int: larger counts become the largest int, which means "all"."""
+    return [min(number, _LARGEST_INT) for number in numbers]
 
 
 def _bytes(array: Any) -> bytes:
-    """Copy a Java `byte[]` in one piece."""
+    """Copy a Java `byte[]` with one call."""
     return array.tostring()
 
 
 @contextmanager
 def _java(path: Path, *packed: bytes, reading: bool = False) -> Iterator[Any]:
-    """Start Java if need be, give pyjnius's `autoclass`, and translate what Java throws.
+    """Start Java if needed, yield pyjnius's `autoclass`, and translate Java exceptions.
 
-    Java is asked first whether it has room for what is `packed` to be handed over: pyjnius would crash.
+    Before a large transfer, the function asks Java whether the `packed` bytes fit into memory: pyjnius would
+    crash otherwise.
     """
     jvm.start_jvm()
     jvm.enter_thread()
@@ -457,7 +470,7 @@ def _java(path: Path, *packed: bytes, reading: bool = False) -> Iterator[Any]:
 
     size = sum(map(len, packed))
     try:
-        if size > _SURELY_ROOM:
+        if size > _ALWAYS_FITS:
             jnius.autoclass("sparta.lucene.MemoryCheck").check(size)
         yield jnius.autoclass
     except jnius.JavaException as thrown:
@@ -465,11 +478,12 @@ def _java(path: Path, *packed: bytes, reading: bool = False) -> Iterator[Any]:
 
 
 def translate(thrown: Any, path: Path, *, reading: bool) -> SpartaError:
-    """Turn a Java exception into the error that says what to do.
+    """Return the sparta error, with a remedy, for a Java exception.
 
     :param thrown: `jnius.JavaException`
-    :param path: the index folder it happened in
-    :param reading: whether a reader met it: then a missing file means a damaged index, not an unwritable one.
+    :param path: the index folder in which the exception occurred
+    :param reading: whether a reader raised the exception; then a missing file means a damaged index, not an
+        unwritable folder
     """
     causes = _causes(thrown)
     where = str(path)
@@ -479,37 +493,40 @@ def translate(thrown: Any, path: Path, *, reading: bool) -> SpartaError:
             return error
     name, message = causes[-1]
     return JavaError(
-        f"Java failed: {name}: {message}", where=where, remedy="sparta doctor looks for the reason"
+        f"Java failed: {name}: {message}", where=where, remedy="to find the reason, run: sparta doctor"
     )
 
 
 def _causes(thrown: Any) -> list[tuple[str, str]]:
-    """Return class and message of the exception and of its causes, the root cause last."""
+    """Return class and message of an exception and of each of its causes, the root cause last."""
     lines = [str(line).strip() for line in thrown.stacktrace or ()]
-    first = (str(thrown.classname), str(thrown.innermessage or ""))
-    below = [lines[i + 1].partition(": ") for i, line in enumerate(lines[:-1]) if line == "Caused by:"]
-    return [first, *((name, message) for name, _, message in below)]
+    top_exception = (str(thrown.classname), str(thrown.innermessage or ""))
+    causes = [lines[i + 1].partition(": ") for i, line in enumerate(lines[:-1]) if line == "Caused by:"]
+    return [top_exception, *((name, message) for name, _, message in causes)]
 
 
 def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | None:
-    """Recognize one exception by its class and, for the file system's, its words."""
+    """Recognize an exception by its class, or by its message for file system errors.
+
+    Returns the sparta error, or None for an unknown exception.
+    """
     short = name.rpartition(".")[2]
     if short == "OutOfMemoryError":
         return JavaError(
             f"Java ran out of memory ({message})",
             where=where,
-            remedy=f"give it more, as in {jvm.HEAP_VARIABLE}=8g, or use smaller batches or fewer threads",
+            remedy=f"raise Java's memory ({jvm.HEAP_VARIABLE}=8g), or use smaller batches or fewer threads",
         )
     if short == "UnsupportedOperationException" and "Thai" in message:
         return JavaError(
             f"this Java cannot find words in Thai: it lacks the module jdk.localedata ({message})",
             where=where,
-            remedy=f"set {jvm.OWN_VARIABLE} to a JDK of version {jvm.OLDEST_JAVA} or newer, which has it",
+            remedy=f"set {jvm.OWN_VARIABLE} to a JDK (version {jvm.OLDEST_JAVA} or newer) with this module",
         )
-    if short in _STATES:
-        found, advice = _STATES[short]
+    if short in _STATE_ERRORS:
+        problem, advice = _STATE_ERRORS[short]
         kind = NewerFormatError if short == "IndexFormatTooNewException" else IndexStateError
-        return kind(f"{found} ({message})", where=where, remedy=advice)
+        return kind(f"{problem} ({message})", where=where, remedy=advice)
     if short == "IllegalArgumentException":
         advice = _NAMED_IN_JSON if _SIGN_IN_FIELDS.match(message) else ""
         return InputError(message, where=str(Path(where).parent) if reading else where, remedy=advice)
@@ -517,23 +534,23 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
         return StorageError(
             f"the index cannot be written ({short}: {message})",
             where=where,
-            remedy="free or choose a disk with room that may be written; what was committed is still there",
+            remedy="free space or use another writable disk; all committed passages are kept",
         )
-    if _FAILED in message:
+    if _DISK_FAILURE in message:
         return StorageError(
             f"the index cannot be {'read' if reading else 'written'} ({short}: {message})",
             where=where,
-            remedy="the disk fails: look into the system log (dmesg); what was committed is still there",
+            remedy="the disk is failing: read the system log (dmesg); all committed passages are kept",
         )
-    if reading and short in _IMPOSSIBLE:
+    if reading and short in _BROKEN_DATA:
         return IndexStateError(
-            f"the index is damaged: it holds what cannot be ({short}: {message})",
+            f"the index is damaged: its data is inconsistent ({short}: {message})",
             where=where,
             remedy=_REBUILD,
         )
     if reading and short == "InternalError" and "memory access" in message:
         return IndexStateError(
-            f"another program wrote into a file of the index while it was open ({message})",
+            f"another program changed a file of the index while the index was open ({message})",
             where=where,
             remedy="open the index again; to replace an index, rename a folder instead of copying into it",
         )
@@ -545,10 +562,10 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
 
 
 _REBUILD = REBUILD_INDEX
-_STATES: dict[str, tuple[str, str | Remedy]] = {
+_STATE_ERRORS: dict[str, tuple[str, str | Remedy]] = {
     "LockObtainFailedException": (
         "another writer holds the index",
-        "wait until it has finished, or end it; nothing was changed",
+        "wait until the other writer has finished, or end it; nothing was changed",
     ),
     "IndexNotFoundException": ("there is no Lucene index", REBUILD_INDEX),
     "IndexFormatTooNewException": (
@@ -561,10 +578,10 @@ _STATES: dict[str, tuple[str, str | Remedy]] = {
     "AlreadyClosedException": ("the index is closed", "open it again"),
 }
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "Read-only file system", "File too large")
-_FAILED = "Input/output error"
+_DISK_FAILURE = "Input/output error"
 _SIGN_IN_FIELDS = re.compile(r"expected a metadata field of the passages \(.*[=<>].*\), found ", re.DOTALL)
 _NAMED_IN_JSON = remedy(
-    "write a condition on a name with =, < or > as JSON, as in {}", Option("filter", '{"a=b": "en"}')
+    "write a filter on a field name with =, < or > as JSON, as in {}", Option("filter", '{"a=b": "en"}')
 )
 _NOT_WRITABLE = (
     "AccessDeniedException",
@@ -574,5 +591,5 @@ _NOT_WRITABLE = (
     "FileAlreadyExistsException",
     "ReadOnlyFileSystemException",
 )
-_IMPOSSIBLE = ("ArrayIndexOutOfBoundsException", "IndexOutOfBoundsException")
+_BROKEN_DATA = ("ArrayIndexOutOfBoundsException", "IndexOutOfBoundsException")
 _FILE_MISSING = ("NoSuchFileException", "FileNotFoundException", "EOFException")

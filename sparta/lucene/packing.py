@@ -1,4 +1,4 @@
-"""The bytes that cross the Java border: numbers are little-endian, strings UTF-8.
+"""Pack and unpack the bytes exchanged with Java: numbers are little-endian, strings UTF-8.
 
 A *string table* is `int32 n, int32 offsets[n+1], bytes`.
 """
@@ -23,15 +23,15 @@ Integers = npt.NDArray[np.integer[Any]] | Sequence[int]
 EXACT_SCORES = 2**24
 """Impact scores below this number are exact. Lucene rounds larger scores to float32."""
 MOST_BYTES = 2**31 - 9
-_FEW = 64  # strings, for which NumPy would take longer
+_FEW_STRINGS = 64  # up to this many strings, struct is faster than NumPy
 
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """Hits of several queries, each query's best first; those of query q are `[indptr[q], indptr[q+1])`.
+    """The hits of several queries, best first; query q has the hits `[indptr[q], indptr[q+1])`.
 
     :param indptr: `(n_queries + 1,) int32`
-    :param docids: `(n_hits,) int32`, Lucene's numbers, valid for the searcher that gave them
+    :param docids: `(n_hits,) int32`, Lucene's docids, valid only for the same searcher
     :param scores: `(n_hits,) float32`
     """
 
@@ -43,18 +43,18 @@ class Hits:
         return len(self.indptr) - 1
 
     def query(self, q: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """Return docids and scores of one query."""
-        part = slice(self.indptr[q], self.indptr[q + 1])
-        return self.docids[part], self.scores[part]
+        """Return the docids and scores of one query."""
+        query_slice = slice(self.indptr[q], self.indptr[q + 1])
+        return self.docids[query_slice], self.scores[query_slice]
 
 
 @dataclass(frozen=True, slots=True)
 class TermPostings:
-    """Some terms in byte order with all their postings; those of term t are `[indptr[t], indptr[t+1])`.
+    """Terms in byte order with all their postings; term t has the postings `[indptr[t], indptr[t+1])`.
 
     :param terms: n terms
     :param indptr: `(n + 1,) int32`
-    :param docids: `(n_postings,) int32`, live, ascending in each term
+    :param docids: `(n_postings,) int32`, live, ascending within each term
     :param impacts: `(n_postings,) int32`
     """
 
@@ -66,15 +66,15 @@ class TermPostings:
 
 @dataclass(frozen=True, slots=True)
 class ReadVectors:
-    """What Java read of n lines of JSON vectors; the postings of line i are `[indptr[i], indptr[i+1])`.
+    """The vectors of n JSON lines, parsed by Java; line i has the postings `[indptr[i], indptr[i+1])`.
 
-    :param spans: `(n, 2) int32`, where the vector stands in its line, in bytes; −1 in a line that Java leaves
-        to Python
+    :param spans: `(n, 2) int32`, the byte offsets of the vector in its line; −1 if Java could not parse the
+        line
     :param indptr: `(n + 1,) int32`
     :param term_ids: `(n_postings,) int32`
     :param impacts: `(n_postings,) int32`, at least 1
-    :param zeros: impacts of 0, which are left out
-    :param new_terms: terms that nothing before has told of; their ids count on
+    :param zeros: the number of impacts of 0, which are left out
+    :param new_terms: the terms that occur for the first time; their ids continue the numbering
     """
 
     spans: npt.NDArray[np.int32]
@@ -86,9 +86,9 @@ class ReadVectors:
 
 
 def pack_strings(strings: Sequence[str]) -> bytes:
-    """Pack strings into a string table.
+    """Return the string table of these strings.
 
-    :raises InputError: a string that UTF-8 cannot hold, or more than 2 GB of them.
+    :raises InputError: a string is not valid Unicode, or the strings exceed 2 GB.
     """
     try:
         return pack_bytes([string.encode() for string in strings])
@@ -97,33 +97,33 @@ def pack_strings(strings: Sequence[str]) -> bytes:
 
 
 def composed(text: str) -> str:
-    """Return a text to be analyzed with each accented letter as one character (NFC), however it was typed."""
+    """Return a text in Unicode's composed form (NFC): each accented letter is one character."""
     return normal_form("NFC", text)
 
 
 def pack_texts(texts: Sequence[str]) -> bytes:
-    """Return a string table of texts to be analyzed, `composed`."""
+    """Return the string table of texts for analysis, in composed form (see `composed`)."""
     return pack_strings([composed(text) for text in texts])
 
 
 def pack_bytes(encoded: Sequence[bytes]) -> bytes:
-    """Pack strings that are UTF-8 already into a string table.
+    """Return the string table of strings that are already UTF-8 bytes.
 
-    :raises InputError: more than 2 GB of them.
+    :raises InputError: the strings exceed 2 GB.
     """
-    n = len(encoded)
-    if n <= _FEW:
+    string_count = len(encoded)
+    if string_count <= _FEW_STRINGS:
         ends = list(itertools.accumulate(map(len, encoded), initial=0))
-        check_size(ends[-1] + 4 * n + 8)
-        return b"".join([struct.pack(f"<{n + 2}i", n, *ends), *encoded])
-    offsets = np.zeros(n + 1, np.int64)
+        check_size(ends[-1] + 4 * string_count + 8)
+        return b"".join([struct.pack(f"<{string_count + 2}i", string_count, *ends), *encoded])
+    offsets = np.zeros(string_count + 1, np.int64)
     np.cumsum([len(string) for string in encoded], out=offsets[1:])
     check_size(int(offsets[-1]) + 4 * len(offsets) + 4)
-    return b"".join([np.array([n], "<i4").tobytes(), offsets.astype("<i4").tobytes(), *encoded])
+    return b"".join([np.array([string_count], "<i4").tobytes(), offsets.astype("<i4").tobytes(), *encoded])
 
 
 def unpack_strings(data: bytes, start: int = 0) -> list[str]:
-    """Unpack a string table that begins at `start`."""
+    """Return the strings of a string table that begins at the offset `start`."""
     n = int(np.frombuffer(data, "<i4", 1, start)[0])
     offsets = np.frombuffer(data, "<i4", n + 1, start + 4)
     edges = (offsets.astype(np.int64) + start + 4 * (n + 2)).tolist()
@@ -131,10 +131,10 @@ def unpack_strings(data: bytes, start: int = 0) -> list[str]:
 
 
 def pack_integers(values: Integers, dtype: type[np.int32 | np.int64], name: str) -> bytes:
-    """Pack integers, little-endian.
+    """Return integers as little-endian bytes.
 
-    :param name: what a message calls them.
-    :raises InputError: not one row of integers, or one that `dtype` cannot hold.
+    :param name: the name of the values, for error messages.
+    :raises InputError: the values are not a one-dimensional array of integers, or one does not fit `dtype`.
     """
     array = np.asarray(values)
     if array.size == 0 and array.ndim == 1:
@@ -192,8 +192,8 @@ def unpack_vectors(data: bytes) -> ReadVectors:
 
 
 def check_size(size: int) -> None:
-    """Refuse more bytes than one Java array holds."""
+    """Raise if the bytes exceed the largest Java array."""
     if size > MOST_BYTES:
         raise InputError(
-            f"a batch of {size:,} bytes; at most 2 GB pass at once", remedy="use smaller batches"
+            f"the batch has {size:,} bytes; Java takes at most 2 GB", remedy="use smaller batches"
         )

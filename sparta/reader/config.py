@@ -1,4 +1,4 @@
-"""How a reader reads, and where its folder is; needs no torch."""
+"""The configuration of readers and the search for their folders, without torch."""
 
 from __future__ import annotations
 
@@ -15,41 +15,42 @@ DEFAULT_READER = default_name("reader")
 
 
 def reader_folder(name: str | Path | None = None, language: str = "en") -> Path:
-    """Return the folder of a reader: for None the one that ships for the language, or a named one.
+    """Return the folder of the named reader, or for None of the language's shipped reader.
 
-    :raises ModelError: there is none.
+    :raises ModelError: there is no such reader.
     """
     folder = given_or_shipped(name, language, "reader")
-    found = folder_with("reader", folder) or folder
-    if not (found / "config.json").is_file():
+    model_folder = folder_with("reader", folder) or folder
+    if not (model_folder / "config.json").is_file():
         raise ModelError(
             "expected the folder of a reader (config.json with a `reader` object), found none",
             where=str(name or folder.name),
-            remedy="check the path, or make one with: sparta train-reader",
+            remedy="check the path, or train a reader with: sparta train-reader",
         )
-    return found
+    return model_folder
 
 
 def path_reader_folder(name: str | Path | None = None, language: str = "en") -> Path:
-    """Return the folder of a reader of paths: for None the one that ships for the language, or a named one;
-    of a training's output the best in it.
+    """Return the folder of the named path reader, or for None of the language's shipped path reader.
 
-    :raises ModelError: there is none.
+    For the output folder of a training, return the folder of its best model.
+
+    :raises ModelError: there is no such path reader.
     """
     folder = given_or_shipped(name, language, "path_reader")
-    found = folder_with("path_reader", folder)
-    if found is None:
+    model_folder = folder_with("path_reader", folder)
+    if model_folder is None:
         raise ModelError(
-            "expected a reader of paths (config.json with a `path_reader` object), found none",
+            "expected a path reader (config.json with a `path_reader` object), found none",
             where=str(name or folder.name),
-            remedy=remedy("give {} what {} made", Option("path_reader"), Command("sparta train-paths")),
+            remedy=remedy("set {} to the output of {}", Option("path_reader"), Command("sparta train-paths")),
         )
-    return found
+    return model_folder
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderLayout:
-    """Lengths in wordpieces: of a window, of what two windows share, of a question and of an answer."""
+    """A reader's lengths in wordpieces: window, overlap, longest question and longest answer."""
 
     max_length: int = 320
     overlap: int = 96
@@ -61,21 +62,22 @@ class ReaderLayout:
             raise InputError(
                 f"expected windows of at least {2 * self.longest_question} wordpieces that overlap by less"
                 f" than half, found {self.max_length} and {self.overlap}",
-                remedy="give the reader longer windows, or a smaller overlap",
+                remedy="set longer windows, or a smaller overlap",
             )
-        room = self.max_length - self.max_length // 4 - self.longest_question - 4  # what a long title leaves
+        longest_title = self.max_length // 4
+        room = self.max_length - longest_title - self.longest_question - 4  # for the text
         if min(self.longest_question, self.longest_answer, self.overlap + 1, room) < 1:
             raise InputError(
                 f"expected lengths of at least 1 wordpiece that leave room for a text, found {self}",
-                remedy="give the reader longer windows, questions or answers",
+                remedy="set longer windows, questions or answers",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Turns the score of an answer into the probability that it is right: `1 / (1 + exp(-(a·score + b)))`.
+    """Converts an answer's score to its probability of being right: `1 / (1 + exp(-(a·score + b)))`.
 
-    Fitted on held-out questions (Platt scaling).
+    `a` and `b` are fitted on held-out questions (Platt scaling).
     """
 
     a: float = 1.0
@@ -84,12 +86,12 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class ReaderConfig:
-    """How a reader reads; `global_tokens` (0: none) let the passages of a question see each other (FiE).
+    """A reader's settings; with `global_tokens` above 0, a question's passages attend to each other (FiE).
 
-    `passage` turns the score of a span into a probability, `answer` that of an answer, to which the ranker
-    adds with this `weight`; without it, an answer's score is shown as it is. With `sum_mentions`, the odds of
-    an answer's best mention in each passage add up; without, its best mention alone counts. With global
-    tokens they add up anyway.
+    `passage` calibrates the score of a span, `answer` the score of an answer, which includes the ranker's
+    score with this `weight`. Without `answer`, answers show their uncalibrated scores. With `sum_mentions`,
+    the odds of an answer's best mention in each passage add up; otherwise only the best mention counts. With
+    global tokens, the odds always add up.
     """
 
     layout: ReaderLayout = field(default_factory=ReaderLayout)
@@ -101,12 +103,13 @@ class ReaderConfig:
 
     @property
     def adds_up(self) -> bool:
-        """Whether each passage that is read can make an answer more probable."""
+        """Whether every passage with an answer raises the answer's probability."""
         return self.sum_mentions or bool(self.global_tokens)
 
     def with_weight(self, weight: float | None) -> ReaderConfig:
-        """The same with this weight of the ranker; None is the tuned one, the only one whose scores are
-        probabilities.
+        """Return the settings with this weight of the ranker; None means the tuned weight.
+
+        Only with the tuned weight are the scores probabilities.
         """
         if weight is None or weight == self.weight:
             return self
@@ -114,9 +117,9 @@ class ReaderConfig:
 
     @staticmethod
     def from_dict(values: Any, where: str) -> ReaderConfig:
-        """Read what `asdict` made.
+        """Return the settings from the dictionary that `asdict` made.
 
-        :raises ModelError: something else.
+        :raises ModelError: the values are not a reader's settings.
         """
         try:
             config = ReaderConfig(
@@ -136,12 +139,12 @@ class ReaderConfig:
             raise ModelError(
                 f"expected the configuration of a reader ({error})",
                 where=where,
-                remedy="give a reader that `sparta train-reader` made",
+                remedy="use a reader that `sparta train-reader` trained",
             ) from error
 
 
 def _calibration(values: dict[str, Any]) -> Calibration:
-    found = Calibration(float(values["a"]), float(values["b"]))
-    if not (math.isfinite(found.a) and math.isfinite(found.b)):
-        raise ValueError(f"a {found.a}, b {found.b}")
-    return found
+    calibration = Calibration(float(values["a"]), float(values["b"]))
+    if not (math.isfinite(calibration.a) and math.isfinite(calibration.b)):
+        raise ValueError(f"a {calibration.a}, b {calibration.b}")
+    return calibration

@@ -1,4 +1,4 @@
-"""What a reader is trained on: a question, passages, and where in them its answer stands."""
+"""Read a reader's training examples: a question, passages, and the spans of the answers in them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from sparta.training.paragraphs import context_of
 
 READ_FORM = '{"question", "answers", "passages": [{"title", "text", "spans"}]}'
 PASSAGES = 20
-"""How many passages of a question are kept."""
+"""The largest number of passages per question; further passages are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingExample:
     """A question, its answers, passages, and for each passage the spans `(start, end)` of its answers.
 
-    Passages without a span are negatives. `source` names the file.
+    Passages without a span are negatives. `source` is the name of the file.
     """
 
     question: str
@@ -39,59 +39,63 @@ class ReadingExample:
     source: str = ""
 
     def folded(self, fold: Callable[[str], str]) -> ReadingExample:
-        """The example as a reader reads it."""
+        """Return the example with question and passages folded (normalized) for the reader's language."""
         texts = tuple(Text(fold(text.text), fold(text.title)) for text in self.passages)
         return replace(self, question=fold(self.question), passages=texts)
 
     @property
     def positives(self) -> list[int]:
-        """Which passages hold an answer."""
-        return [i for i, own in enumerate(self.spans) if own]
+        """The numbers of the passages that contain an answer."""
+        return [number for number, spans in enumerate(self.spans) if spans]
 
 
 def read_examples(path: Path, language: str = "en") -> list[ReadingExample]:
-    """Read SQuAD JSON, MRQA JSONL, DPR JSON, pairs with `answers`, or what `sparta mine-answers` wrote.
+    """Read SQuAD JSON, MRQA JSONL, DPR JSON, pairs with `answers`, or the output of `sparta mine-answers`.
 
-    Questions whose answer stands nowhere in their passages, as the language has it, are left out; the others
-    are folded as it is.
+    Questions without an answer in their passages are left out. The other examples are folded for the
+    language.
 
-    :raises InputError: another form, or no question with an answer.
+    :raises InputError: another format, or no question with an answer.
     """
     form = form_of(path)
     if form in ("squad", "mrqa"):
         texts = reported(read_squad(path) if form == "squad" else read_mrqa(path), path.name)
-        found = [one for text in texts for one in _of_text(text, path.name)]
+        examples = [example for text in texts for example in _text_examples(text, path.name)]
     elif form == "dpr":
-        found = list(_dpr(path, language))
+        examples = list(_dpr_examples(path, language))
     elif form == "pairs":
-        found = list(_records(path, language))
+        examples = list(_record_examples(path, language))
     else:
-        found = []
-    kept = [one.folded(language_of(language).fold) for one in found if one.positives]
-    if not kept:
+        examples = []
+    answerable = [example.folded(language_of(language).fold) for example in examples if example.positives]
+    if not answerable:
         raise InputError(
-            "expected questions with an answer that stands in their text, found none",
+            "expected questions with an answer in their text, found none",
             where=str(path),
-            remedy=f"give SQuAD JSON, MRQA JSONL, DPR JSON, pairs with answers, or lines of {READ_FORM};"
-            " for questions without their texts (KILT), find these first: sparta mine-answers",
+            remedy=f"use SQuAD JSON, MRQA JSONL, DPR JSON, pairs with answers, or lines of {READ_FORM};"
+            " for questions without texts (KILT), find the texts first: sparta mine-answers",
         )
-    return kept
+    return answerable
 
 
-def _of_text(one: QuestionedText, source: str) -> Iterator[ReadingExample]:
-    text = (Text(one.text, one.title),)
-    for asked, given in zip(one.questions, one.answers, strict=True):
-        spans = tuple(dict.fromkeys(filter(None, (stripped(one.text, a, b) for a, b in given))))
-        answers = tuple(dict.fromkeys(one.text[a:b] for a, b in spans))
-        yield ReadingExample(asked[1], answers, text, (spans,), source)
+def _text_examples(document: QuestionedText, source: str) -> Iterator[ReadingExample]:
+    text = (Text(document.text, document.title),)
+    for (_, question, _), stored in zip(document.questions, document.answers, strict=True):
+        stripped_spans = (stripped(document.text, start, end) for start, end in stored)
+        spans = tuple(dict.fromkeys(filter(None, stripped_spans)))
+        answers = tuple(dict.fromkeys(document.text[start:end] for start, end in spans))
+        yield ReadingExample(question, answers, text, (spans,), source)
 
 
-def _dpr(path: Path, language: str) -> Iterator[ReadingExample]:
-    """Yield DPR's questions; positives in which no answer is found are neither positive nor negative."""
-    known = KnownAnswers()
+def _dpr_examples(path: Path, language: str) -> Iterator[ReadingExample]:
+    """Yield DPR's questions.
+
+    Positive passages without an answer are dropped: they are neither positive nor negative.
+    """
+    known_answers = KnownAnswers()
     for number, record in enumerate(json_list(path, DPR_FORM)):
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
-            known.add(_text(record["question"]), map(context_in_file, record["positive_ctxs"]))
+            known_answers.add(_text(record["question"]), map(context_in_file, record["positive_ctxs"]))
     for number, record in enumerate(json_list(path, DPR_FORM)):
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
             contexts = [
@@ -100,22 +104,28 @@ def _dpr(path: Path, language: str) -> Iterator[ReadingExample]:
                 *record.get("negative_ctxs", ()),
             ]
             question, answers = _text(record["question"]), answers_of(record["answers"])
-            read = [_passage(one) for one in contexts]
+            texts = [_passage_text(context) for context in contexts]
             keys = [keys_of(p.text, p.passage_id) for p in map(context_in_file, contexts)]
-            spans = [tuple(answer_spans(one.text, answers, language=language)) for one in read]
-            right = known.right(question)
-            kept = [i for i, own in enumerate(spans) if own or right.isdisjoint(keys[i])]
-            example = matched(question, answers, [read[i] for i in kept], path.name, [spans[i] for i in kept])
+            spans = [tuple(answer_spans(text.text, answers, language=language)) for text in texts]
+            right_keys = known_answers.right(question)
+            kept_numbers = [i for i in range(len(texts)) if spans[i] or right_keys.isdisjoint(keys[i])]
+            example = matched(
+                question,
+                answers,
+                [texts[i] for i in kept_numbers],
+                path.name,
+                [spans[i] for i in kept_numbers],
+            )
         yield example
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"a text is wanted, not {type(value).__name__}")
+        raise TypeError(f"expected a string, found {type(value).__name__}")
     return value
 
 
-def _passage(record: dict[str, Any]) -> Text:
+def _passage_text(record: dict[str, Any]) -> Text:
     return Text(_text(record["text"]), _text(record.get("title") or ""))
 
 
@@ -128,23 +138,31 @@ def matched(
     *,
     language: str = "en",
 ) -> ReadingExample:
-    """An example with the given spans; where none are given, every mention of an answer is one (distant
-    supervision). Of more passages than `PASSAGES`, those with a span stay first.
+    """Return an example with these spans; passages without spans get every mention of an answer.
+
+    Using every mention is distant supervision. If there are more than `PASSAGES` passages, passages with a
+    span are kept first.
     """
-    found = [
-        tuple(answer_spans(text.text, answers, language=language) if own is None else own)
-        for text, own in zip(texts, spans or [None] * len(texts), strict=True)
+    all_spans = [
+        tuple(answer_spans(text.text, answers, language=language) if text_spans is None else text_spans)
+        for text, text_spans in zip(texts, spans or [None] * len(texts), strict=True)
     ]
     order = (
-        sorted(range(len(texts)), key=lambda i: not found[i]) if len(texts) > PASSAGES else range(len(texts))
+        sorted(range(len(texts)), key=lambda i: not all_spans[i])
+        if len(texts) > PASSAGES
+        else range(len(texts))
     )
-    kept = sorted(order[:PASSAGES])
+    kept_numbers = sorted(order[:PASSAGES])
     return ReadingExample(
-        question, tuple(answers), tuple(texts[i] for i in kept), tuple(found[i] for i in kept), source
+        question,
+        tuple(answers),
+        tuple(texts[i] for i in kept_numbers),
+        tuple(all_spans[i] for i in kept_numbers),
+        source,
     )
 
 
-def _given_spans(passage: dict[str, Any]) -> list[tuple[int, int]] | None:
+def _stored_spans(passage: dict[str, Any]) -> list[tuple[int, int]] | None:
     if "spans" not in passage:
         return None
     spans, text = [(int(a), int(b)) for a, b in passage["spans"]], _text(passage["text"])
@@ -153,7 +171,7 @@ def _given_spans(passage: dict[str, Any]) -> list[tuple[int, int]] | None:
     return list(filter(None, (stripped(text, a, b) for a, b in spans)))
 
 
-def _records(path: Path, language: str) -> Iterator[ReadingExample]:
+def _record_examples(path: Path, language: str) -> Iterator[ReadingExample]:
     for number, line in numbered_lines(path):
         where = f"{path}:{number}"
         with placed(where), stored_form(where, f"pairs with answers, or {READ_FORM}"):
@@ -162,21 +180,28 @@ def _records(path: Path, language: str) -> Iterator[ReadingExample]:
             if not answers:
                 continue
             if "passages" in record:
-                question, texts = _text(record["question"]), [_passage(p) for p in record["passages"]]
-                spans = [_given_spans(p) for p in record["passages"]]
+                question, texts = (
+                    _text(record["question"]),
+                    [_passage_text(passage) for passage in record["passages"]],
+                )
+                spans = [_stored_spans(passage) for passage in record["passages"]]
                 example = matched(question, answers, texts, path.name, spans, language=language)
             else:
-                example = _pair(record, answers, path.name, language)
+                example = _pair_example(record, answers, path.name, language)
         yield example
 
 
-def _pair(record: dict[str, Any], answers: tuple[str, ...], source: str, language: str) -> ReadingExample:
-    """Mentions within the positive sentence; without any, those elsewhere in its context."""
+def _pair_example(
+    record: dict[str, Any], answers: tuple[str, ...], source: str, language: str
+) -> ReadingExample:
+    """Return an example from a pair, with the mentions in the positive sentence, or else in its context."""
     text = _text(record.get("context") or record["positive"])
     context, (start, end) = context_of(record)
     if not context:
         start, end = 0, len(text)
     spans = answer_spans(text, answers, language=language)
-    near = [(a, b) for a, b in spans if start <= a and b <= end]
+    spans_in_positive = [(a, b) for a, b in spans if start <= a and b <= end]
     passage = Text(text, _text(record.get("title") or ""))
-    return ReadingExample(_text(record["question"]), answers, (passage,), (tuple(near or spans),), source)
+    return ReadingExample(
+        _text(record["question"]), answers, (passage,), (tuple(spans_in_positive or spans),), source
+    )

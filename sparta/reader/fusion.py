@@ -1,4 +1,4 @@
-"""Fusion-in-Encoder (Chain-of-Skills, §6, Appendix C): the passages of a question see each other."""
+"""Fusion-in-Encoder (Chain-of-Skills, §6, Appendix C): a question's passages attend to each other."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sparta.neural.bert import Bert, Output
 
 
 class FusedEncoder(nn.Module):
-    """BERT whose layers have, beside each passage's tokens, global tokens that all passages share.
+    """A BERT encoder with global tokens that all passages of a question share.
 
-    In every layer, tokens of a passage attend to that passage and to the global tokens; global tokens attend
-    to all tokens of all passages of the question, and to each other. One call reads one question.
+    In every layer, a passage's tokens attend to this passage and to the global tokens. The global tokens
+    attend to all tokens of all passages of the question, and to each other. One call reads one question.
     """
 
     def __init__(self, encoder: nn.Module, global_tokens: int) -> None:
@@ -24,7 +24,7 @@ class FusedEncoder(nn.Module):
         if not isinstance(encoder, Bert):
             raise ModelError(
                 f"expected a BERT for Fusion-in-Encoder, found {type(encoder).__name__}",
-                remedy="give the folder of a BERT, or train a reader without global tokens",
+                remedy="name the folder of a BERT, or train a reader without global tokens",
             )
         self.encoder = encoder
         self.global_states = nn.Parameter(torch.randn(global_tokens, encoder.config.hidden_size) * 0.02)
@@ -35,44 +35,51 @@ class FusedEncoder(nn.Module):
         attention_mask: torch.Tensor,
         token_type_ids: torch.Tensor | None = None,
     ) -> Output:
-        """All `(n, length)`: the windows of one question."""
+        """Return the states of one question's windows; all arguments are `(n, length)`."""
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         states = self.encoder.embeddings(input_ids, segments)
-        shared = self.global_states.to(states.dtype)
+        global_states = self.global_states.to(states.dtype)
         mask = attention_mask.bool()
         layers: Any = self.encoder.encoder.layer
         for layer in layers:
-            states, shared = _layer(layer, states, shared, mask)
+            states, global_states = _layer(layer, states, global_states, mask)
         return Output(states)
 
 
 def _layer(
-    layer: Any, states: torch.Tensor, shared: torch.Tensor, mask: torch.Tensor
+    layer: Any, states: torch.Tensor, global_states: torch.Tensor, mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One layer of BERT over passages `(n, length, width)` and global tokens `(g, width)`."""
-    heads, (n, length, width), g = layer.attention.self, states.shape, len(shared)
+    """Run one layer of BERT over passages `(n, length, width)` and global tokens `(g, width)`."""
+    heads, (n, length, width), global_count = layer.attention.self, states.shape, len(global_states)
 
-    def split(part: Any, rows: torch.Tensor) -> torch.Tensor:
-        return part(rows).unflatten(-1, (heads.heads, -1)).transpose(-3, -2)  # (…, heads, length, size)
+    def split(projection: Any, rows: torch.Tensor) -> torch.Tensor:
+        return projection(rows).unflatten(-1, (heads.heads, -1)).transpose(-3, -2)  # (…, heads, length, size)
 
     keys, values = split(heads.key, states), split(heads.value, states)
-    shared_keys, shared_values = split(heads.key, shared), split(heads.value, shared)
-    own = functional.scaled_dot_product_attention(
+    global_keys, global_values = split(heads.key, global_states), split(heads.value, global_states)
+    passage_attention = functional.scaled_dot_product_attention(
         split(heads.query, states),
-        torch.cat([keys, shared_keys.expand(n, *shared_keys.shape)], dim=2),
-        torch.cat([values, shared_values.expand(n, *shared_values.shape)], dim=2),
-        attn_mask=torch.cat([mask, mask.new_ones(n, g)], dim=1)[:, None, None, :].expand(n, 1, length, -1),
+        torch.cat([keys, global_keys.expand(n, *global_keys.shape)], dim=2),
+        torch.cat([values, global_values.expand(n, *global_values.shape)], dim=2),
+        attn_mask=torch.cat([mask, mask.new_ones(n, global_count)], dim=1)[:, None, None, :].expand(
+            n, 1, length, -1
+        ),
     )
-    everything = functional.scaled_dot_product_attention(
-        split(heads.query, shared),
-        torch.cat([keys.transpose(0, 1).flatten(1, 2), shared_keys], dim=1),
-        torch.cat([values.transpose(0, 1).flatten(1, 2), shared_values], dim=1),
-        attn_mask=torch.cat([mask.flatten(), mask.new_ones(g)])[None, None, :].expand(1, g, -1),
+    global_attention = functional.scaled_dot_product_attention(
+        split(heads.query, global_states),
+        torch.cat([keys.transpose(0, 1).flatten(1, 2), global_keys], dim=1),
+        torch.cat([values.transpose(0, 1).flatten(1, 2), global_values], dim=1),
+        attn_mask=torch.cat([mask.flatten(), mask.new_ones(global_count)])[None, None, :].expand(
+            1, global_count, -1
+        ),
     )
-    mixed = own.transpose(1, 2).reshape(n, length, width), everything.transpose(0, 1).reshape(g, width)
+    mixed = (
+        passage_attention.transpose(1, 2).reshape(n, length, width),
+        global_attention.transpose(0, 1).reshape(global_count, width),
+    )
     attended = (
         layer.attention.output(mixed[0], states),
-        layer.attention.output(mixed[1], shared),
+        layer.attention.output(mixed[1], global_states),
     )
     return (
         layer.output(layer.intermediate(attended[0]), attended[0]),

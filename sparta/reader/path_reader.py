@@ -1,7 +1,7 @@
-"""The reader of paths (Chain-of-Skills, Appendix C): passages that belong together, read as one input.
+"""The path reader (Chain-of-Skills, Appendix C): reads the passages of a path as one input.
 
-What it tells: how well each passage supports the question, which sentences do, and the answer, which may also
-be yes or no.
+The path reader scores how well each passage supports the question, which sentences support it, and the
+answer, which may also be yes or no.
 """
 
 from __future__ import annotations
@@ -36,19 +36,21 @@ from sparta.reader.span_reader import SpanReader
 from sparta.reader.windows import Window
 
 CHOICES = ("yes", "no")
-"""Answers that stand in no passage; each is a wordpiece of the input."""
+"""Answers that come from no passage; each is a wordpiece of the input."""
 _MARKS = ("[unused0]", "[unused1]")
-_SHORTEST = 8
-"""Wordpieces of a passage, at least."""
-_PATHS_AT_ONCE = 8
+_SHORTEST_PASSAGE = 8
+"""The smallest number of wordpieces for a passage."""
+_PATHS_PER_BATCH = 8
 Sentences = Sequence[Sequence[tuple[int, int]]]
-"""Of each passage its sentences, `(start, end)` in characters."""
+"""The sentences of each passage, `(start, end)` in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathLayout:
-    """Lengths in wordpieces: of an input, of a question and of an answer. `sentences`: it was taught which
-    sentences support an answer, and tells them.
+    """A path reader's lengths in wordpieces: input, longest question and longest answer.
+
+    `sentences` tells whether the reader was trained to find, and returns, the sentences that support an
+    answer.
     """
 
     max_length: int = 320
@@ -58,19 +60,20 @@ class PathLayout:
 
     def __post_init__(self) -> None:
         lengths = (self.max_length, self.longest_question, self.longest_answer)
-        whole = all(type(one) is int and one > 0 for one in lengths) and isinstance(self.sentences, bool)
-        if not whole or self.max_length < self.longest_question + 4 * _SHORTEST:
+        are_valid = all(type(length) is int and length > 0 for length in lengths)
+        are_valid = are_valid and isinstance(self.sentences, bool)
+        if not are_valid or self.max_length < self.longest_question + 4 * _SHORTEST_PASSAGE:
             raise InputError(
                 f"expected whole numbers of wordpieces, with room for passages, found {self}",
-                remedy=remedy("give a greater {}, or shorter questions", Option("max_length")),
+                remedy=remedy("set a larger {}, or shorter questions", Option("max_length")),
             )
 
 
 class PathSpan(NamedTuple):
-    """An answer, and the probability that the reader gives it in its path; it is not calibrated.
+    """An answer of a path, and its probability according to the reader, which is not calibrated.
 
-    It stands in the passage of this number from `start` to before `end`; yes and no stand nowhere
-    (`passage` is -1).
+    The answer lies in the passage of this number, from `start` to before `end`. The answers yes and no lie in
+    no passage (`passage` is -1).
     """
 
     text: str
@@ -81,9 +84,10 @@ class PathSpan(NamedTuple):
 
 
 class PathReading(NamedTuple):
-    """What is told of a path: of each passage how much it scores above the threshold (what has less than 0
-    does not support the question), the answer, and of each passage the sentences that support it (None: the
-    reader does not tell them).
+    """The result of reading a path: the score of each passage, the answer, and the supporting sentences.
+
+    A passage with a score below 0 does not support the question. `sentences` lists each passage's supporting
+    sentences; None means that the reader does not find sentences.
     """
 
     scores: list[float]
@@ -92,7 +96,7 @@ class PathReading(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A passage in an input: where its mark is, where its text begins, and the text's wordpieces' offsets."""
+    """A passage in an input: the position of its mark, the start of its text, and its wordpieces' offsets."""
 
     mark: int
     text_start: int
@@ -100,8 +104,10 @@ class Part(NamedTuple):
 
 
 class PathInput(NamedTuple):
-    """`[CLS] question [SEP] yes no [P] title [SEP] text [P] title [SEP] text [SEP]`; `choices` are the places
-    of yes and no; `sentences` has each sentence's passage and number in it, from which place to before which.
+    """One input: `[CLS] question [SEP] yes no [P] title [SEP] text [P] title [SEP] text [SEP]`.
+
+    `choices` holds the positions of yes and no. `sentences` holds each sentence's passage number, its number
+    within the passage, its first position, and the position after its last.
     """
 
     ids: list[int]
@@ -111,14 +117,16 @@ class PathInput(NamedTuple):
     sentences: list[tuple[int, int, int, int]]
 
     def window(self, number: int) -> Window:
-        """The text of a passage, as if it were what the input reads."""
+        """Return the text of one passage as a window of this input."""
         part = self.parts[number]
         return Window(number, self.ids, self.segments, part.text_start, part.offsets)
 
 
 class PathScores(NamedTuple):
-    """Of each input: start and end scores `(2, n, length)`, passages `(n, 1 + most)` and sentences
-    `(n, 1 + most)`, the threshold's score first (the pseudo passage of Appendix C).
+    """The scores of n inputs for answer positions, passages and sentences.
+
+    `spans` has starts and ends `(2, n, length)`; `passages` and `sentences` are `(n, 1 + most)`. The first
+    passage score and the first sentence score are the thresholds (the pseudo passage of Appendix C).
     """
 
     spans: torch.Tensor
@@ -127,12 +135,12 @@ class PathScores(NamedTuple):
 
 
 class PathReader(nn.Module):
-    """An encoder with linear layers for starts and ends of answers, for passages and for sentences.
+    """An encoder with linear layers for answer starts and ends, for passages and for sentences.
 
         reader = PathReader.open()
         [reading] = reader.read("who founded the firm that makes Android", [[Text(…), Text(…)]])
 
-    :param layout: how it reads
+    :param layout: the lengths of inputs, questions and answers
     """
 
     def __init__(self, encoder: nn.Module, tokenizer: Tokenizer, layout: PathLayout) -> None:
@@ -147,54 +155,54 @@ class PathReader(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return self.spans.weight.device
 
     @property
     def encoder_depth(self) -> int:
-        """How many layers the encoder has."""
+        """The number of layers of the encoder."""
         return self._depth
 
     # ------------------------------------------------------------------ folders
 
     @staticmethod
     def from_encoder(name: str | Path, layout: PathLayout) -> PathReader:
-        """Return an untrained one on an encoder; of a reader, also its span layer is taken.
+        """Return an untrained path reader on an encoder. If `name` is a reader, keep its span layer too.
 
-        :raises ModelError: a reader with global tokens, whose encoder reads more than one input; an encoder
-            whose vocabulary lacks what an input needs.
-        :raises InputError: inputs longer than the encoder has positions for.
+        :raises ModelError: a reader with global tokens, whose encoder reads several inputs together; or an
+            encoder whose vocabulary lacks a wordpiece that inputs need.
+        :raises InputError: inputs longer than the encoder's positions.
         """
-        found = folder_with("reader", Path(name))
-        if found and read_json(found / "config.json")["reader"].get("global_tokens"):
+        reader_folder = folder_with("reader", Path(name))
+        if reader_folder and read_json(reader_folder / "config.json")["reader"].get("global_tokens"):
             raise ModelError(
-                "expected an encoder, or a reader without global tokens, found one with them",
+                "expected an encoder or a reader without global tokens, found a reader with global tokens",
                 where=str(name),
-                remedy=remedy("name another with {}, or leave it out for the shipped one", Option("encoder")),
+                remedy=remedy("change {}, or leave it out to use the shipped encoder", Option("encoder")),
             )
         reader = SpanReader.from_encoder(name, ReaderConfig())
         reader.check_length(layout.max_length, option="max_length")
-        made = PathReader(reader.encoder, reader.tokenizer, layout)
-        made.spans.load_state_dict(reader.spans.state_dict())
-        return made
+        path_reader = PathReader(reader.encoder, reader.tokenizer, layout)
+        path_reader.spans.load_state_dict(reader.spans.state_dict())
+        return path_reader
 
     @staticmethod
     def open(name: str | Path | None = None, *, device: str | None = None, dtype: str = "auto") -> PathReader:
-        """Open the folder of a reader of paths; None is the one that ships with sparta.
+        """Open a path reader's folder; None means the path reader that ships with sparta.
 
-        :param dtype: fp32, bf16, fp16, or auto: bf16 where the device multiplies it fast
-        :raises ModelError: there is none, or a model of another layout.
+        :param dtype: fp32, bf16, fp16, or auto: bf16 if the device multiplies bf16 fast
+        :raises ModelError: there is no such path reader, or the model has another layout.
         """
-        place = pick_device(device)
-        reader = PathReader.load(path_reader_folder(name)).to(place).eval()
-        reader.encoder.to(pick_dtype(dtype, place))
+        torch_device = pick_device(device)
+        reader = PathReader.load(path_reader_folder(name)).to(torch_device).eval()
+        reader.encoder.to(pick_dtype(dtype, torch_device))
         return reader
 
     @staticmethod
     def load(folder: str | Path) -> PathReader:
-        """Return what `save_pretrained` wrote.
+        """Load a path reader that `save_pretrained` wrote.
 
-        :raises ModelError: another layout.
+        :raises ModelError: the folder has another layout.
         """
         folder = path_of(folder, "a model folder")
         raw = read_json(folder / "config.json")
@@ -205,64 +213,63 @@ class PathReader(nn.Module):
             reader.load_state_dict(load_state(folder / "model.safetensors"))
         except (KeyError, TypeError, RuntimeError, InputError) as error:
             raise ModelError(
-                f"expected the configuration of a reader of paths and its weights ({error})",
+                f"expected the configuration and the weights of a path reader ({error})",
                 where=where,
-                remedy="copy the model folder again, whole",
+                remedy="copy the whole model folder again",
             ) from error
         check_length(layout.max_length, reader._encoder_config, where)
         return reader
 
     def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
-        """Write config.json, model.safetensors and tokenizer.json; with `int8`, in 8 bits with row scales."""
-        own = {"architectures": ["PathReader"], "path_reader": asdict(self.layout)}
-        save_model(folder, self, {**self._encoder_config, **own}, int8=int8)
+        """Write config.json, model.safetensors and tokenizer.json; `int8` stores weights in 8 bits."""
+        path_config = {"architectures": ["PathReader"], "path_reader": asdict(self.layout)}
+        save_model(folder, self, {**self._encoder_config, **path_config}, int8=int8)
 
     # ------------------------------------------------------------------ inputs and scores
 
     def make_input(self, question: str, texts: Sequence[Text], sentences: Sentences = ()) -> PathInput:
-        """What is read of a path: of a long question the beginning, and of passages that are too long for an
-        input as much of the beginning of each as there is room for.
+        """Return the input for a path. A long question or passage is truncated to its beginning.
 
-        :param sentences: those of each passage, if they are wanted
-        :raises InputError: no passage, or more than an input has room for.
+        :param sentences: each passage's sentences; empty if the sentences need no scores
+        :raises InputError: there is no passage, or more passages than fit into an input.
         """
         first, last = special_frame(self.tokenizer)
         question_ids = self._ids(question)[: self.layout.longest_question]
         ids = [first, *question_ids, last, *self.choices]
         segments = [0] * (len(question_ids) + 2)
         room = self.layout.max_length - len(ids) - 1
-        if not 1 <= len(texts) <= room // _SHORTEST:
+        if not 1 <= len(texts) <= room // _SHORTEST_PASSAGE:
             raise InputError(
-                f"expected a path of 1 to {room // _SHORTEST} passages, found {len(texts)}",
-                remedy=remedy("read shorter paths, or train with a greater {}", Option("max_length")),
+                f"expected a path of 1 to {room // _SHORTEST_PASSAGE} passages, found {len(texts)}",
+                remedy=remedy("read shorter paths, or train with a larger {}", Option("max_length")),
             )
         titles = [self._ids(text.title)[: room // len(texts) // 4] for text in texts]
         heads = [[self.mark, *title, *([last] if title else [])] for title in titles]
         encoded = [self.tokenizer.encode(text.text, add_special_tokens=False) for text in texts]
-        lengths = shares([len(one.ids) for one in encoded], room - sum(map(len, heads)))
+        lengths = shares([len(encoding.ids) for encoding in encoded], room - sum(map(len, heads)))
         parts: list[Part] = []
-        for text, head, one, length in zip(texts, heads, encoded, lengths, strict=True):
-            offsets = with_accents(text.text, one.offsets[:length])
+        for text, head, encoding, length in zip(texts, heads, encoded, lengths, strict=True):
+            offsets = with_accents(text.text, encoding.offsets[:length])
             parts.append(Part(len(ids), len(ids) + len(head), offsets))
-            ids += [*head, *one.ids[:length]]
+            ids += [*head, *encoding.ids[:length]]
         ids.append(last)
         segments += [1] * (len(ids) - len(segments))
-        places = [
+        sentence_places = [
             (passage, number, *inside)
-            for passage, (part, own) in enumerate(zip(parts, sentences, strict=False))
-            for number, span in enumerate(own)
+            for passage, (part, passage_sentences) in enumerate(zip(parts, sentences, strict=False))
+            for number, span in enumerate(passage_sentences)
             if (inside := _places(part, *span)) is not None
         ]
         choices = len(question_ids) + 2
-        return PathInput(ids, segments, (choices, choices + 1), parts, places)
+        return PathInput(ids, segments, (choices, choices + 1), parts, sentence_places)
 
     def forward(self, inputs: Sequence[PathInput]) -> PathScores:
-        """The scores of inputs, as if each were alone; -inf where nothing is."""
+        """Return the scores of each input, independent of the other inputs; -inf where no score applies."""
         ids, mask, segments = pad_inputs(inputs)
         readable = torch.zeros(ids.shape, dtype=torch.bool)
-        for row, one in enumerate(inputs):
-            readable[row, list(one.choices)] = True
-            for part in one.parts:
+        for row, path_input in enumerate(inputs):
+            readable[row, list(path_input.choices)] = True
+            for part in path_input.parts:
                 readable[row, part.text_start : part.text_start + len(part.offsets)] = True
         ids, mask, segments, readable = (t.to(self.device) for t in (ids, mask, segments, readable))
         types = token_types(self._encoder_config, segments)
@@ -270,26 +277,30 @@ class PathReader(nn.Module):
         states = states.to(self.spans.weight.dtype)
         spans = self.spans(states).float().permute(2, 0, 1).masked_fill(~readable, -torch.inf)
         passages = self._pooled(
-            states, [[(0, 1), *((p.mark, p.mark + 1) for p in one.parts)] for one in inputs], self.passages
+            states,
+            [[(0, 1), *((p.mark, p.mark + 1) for p in path_input.parts)] for path_input in inputs],
+            self.passages,
         )
         sentences = self._pooled(
-            states, [[(0, 1), *((a, b) for _, _, a, b in one.sentences)] for one in inputs], self.sentences
+            states,
+            [[(0, 1), *((a, b) for _, _, a, b in path_input.sentences)] for path_input in inputs],
+            self.sentences,
         )
         return PathScores(spans, passages, sentences)
 
     def _pooled(
-        self, states: torch.Tensor, places: Sequence[Sequence[tuple[int, int]]], layer: nn.Linear
+        self, states: torch.Tensor, spans_by_input: Sequence[Sequence[tuple[int, int]]], layer: nn.Linear
     ) -> torch.Tensor:
-        """The scores of the means of states at some places, `(n, most)`; -inf where an input has fewer."""
-        most = max(map(len, places))
-        weights = torch.zeros((len(places), most, states.shape[1]))
-        there = torch.zeros((len(places), most), dtype=torch.bool)
-        for row, own in enumerate(places):
-            there[row, : len(own)] = True
-            for number, (start, end) in enumerate(own):
+        """Return the scores of the mean states of spans, `(n, most)`; -inf if an input has fewer spans."""
+        max_spans = max(map(len, spans_by_input))
+        weights = torch.zeros((len(spans_by_input), max_spans, states.shape[1]))
+        has_span = torch.zeros((len(spans_by_input), max_spans), dtype=torch.bool)
+        for row, spans in enumerate(spans_by_input):
+            has_span[row, : len(spans)] = True
+            for number, (start, end) in enumerate(spans):
                 weights[row, number, start:end] = 1 / (end - start)
         pooled = weights.to(states.device, states.dtype) @ states
-        return layer(pooled).float()[..., 0].masked_fill(~there.to(states.device), -torch.inf)
+        return layer(pooled).float()[..., 0].masked_fill(~has_span.to(states.device), -torch.inf)
 
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
@@ -300,95 +311,109 @@ class PathReader(nn.Module):
     def read(
         self, question: str, paths: Sequence[Sequence[Text]], *, language: str = "en"
     ) -> list[PathReading]:
-        """Read each path by itself.
+        """Read each path independently of the other paths.
 
-        :param language: that of the texts: how they are folded and where their sentences end
+        :param language: the language of the texts, which decides folding and sentence splitting
         :raises InputError: a path without passages, or with too many.
         """
         fold = language_of(language).fold
         split = sentence_splitter(language) if self.layout.sentences else lambda _text: []
-        of_text = {text: (fold(text.text), fold(text.title), split(text.text)) for p in paths for text in p}
-        parts = [[of_text[text][2] for text in own] for own in paths]
-        made = [
-            self.make_input(fold(question), [Text(*of_text[text][:2]) for text in own], sentences)
-            for own, sentences in zip(paths, parts, strict=True)
+        prepared = {text: (fold(text.text), fold(text.title), split(text.text)) for p in paths for text in p}
+        sentences_by_path = [[prepared[text][2] for text in texts] for texts in paths]
+        inputs = [
+            self.make_input(fold(question), [Text(*prepared[text][:2]) for text in texts], sentences)
+            for texts, sentences in zip(paths, sentences_by_path, strict=True)
         ]
-        order = sorted(range(len(made)), key=lambda i: -len(made[i].ids))
-        alone = self.device.type == "cpu"
-        batches = [[made[i] for i in some] for some in batched(order, 1 if alone else _PATHS_AT_ONCE)]
+        order = sorted(range(len(inputs)), key=lambda i: -len(inputs[i].ids))
+        on_cpu = self.device.type == "cpu"
+        batches = [[inputs[i] for i in batch] for batch in batched(order, 1 if on_cpu else _PATHS_PER_BATCH)]
         scores = each_batch(self._score, batches, self.device)
-        rows = [(own, row) for some, own in zip(batches, scores, strict=True) for row in range(len(some))]
-        found = dict(zip(order, rows, strict=True))
-        return [self._reading(made[i], paths[i], parts[i], *found[i]) for i in range(len(made))]
+        rows = [
+            (texts, row) for batch, texts in zip(batches, scores, strict=True) for row in range(len(batch))
+        ]
+        scores_by_path = dict(zip(order, rows, strict=True))
+        return [
+            self._reading(inputs[i], paths[i], sentences_by_path[i], *scores_by_path[i])
+            for i in range(len(inputs))
+        ]
 
     @torch.inference_mode()
     def _score(self, inputs: Sequence[PathInput]) -> PathScores:
         return PathScores(*(t.cpu() for t in self(inputs)))
 
     def _reading(
-        self, made: PathInput, texts: Sequence[Text], parts: Sentences, scores: PathScores, row: int
+        self,
+        path_input: PathInput,
+        texts: Sequence[Text],
+        sentences_by_passage: Sentences,
+        scores: PathScores,
+        row: int,
     ) -> PathReading:
         threshold, *passages = scores.passages[row].tolist()[: 1 + len(texts)]
-        least, *sentences = scores.sentences[row].tolist()[: 1 + len(made.sentences)]
+        threshold_of_sentences, *sentences = scores.sentences[row].tolist()[: 1 + len(path_input.sentences)]
         supporting: list[list[tuple[int, int]]] = [[] for _ in texts]
-        for (passage, number, _, _), score in zip(made.sentences, sentences, strict=True):
-            if score > least:
-                supporting[passage].append(parts[passage][number])
-        answer = self._answer(made, texts, scores.spans[:, row])
-        own = supporting if self.layout.sentences else None
-        return PathReading([one - threshold for one in passages], answer, own)
+        for (passage, number, _, _), score in zip(path_input.sentences, sentences, strict=True):
+            if score > threshold_of_sentences:
+                supporting[passage].append(sentences_by_passage[passage][number])
+        answer = self._answer(path_input, texts, scores.spans[:, row])
+        supporting_sentences = supporting if self.layout.sentences else None
+        return PathReading(
+            [score_of_passage - threshold for score_of_passage in passages], answer, supporting_sentences
+        )
 
-    def _answer(self, made: PathInput, texts: Sequence[Text], spans: torch.Tensor) -> PathSpan:
-        """The most probable answer."""
-        found = [
-            PathSpan(one, float(spans[:, at].mean())) for one, at in zip(CHOICES, made.choices, strict=True)
+    def _answer(self, path_input: PathInput, texts: Sequence[Text], spans: torch.Tensor) -> PathSpan:
+        """Return the most probable answer."""
+        answers = [
+            PathSpan(choice, float(spans[:, position].mean()))
+            for choice, position in zip(CHOICES, path_input.choices, strict=True)
         ]
-        for number, part in enumerate(made.parts):
-            here = torch.full_like(spans, -torch.inf)
+        for number, part in enumerate(path_input.parts):
+            passage_scores = torch.full_like(spans, -torch.inf)
             inside = slice(part.text_start, part.text_start + len(part.offsets))
-            here[:, inside] = spans[:, inside]
-            for one in best_spans(here[:, None], [made.window(number)], 1, self.layout.longest_answer):
-                text = texts[number].text[one.start : one.end]
-                found.append(PathSpan(text, one.score, number, one.start, one.end))
-        best = max(found, key=lambda one: one.score)
+            passage_scores[:, inside] = spans[:, inside]
+            window = path_input.window(number)
+            for span in best_spans(passage_scores[:, None], [window], 1, self.layout.longest_answer):
+                text = texts[number].text[span.start : span.end]
+                answers.append(PathSpan(text, span.score, number, span.start, span.end))
+        best = max(answers, key=lambda answer: answer.score)
         return best._replace(score=float(torch.exp(2 * best.score - spans.logsumexp(1).sum())))
 
 
 def shares(lengths: Sequence[int], room: int) -> list[int]:
-    """How much each may have, so that all fit: the short ones everything, the others alike."""
-    given: dict[int, int] = {}
-    for left, i in zip(
+    """Return each passage's length limit: short passages fit whole, and the others share the rest equally."""
+    limits: dict[int, int] = {}
+    for passages_left, i in zip(
         range(len(lengths), 0, -1), sorted(range(len(lengths)), key=lambda i: lengths[i]), strict=True
     ):
-        given[i] = min(lengths[i], (room - sum(given.values())) // left)
-    return [given[i] for i in range(len(lengths))]
+        limits[i] = min(lengths[i], (room - sum(limits.values())) // passages_left)
+    return [limits[i] for i in range(len(lengths))]
 
 
 def _places(part: Part, start: int, end: int) -> tuple[int, int] | None:
-    """From where to before where the wordpieces of some characters stand; None where the input has none."""
+    """Return the input positions of a character span, the end exclusive; None if the input lacks the span."""
     inside = [i for i, (a, b) in enumerate(part.offsets) if a < end and b > start]
     return (part.text_start + inside[0], part.text_start + inside[-1] + 1) if inside else None
 
 
 def _mark(tokenizer: Tokenizer) -> int:
-    """The wordpiece that stands before a passage: one that no text has."""
+    """Return the id of the wordpiece that marks a passage's beginning; no text contains this wordpiece."""
     for name in _MARKS:
-        found: Any = tokenizer.token_to_id(name)
-        if found is not None:
-            return int(found)
+        token_id: Any = tokenizer.token_to_id(name)
+        if token_id is not None:
+            return int(token_id)
     raise ModelError(
         f"expected a vocabulary with one of {', '.join(_MARKS)}, to mark passages with, found none",
-        remedy="begin with another encoder: those of BERT's vocabulary have it",
+        remedy="use another encoder: encoders with BERT's vocabulary have such a token",
     )
 
 
 def _choices(tokenizer: Tokenizer) -> list[int]:
-    """The wordpieces of yes and no."""
-    ids = [tokenizer.encode(one, add_special_tokens=False).ids for one in CHOICES]
-    words = [[tokenizer.id_to_token(i) for i in own] for own in ids]
-    if words != [[one] for one in CHOICES]:
+    """Return the ids of the wordpieces yes and no."""
+    ids = [tokenizer.encode(choice, add_special_tokens=False).ids for choice in CHOICES]
+    words = [[tokenizer.id_to_token(i) for i in choice_ids] for choice_ids in ids]
+    if words != [[choice] for choice in CHOICES]:
         raise ModelError(
             f"expected a vocabulary with the words {' and '.join(CHOICES)}, found {words}",
-            remedy="begin with another encoder: a reader of paths reads English",
+            remedy="use another encoder: a path reader reads English",
         )
-    return [own[0] for own in ids]
+    return [choice_ids[0] for choice_ids in ids]

@@ -1,4 +1,4 @@
-"""`Reader`: answers in passages, for a question."""
+"""`Reader`: finds the answers to a question in passages."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from sparta.reader.span_reader import SpanReader
 from sparta.reader.windows import Window, padded
 
 TOKEN_BUDGET = 4096
-_AT_ONCE = 4
-_Owned = tuple[int, Window]  # the number of the question, and one of its windows
+_TEXTS_PER_CALL = 4
+_QuestionWindow = tuple[int, Window]  # a question's number and one of the question's windows
 
 
 class Reader:
-    """Reads passages and finds answers; it knows nothing of how the passages were found.
+    """Reads passages and finds answers, independent of the retrieval of the passages.
 
         reader = Reader.open()
         spans = reader.read("who founded google", [Text("Google was founded by Larry Page.", "Google")])
 
-    :param dtype: what the encoder computes in; None leaves the model as it is
+    :param dtype: the encoder's number format; None keeps the model's format
     """
 
     def __init__(self, model: SpanReader, dtype: torch.dtype | None = None) -> None:
@@ -40,83 +40,90 @@ class Reader:
     def open(
         cls, name: str | Path | None = None, *, device: str | None = None, dtype: str = "auto"
     ) -> Reader:
-        """Open a reader's folder; None is the reader that ships with sparta.
+        """Open a reader's folder; None means the reader that ships with sparta.
 
-        :param dtype: fp32, bf16, fp16, or auto: bf16 where the device multiplies it fast
-        :raises ModelError: there is none, or a model of another layout.
+        :param dtype: fp32, bf16, fp16, or auto: bf16 if the device multiplies bf16 fast
+        :raises ModelError: there is no such reader, or the model has another layout.
         """
-        place = pick_device(device)
-        return cls(SpanReader.load(reader_folder(name)).to(place), pick_dtype(dtype, place))
+        torch_device = pick_device(device)
+        return cls(SpanReader.load(reader_folder(name)).to(torch_device), pick_dtype(dtype, torch_device))
 
     def read(self, question: str, texts: Sequence[Text], n: int = 5) -> list[list[Span]]:
-        """Return the `n` best spans of each text, best first; an empty text has none."""
+        """Return the `n` best spans of each text, best first; an empty text has no span."""
         return self.read_all([question], [texts], n)[0]
 
     def read_each(self, question: str, texts: Sequence[Text], n: int = 5) -> Generator[list[Span]]:
-        """The same, text by text, as soon as each is read; closing the iterator leaves the rest unread."""
+        """Yield the `n` best spans of each text as soon as the text is read.
+
+        Closing the iterator skips the remaining texts.
+        """
         if self.model.device.type != "cpu" or self.config.global_tokens:
-            at_once = len(texts) if self.config.adds_up else _AT_ONCE
-            for number, some in enumerate(batched(texts, max(at_once, 1))):
-                for spans in self.read(question, some, n):
-                    yield [span._replace(passage=span.passage + number * at_once) for span in spans]
+            chunk_size = len(texts) if self.config.adds_up else _TEXTS_PER_CALL
+            for number, chunk in enumerate(batched(texts, max(chunk_size, 1))):
+                for spans in self.read(question, chunk, n):
+                    yield [span._replace(passage=span.passage + number * chunk_size) for span in spans]
             return
-        made = self.model.windows(question, texts)
-        with closing(self._scores([[(0, window)] for window in made])) as scores:
+        all_windows = self.model.windows(question, texts)
+        with closing(self._scores([[(0, window)] for window in all_windows])) as scores:
             for number in range(len(texts)):
-                own = [window for window in made if window.passage == number]
-                found = [best_spans(next(scores), [w], n, self.config.layout.longest_answer) for w in own]
-                yield _distinct([span for spans in found for span in spans])[:n]
+                text_windows = [window for window in all_windows if window.passage == number]
+                window_spans = [
+                    best_spans(next(scores), [w], n, self.config.layout.longest_answer) for w in text_windows
+                ]
+                yield _distinct([span for spans in window_spans for span in spans])[:n]
 
     def read_all(
         self, questions: Sequence[str], texts: Sequence[Sequence[Text]], n: int = 5
     ) -> list[list[list[Span]]]:
-        """The same for the texts of many questions: by question, by text."""
+        """Return the `n` best spans of each text of many questions: by question, then by text."""
         layout = self.config.layout
-        found: list[list[list[Span]]] = [[[] for _ in own] for own in texts]
-        made = [
+        spans_by_question: list[list[list[Span]]] = [[[] for _ in question_texts] for question_texts in texts]
+        owned_windows = [
             (q, window)
-            for q, (question, own) in enumerate(zip(questions, texts, strict=True))
-            for window in self.model.windows(question, own)
+            for q, (question, question_texts) in enumerate(zip(questions, texts, strict=True))
+            for window in self.model.windows(question, question_texts)
         ]
-        batches = self._batches(made)
+        batches = self._batches(owned_windows)
         for batch, scores in zip(batches, self._scores(batches), strict=True):
             for q in dict.fromkeys(owner for owner, _ in batch):
                 rows = [i for i, (owner, _) in enumerate(batch) if owner == q]
-                own = [batch[i][1] for i in rows]
-                for span in best_spans(scores[:, rows], own, n, layout.longest_answer):
-                    found[q][span.passage].append(span)
-        return [[_distinct(spans)[:n] for spans in own] for own in found]
+                windows = [batch[i][1] for i in rows]
+                for span in best_spans(scores[:, rows], windows, n, layout.longest_answer):
+                    spans_by_question[q][span.passage].append(span)
+        return [[_distinct(spans)[:n] for spans in text_spans] for text_spans in spans_by_question]
 
-    def _batches(self, made: Sequence[_Owned]) -> list[list[_Owned]]:
-        """Windows of similar length together; with global tokens, those of one question together.
+    def _batches(self, owned_windows: Sequence[_QuestionWindow]) -> list[list[_QuestionWindow]]:
+        """Return batches of windows of similar length; with global tokens, a batch is one question's windows.
 
-        A CPU reads each window alone, the longest first: what a layer computes of it stays in the cache.
+        On a CPU each batch is one window, longest first, so that the states of a layer stay in the cache.
         """
         if self.config.global_tokens:
-            owners = dict.fromkeys(q for q, _ in made)
-            return [[one for one in made if one[0] == q] for q in owners]
+            owners = dict.fromkeys(q for q, _ in owned_windows)
+            return [[pair for pair in owned_windows if pair[0] == q] for q in owners]
         if self.model.device.type == "cpu":
-            return [[one] for one in sorted(made, key=lambda one: -len(one[1].ids))]
-        lengths = [len(window.ids) for _, window in made]
-        return [[made[i] for i in batch] for batch in length_sorted_batches(lengths, TOKEN_BUDGET, 64)]
+            return [[pair] for pair in sorted(owned_windows, key=lambda pair: -len(pair[1].ids))]
+        lengths = [len(window.ids) for _, window in owned_windows]
+        return [
+            [owned_windows[i] for i in batch] for batch in length_sorted_batches(lengths, TOKEN_BUDGET, 64)
+        ]
 
-    def _scores(self, batches: Sequence[Sequence[_Owned]]) -> Generator[torch.Tensor]:
-        """Each batch's start and end scores; on a CPU every thread reads windows of its own."""
+    def _scores(self, batches: Sequence[Sequence[_QuestionWindow]]) -> Generator[torch.Tensor]:
+        """Yield each batch's start and end scores. On a CPU, every thread reads different batches."""
         if self.config.global_tokens:
             yield from map(self._score, batches)
             return
         yield from each_batch(self._score, batches, self.model.device)
 
     @torch.inference_mode()
-    def _score(self, batch: Sequence[_Owned]) -> torch.Tensor:
+    def _score(self, batch: Sequence[_QuestionWindow]) -> torch.Tensor:
         tensors = (t.to(self.model.device) for t in padded([window for _, window in batch]))
         scores: torch.Tensor = self.model(*tensors).cpu()
         return scores
 
 
 def _distinct(spans: Sequence[Span]) -> list[Span]:
-    """Best first, each place once: two windows may have seen it."""
+    """Return the spans best first, without duplicates: two overlapping windows may contain the same span."""
     best: dict[tuple[int, int], Span] = {}
-    for span in sorted(spans, key=lambda s: (-s.score, s.start, s.end)):
+    for span in sorted(spans, key=lambda candidate: (-candidate.score, candidate.start, candidate.end)):
         best.setdefault((span.start, span.end), span)
     return list(best.values())

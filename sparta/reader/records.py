@@ -1,4 +1,4 @@
-"""What goes into a reader and what comes out."""
+"""The input and output of a reader: texts and answer spans."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from sparta.base.records import Hit
 
 
 class Text(NamedTuple):
-    """A passage to be read; an answer lies in its `text`."""
+    """A passage for a reader to read; answers come from its `text`, not from its title."""
 
     text: str
     title: str = ""
 
 
 def text_of(hit: Hit) -> Text:
-    """What is read of a hit: its context, where the passage is a sentence of one, else its text.
+    """Return the text that a reader reads for a hit: a sentence's context, or else the hit's own text.
 
-    Metadata of this name that does not hold the text is no context.
+    A metadata field `context` that does not contain the hit's text does not count as a context.
     """
     context = hit.metadata.get("context")
     return Text(context if isinstance(context, str) and hit.text in context else hit.text, hit.title)
 
 
 def no_texts() -> LackingError:
-    """The error of an index whose records have no texts."""
+    """Return the error for an index whose records have no texts."""
     return LackingError(
         "expected passages with texts to read, found an index without them",
         remedy="index the corpus itself, or vectors whose records have `contents`",
@@ -33,9 +33,9 @@ def no_texts() -> LackingError:
 
 
 class Span(NamedTuple):
-    """An answer in a passage: its number, from where to before where (characters), and its score.
+    """An answer span: the passage's number, the characters from `start` to before `end`, and the score.
 
-    The score is half the sum of start and end score: what the reader gives it above "no answer", which has 0.
+    The score is half the sum of the start score and the end score. The score of "no answer" is 0.
     """
 
     passage: int

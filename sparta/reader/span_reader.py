@@ -1,4 +1,4 @@
-"""The model: an encoder, and for each wordpiece how likely an answer starts and ends there."""
+"""The reader's model: an encoder, and a start score and an end score for each wordpiece."""
 
 from __future__ import annotations
 
@@ -44,60 +44,59 @@ class SpanReader(nn.Module):
 
     @property
     def encoder_depth(self) -> int:
-        """How many layers the encoder has."""
+        """The number of layers of the encoder."""
         return self._depth
 
     @property
     def marks_shared(self) -> bool:
-        """Whether it has token types for the wordpieces that question and text share."""
+        """Whether the encoder has token types for wordpieces that question and text share."""
         return int(self._encoder_config.get("type_vocab_size", 0)) > 3
 
     def windows(
         self, question: str, texts: Sequence[Text], layout: ReaderLayout | None = None
     ) -> list[Window]:
-        """What it reads of some texts: `sparta.reader.windows.windows`, by its own layout or another."""
+        """Return the windows of these texts, in the reader's layout unless `layout` is set."""
         layout = layout or self.config.layout
         return windows(question, texts, self.tokenizer, layout, mark_shared=self.marks_shared)
 
     @property
     def positions(self) -> int | None:
-        """How many wordpieces the encoder has positions for; None where nothing bounds them."""
-        known = self._encoder_config.get("max_position_embeddings")
-        return known if isinstance(known, int) else None
+        """The number of positions of the encoder; None if unlimited."""
+        positions = self._encoder_config.get("max_position_embeddings")
+        return positions if isinstance(positions, int) else None
 
     def check_length(self, length: int, where: str = "", option: str = "") -> None:
-        """Refuse windows that the encoder has no positions for.
+        """Raise if windows are longer than the encoder's positions.
 
-        :param option: what sets the length; without it, a model folder does
-        :raises InputError: it has fewer.
+        :param option: the option that sets the length; empty if a model folder sets the length
+        :raises InputError: the windows are too long.
         """
-        known = self.positions
-        if known is not None and length > known:
+        positions = self.positions
+        if positions is not None and length > positions:
             raise InputError(
-                f"expected windows of at most {known} wordpieces, which the encoder has positions for, found"
-                f" {length}",
+                f"expected windows of at most {positions} wordpieces (encoder positions), found {length}",
                 where=where,
-                remedy=remedy("give a smaller {}, or another encoder", Option(option))
+                remedy=remedy("set a smaller {}, or use another encoder", Option(option))
                 if option
-                else "correct the layout in it",
+                else "correct the layout in this file",
             )
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return self.spans.weight.device
 
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, readable: torch.Tensor
     ) -> torch.Tensor:
-        """Start and end scores `(2, n, length) float32`; -inf where no answer can be (`readable`)."""
+        """Return start and end scores `(2, n, length) float32`; -inf at positions that are not `readable`."""
         types = token_types(self._encoder_config, segments)
         states = self.encoder(input_ids=ids, attention_mask=mask, **types).last_hidden_state
         scores = self.spans(states.to(self.spans.weight.dtype)).float().permute(2, 0, 1)
         return scores.masked_fill(~readable, -torch.inf)
 
     def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
-        """Write config.json, model.safetensors and tokenizer.json; with `int8`, in 8 bits with row scales."""
+        """Write config.json, model.safetensors and tokenizer.json; `int8` stores weights in 8 bits."""
         config = {
             **self._encoder_config,
             "architectures": ["SpanReader"],
@@ -107,16 +106,16 @@ class SpanReader(nn.Module):
 
     @staticmethod
     def load(folder: Path) -> SpanReader:
-        """Return a reader that `save_pretrained` wrote.
+        """Load a reader that `save_pretrained` wrote.
 
-        :raises ModelError: another layout.
+        :raises ModelError: the folder has another layout.
         """
         raw = read_json(folder / "config.json")
         if "reader" not in raw:
             raise ModelError(
                 "expected a reader (config.json with a `reader` object), found another model",
                 where=str(folder),
-                remedy=remedy("give {} what {} made", Option("reader"), Command("sparta train-reader")),
+                remedy=remedy("set {} to the output of {}", Option("reader"), Command("sparta train-reader")),
             )
         config = ReaderConfig.from_dict(raw.pop("reader"), str(folder / "config.json"))
         reader = SpanReader(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
@@ -127,25 +126,25 @@ class SpanReader(nn.Module):
     def from_encoder(name: str | Path, config: ReaderConfig) -> SpanReader:
         """Return an untrained reader on an encoder: a folder, a hub id, a SPARTA model, or another reader."""
         shipped = is_shipped(name, "reader")
-        if found := reader_folder(name) if shipped else folder_with("reader", local_folder(name)):
-            other = SpanReader.load(found)
-            reader = SpanReader(_plain(other), other.tokenizer, config)
-            if isinstance(other.encoder, FusedEncoder):
-                if other.config.global_tokens != config.global_tokens:
+        if model_folder := reader_folder(name) if shipped else folder_with("reader", local_folder(name)):
+            old_reader = SpanReader.load(model_folder)
+            reader = SpanReader(_plain_encoder(old_reader), old_reader.tokenizer, config)
+            if isinstance(old_reader.encoder, FusedEncoder):
+                if old_reader.config.global_tokens != config.global_tokens:
                     raise InputError(
-                        f"expected the reader's {other.config.global_tokens} global tokens, found"
+                        f"expected the reader's {old_reader.config.global_tokens} global tokens, found"
                         f" {config.global_tokens}",
                         where=str(name),
-                        remedy=remedy("give the same {}, or an encoder", Option("global_tokens")),
+                        remedy=remedy("set the same {}, or start from an encoder", Option("global_tokens")),
                     )
-                reader.encoder.load_state_dict(other.encoder.state_dict())
-            reader.spans.load_state_dict(other.spans.state_dict())
+                reader.encoder.load_state_dict(old_reader.encoder.state_dict())
+            reader.spans.load_state_dict(old_reader.spans.state_dict())
             return reader
-        if found := sparta_folder(name):
-            model = SpartaModel.load(found)
+        if model_folder := sparta_folder(name):
+            model = SpartaModel.load(model_folder)
             return SpanReader(model.encoder, model.tokenizer, config)
         return SpanReader(as_plain_bert(load_encoder(name)), load_tokenizer(name), config)
 
 
-def _plain(reader: SpanReader) -> nn.Module:
+def _plain_encoder(reader: SpanReader) -> nn.Module:
     return reader.encoder.encoder if isinstance(reader.encoder, FusedEncoder) else reader.encoder

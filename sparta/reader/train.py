@@ -1,4 +1,4 @@
-"""Training a reader: one softmax over passages of a question (shared normalization, Clark and Gardner)."""
+"""Train a reader; one softmax covers a question's passages (shared normalization, Clark and Gardner)."""
 
 from __future__ import annotations
 
@@ -39,18 +39,19 @@ from sparta.training.options import TrainResult
 from sparta.training.run import check_output
 
 logger = logging.getLogger(__name__)
-_SORTED_TOGETHER = 24
+_BATCHES_PER_SORT = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderRecipe(ReadingRecipe):
-    """How a reader is trained.
+    """The options for training a reader.
 
-    A batch has `batch_size` questions, each with a passage that holds the answer; a share `negatives` of them
-    also with some that do not, `passages` in all at most, from the question's own passages or near in the
-    file. Of those, `unanswered` have no other passage: there the right answer is none. With `globally`, one
-    softmax runs over the passages of a question (shared normalization, Clark and Gardner, 2018); otherwise
-    over each. Without an `encoder`, what is trained further is the reader that ships for the language.
+    A batch has `batch_size` questions, each with a passage that contains the answer. A share `negatives` of
+    the questions also gets negative passages, up to `passages` passages in all, from the question or from
+    nearby questions in the file. A share `unanswered` of these questions gets negative passages only, and "no
+    answer" is right. With `globally`, one softmax covers all passages of a question (shared normalization,
+    Clark and Gardner, 2018); otherwise each passage has its own softmax. Without an `encoder`, the training
+    continues with the language's shipped reader.
     """
 
     encoder: str | None = None
@@ -69,21 +70,21 @@ class ReaderRecipe(ReadingRecipe):
     layout: ReaderLayout = field(default_factory=ReaderLayout)
 
     def beginning(self) -> str:
-        """What is trained: the encoder, or the reader that ships.
+        """Return the encoder's name, or the name of the language's shipped reader.
 
-        :raises ModelError: neither is there.
+        :raises ModelError: the recipe names no encoder, and no reader ships for the language.
         """
         name = self.encoder or shipped_for(self.language, "reader")
         if name is None:
             raise ModelError(
-                f"expected an encoder for the language {self.language!r}, for which no reader ships",
-                remedy=remedy("name one with {}", Option("encoder")),
+                f"no reader ships for the language {self.language!r}, and the recipe names no encoder",
+                remedy=remedy("name an encoder with {}", Option("encoder")),
             )
         return name
 
 
 class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
-    """The training of a reader: its examples, batches, loss and validation."""
+    """The training of a reader: examples, batches, loss and validation."""
 
     kind, heads, figure = READER, ("spans.", "encoder.global_states"), "F1 {:.1f}".format
 
@@ -100,13 +101,15 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
             logger.warning("the encoder reads windows of %d wordpieces, not %d", positions, layout.max_length)
             layout = replace(layout, max_length=positions, overlap=min(layout.overlap, positions // 4))
             model.config = replace(config, layout=layout)
-        least = 2 * layout.longest_question
-        if recipe.train_length < least:
+        shortest_window = 2 * layout.longest_question
+        if recipe.train_length < shortest_window:
             raise InputError(
-                f"expected training windows of at least {least} wordpieces, twice the longest question, found"
-                f" {recipe.train_length}",
+                f"expected training windows of at least {shortest_window} wordpieces (twice the longest"
+                f" question), found {recipe.train_length}",
                 remedy=remedy(
-                    "give {}, or a smaller {}", Option("train_length", least), Option("longest_question")
+                    "set {}, or a smaller {}",
+                    Option("train_length", shortest_window),
+                    Option("longest_question"),
                 ),
             )
         overlap = min(layout.overlap, recipe.train_length // 4)
@@ -115,121 +118,146 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         answerable = [example for example in examples if self._answerable(example)]
         if len(answerable) < len(examples):
             left_out = len(examples) - len(answerable)
-            logger.warning("left out %d questions whose answer is longer than a reader gives", left_out)
+            logger.warning("left out %d questions whose answer is too long for the reader", left_out)
         check_enough(answerable, recipe.batch_size)
         super().__init__(recipe, model, answerable, held_out, folder, fingerprint(answerable))
         self._right: dict[str, set[str]] = {}
         for example in examples:
-            right = self._right.setdefault(example.question, set())
-            right.update(example.passages[i].text for i in example.positives)
-        self.lengths = [len(e.passages[e.positives[0]].text) for e in self.examples]
+            right_texts = self._right.setdefault(example.question, set())
+            right_texts.update(example.passages[i].text for i in example.positives)
+        self.lengths = [len(example.passages[example.positives[0]].text) for example in self.examples]
 
     def _answerable(self, example: ReadingExample) -> bool:
-        """Whether some answer is no longer than those that are given, about 5 characters a wordpiece."""
-        most = 5 * self.layout.longest_answer
-        return any(b - a <= most for spans in example.spans for a, b in spans)
+        """Return whether an answer is short enough for the reader, at about 5 characters per wordpiece."""
+        max_characters = 5 * self.layout.longest_answer
+        return any(b - a <= max_characters for spans in example.spans for a, b in spans)
 
     # ------------------------------------------------------------------ batches
 
     def batch(self, step: int) -> list[tuple[int, list[Window]]]:
-        """The questions of a step (their examples' numbers) with their windows: a function of the step."""
+        """Return a step's example numbers and their windows; the result depends only on seed and step."""
         numbers, draw = self.numbers(step)
         return [(i, self._windows(i, draw)) for i in numbers]
 
     def cut(self, order: Sequence[int], size: int, draw: random.Random) -> list[list[int]]:
-        """Cut an epoch's examples into batches of texts of similar length."""
-        block = size * _SORTED_TOGETHER
+        """Split an epoch's examples into batches of texts of similar length."""
+        block = size * _BATCHES_PER_SORT
         blocks = [
-            sorted(order[i : i + block], key=lambda e: self.lengths[e]) for i in range(0, len(order), block)
+            sorted(order[i : i + block], key=lambda number: self.lengths[number])
+            for i in range(0, len(order), block)
         ]
-        batches = [b[i : i + size] for b in blocks for i in range(0, len(b) - size + 1, size)]
-        rest = [e for b in blocks for e in b[len(b) - len(b) % size :]]
-        batches += [rest[i : i + size] for i in range(0, len(rest) - size + 1, size)]
+        batches = [
+            block_numbers[i : i + size]
+            for block_numbers in blocks
+            for i in range(0, len(block_numbers) - size + 1, size)
+        ]
+        left_over = [
+            number
+            for block_numbers in blocks
+            for number in block_numbers[len(block_numbers) - len(block_numbers) % size :]
+        ]
+        batches += [left_over[i : i + size] for i in range(0, len(left_over) - size + 1, size)]
         draw.shuffle(batches)
         return batches
 
     def _windows(self, number: int, draw: random.Random) -> list[Window]:
-        """A window with the answer, which names its passage, and perhaps some without, passage -1."""
+        """Return a window with the answer and perhaps negative windows, whose passage number is -1."""
         example = self.examples[number]
         negatives = self._negatives(number, draw) if draw.random() < self.recipe.negatives else []
         chosen: list[Window] = []
         if not negatives or draw.random() >= self.recipe.unanswered:
             chosen.append(self._positive(example, draw))
         for text in negatives:
-            made = self.model.windows(example.question, [text], self.layout)
-            if made:
-                chosen.append(draw.choice(made)._replace(passage=-1))
+            text_windows = self.model.windows(example.question, [text], self.layout)
+            if text_windows:
+                chosen.append(draw.choice(text_windows)._replace(passage=-1))
         return chosen or [self._positive(example, draw)]
 
     def _positive(self, example: ReadingExample, draw: random.Random) -> Window:
         passage = draw.choice(example.positives)
-        made = self.model.windows(example.question, [example.passages[passage]], self.layout)
-        holding = [w for w in made if targets(w, example.spans[passage])]
-        return draw.choice(holding or made)._replace(passage=passage)
+        text_windows = self.model.windows(example.question, [example.passages[passage]], self.layout)
+        holding = [w for w in text_windows if targets(w, example.spans[passage])]
+        return draw.choice(holding or text_windows)._replace(passage=passage)
 
     def _negatives(self, number: int, draw: random.Random) -> list[Text]:
-        """Passages of the question without an answer, or texts that stand near in the file without one.
+        """Return the question's passages without an answer, or else nearby texts without an answer.
 
-        A passage that answers the question in another example is none of them.
+        A passage that answers the same question in another example is never a negative.
         """
-        example, wanted = self.examples[number], self.recipe.passages - 1
-        read = zip(example.passages, example.spans, strict=True)
-        own = [p for p, spans in read if not spans and p.text not in self._right[example.question]]
-        if own:
-            return draw.sample(own, min(wanted, len(own)))
-        found: dict[Text, None] = {}
+        example, count = self.examples[number], self.recipe.passages - 1
+        passages_with_spans = zip(example.passages, example.spans, strict=True)
+        own_negatives = [
+            passage
+            for passage, spans in passages_with_spans
+            if not spans and passage.text not in self._right[example.question]
+        ]
+        if own_negatives:
+            return draw.sample(own_negatives, min(count, len(own_negatives)))
+        nearby_texts: dict[Text, None] = {}
         for by in draw.sample(range(1, 13), 12):
-            if len(found) < wanted and (text := self._near(example, number + by)) is not None:
-                found[text] = None
-        return list(found)
+            if len(nearby_texts) < count and (text := self._near(example, number + by)) is not None:
+                nearby_texts[text] = None
+        return list(nearby_texts)
 
     def _near(self, example: ReadingExample, number: int) -> Text | None:
         if number >= len(self.examples) or self.examples[number].source != example.source:
             return None
-        other = self.examples[number].passages[0]
-        known = other.text in self._right[example.question]
-        own = known or any(other.text == p.text for p in example.passages)
-        held = own or answer_spans(other.text, example.answers, language=self.recipe.language)
-        return None if held else other
+        text = self.examples[number].passages[0]
+        is_right = text.text in self._right[example.question]
+        is_positive = is_right or any(text.text == passage.text for passage in example.passages)
+        has_answer = is_positive or answer_spans(text.text, example.answers, language=self.recipe.language)
+        return None if has_answer else text
 
     # ------------------------------------------------------------------ loss and validation
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        """Minus the log-likelihood of all right starts, and of all right ends; "no answer" scores 0."""
+        """Return minus the log-likelihood of all right starts and right ends; "no answer" scores 0."""
         questions = self.batch(step)
-        losses, at = [], 0
-        scores = self._scores([own for _, own in questions])
-        for number, own in questions:
-            spans = [self._targets(number, window) for window in own]
-            read, at = scores[:, at : at + len(own)], at + len(own)
+        losses, first_row = [], 0
+        scores = self._scores([question_windows for _, question_windows in questions])
+        for number, question_windows in questions:
+            spans = [self._targets(number, window) for window in question_windows]
+            question_scores, first_row = (
+                scores[:, first_row : first_row + len(question_windows)],
+                first_row + len(question_windows),
+            )
             if self.recipe.globally:
-                losses.append(span_loss(read, spans))
+                losses.append(span_loss(question_scores, spans))
             else:
-                losses += [span_loss(read[:, [i]], [one]) for i, one in enumerate(spans)]
+                losses += [span_loss(question_scores[:, [i]], [spans[i]]) for i in range(len(spans))]
         return torch.stack(losses).mean(), {}
 
     def _scores(self, questions: Sequence[Sequence[Window]]) -> torch.Tensor:
-        """Scores `(2, windows, length)`; with global tokens, the windows of a question are a call each."""
-        device, flat = self.model.device, [window for own in questions for window in own]
+        """Return scores `(2, windows, length)`. With global tokens, the model reads one question per call."""
+        device, flat = (
+            self.model.device,
+            [window for question_windows in questions for window in question_windows],
+        )
         if not self.recipe.global_tokens:
             return self.model(*(t.to(device) for t in padded(flat)))
-        longest, parts = max(len(window.ids) for window in flat), []
-        for own in questions:
-            one = self.model(*(t.to(device) for t in padded(own)))
-            parts.append(functional.pad(one, (0, longest - one.shape[2]), value=-torch.inf))
-        return torch.cat(parts, dim=1)
+        longest, all_scores = max(len(window.ids) for window in flat), []
+        for question_windows in questions:
+            question_scores = self.model(*(t.to(device) for t in padded(question_windows)))
+            all_scores.append(
+                functional.pad(question_scores, (0, longest - question_scores.shape[2]), value=-torch.inf)
+            )
+        return torch.cat(all_scores, dim=1)
 
     def _targets(self, number: int, window: Window) -> list[tuple[int, int]]:
         return targets(window, self.examples[number].spans[window.passage]) if window.passage >= 0 else []
 
     def validate(self) -> float:
-        """F1 in percent on held-out questions, each with one passage that holds its answer."""
+        """Return F1 in percent on held-out questions, each read with one passage that contains an answer."""
         reader = Reader(self.model)
-        texts = [[e.passages[e.positives[0]]] for e in self.held_out]
+        texts = [
+            [held_out_example.passages[held_out_example.positives[0]]] for held_out_example in self.held_out
+        ]
         with arithmetic(self.device):
-            found = reader.read_all([e.question for e in self.held_out], texts, 1)
+            spans_by_question = reader.read_all(
+                [held_out_example.question for held_out_example in self.held_out], texts, 1
+            )
         f1, em = 0.0, 0
-        for example, [text], [spans] in zip(self.held_out, texts, found, strict=True):
+        for example, [text], [spans] in zip(self.held_out, texts, spans_by_question, strict=True):
             answer = text.text[spans[0].start : spans[0].end] if spans else ""
             f1 += token_f1(answer, example.answers, language=self.recipe.language)
             em += exact_match(answer, example.answers, language=self.recipe.language)
@@ -240,70 +268,79 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
 
 @dataclass(frozen=True, slots=True)
 class ReadingSet:
-    """Examples of one file; `size` is how many of them are used: a sample, or all and some again."""
+    """The examples of one file; `size` is the number of examples to use: a sample, or some repeated."""
 
     name: str
     examples: Sequence[ReadingExample]
     size: int | None = None
 
     def drawn(self, examples: Sequence[ReadingExample]) -> list[ReadingExample]:
-        """Return `size` of these examples, the same ones each time; all where no size is given."""
+        """Return `size` of these examples, the same at every call; all examples if no size is set."""
         if self.size is None or not examples:
             return list(examples)
-        whole, rest = divmod(self.size, len(examples))
-        sample = random.Random(self.size).sample(range(len(examples)), rest)
-        return [*examples] * whole + [examples[i] for i in sorted(sample)]
+        repetitions, sample_size = divmod(self.size, len(examples))
+        sample = random.Random(self.size).sample(range(len(examples)), sample_size)
+        return [*examples] * repetitions + [examples[i] for i in sorted(sample)]
 
 
 def split(sets: Sequence[ReadingSet], held_out: int) -> tuple[list[ReadingExample], list[ReadingExample]]:
-    """Return what is trained on, and `held_out` questions, taken by the hash of their first passage.
+    """Return the training examples and the held-out examples, chosen by the hash of their first passage.
 
-    No first passage and no question is in both parts; where that would leave out more than half of the
-    questions, as with few long texts, passages may be. The sizes of the sets are those of the first part.
+    Training and held-out examples share no question and no first passage. If this rule would drop more than
+    half of the questions, as with few long texts, both may share passages. A set's `size` counts training
+    examples.
 
-    :raises InputError: nothing is left to train on.
+    :param held_out: the number of held-out examples
+    :raises InputError: no training example is left.
     """
-    every = [example for one in sets for example in one.examples]
-    kept, may_train = _held_out(every, held_out, lambda e: e.passages[0].text)
-    if 2 * sum(map(may_train, every)) < len(every) - held_out:
-        kept, may_train = _held_out(every, held_out, lambda e: e.question.casefold())
-        if any(map(may_train, every)):
+    all_examples = [example for reading_set in sets for example in reading_set.examples]
+    held_out_examples, may_train = _held_out(all_examples, held_out, lambda example: example.passages[0].text)
+    if 2 * sum(map(may_train, all_examples)) < len(all_examples) - held_out:
+        held_out_examples, may_train = _held_out(
+            all_examples, held_out, lambda example: example.question.casefold()
+        )
+        if any(map(may_train, all_examples)):
             logger.warning("few texts: training and held-out questions share passages")
-    drawn = [one.drawn([*filter(may_train, one.examples)]) for one in sets]
+    drawn = [reading_set.drawn([*filter(may_train, reading_set.examples)]) for reading_set in sets]
     if not any(drawn):
         raise InputError(
-            f"expected questions beside those of {held_out} held-out examples, found none in {len(every)}",
-            remedy=remedy("give more data, or a smaller {}", Option("held_out")),
+            f"no training questions are left: {held_out} of {len(all_examples)} examples are held out",
+            remedy=remedy("add data, or set a smaller {}", Option("held_out")),
         )
-    if left_out := len(every) - len(kept) - sum(map(may_train, every)):
-        logger.info("left out %d examples that share a text or a question with those held out", left_out)
-    return [e for own in drawn for e in own], kept
+    if left_out := len(all_examples) - len(held_out_examples) - sum(map(may_train, all_examples)):
+        logger.info("left out %d examples that share a text or a question with a held-out example", left_out)
+    return [example for set_examples in drawn for example in set_examples], held_out_examples
 
 
 def _held_out(
     examples: Sequence[ReadingExample], n: int, key: Callable[[ReadingExample], str]
 ) -> tuple[list[ReadingExample], Callable[[ReadingExample], bool]]:
-    """Return `n` examples, those of the lowest hashes of their keys, and what may be trained on beside them.
+    """Return the `n` examples whose keys have the lowest hashes, and a test for training examples.
 
-    That is what shares neither key nor question with any of them.
+    The test accepts an example that shares neither key nor question with any held-out example.
     """
     by_key: dict[str, list[ReadingExample]] = {}
     for example in examples:
         by_key.setdefault(key(example), []).append(example)
-    kept: list[ReadingExample] = []
-    taken: set[str] = set()
-    for one in sorted(by_key, key=lambda one: hashlib.sha256(one.encode()).digest()):
-        if len(kept) >= n:
+    held_out: list[ReadingExample] = []
+    held_out_keys: set[str] = set()
+    for example_key in sorted(by_key, key=lambda example_key: hashlib.sha256(example_key.encode()).digest()):
+        if len(held_out) >= n:
             break
-        kept += by_key[one]
-        taken.add(one)
-    asked = {example.question.casefold() for example in kept}
-    return kept[:n], lambda e: key(e) not in taken and e.question.casefold() not in asked
+        held_out += by_key[example_key]
+        held_out_keys.add(example_key)
+    held_out_questions = {example.question.casefold() for example in held_out}
+    return (
+        held_out[:n],
+        lambda candidate: (
+            key(candidate) not in held_out_keys and candidate.question.casefold() not in held_out_questions
+        ),
+    )
 
 
 def fingerprint(examples: Sequence[ReadingExample]) -> str:
-    """A short hash of what a training sees."""
-    return short_hash((one.question, one.passages, one.spans) for one in examples)
+    """Return a short hash of the questions, passages and spans of a training."""
+    return short_hash((example.question, example.passages, example.spans) for example in examples)
 
 
 def train_reader(
@@ -314,22 +351,22 @@ def train_reader(
     resume: bool = False,
     command: str = "",
 ) -> TrainResult:
-    """Train a reader; the best on held-out questions ends in `output/best`, with its model card.
+    """Train a reader. The best model on held-out questions is saved in `output/best`, with a model card.
 
-    :param data: files as `read_examples` takes them, each maybe with how many of its questions are used
-        (None: all; more than there are: some again)
-    :param command: what the card names as the command; otherwise the recipe
+    :param data: files that `read_examples` can read, each optionally with the number of questions to use
+        (None means all; a larger number repeats some)
+    :param command: the command for the model card; empty means the recipe
     """
     output = check_output(output, resume=resume)
-    pairs = [one if isinstance(one, tuple) else (one, None) for one in several(data, "files")]
+    pairs = [item if isinstance(item, tuple) else (item, None) for item in several(data, "files")]
     sized = [(path_of(path, "a file"), size) for path, size in pairs]
     check_different([path for path, _ in sized])
     sets = [ReadingSet(path.name, read_examples(path, recipe.language), size) for path, size in sized]
     training = ReaderTraining(recipe, sets, output)
     rows = [
-        (each.name, f"{n:,}", f"{each.size or n:,}", f"`{fingerprint(each.examples)}`")
-        for each in sets
-        for n in [len(each.examples)]
+        (reading_set.name, f"{n:,}", f"{reading_set.size or n:,}", f"`{fingerprint(reading_set.examples)}`")
+        for reading_set in sets
+        for n in [len(reading_set.examples)]
     ]
     table = [("data", "questions", "used in an epoch", "fingerprint"), *rows]
     return training.train(training.recipe, table, resume=resume, command=command)

@@ -1,4 +1,4 @@
-"""What the trainings of all readers share: options, epochs, learning rates by layer, the loss of spans."""
+"""The common part of all readers' trainings: options, epochs, learning rates by layer, loss of spans."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ HEAD_RATE = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingRecipe(TrainSettings):
-    """Options that the trainings of all readers share.
+    """The options of all readers' trainings.
 
-    A batch has `batch_size` questions. `layer_decay` multiplies the learning rate once for every layer above.
+    A batch has `batch_size` questions. Each layer of the encoder has `layer_decay` times the learning rate of
+    the layer above.
     """
 
     batch_size: int
@@ -36,9 +37,10 @@ class ReadingRecipe(TrainSettings):
 
 
 class ReadingTraining[M: SpanReader | PathReader, E](TrainingRun[M]):
-    """The training of a reader on examples `E`.
+    """The training of a reader on examples of type `E`.
 
-    Parameters whose names begin with one of `heads` learn faster, layers below the highest slower.
+    Parameters whose names start with one of `heads` have a higher learning rate; lower layers have lower
+    rates.
     """
 
     heads: tuple[str, ...] = ("spans.",)
@@ -60,79 +62,86 @@ class ReadingTraining[M: SpanReader | PathReader, E](TrainingRun[M]):
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Heads, and the encoder layer by layer; what is no part of a layer learns as one below all does."""
+        """Return Adam's groups: the heads, and the encoder by layer.
+
+        Parameters outside any layer count as layer -1.
+        """
 
         def factor(name: str) -> float:
             if name.startswith(self.heads):
                 return HEAD_RATE
-            parts = name.split(".")
-            layer = int(parts[parts.index("layer") + 1]) if "layer" in parts else -1
+            name_parts = name.split(".")
+            layer = int(name_parts[name_parts.index("layer") + 1]) if "layer" in name_parts else -1
             return float(self.settings.layer_decay ** (self.model.encoder_depth - 1 - layer))
 
         return rate_groups(self.model.named_parameters(), factor)
 
     def numbers(self, step: int) -> tuple[list[int], random.Random]:
-        """Return the numbers of a batch's examples, and what else it draws from: a function of the step."""
+        """Return the numbers of a step's examples and a random generator, both set by seed and step alone."""
         size = self.settings.batch_size
-        epoch, at = divmod(step, len(self.examples) // size)
+        epoch, batch_number = divmod(step, len(self.examples) // size)
         if self._epoch[0] != epoch:
             draw = random.Random(f"{self.schedule.seed} epoch {epoch}")
             shuffled = draw.sample(range(len(self.examples)), len(self.examples))
             self._epoch = epoch, self.cut(shuffled, size, draw)
-        return self._epoch[1][at], random.Random(f"{self.schedule.seed} {step}")
+        return self._epoch[1][batch_number], random.Random(f"{self.schedule.seed} {step}")
 
     def cut(self, order: Sequence[int], size: int, draw: random.Random) -> list[list[int]]:
-        """Cut an epoch's examples into batches."""
+        """Split an epoch's examples into batches."""
         return [[*order[i : i + size]] for i in range(0, len(order) - size + 1, size)]
 
 
 def check_enough(examples: Sequence[Any], batch_size: int) -> None:
-    """Refuse fewer examples than a batch has."""
+    """Raise if there are fewer examples than a batch has."""
     if len(examples) < batch_size:
         raise InputError(
             f"expected a batch of {batch_size} questions to train on, found {len(examples)}",
-            remedy=remedy("give more data, or a smaller {} or {}", Option("batch_size"), Option("held_out")),
+            remedy=remedy("add data, or set a smaller {} or {}", Option("batch_size"), Option("held_out")),
         )
 
 
 def check_different(files: Sequence[Path]) -> None:
-    """Refuse a file that is named twice."""
+    """Raise if a file occurs twice."""
     if len({path.resolve() for path in files}) < len(files):
-        raise InputError("expected different files, found one twice", remedy="name each file once")
+        raise InputError("a file is named twice", remedy="name each file once")
 
 
 def targets(window: Window, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """First and last position in the window of each answer that it holds as a whole.
+    """Return the first and last window position of each answer that lies completely in the window.
 
-    An answer may begin or end with what no wordpiece has, as a control character, which tokenizers drop: it
-    is whole where a wordpiece stands before it and one behind it.
+    Tokenizers drop some characters, such as control characters, so an answer may begin or end without a
+    wordpiece. Such an answer is complete if the window has a wordpiece before it and a wordpiece after it.
     """
-    found, offsets = [], window.offsets
+    positions, offsets = [], window.offsets
     for start, end in spans:
         inside = [i for i, (a, b) in enumerate(offsets) if a < end and b > start]
         if not inside:
             continue
         first, last = inside[0], inside[-1]
-        begun = first > 0 or offsets[first][0] <= start
-        ended = last < len(offsets) - 1 or offsets[last][1] >= end
-        if begun and ended:
-            found.append((window.text_start + first, window.text_start + last))
-    return found
+        has_start = first > 0 or offsets[first][0] <= start
+        has_end = last < len(offsets) - 1 or offsets[last][1] >= end
+        if has_start and has_end:
+            positions.append((window.text_start + first, window.text_start + last))
+    return positions
 
 
 def span_loss(
     scores: torch.Tensor, spans: Sequence[Sequence[tuple[int, int]]], *, no_answer: bool = True
 ) -> torch.Tensor:
-    """`scores (2, windows, length)`; without a right span, "no answer", whose score is 0, is right.
+    """Return the loss of scores `(2, windows, length)`: minus the log-likelihood of right starts and ends.
 
-    :param no_answer: whether that is among what may be right
+    Without a right span, "no answer" is right; its score is 0.
+
+    :param no_answer: whether "no answer" is one of the possible results
     """
     total = functional.pad(scores.flatten(1), (0, int(no_answer))).logsumexp(1)
     if not any(spans):
         return total.mean()
-    right = [
+    right_scores = [
         torch.stack([scores[side, row, at] for row, at in places])
         for side in (0, 1)
-        for places in [dict.fromkeys((row, pair[side]) for row, own in enumerate(spans) for pair in own)]
+        for places in [
+            dict.fromkeys((row, span[side]) for row, row_spans in enumerate(spans) for span in row_spans)
+        ]
     ]
-    return (total[0] - right[0].logsumexp(0) + total[1] - right[1].logsumexp(0)) / 2
+    return (total[0] - right_scores[0].logsumexp(0) + total[1] - right_scores[1].logsumexp(0)) / 2

@@ -1,4 +1,4 @@
-"""What a reader sees: `[CLS] question [SEP] title [SEP] text [SEP]`, a long text in overlapping windows."""
+"""Build a reader's inputs, `[CLS] question [SEP] title [SEP] text [SEP]`, in overlapping windows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from sparta.reader.records import Text
 
 
 class Window(NamedTuple):
-    """One input: `ids` and their `segments` (BERT's token types: 0 up to the first [SEP], 1 behind it; for 2
-    and 3 see `shared_segments`). The text begins at `text_start`; its wordpieces have these `offsets`.
+    """One input of a reader: token `ids` and their `segments`.
+
+    Segments are BERT's token types: 0 up to the first [SEP], 1 after it; `shared_segments` adds 2 and 3. The
+    text begins at the position `text_start`, and `offsets` holds the character span of each of its
+    wordpieces.
     """
 
     passage: int
@@ -34,58 +37,58 @@ def windows(
     *,
     mark_shared: bool = False,
 ) -> list[Window]:
-    """Return the windows of all texts, in order; a text without a wordpiece has none.
+    """Return the windows of all texts, in order; a text without wordpieces has no window.
 
-    Of a question that is longer than `longest_question` the beginning is read; a title takes at most a
-    quarter of a window. With `mark_shared`, the text's wordpieces have the segments of `shared_segments`.
+    Only the first `longest_question` wordpieces of a question are read. A title takes at most a quarter of a
+    window. With `mark_shared`, the text's wordpieces get the segments of `shared_segments`.
     """
     first, last = special_frame(tokenizer)
-    asked = tokenizer.encode(question, add_special_tokens=False).ids[: layout.longest_question]
-    made: list[Window] = []
+    question_ids = tokenizer.encode(question, add_special_tokens=False).ids[: layout.longest_question]
+    all_windows: list[Window] = []
     for number, (text, title) in enumerate(texts):
-        named = tokenizer.encode(title, add_special_tokens=False).ids[: layout.max_length // 4]
-        head = [first, *asked, last, *([*named, last] if named else [])]
+        title_ids = tokenizer.encode(title, add_special_tokens=False).ids[: layout.max_length // 4]
+        head = [first, *question_ids, last, *([*title_ids, last] if title_ids else [])]
         encoded = tokenizer.encode(text, add_special_tokens=False)
-        # `encoded` makes a new list of each at every access.
+        # Each access to `encoded.offsets` or `encoded.ids` builds a new list.
         offsets, pieces = with_accents(text, encoded.offsets), encoded.ids
-        of_text = shared_segments(question, text, offsets) if mark_shared else [1] * len(offsets)
-        of_head = [0] * (len(asked) + 2) + [1] * (len(head) - len(asked) - 2)
+        text_segments = shared_segments(question, text, offsets) if mark_shared else [1] * len(offsets)
+        head_segments = [0] * (len(question_ids) + 2) + [1] * (len(head) - len(question_ids) - 2)
         room = layout.max_length - len(head) - 1
         for start in window_starts(len(pieces), room, layout.overlap):
             end = start + room
             ids = [*head, *pieces[start:end], last]
-            segments = [*of_head, *of_text[start:end], 1]
-            made.append(Window(number, ids, segments, len(head), offsets[start:end]))
-    return made
+            segments = [*head_segments, *text_segments[start:end], 1]
+            all_windows.append(Window(number, ids, segments, len(head), offsets[start:end]))
+    return all_windows
 
 
 def shared_segments(question: str, text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
-    """The segment of each wordpiece of a text: 2 where the question has its characters too, 3 where it has
-    them together with the next wordpiece's or the one's before, otherwise 1.
+    """Return each wordpiece's segment: 2 if the question contains it, 3 if with a neighbor, otherwise 1.
 
-    The feature "exact match" of DrQA (Chen et al., 2017, §3.2) as token types, for encoders too small to
-    have learned to compare.
+    A wordpiece gets 3 if the question contains it together with the next or the previous wordpiece. This is
+    the feature "exact match" of DrQA (Chen et al., 2017, §3.2) as token types, for encoders too small to have
+    learned the comparison.
     """
     question = question.lower()
 
-    def asked(start: int, end: int) -> bool:
+    def is_in_question(start: int, end: int) -> bool:
         return start < end and text[start:end].lower() in question
 
-    segments = [2 if asked(a, b) else 1 for a, b in offsets]
+    segments = [2 if is_in_question(start, end) else 1 for start, end in offsets]
     for i in range(len(offsets) - 1):
-        if segments[i] > 1 < segments[i + 1] and asked(offsets[i][0], offsets[i + 1][1]):
+        if segments[i] > 1 < segments[i + 1] and is_in_question(offsets[i][0], offsets[i + 1][1]):
             segments[i] = segments[i + 1] = 3
     return segments
 
 
 def window_starts(length: int, room: int, overlap: int) -> range:
-    """Where windows of `room` begin, so that neighbours share `overlap` and the last one reaches the end."""
+    """Return the starts of windows of `room` tokens; neighbors share `overlap` tokens."""
     overlap = min(overlap, room // 2)
     return range(0, max(1, length - overlap) if length > room else min(1, length), room - overlap)
 
 
 def padded(batch: Sequence[Window]) -> tuple[torch.Tensor, ...]:
-    """Ids, attention mask, segments and the mask of what may be an answer, each `(n, length)`."""
+    """Return ids, attention mask, segments and the mask of possible answer positions, each `(n, length)`."""
     ids, mask, segments = pad_inputs(batch)
     readable = torch.zeros(ids.shape, dtype=torch.bool)
     for row, window in enumerate(batch):

@@ -1,4 +1,4 @@
-"""Passages that were cut, and sentences in them, joined from what the index holds of their parts."""
+"""Join sentences and chunks back to whole passages, and give sentences their passage as context."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from typing import Any
 from sparta.base.records import Hit
 from sparta.lucene.bridge import ImpactSearcher
 
-_SENTENCES_AT_ONCE = 32
+_SENTENCES_PER_CALL = 32
 _OF_PARTS = ("passage_id", "document_id", "start", "end")
-"""Fields that the record of a part has, and that of its passage has not."""
+"""Fields of a part's record that its passage's record lacks."""
 
 
 def is_sentence(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a sentence that was cut from a passage, whose other sentences are its context."""
+    """Return whether a record is a sentence of a split passage and has no context yet."""
     return {"passage_id", "start", "end"} <= record.keys() and not record.get("context")
 
 
 def in_context(lucene: ImpactSearcher, hits: Sequence[Hit]) -> list[Hit]:
-    """Return hits as they are, but sentences with `context` in their metadata: their passage's text."""
+    """Return the hits; sentences get their passage's text as `context` in their metadata."""
     return with_contexts(hits, partial(passages_of, lucene))
 
 
 def with_contexts(hits: Sequence[Hit], texts_of: Callable[[Iterable[str]], Mapping[str, str]]) -> list[Hit]:
-    """The same, where the texts of passages by their ids lie somewhere else."""
+    """Return the hits; sentences get their passage's text, from `texts_of`, as `context` in their metadata.
+
+    :param texts_of: returns the texts of passages by passage id
+    """
     texts = texts_of(hit.metadata["passage_id"] for hit in hits if is_sentence(hit.metadata))
     return [
         replace(hit, metadata={**hit.metadata, "context": texts[hit.metadata["passage_id"]]})
@@ -38,32 +41,35 @@ def with_contexts(hits: Sequence[Hit], texts_of: Callable[[Iterable[str]], Mappi
 
 
 def passages_of(lucene: ImpactSearcher, passage_ids: Iterable[str]) -> dict[str, str]:
-    """Return the texts of passages that were cut, by id; of a sentence that was deleted, white space.
+    """Return the texts of split passages by passage id. White space replaces a deleted sentence.
 
-    A passage's text is that of all its live sentences p#0, p#1, …, each at its place.
+    A passage's text joins all its live sentences p#0, p#1, …, each at its offset.
     """
-    found: dict[str, list[dict[str, Any]]] = {passage_id: [] for passage_id in passage_ids}
-    going, start = list(found), 0
-    while going:
-        numbers = range(start, start + _SENTENCES_AT_ONCE)
-        docids = lucene.docids([f"{one}#{n}" for one in going for n in numbers])
+    sentences_by_passage: dict[str, list[dict[str, Any]]] = {passage_id: [] for passage_id in passage_ids}
+    open_passages, start = list(sentences_by_passage), 0
+    while open_passages:
+        numbers = range(start, start + _SENTENCES_PER_CALL)
+        docids = lucene.docids([f"{passage_id}#{n}" for passage_id in open_passages for n in numbers])
         raws = iter(lucene.raws(docids[docids >= 0]))
-        there = (docids >= 0).reshape(len(going), len(numbers)).sum(1)
-        for passage_id, count in zip(going, there, strict=True):
-            found[passage_id] += [json.loads(next(raws)) for _ in range(count)]
-        going = [passage_id for passage_id, count in zip(going, there, strict=True) if count]
-        start += _SENTENCES_AT_ONCE
-    return {passage_id: joined(sentences) for passage_id, sentences in found.items()}
+        counts = (docids >= 0).reshape(len(open_passages), len(numbers)).sum(1)
+        for passage_id, count in zip(open_passages, counts, strict=True):
+            sentences_by_passage[passage_id] += [json.loads(next(raws)) for _ in range(count)]
+        open_passages = [passage_id for passage_id, count in zip(open_passages, counts, strict=True) if count]
+        start += _SENTENCES_PER_CALL
+    return {passage_id: joined(sentences) for passage_id, sentences in sentences_by_passage.items()}
 
 
 def whole_record(passage_id: str, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The record of a passage from those of the sentences or chunks that it was cut into."""
-    own = {name: value for name, value in parts[0].items() if name not in _OF_PARTS}
-    return {**own, "id": passage_id, "contents": joined(parts)}
+    """Return the record of a passage, joined from the records of its sentences or chunks."""
+    shared_fields = {name: value for name, value in parts[0].items() if name not in _OF_PARTS}
+    return {**shared_fields, "id": passage_id, "contents": joined(parts)}
 
 
 def joined(parts: Iterable[Mapping[str, Any]]) -> str:
-    """A passage's text from its parts, each at its place: they may overlap; between them is white space."""
+    """Return a passage's text from its parts, each at its offset.
+
+    Parts may overlap; gaps become white space.
+    """
     text = ""
     for record in sorted(parts, key=lambda r: int(r["start"])):
         start = int(record["start"])

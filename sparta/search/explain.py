@@ -1,4 +1,4 @@
-"""Why a passage was found: terms, impacts, weights, and where they show in the text."""
+"""Explain a hit: its terms with impacts and weights, and the matching words of its text."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.searcher import Searcher, docids_of
 
-_LEAD = 8  # of the words shown, one in so many stands before the first match
-_LONGEST = 500  # characters of a snippet
-_LONGEST_WORD = 50  # characters that are shown as one: Thai, addresses and base64 have no spaces
-_MARKED_FROM = 0.1  # of the highest share
+_LEAD_FRACTION = 8  # an eighth of a snippet's words precedes the first match
+_LONGEST_SNIPPET = 500  # characters of a snippet
+_LONGEST_WORD = 50  # characters; Thai, addresses and base64 have no spaces, so longer words are split
+_SMALLEST_MARKED_SHARE = 0.1  # as a fraction of the highest share
 _DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class TermShare:
-    """One query term's part in a score: `count · impact`; `weight` is what the impact stands for.
+    """A query term's share of a score: `count · impact`. `weight` is the impact converted back to a weight.
 
-    `count` is how often the term occurs in the query, or the model's weight for it in steps of its grid.
+    `count` is how often the query contains the term, or the model's weight of the term in steps of the
+    quantizer's grid.
     """
 
     term: str
@@ -38,7 +39,7 @@ class TermShare:
     weight: float
 
     def as_dict(self) -> dict[str, float | str]:
-        """For JSON."""
+        """Return the fields as a dictionary for JSON."""
         weight = round(self.weight, 4)
         return {
             "term": self.term,
@@ -50,13 +51,13 @@ class TermShare:
 
     @property
     def share(self) -> int:
-        """What the term adds to the score, in units of impact."""
+        """The term's share of the score, in units of impact."""
         return self.count * self.impact
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A passage's score for a question, term by term; `rank` is 0 when the passage scores nothing."""
+    """A passage's impact score for a query, term by term; `rank` is 0 if the passage is not a hit."""
 
     passage_id: str
     rank: int
@@ -64,40 +65,41 @@ class Explanation:
     terms: tuple[TermShare, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields as a dictionary for JSON."""
         terms = [term.as_dict() for term in self.terms]
         return {"id": self.passage_id, "rank": self.rank, "score": self.score, "terms": terms}
 
     def __str__(self) -> str:
-        lines = [f"{s.term}: {s.count} x {s.impact} = {s.share}" for s in self.terms]
+        lines = [f"{term.term}: {term.count} x {term.impact} = {term.share}" for term in self.terms]
         rank = f"rank {self.rank}" if self.rank else "no hit"
         return "\n".join([f"{self.passage_id}: score {self.score}, {rank}", *lines])
 
 
 def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike | None = None) -> Explanation:
-    """Explain a passage's score by impacts for a query, whether or not it is among the first hits.
+    """Explain a passage's impact score for a query, even if the passage is not among the top k.
 
-    Each query term's share is its count times the passage's impact (SPARTA, eq. 8 and 9), strongest first.
+    Each query term's share is its count times the passage's impact (SPARTA, eq. 8 and 9); the largest share
+    comes first.
 
-    :param filter: the rank is that among the passages that it keeps, 0 for another
-    :raises InputError: the index holds no such passage.
+    :param filter: rank only among passages that match the filter; a passage that does not match has rank 0
+    :raises InputError: the index lacks the passage.
     """
-    kept = Filter.of(filter)
+    checked_filter = Filter.of(filter)
     with searcher.reader.reading() as snapshot:
         snapshot.require_impacts()
-        if kept:
+        if checked_filter:
             snapshot.require_fields()
         bag = snapshot.tokenizer.terms(query_of(query))
         docid, shares = _shares(snapshot, passage_id, bag)
-        rank = snapshot.lucene.rank(bag, docid, kept)
+        rank = snapshot.lucene.rank(bag, docid, checked_filter)
         if rank and is_chunk(snapshot.generation.unit):
-            before = snapshot.lucene.search_impacts([bag], rank, filter=kept)
-            rank = len(set(map(passage_of, snapshot.lucene.ids(before.docids))))
-    return Explanation(passage_id, rank, sum(s.share for s in shares), shares)
+            better_hits = snapshot.lucene.search_impacts([bag], rank, filter=checked_filter)
+            rank = len(set(map(passage_of, snapshot.lucene.ids(better_hits.docids))))
+    return Explanation(passage_id, rank, sum(term.share for term in shares), shares)
 
 
 def term_shares(searcher: Searcher, query: str, passage_ids: Iterable[str]) -> list[tuple[TermShare, ...]]:
-    """What each query term adds to the score of each of some passages, as in `explain`, without ranks."""
+    """Return each query term's share of each passage's score, as in `explain`, without ranks."""
     with searcher.reader.reading() as snapshot:
         snapshot.require_impacts()
         bag = snapshot.tokenizer.terms(query)
@@ -111,20 +113,20 @@ def _shares(
     step = snapshot.quantizer.step
     rows = zip(bag.items(), impacts, strict=True)
     shares = [TermShare(term, count, int(impact), float(impact * step)) for (term, count), impact in rows]
-    return docid, tuple(sorted(shares, key=lambda s: -s.share))
+    return docid, tuple(sorted(shares, key=lambda share: -share.share))
 
 
 def _best_part(snapshot: IndexSnapshot, passage_id: str, bag: Mapping[str, int]) -> tuple[int, list[int]]:
-    """The docid and impacts of a passage or, where it was cut, of its part with the highest score."""
+    """Return the docid and impacts of a passage, or of a split passage's best-scoring part."""
     docids = docids_of(snapshot, passage_id)
     rows = [(docid, snapshot.lucene.impacts(docid, list(bag)).tolist()) for docid in docids]
     return max(rows, key=lambda row: sum(c * impact for c, impact in zip(bag.values(), row[1], strict=True)))
 
 
 def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list[tuple[str, int, float]]:
-    """The strongest terms of a passage, `(term, impact, weight)` (SPARTA, Table 6).
+    """Return the strongest terms of a passage, `(term, impact, weight)` (SPARTA, Table 6).
 
-    Of a passage that was cut, each term has the highest of its impacts in the parts.
+    A split passage takes each term's maximum impact over its parts.
     """
     n = limit("n", n)
     with searcher.reader.reading() as snapshot:
@@ -138,18 +140,18 @@ def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list
 
 
 class Snippet(NamedTuple):
-    """A part of a text; `marks` are words in it, `(start, end, share)`: the words that made the score."""
+    """A part of a text; `marks` lists the words behind the score as `(start, end, share)`."""
 
     text: str
     marks: list[tuple[int, int, float]]
 
     def shown(self, mark: Callable[[str], str]) -> str:
-        """The same as one text, in which `mark` says how a word is shown."""
-        pieces, at = [], 0
+        """Return the text with each marked word passed through `mark`."""
+        pieces, position = [], 0
         for start, end, _ in self.marks:
-            pieces += [self.text[at:start], mark(self.text[start:end])]
-            at = end
-        return "".join([*pieces, self.text[at:]])
+            pieces += [self.text[position:start], mark(self.text[start:end])]
+            position = end
+        return "".join([*pieces, self.text[position:]])
 
 
 def marked_snippet(
@@ -158,44 +160,44 @@ def marked_snippet(
     terms: Mapping[str, float] | Collection[str],
     words: int | None = None,
 ) -> Snippet:
-    """About `words` words of a text: the window whose distinct terms have the highest shares together.
+    """Return the window of about `words` words whose distinct query terms have the highest total share.
 
-    Words are marked that begin with a term, and of which such terms are at least half, where the terms have
-    at least a tenth of the highest share. White space is one blank. Of more than 500 characters, the window
-    shows those about its first match.
+    A word is marked if it begins with a query term and such terms cover at least half of the word. The terms
+    must have at least a tenth of the highest share. Runs of white space become one blank. A window of more
+    than 500 characters is cut to the characters around its first match.
 
-    :param terms: query terms with their shares of the score; without shares, all count alike
-    :param words: None is as many as the language has it
+    :param terms: query terms with their shares of the score; without shares, all terms count equally
+    :param words: the length of the window in words; None means the language's default
     """
     shares = dict(terms) if isinstance(terms, Mapping) else dict.fromkeys(terms, 1.0)
     return _window(tokenizer.language, text, _places(tokenizer, text, shares), shares, words)
 
 
 def word_snippets(searcher: Searcher, query: str, words: int | None = None) -> Callable[[str], Snippet]:
-    """What makes the same of texts by BM25: words are marked that its analyzer takes for a word of the query,
-    and count alike.
+    """Return a function that makes a BM25 snippet of a text, with equal shares for all words.
 
-    Of Chinese it reads pairs of characters and each character: single ones are marked where no pair is. The
-    snippet is of the `composed` text, which the analyzer reads.
+    The function marks the words that BM25's analyzer matches with a word of the query. For Chinese, the
+    analyzer reads pairs of characters and single characters; a single character is marked only if no pair
+    matches. The snippet shows the `composed` text, which the analyzer reads.
     """
     with searcher.reader.reading() as snapshot:
         language = snapshot.tokenizer.language
-        asked = language.fold(query)
-        whole = _whole_words(snapshot.lucene.word_places(asked, asked))
+        folded_query = language.fold(query)
+        whole_words = _whole_words(snapshot.lucene.word_places(folded_query, folded_query))
 
     def snippet(text: str) -> Snippet:
         text = composed(text)
         with searcher.reader.reading() as snapshot:
-            found = snapshot.lucene.word_places(asked, language.fold(text))
-        found = [place for place in found if place[0] in whole] or found
-        places = [_Place(str(word), start, end) for word, start, end in found]
+            matches = snapshot.lucene.word_places(folded_query, language.fold(text))
+        matches = [place for place in matches if place[0] in whole_words] or matches
+        places = [_Place(str(word), start, end) for word, start, end in matches]
         return _window(language, text, places, dict.fromkeys((place.term for place in places), 1.0), words)
 
     return snippet
 
 
 def _whole_words(places: Iterable[tuple[int, int, int]]) -> set[int]:
-    """The words of a query that are somewhere no part of a longer one."""
+    """Return the numbers of the query's words that occur outside any longer word."""
     whole, begin, furthest = set(), -1, 0
     for word, start, end in sorted(places, key=lambda place: (place[1], -place[2])):
         if end > furthest or (start, end) == (begin, furthest):
@@ -207,12 +209,12 @@ def _whole_words(places: Iterable[tuple[int, int, int]]) -> set[int]:
 def marked_words(
     tokenizer: QueryTokenizer, text: str, shares: Mapping[str, float]
 ) -> list[tuple[int, int, float]]:
-    """The same words in a whole text as it is, `(start, end, share)`."""
+    """Return the marks of a whole text, `(start, end, share)`, by the rules of `marked_snippet`."""
     return _marks(_words(tokenizer.language, text, _places(tokenizer, text, shares)), shares)
 
 
 class _Place(NamedTuple):
-    """Where a term stands in a text."""
+    """The place of a term in a text."""
 
     term: str
     start: int
@@ -220,7 +222,7 @@ class _Place(NamedTuple):
 
 
 class _Word(NamedTuple):
-    """A word or a character of a text, or a part of a long word, and the terms in it."""
+    """A word, a character or a piece of a long word in a text, with the query terms in it."""
 
     start: int
     end: int
@@ -230,40 +232,46 @@ class _Word(NamedTuple):
 def _window(
     language: Language, text: str, places: Sequence[_Place], shares: Mapping[str, float], words: int | None
 ) -> Snippet:
-    """The snippet of a text with terms at these places."""
-    found = _words(language, text, places)
-    if not found:
+    """Return the snippet of a text, given the places of the query terms."""
+    all_words = _words(language, text, places)
+    if not all_words:
         return Snippet("", [])
-    first, last = _bounded(found, *_best_window(found, shares, words or language.snippet))
-    shown, at = "… " if first else "", found[first].start
+    first, last = _shortened(all_words, *_best_window(all_words, shares, words or language.snippet))
+    shown, position = "… " if first else "", all_words[first].start
     window = []
-    for start, end, terms in found[first:last]:
-        shown += " " * (start > at)
+    for start, end, terms in all_words[first:last]:
+        shown += " " * (start > position)
         window.append(_Word(len(shown), len(shown) + end - start, terms))
         shown += text[start:end]
-        at = end
-    return Snippet(shown + (" …" if last < len(found) else ""), _marks(window, shares))
+        position = end
+    return Snippet(shown + (" …" if last < len(all_words) else ""), _marks(window, shares))
 
 
 def _marks(words: Iterable[_Word], shares: Mapping[str, float]) -> list[tuple[int, int, float]]:
-    """Those with a term that has a tenth of the highest share; side by side, those of one term are one."""
-    least = max(shares.values(), default=0.0) * _MARKED_FROM
+    """Return the marks of words whose terms have at least a tenth of the highest share.
+
+    Adjacent words with a common term become one mark.
+    """
+    smallest_share = max(shares.values(), default=0.0) * _SMALLEST_MARKED_SHARE
     marks: list[_Word] = []
     for word in words:
-        if not any(shares[term] >= least for term in word.terms):
+        if not any(shares[term] >= smallest_share for term in word.terms):
             continue
         last = marks[-1] if marks else None
         if last and last.end == word.start and set(last.terms) & set(word.terms):
-            together = tuple(dict.fromkeys(last.terms + word.terms))
-            marks[-1] = _Word(last.start, word.end, together)
+            merged_terms = tuple(dict.fromkeys(last.terms + word.terms))
+            marks[-1] = _Word(last.start, word.end, merged_terms)
         else:
             marks.append(word)
     return [(start, end, sum(shares[term] for term in terms)) for start, end, terms in marks]
 
 
 def _words(language: Language, text: str, places: Sequence[_Place]) -> list[_Word]:
-    """The words of a text with the terms in them; a long word is cut, also where a term begins or ends."""
-    spans = [m.span() for m in language.words.finditer(text)]
+    """Return the words of a text with the query terms in each word.
+
+    Long words are split, also at term borders.
+    """
+    spans = [word.span() for word in language.words.finditer(text)]
     if any(end - start > _LONGEST_WORD for start, end in spans):
         edges = sorted({edge for place in places for edge in (place.start, place.end)})
         spans = [part for span in spans for part in _parts(*span, edges)]
@@ -277,28 +285,34 @@ def _words(language: Language, text: str, places: Sequence[_Place]) -> list[_Wor
 
 
 def _parts(start: int, end: int, edges: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """A word, or the parts of one that is too long."""
+    """Return a word's span, or the spans of the pieces of a word that is too long."""
     if end - start <= _LONGEST_WORD:
         return [(start, end)]
-    own = edges[bisect_right(edges, start) : bisect_left(edges, end)]
-    cuts = itertools.pairwise([start, *own, end])
+    inner_edges = edges[bisect_right(edges, start) : bisect_left(edges, end)]
+    cuts = itertools.pairwise([start, *inner_edges, end])
     return itertools.pairwise([*(at for a, b in cuts for at in range(a, b, _LONGEST_WORD)), end])
 
 
 def _places(tokenizer: QueryTokenizer, text: str, terms: Collection[str]) -> list[_Place]:
-    """Where terms stand in a text; where no spaces are between words, the text is tokenized as one."""
+    """Return the places of query terms in a text.
+
+    Text without spaces between words is tokenized as a whole.
+    """
     if not tokenizer.language.spaced:
         return [_Place(*piece) for piece in tokenizer.pieces(text) if piece[0] in terms]
     matches = _Matches(tokenizer, terms)
     return [
-        _Place(term, m.start() + start, m.start() + end)
-        for m in tokenizer.language.words.finditer(text)
-        for term, start, end in matches[m.group()]
+        _Place(term, word.start() + start, word.start() + end)
+        for word in tokenizer.language.words.finditer(text)
+        for term, start, end in matches[word.group()]
     ]
 
 
 class _Matches(dict[str, Sequence[_Place]]):
-    """The terms in each word. A word is tokenized once, and only if it may hold a term: texts may be long."""
+    """A cache of the query terms in each word. A word is tokenized once, and only if it may contain a term.
+
+    The cache saves time because texts may be long.
+    """
 
     def __init__(self, tokenizer: QueryTokenizer, terms: Collection[str]) -> None:
         super().__init__()
@@ -306,53 +320,56 @@ class _Matches(dict[str, Sequence[_Place]]):
         self.letters = [term.removeprefix("##") for term in terms]
 
     def __missing__(self, word: str) -> Sequence[_Place]:
-        self[word] = found = self._found(word)
-        return found
+        self[word] = places = self._places_in(word)
+        return places
 
-    def _found(self, word: str) -> Sequence[_Place]:
+    def _places_in(self, word: str) -> Sequence[_Place]:
         lower = word.lower()
         possible = not word.isascii() or any(letters in lower for letters in self.letters)
         if not possible or not word[0].isalnum():
             return ()
-        found = [_Place(*piece) for piece in self.tokenizer.pieces(word) if piece[0] in self.terms]
-        if not found or len(word) > _LONGEST_WORD:
-            return found
-        matched = sum(place.end - place.start for place in found)
-        # Other words share a prefix or an ending with it: un-, -s.
-        return found if not found[0].start and 2 * matched >= len(word) else ()
+        places = [_Place(*piece) for piece in self.tokenizer.pieces(word) if piece[0] in self.terms]
+        if not places or len(word) > _LONGEST_WORD:
+            return places
+        matched = sum(place.end - place.start for place in places)
+        # Many words share a prefix or an ending with the query term, such as un- or -s.
+        return places if not places[0].start and 2 * matched >= len(word) else ()
 
 
-def _best_window(found: Sequence[_Word], shares: Mapping[str, float], words: int) -> tuple[int, int]:
-    """The best window, of equal ones that with most matches, from a little before its first match."""
-    last = len(found) - words
-    if last <= 0:
-        return 0, len(found)
+def _best_window(text_words: Sequence[_Word], shares: Mapping[str, float], words: int) -> tuple[int, int]:
+    """Return the bounds of the best window: highest total share, then most matches.
+
+    The window starts shortly before its first match.
+    """
+    last_start = len(text_words) - words
+    if last_start <= 0:
+        return 0, len(text_words)
     inside: Counter[str] = Counter()
     best, highest, score, matches = 0, (-1.0, 0), 0.0, 0
-    for i, own in enumerate(found):
-        matches += len(own.terms) - (len(found[i - words].terms) if i >= words else 0)
-        for term in own.terms:
+    for i, word in enumerate(text_words):
+        matches += len(word.terms) - (len(text_words[i - words].terms) if i >= words else 0)
+        for term in word.terms:
             inside[term] += 1
             score += shares[term] if inside[term] == 1 else 0.0
         if i >= words:
-            for term in found[i - words].terms:
+            for term in text_words[i - words].terms:
                 inside[term] -= 1
                 score -= shares[term] if not inside[term] else 0.0
         key = (round(score, _DIGITS), matches)
         if i >= words - 1 and key > highest:
             best, highest = i - words + 1, key
-    first = next((i for i in range(best, best + words) if found[i].terms), best)
-    start = max(best, min(first - words // _LEAD, last))
+    first = next((i for i in range(best, best + words) if text_words[i].terms), best)
+    start = max(best, min(first - words // _LEAD_FRACTION, last_start))
     return start, start + words
 
 
-def _bounded(found: Sequence[_Word], first: int, last: int) -> tuple[int, int]:
-    """A window without what makes it too long: before its first match, then at its end."""
-    match = next((i for i in range(first, last) if found[i].terms), first)
-    while found[last - 1].end - found[first].start > _LONGEST and (
-        found[match].start - found[first].start > _LONGEST // _LEAD
+def _shortened(text_words: Sequence[_Word], first: int, last: int) -> tuple[int, int]:
+    """Shorten a window that has too many characters: first before its first match, then at its end."""
+    match = next((i for i in range(first, last) if text_words[i].terms), first)
+    while text_words[last - 1].end - text_words[first].start > _LONGEST_SNIPPET and (
+        text_words[match].start - text_words[first].start > _LONGEST_SNIPPET // _LEAD_FRACTION
     ):
         first += 1
-    while found[last - 1].end - found[first].start > _LONGEST and last > first + 1:
+    while text_words[last - 1].end - text_words[first].start > _LONGEST_SNIPPET and last > first + 1:
         last -= 1
     return first, last

@@ -1,4 +1,4 @@
-"""The best passage of each group of a ranking: of a document, of a value of a field."""
+"""Keep the best passage of each group of a ranking; a group is a document or a value of a field."""
 
 from __future__ import annotations
 
@@ -8,47 +8,50 @@ from dataclasses import replace
 from sparta.base.records import Ranking
 from sparta.data.units import is_chunk, passage_of
 
-_PASSAGES_A_GROUP = 4  # that are searched for at first
+_PASSAGES_PER_GROUP = 4  # the first guess of how many passages a group has
 
 
 Keys = Callable[[Sequence[int]], Sequence[str | None]]
-"""The group of each of some docids."""
+"""A function that returns the group of each docid."""
 Reduce = Callable[[list[Ranking]], list[Ranking]]
-"""Leaves of rankings the best passage of each group."""
+"""A function that keeps the best passage of each group of each ranking."""
 
 
 def first_places(groups: Sequence[Hashable | None]) -> list[int]:
-    """Where each group comes first, and where None stands."""
-    seen: set[Hashable] = set()
+    """Return the index of each group's first entry, and of every None."""
+    seen_groups: set[Hashable] = set()
     places = []
     for place, group in enumerate(groups):
-        if group is None or group not in seen:
-            seen.add(group)
+        if group is None or group not in seen_groups:
+            seen_groups.add(group)
             places.append(place)
     return places
 
 
 def reduction(unit: str, keys: Keys | None) -> Reduce | None:
-    """What is left of a ranking of units: of chunks the documents, then the best passage of each key."""
-    steps = [step for step in (_documents if is_chunk(unit) else None, keys and _by_key(keys)) if step]
+    """Return the function that groups rankings, chunks by document, then by key; None for no grouping."""
+    steps = [step for step in (_by_document if is_chunk(unit) else None, keys and _by_key(keys)) if step]
     if len(steps) < 2:
         return steps[0] if steps else None
     return lambda ranked: steps[1](steps[0](ranked))
 
 
-def _documents(ranked: list[Ranking]) -> list[Ranking]:
-    """Rankings of chunks as rankings of their documents, each by its best chunk, under its own id."""
-    names = [[passage_of(passage_id) for passage_id in ranking.passage_ids] for ranking in ranked]
+def _by_document(ranked: list[Ranking]) -> list[Ranking]:
+    """Turn rankings of chunks into rankings of documents.
+
+    Each document takes its best chunk's score and docid.
+    """
+    document_ids = [[passage_of(passage_id) for passage_id in ranking.passage_ids] for ranking in ranked]
     return [
         replace(ranking, passage_ids=documents).at(first_places(documents))
-        for ranking, documents in zip(ranked, names, strict=True)
+        for ranking, documents in zip(ranked, document_ids, strict=True)
     ]
 
 
 def _by_key(keys: Keys) -> Reduce:
     def reduced(ranked: list[Ranking]) -> list[Ranking]:
-        values = iter(keys([docid for ranking in ranked for docid in ranking.docids]))
-        return [ranking.at(first_places([next(values) for _ in ranking.docids])) for ranking in ranked]
+        next_keys = iter(keys([docid for ranking in ranked for docid in ranking.docids]))
+        return [ranking.at(first_places([next(next_keys) for _ in ranking.docids])) for ranking in ranked]
 
     return reduced
 
@@ -60,22 +63,24 @@ def deepened(
     reduced: Reduce,
     deepest: int | None = None,
 ) -> list[Ranking]:
-    """Rankings of which groups are left, `k` of each query: searched ever deeper until they are there.
+    """Return each query's `k` best groups, by searching deeper until every query has `k` groups.
 
-    :param search: the rankings of some of the n queries, named by their numbers, to a depth
-    :param deepest: the groups are those of so many passages at most, fewer than `k` where these have fewer
+    :param search: returns the rankings of the queries with these numbers, to a depth
+    :param n: the number of queries
+    :param reduced: keeps the best passage of each group of a ranking
+    :param deepest: group at most this many passages per query, even if a query then has fewer than `k` groups
     """
     best: list[Ranking] = [Ranking()] * n
-    going, depth = list(range(n)), _PASSAGES_A_GROUP * k
-    while going:
+    open_queries, depth = list(range(n)), _PASSAGES_PER_GROUP * k
+    while open_queries:
         depth = min(depth, deepest or depth)
-        rankings = search(depth, going)
-        for number, ranking in zip(going, reduced(rankings), strict=True):
+        rankings = search(depth, open_queries)
+        for number, ranking in zip(open_queries, reduced(rankings), strict=True):
             best[number] = ranking[:k]
-        going = [
+        open_queries = [
             number
-            for number, ranking in zip(going, rankings, strict=True)
+            for number, ranking in zip(open_queries, rankings, strict=True)
             if len(best[number]) < k and len(ranking) >= depth != deepest
         ]
-        depth *= _PASSAGES_A_GROUP
+        depth *= _PASSAGES_PER_GROUP
     return best

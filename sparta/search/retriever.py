@@ -1,4 +1,4 @@
-"""`Retriever`: whatever ranks the passages of an index for a query."""
+"""`Retriever`: the base class of everything that ranks an index's passages for a query."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from sparta.models.query_encoder import QueryTokenizer
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The part of a ranking that is wanted: the `k` best passages after the first `offset`.
+    """A page of a ranking: the `k` best passages after the first `offset`.
 
-    :param filter: only passages whose metadata is so, as `{"lang": "en", "year": {"gte": 1990}}`
-    :param collapse: a metadata field; only the best passage of each of its values, and those without it
-    :param deepest: where passages are grouped, groups are those of so many passages at most
-    :raises InputError: a number below its least, a filter that is none, or no name of a field.
+    :param filter: keep only passages with this metadata, such as `{"lang": "en", "year": {"gte": 1990}}`
+    :param collapse: a metadata field; keep only the best passage for each value of the field, and every
+        passage without the field
+    :param deepest: group at most this many passages, when passages are grouped
+    :raises InputError: a number below its minimum, an invalid filter, or a field name that is not a string.
     """
 
     k: int = 10
@@ -50,58 +51,58 @@ class Page:
         collapse: str | None = None,
         deepest: int | None = None,
     ) -> Page:
-        """Return a page with a filter as it is written in Python."""
+        """Return a page whose filter is written as a Python dictionary or string."""
         return cls(k, offset, Filter.of(filter), collapse, deepest)
 
     @property
     def depth(self) -> int:
-        """How many passages must be ranked."""
+        """The number of passages to rank: `k + offset`."""
         return self.k + self.offset
 
 
 class Retriever(Closing, ABC):
-    """Whatever ranks the passages of an index for a query: impacts, BM25, vectors, a fusion of them.
+    """Ranks the passages of an index for a query, by impacts, BM25, vectors or a fusion of these.
 
-    A subclass has `rank` and `records`; `search`, `batch_search` and `run` follow from these.
+    A subclass implements `rank` and `records`; `search`, `batch_search` and `run` build on these two.
     """
 
     channel: str
-    """Its name, as in the tag of a run."""
+    """The channel's name, which is also the tag of its runs."""
 
     @property
     @abstractmethod
     def num_docs(self) -> int:
-        """Number of passages."""
+        """The number of passages."""
 
     @property
     @abstractmethod
     def tokenizer(self) -> QueryTokenizer:
-        """The query side of the index."""
+        """The tokenizer that turns queries into bags of terms."""
 
     @property
     @abstractmethod
     def language(self) -> str:
-        """The code of the language that the texts are in."""
+        """The language code of the index's texts."""
 
     @property
     @abstractmethod
     def unit(self) -> str:
-        """The unit of the index: `passage`, `sentence` or `chunk:…`; hits of chunks are their documents."""
+        """The unit of the index: `passage`, `sentence` or `chunk:…`. Hits of a chunk index are documents."""
 
     @abstractmethod
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
-        """Return a page of the ranking of each query: ids, docids and scores."""
+        """Return one page of each query's ranking: passage ids, docids and scores."""
 
     @abstractmethod
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the stored records of passages."""
+        """Return the stored records of these docids."""
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
-        """Return the values of a metadata field, by which passages are grouped; None where there is none."""
+        """Return the passages' values of a metadata field, for grouping; None if a passage lacks it."""
         raise NotImplementedError
 
     def holding(self) -> AbstractContextManager[object]:
-        """Keep to one snapshot until the block ends, also if another thread refreshes: docids stay valid."""
+        """Pin the current snapshot and its docids until the block ends, even if another thread refreshes."""
         return nullcontext()
 
     def search(
@@ -113,12 +114,13 @@ class Retriever(Closing, ABC):
         filter: FilterLike | None = None,
         collapse: str | None = None,
     ) -> list[Hit]:
-        """Return the `k` best passages for a query, best first; none for a query without a known term.
+        """Return the `k` best passages for a query, best first; none if the index knows no term of the query.
 
-        :param offset: leave out so many of the best; pages are parts of one ranking
-        :param filter: only passages whose metadata is so, as `{"lang": "en", "year": {"gte": 1990}}`
-        :param collapse: a metadata field; only the best passage of each of its values, and those without it
-        :raises InputError: a filter that is none, or a field that no passage has.
+        :param offset: skip this many of the best passages; pages are parts of one ranking
+        :param filter: keep only passages with this metadata, such as `{"lang": "en", "year": {"gte": 1990}}`
+        :param collapse: a metadata field; keep only the best passage for each value of the field, and every
+            passage without the field
+        :raises InputError: an invalid filter, or a field that no passage has.
         """
         return self.search_all([query_of(query)], Page.of(k, offset, filter, collapse))[0]
 
@@ -133,9 +135,9 @@ class Retriever(Closing, ABC):
         filter: FilterLike | None = None,
         collapse: str | None = None,
     ) -> dict[str, list[Hit]]:
-        """Return the hits of each query by its id; options as in `search`.
+        """Return the hits of each query, by query id; the options are those of `search`.
 
-        :param query_ids: None: the queries' numbers from 0
+        :param query_ids: the queries' ids; None numbers the queries from 0
         """
         texts, ids = queries_of(queries, query_ids)
         page = Page.of(k, offset, filter, collapse)
@@ -152,29 +154,32 @@ class Retriever(Closing, ABC):
         filter: FilterLike | None = None,
         collapse: str | None = None,
     ) -> dict[str, Ranking]:
-        """Return passage ids and scores alone, for runs and evaluation; options as in `batch_search`."""
+        """Rank passages for many queries, with the options of `batch_search`.
+
+        Returns passage ids and scores by query id (a TREC run).
+        """
         texts, ids = queries_of(queries, query_ids)
         page = Page.of(k, offset, filter, collapse)
         return dict(zip(ids, self.rank(texts, page, whole("threads", threads)), strict=True))
 
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
-        """Return a page of hits for each query, all of one snapshot."""
+        """Return a page of hits for each query, all from one snapshot."""
         with self.holding():
             return self.hits(self.rank(queries, page, threads))
 
     def hits(self, rankings: Sequence[Ranking]) -> list[list[Hit]]:
-        """Return rankings with titles, texts and metadata, which are all read at once."""
+        """Return the hits of rankings, with titles, texts and metadata. One call reads all records."""
         records = iter(self.records([docid for ranking in rankings for docid in ranking.docids]))
         columns = ((ranking.passage_ids, ranking.scores, records) for ranking in rankings)
-        return [list(map(hit_of, *rows)) for rows in columns]
+        return [list(map(hit_of, *columns_of_ranking)) for columns_of_ranking in columns]
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
-        """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
+        """Return the hits for a reader; sentences get their passage's text as `context`."""
         return list(hits)
 
 
 def hit_of(passage_id: str, score: float, record: Mapping[str, Any]) -> Hit:
-    """Return the hit of a stored record."""
+    """Return a hit with the title, text and metadata of a stored record."""
     metadata = {name: value for name, value in record.items() if name not in ("id", "title", "contents")}
     title = record.get("title")
     return Hit(

@@ -1,4 +1,4 @@
-"""Searching: a query becomes a bag of terms, and Lucene sums their impacts."""
+"""Search an index by impacts or BM25: a query becomes a bag of terms, and Lucene sums their impacts."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ logger = logging.getLogger(__name__)
 
 
 class ChannelSearcher(Retriever):
-    """A retriever of one channel of an index folder, over a reader that other channels may share.
+    """A retriever for one channel of an index folder. Its reader may serve other channels too.
 
-    Closing it closes the reader. Pickled or copied, it opens the index again by its path.
+    Closing the searcher closes the reader. A pickled or copied searcher reopens the index from its path.
     """
 
     def __init__(
@@ -46,85 +46,85 @@ class ChannelSearcher(Retriever):
         index: str | Path | IndexReader | None,
         channel: str,
         bm25: Bm25 | None,
-        beside: Sequence[str] = (),
+        other_channels: Sequence[str] = (),
     ) -> None:
         if not isinstance(index, IndexReader):
-            index = IndexReader(index if index is not None else default_index(), bm25, beside)
+            index = IndexReader(index if index is not None else default_index(), bm25, other_channels)
         self.channel, self.reader = channel, index
 
     def __reduce__(self) -> tuple[object, ...]:
-        opened = cast(Callable[..., Self], type(self))
-        return partial(opened, self.reader.folder.path, channel=self.channel, bm25=self.reader.bm25), ()
+        factory = cast(Callable[..., Self], type(self))
+        return partial(factory, self.reader.folder.path, channel=self.channel, bm25=self.reader.bm25), ()
 
     @property
     def version(self) -> IndexVersion:
-        """The generation and commit that are searched."""
+        """The generation and commit of the current snapshot."""
         return self.reader.version
 
     def refresh(self) -> bool:
-        """Search what was committed since the index was opened; returns whether there was anything."""
+        """Switch to the newest commit. Returns whether there was a new commit."""
         return self.reader.refresh()
 
     def holding(self) -> AbstractContextManager[IndexSnapshot]:
-        """Keep to one snapshot until the block ends, also if another thread refreshes."""
+        """Pin the current snapshot until the block ends, even if another thread refreshes."""
         return self.reader.holding()
 
     @property
     def num_docs(self) -> int:
-        """Number of passages."""
+        """The number of passages."""
         with self.reader.reading() as snapshot:
             return snapshot.lucene.num_docs
 
     @property
     def tokenizer(self) -> QueryTokenizer:
-        """The query side of the index."""
+        """The tokenizer that turns queries into bags of terms."""
         with self.reader.reading() as snapshot:
             return snapshot.tokenizer
 
     @property
     def language(self) -> str:
-        """The code of the language that the texts are in."""
+        """The language code of the index's texts."""
         with self.reader.reading() as snapshot:
             return snapshot.generation.language
 
     @property
     def unit(self) -> str:
-        """The unit of the index."""
+        """The unit of the index: `passage`, `sentence` or `chunk:…`."""
         with self.reader.reading() as snapshot:
             return snapshot.generation.unit
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the stored records of passages."""
+        """Return the stored records of these docids."""
         with self.reader.reading() as snapshot:
             return [json.loads(raw) for raw in snapshot.lucene.raws(docids)]
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
-        """Return the values of a metadata field, by which passages are grouped; None where there is none."""
+        """Return the passages' values of a metadata field, for grouping; None if a passage lacks it."""
         with self.reader.reading() as snapshot:
             snapshot.require_fields()
             return snapshot.lucene.keys(docids, field)
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
-        """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
+        """Return the hits for a reader; sentences get their passage's text as `context`."""
         with self.reader.reading() as snapshot:
             if snapshot.generation.unit == SENTENCE:
                 return in_context(snapshot.lucene, hits)
             return list(hits)
 
     def close(self) -> None:
-        """Release the index."""
+        """Close the index."""
         self.reader.close()
 
 
 class Searcher(ChannelSearcher):
-    """Searches an index folder; needs no neural network.
+    """Searches an index folder by impacts or BM25, without a neural network.
 
-    `channel` is `impact` (summed impacts, integers; SPARTA, eq. 9) or `bm25` (title and text).
-    Order: score descending, then corpus position. Threads may share a searcher.
+    The channel `impact` scores by summed impacts, integers (SPARTA, eq. 9); `bm25` scores title and text.
+    Hits are sorted by descending score; ties follow corpus position. Threads may share a searcher.
 
-    :param index: an index folder, or an open reader; None is `$SPARTA_INDEX` or `./sparta-index`
-    :param bm25: k1 and b, where they are not 0.9 and 0.4
-    :raises IndexStateError: there is no index, or one of a newer format.
+    :param index: an index folder, or an open reader; None means `$SPARTA_INDEX` or `./sparta-index`
+    :param bm25: k1 and b of BM25; the defaults are 0.9 and 0.4
+    :raises IndexStateError: there is no index, or the index has a newer format.
     """
 
     def __init__(
@@ -137,67 +137,73 @@ class Searcher(ChannelSearcher):
         super().__init__(index, channel_name(channel), bm25)
 
     def beside(self, channel: str) -> Searcher:
-        """Return a searcher of another channel of the same reader; closing one of them closes both."""
+        """Return a searcher for another channel with the same reader. Closing either searcher closes both."""
         return Searcher(self.reader, channel=channel)
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The channels of this Lucene index, the default one first."""
+        """The channels of the Lucene index, the default channel first."""
         with self.reader.reading() as snapshot:
             return snapshot.generation.lucene_channels
 
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
-        """Return a page of the ranking of each query: ids, docids and scores."""
+        """Return one page of each query's ranking: passage ids, docids and scores."""
         impacts, texts = ([], queries) if self.channel == BM25 else (queries, [])
         return self._rank(impacts, texts, page, threads)
 
     def rank_both(
         self, queries: Sequence[str], page: Page, threads: int = 1
     ) -> tuple[list[Ranking], list[Ranking]]:
-        """Rank by impacts and by BM25, side by side in one call."""
+        """Return each query's ranking by impacts and each query's ranking by BM25, from one call."""
         rankings = self._rank(queries, queries, page, threads)
         return rankings[: len(queries)], rankings[len(queries) :]
 
-    def _rank(self, impacts: Sequence[str], texts: Sequence[str], page: Page, threads: int) -> list[Ranking]:
-        """Rank some queries by impacts, then others by BM25."""
+    def _rank(
+        self, impact_queries: Sequence[str], bm25_queries: Sequence[str], page: Page, threads: int
+    ) -> list[Ranking]:
+        """Rank one list of queries by impacts and another list by BM25, in this order."""
         with self.reader.reading() as snapshot:
-            if impacts or self.channel == IMPACT:
+            if impact_queries or self.channel == IMPACT:
                 snapshot.require_impacts()
             if page.filter or page.collapse:
                 snapshot.require_fields()
-            bags = [snapshot.tokenizer.terms(query) for query in impacts]
-            folded = ["" if is_blank(text) else snapshot.tokenizer.language.fold(text) for text in texts]
+            bags = [snapshot.tokenizer.terms(query) for query in impact_queries]
+            folded_queries = [
+                "" if is_blank(text) else snapshot.tokenizer.language.fold(text) for text in bm25_queries
+            ]
 
-            def search(depth: int, which: Sequence[int]) -> list[Ranking]:
-                some = [bags[i] for i in which if i < len(bags)]
-                others = [folded[i - len(bags)] for i in which if i >= len(bags)]
-                hits = snapshot.lucene.search(some, others, depth, threads, page.filter)
-                return _columns(snapshot, hits, len(some))
+            def search(depth: int, query_numbers: Sequence[int]) -> list[Ranking]:
+                searched_bags = [bags[i] for i in query_numbers if i < len(bags)]
+                searched_texts = [folded_queries[i - len(bags)] for i in query_numbers if i >= len(bags)]
+                hits = snapshot.lucene.search(searched_bags, searched_texts, depth, threads, page.filter)
+                return _rankings(snapshot, hits, len(searched_bags))
 
-            n, depth = len(impacts) + len(texts), page.depth
+            query_count, depth = len(impact_queries) + len(bm25_queries), page.depth
             keys: Keys | None = partial(snapshot.lucene.keys, field=page.collapse) if page.collapse else None
             reduced = reduction(snapshot.generation.unit, keys)
             rankings = (
-                deepened(search, n, depth, reduced, page.deepest) if reduced else search(depth, range(n))
+                deepened(search, query_count, depth, reduced, page.deepest)
+                if reduced
+                else search(depth, range(query_count))
             )
             return [ranking[page.offset :] for ranking in rankings] if page.offset else rankings
 
     @property
     def fields(self) -> list[str]:
-        """The metadata fields that passages have; none in an index of an older sparta."""
+        """The names of the metadata fields; none if an older sparta built the index."""
         with self.reader.reading() as snapshot:
             return snapshot.lucene.fields()
 
     def docids(self, passage_ids: Sequence[str]) -> list[int]:
-        """Lucene's docids of passages, −1 where there is none."""
+        """Return Lucene's docids of passages; −1 if the index lacks the passage."""
         with self.reader.reading() as snapshot:
             docids: list[int] = snapshot.lucene.docids(passage_ids).tolist()
             return docids
 
     def passage(self, passage_id: str) -> dict[str, Any]:
-        """The stored record of one passage, of one that was cut joined from those of its parts.
+        """Return the stored record of a passage; a split passage's record is joined from its parts.
 
-        :raises NoPassageError: an unknown id.
+        :raises NoPassageError: the index lacks the passage.
         """
         with self.reader.reading() as snapshot:
             docids = docids_of(snapshot, passage_id)
@@ -208,49 +214,56 @@ class Searcher(ChannelSearcher):
             return record
 
     def first_part(self, passage_id: str) -> dict[str, Any]:
-        """The stored record of one passage, or of the first part that it was cut into."""
+        """Return the stored record of a passage, or of a split passage's first part."""
         with self.reader.reading() as snapshot:
             record: dict[str, Any] = json.loads(snapshot.lucene.raws(docids_of(snapshot, passage_id)[:1])[0])
             return record
 
     def hits_of(self, docids: Sequence[int], score: float = 1.0) -> list[Hit]:
-        """Passages by their docids, all with one score; of parts, what they are parts of."""
+        """Return the passages of these docids as hits with one score.
+
+        Chunks become hits of their documents.
+        """
         with self.holding() as snapshot:
             ids = snapshot.lucene.ids(docids)
-            named = [passage_of(i) for i in ids] if is_chunk(snapshot.generation.unit) else ids
-            return self.hits([Ranking(named, list(docids), [score] * len(docids))])[0]
+            passage_ids = [passage_of(i) for i in ids] if is_chunk(snapshot.generation.unit) else ids
+            return self.hits([Ranking(passage_ids, list(docids), [score] * len(docids))])[0]
 
     def term_scores(self, query: str, passage_ids: Sequence[str]) -> npt.NDArray[np.float32]:
-        """What each different term of a query adds to the score of each passage, `(n_passages, n_terms)`.
+        """Return each distinct query term's share of each passage's score, `(n_passages, n_terms)`.
 
-        Of a passage that was cut, for each term the highest of its parts.
+        A split passage takes each term's maximum over its parts.
 
-        :raises NoPassageError: an unknown id.
+        :raises NoPassageError: the index lacks a passage.
         """
         with self.reader.reading() as snapshot:
             docids = snapshot.lucene.docids(passage_ids).tolist()
-            parts = [
+            docids_by_passage = [
                 [docid] if docid >= 0 else docids_of(snapshot, passage_id)
                 for docid, passage_id in zip(docids, passage_ids, strict=True)
             ]
-            every = [docid for part in parts for docid in part]
-            if not every:
+            all_docids = [docid for passage_docids in docids_by_passage for docid in passage_docids]
+            if not all_docids:
                 return np.empty((0, 0), np.float32)
             if self.channel == BM25:
-                rows = snapshot.lucene.word_scores(snapshot.tokenizer.language.fold(query), every)
+                term_scores = snapshot.lucene.word_scores(snapshot.tokenizer.language.fold(query), all_docids)
             else:
                 snapshot.require_impacts()
                 bag = snapshot.tokenizer.terms(query)
                 counts = np.array(list(bag.values()), np.float32)
-                rows = counts * np.stack([snapshot.lucene.impacts(docid, list(bag)) for docid in every])
-            begins = np.cumsum([0, *map(len, parts)])[:-1]
-            return np.maximum.reduceat(rows, begins, axis=0)
+                term_scores = counts * np.stack(
+                    [snapshot.lucene.impacts(docid, list(bag)) for docid in all_docids]
+                )
+            first_rows = np.cumsum([0, *map(len, docids_by_passage)])[:-1]
+            return np.maximum.reduceat(term_scores, first_rows, axis=0)
 
 
 def docids_of(snapshot: IndexSnapshot, passage_id: str) -> list[int]:
-    """Lucene's number of a passage, or of the sentences or chunks that it was cut into.
+    """Return the docid of a passage, or the docids of a split passage's sentences or chunks.
 
-    :raises NoPassageError: an unknown id; in an index of whole passages, `p#0` is no part of a passage `p`.
+    In an index of whole passages, `p#0` does not count as a part of a passage `p`.
+
+    :raises NoPassageError: the index lacks the passage.
     """
     lucene = snapshot.lucene
     docids = [docid for docid in lucene.docids([passage_id]).tolist() if docid >= 0]
@@ -266,33 +279,39 @@ def docids_of(snapshot: IndexSnapshot, passage_id: str) -> list[int]:
 
 
 def channel_name(name: str, channels: Sequence[str] = CHANNELS) -> str:
-    """Return the name of one of these channels; the former name of `impact` is understood."""
+    """Return the current name of a channel: the old name `sparta` means `impact`.
+
+    :raises InputError: the name is not one of `channels`.
+    """
     known = _OLD_NAMES.get(name, name) if isinstance(name, str) else None
     if known not in channels:
         raise no_channel(name, channels)
     return known
 
 
-def no_channel(found: Any, channels: Sequence[str]) -> InputError:
-    """Say that this names none of these channels."""
-    named = isinstance(found, str) and not set(found) & set(",=")
+def no_channel(value: Any, channels: Sequence[str]) -> InputError:
+    """Return the error for a value that names none of these channels."""
+    is_single_name = isinstance(value, str) and not set(value) & set(",=")
     return InputError(
-        f"expected a channel of {', '.join(channels)}, found {found!r}",
-        remedy="" if named else "several are searched by hybrid.HybridSearcher",
+        f"expected a channel of {', '.join(channels)}, found {value!r}",
+        remedy="" if is_single_name else "to search several channels, use hybrid.HybridSearcher",
     )
 
 
-def _columns(snapshot: IndexSnapshot, hits: Hits, integers: int) -> list[Ranking]:
-    """Each query's hits in columns; the scores of the first `integers` queries are integers."""
-    ids, docids = snapshot.lucene.ids(hits.docids), hits.docids.tolist()
-    whole = hits.indptr[integers]
-    if hits.scores[:whole].max(initial=0) >= EXACT_SCORES and not snapshot.kept.get(_ROUNDED):
-        snapshot.kept[_ROUNDED] = True  # said once
+def _rankings(snapshot: IndexSnapshot, hits: Hits, impact_queries: int) -> list[Ranking]:
+    """Return each query's hits as a ranking.
+
+    :param impact_queries: how many queries, from the first, have impact scores, which are integers
+    """
+    passage_ids, docids = snapshot.lucene.ids(hits.docids), hits.docids.tolist()
+    impact_hits = hits.indptr[impact_queries]
+    if hits.scores[:impact_hits].max(initial=0) >= EXACT_SCORES and not snapshot.kept.get(_ROUNDED):
+        snapshot.kept[_ROUNDED] = True  # warn once
         logger.warning(
-            "scores of %s or more are rounded to float32, and their order with them:"
+            "scores of %s or more are rounded to float32, which may change their order:"
             " scale impacts or query weights down",
             f"{EXACT_SCORES:,}",
         )
-    scores = hits.scores[:whole].astype("int64").tolist() + hits.scores[whole:].tolist()
+    scores = hits.scores[:impact_hits].astype("int64").tolist() + hits.scores[impact_hits:].tolist()
     bounds = itertools.pairwise(hits.indptr.tolist())
-    return [Ranking(ids[start:end], docids[start:end], scores[start:end]) for start, end in bounds]
+    return [Ranking(passage_ids[start:end], docids[start:end], scores[start:end]) for start, end in bounds]

@@ -1,4 +1,4 @@
-"""Batches: questions, the candidates that they share, and the positives among these."""
+"""Training batches: questions, their shared candidates, and the positives among the candidates."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sparta.training.paragraphs import Paragraph, ParagraphSet
 
 
 class Batch(NamedTuple):
-    """Candidates of a step, which its questions share (in-batch negatives), and the positives among them.
+    """The candidates of a step, which all its questions share (in-batch negatives), and their positives.
 
     The first `n_sentences` candidates are sentences, the others whole paragraphs. `gold_sentence` and
-    `gold_paragraph` are each question's positive of either kind, or -1. `masked` are, for each question, the
-    candidates that are no negatives of it: its positives, all others that answer it (it may be a question to
-    several texts, and the file may know more of them), and whatever has the text or the id of one of these.
+    `gold_paragraph` are each question's positive of either kind, or -1. `masked` holds, for each question,
+    the candidates that are not its negatives: its positives, other right candidates (a question may have
+    several right texts, and the file may list more), and candidates with the text or id of one of these.
     """
 
     candidates: list[Passage]
@@ -29,12 +29,12 @@ class Batch(NamedTuple):
 
 
 class SampledNegatives:
-    """Questions with negatives for each (SPARTA, §3.3): half random, half nearby in the file.
+    """Questions with separate negatives (SPARTA, §3.3): half random, half from nearby in the file.
 
-    Candidates are all sentences of a set in order, or whole texts where these are the answers; what has the
-    text of an answer to the question, or is a right passage by the file, is none of its negatives.
+    The candidates are all sentences of a set in order, or whole texts if these are the answers. A question's
+    right passages, and candidates with the same text, are never its negatives.
 
-    :param negatives: how many for each question
+    :param negatives: the number of negatives per question
     """
 
     def __init__(self, data: ParagraphSet, negatives: int) -> None:
@@ -52,18 +52,18 @@ class SampledNegatives:
                 self.answers.setdefault(question, set()).update(_keys(self.candidates[gold]))
 
     def draw(self, rng: random.Random, n: int) -> Batch:
-        """Return `n` questions; other questions' candidates are masked."""
+        """Return a batch of `n` questions; each question masks the other questions' candidates."""
         chosen = rng.sample(self.questions, min(n, len(self.questions)))
-        ranked = [[gold, *self._negatives_of(question, gold, rng)] for question, gold in chosen]
-        column = {i: n for n, i in enumerate(dict.fromkeys(i for row in ranked for i in row))}
-        masked = [frozenset(column.values()) - {column[i] for i in row[1:]} for row in ranked]
+        candidate_rows = [[gold, *self._negatives_of(question, gold, rng)] for question, gold in chosen]
+        column = {i: n for n, i in enumerate(dict.fromkeys(i for row in candidate_rows for i in row))}
+        masked = [frozenset(column.values()) - {column[i] for i in row[1:]} for row in candidate_rows]
         golds = [column[gold] for _, gold in chosen]
         questions = [question for question, _ in chosen]
         candidates = [self.candidates[i] for i in column]
         return Batch(candidates, len(candidates), questions, golds, [-1] * len(golds), masked)
 
     def _negatives_of(self, question: str, gold: int, rng: random.Random) -> list[int]:
-        """The nearest candidates that do not answer a question, then random ones."""
+        """Return the nearest candidates that do not answer the question, then random ones."""
         negatives: list[int] = []
         last = len(self.candidates) - 1
         nearest = (i for d in range(1, last + 1) for i in (gold - d, gold + d) if 0 <= i <= last)
@@ -88,22 +88,23 @@ class SampledNegatives:
 def make_batch(
     paragraphs: Sequence[Paragraph],
     rng: random.Random,
-    most: int,
+    max_questions: int,
     known: KnownAnswers | None = None,
     others: Sequence[Paragraph] = (),
 ) -> Batch:
-    """Return sentences and paragraphs as candidates, and at most `most` questions of each paragraph.
+    """Return a batch of questions whose candidates are sentences and whole paragraphs.
 
-    :param known: right passages by the file, which are masked
-    :param others: paragraphs that are candidates too, whose questions are not asked
+    :param max_questions: the largest number of questions per paragraph
+    :param known: the file's right passages, which are masked
+    :param others: further paragraphs that are candidates; their questions are not used
     """
-    asked, paragraphs = len(paragraphs), [*paragraphs, *others]
+    paragraphs_with_questions, paragraphs = len(paragraphs), [*paragraphs, *others]
     sentences: list[Passage] = []
     firsts: list[int] = []
     for paragraph in paragraphs:
         firsts.append(len(sentences))
         sentences += paragraph.answers()
-    n = len(sentences)
+    n_sentences = len(sentences)
     candidates = sentences + [paragraph.whole() for paragraph in paragraphs]
     questions: list[str] = []
     gold_sentence: list[int] = []
@@ -111,24 +112,28 @@ def make_batch(
     answering: dict[str, set[int]] = {}
     for number, (first, paragraph) in enumerate(zip(firsts, paragraphs, strict=True)):
         queries = paragraph.questions
-        for question, sentence in rng.sample(queries, min(most, len(queries))) if number < asked else ():
+        for question, sentence in (
+            rng.sample(queries, min(max_questions, len(queries)))
+            if number < paragraphs_with_questions
+            else ()
+        ):
             questions.append(question)
             gold_sentence.append(first + sentence if sentence >= 0 else -1)
-            gold_paragraph.append(n + number)
+            gold_paragraph.append(n_sentences + number)
         for question, sentence in queries:
-            positives = {n + number} if sentence < 0 else {n + number, first + sentence}
+            positives = {n_sentences + number} if sentence < 0 else {n_sentences + number, first + sentence}
             answering.setdefault(question, set()).update(positives)
     keys = [_keys(candidate) for candidate in candidates]
-    same: dict[Key, list[int]] = {}
-    for i, own in enumerate(keys):
-        for key in own:
-            same.setdefault(key, []).append(i)
+    candidates_by_key: dict[Key, list[int]] = {}
+    for i, candidate_keys in enumerate(keys):
+        for key in candidate_keys:
+            candidates_by_key.setdefault(key, []).append(i)
     masked = []
     for question in questions:
-        right = {key for i in answering[question] for key in keys[i]}
-        right |= known.right(question) & same.keys() if known else set()
-        masked.append(frozenset(i for key in right for i in same[key]))
-    return Batch(candidates, n, questions, gold_sentence, gold_paragraph, masked)
+        right_keys = {key for i in answering[question] for key in keys[i]}
+        right_keys |= known.right(question) & candidates_by_key.keys() if known else set()
+        masked.append(frozenset(i for key in right_keys for i in candidates_by_key[key]))
+    return Batch(candidates, n_sentences, questions, gold_sentence, gold_paragraph, masked)
 
 
 def _keys(candidate: Passage) -> tuple[Key, ...]:

@@ -1,4 +1,4 @@
-"""Training files: which form one has, and its records (question, positive, negatives)."""
+"""Recognize the format of a training file, and read its records (question, positive, negatives)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from sparta.training.known import Context, Key, keys_of
 
 DPR_FORM = "DPR JSON, a list of objects with question, positive_ctxs, hard_negative_ctxs (title, text)"
 HARD_NEGATIVES = 100
-"""How many of a question's hard negatives are kept: as many as TASER mines (§3.3)."""
+"""The largest number of hard negatives per question, as in TASER (§3.3)."""
 LEAST_NEGATIVES = 2
 _DPR_FIELDS = ("positive_ctxs", "negative_ctxs", "evidence")
 
 
 def form_of(path: Path) -> str:
-    """Tell a file's form from its name and its first character or record; a folder is BEIR's."""
+    """Return a file's format, by its name and its first character or record; a folder is in BEIR's format."""
     if path.is_dir():
         return "beir"
     name = plain_name(path.name)
@@ -41,11 +41,13 @@ def form_of(path: Path) -> str:
 
 
 def read_records(path: Path, form: str) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file: question, positive; maybe title, context, start, answers, negative,
-    passage_id (of the positive), negative_ctxs, and of DPR's form all positive_ctxs, of which `positive` is
-    the first, and the evidence that an expanded query goes on from. No text is cut.
+    """Yield the records of a file: question, positive, and optional fields. No text is truncated.
 
-    :param form: `pairs`, `triples`, `dpr` or `beir`, as `form_of` says.
+    The optional fields are title, context, start, answers, negative, passage_id (of the positive) and
+    negative_ctxs. DPR's format also has all positive_ctxs, the first of which is `positive`, and the evidence
+    from which an expanded query continues.
+
+    :param form: `pairs`, `triples`, `dpr` or `beir`, from `form_of`.
     """
     readers: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
         "pairs": _read_jsonl,
@@ -64,20 +66,20 @@ def _read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
                 if not string_field(record, name, of=name).strip():
                     raise InputError(f"expected a {name}, found an empty one", remedy="leave such pairs out")
             _check_negatives(record.get("negative"))
-        kept = {name: value for name, value in record.items() if name not in _DPR_FIELDS}
-        yield {**kept, "answers": _answers(record)}
+        fields = {name: value for name, value in record.items() if name not in _DPR_FIELDS}
+        yield {**fields, "answers": _answers(record)}
 
 
 def _answers(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the answers of a record that are texts or numbers; other forms are no answers."""
-    given = record.get("answers")
-    listed = [given] if isinstance(given, str) else given if isinstance(given, list) else []
-    return tuple(str(one) for one in listed if isinstance(one, str | int | float))
+    """Return a record's answers that are strings or numbers; other types are ignored."""
+    stored = record.get("answers")
+    listed = [stored] if isinstance(stored, str) else stored if isinstance(stored, list) else []
+    return tuple(str(answer) for answer in listed if isinstance(answer, str | int | float))
 
 
 def _check_negatives(negatives: Any) -> None:
     texts = negatives if isinstance(negatives, list) else [negatives or ""]
-    wrong = next((one for one in texts if not isinstance(one, str)), None)
+    wrong = next((text for text in texts if not isinstance(text, str)), None)
     if wrong is not None:
         raise InputError(
             f"expected negative to be a text or a list of texts, found {type(wrong).__name__}",
@@ -92,23 +94,27 @@ def _read_triples(path: Path) -> Iterator[dict[str, Any]]:
             if len(columns) != 3 or not all(column.strip() for column in columns):
                 raise InputError(
                     f"expected 3 columns (question, positive, negative), found {len(columns)}",
-                    remedy="separate them by tabs, and leave none empty",
+                    remedy="separate the columns by tabs, and fill every column",
                 )
         yield dict(zip(("question", "positive", "negative"), columns, strict=True))
 
 
 def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield DPR's training questions: positives, the hard negatives that are none of these, and other
-    negatives where the hard ones are few.
+    """Yield DPR's training questions with their positives and negatives.
+
+    The negatives are the hard negatives that are not positives, plus other negatives if there are few hard
+    ones.
     """
     for number, record in enumerate(json_list(path, DPR_FORM)):
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
             positives = [*map(context_in_file, record["positive_ctxs"])]
             if not positives:
                 continue
-            right = {key for p in positives for key in keys_of(p.text, p.passage_id)}
-            hard = list(_others(record.get("hard_negative_ctxs", ()), right, HARD_NEGATIVES))
-            fewer = max(0, LEAST_NEGATIVES - len(hard))
+            right_keys = {key for passage in positives for key in keys_of(passage.text, passage.passage_id)}
+            hard_negatives = list(
+                _negatives_in(record.get("hard_negative_ctxs", ()), right_keys, HARD_NEGATIVES)
+            )
+            missing_negatives = max(0, LEAST_NEGATIVES - len(hard_negatives))
             yield {
                 "question": str(record["question"]),
                 "answers": _answers(record),
@@ -116,7 +122,10 @@ def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
                 "positive": positives[0].text,
                 "passage_id": positives[0].passage_id,
                 "positive_ctxs": positives,
-                "negative_ctxs": [*hard, *_others(record.get("negative_ctxs", ()), right, fewer)],
+                "negative_ctxs": [
+                    *hard_negatives,
+                    *_negatives_in(record.get("negative_ctxs", ()), right_keys, missing_negatives),
+                ],
                 "evidence": context_in_file(record["evidence"]) if record.get("evidence") else None,
             }
 
@@ -127,14 +136,18 @@ def context_in_file(context: Mapping[str, Any]) -> Context:
     return Context(str(context.get("title") or ""), str(context["text"]), str(passage_id))
 
 
-def _others(contexts: Iterable[Mapping[str, Any]], right: Set[Key], most: int) -> Iterator[Context]:
-    """Yield the first `most` passages whose keys are not among those of the right ones."""
-    others = (c for c in map(context_in_file, contexts) if right.isdisjoint(keys_of(c.text, c.passage_id)))
-    return islice(others, most)
+def _negatives_in(
+    contexts: Iterable[Mapping[str, Any]], right_keys: Set[Key], limit: int
+) -> Iterator[Context]:
+    """Yield the first `limit` passages that share no key with the right passages."""
+    negatives = (
+        c for c in map(context_in_file, contexts) if right_keys.isdisjoint(keys_of(c.text, c.passage_id))
+    )
+    return islice(negatives, limit)
 
 
 def _read_beir(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield each judged question of a BEIR folder with each of its passages; those judged 0 are negatives."""
+    """Yield each judged question of a BEIR folder with each relevant passage; judgment 0 marks negatives."""
     missing = [n for n in ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv") if not (folder / n).is_file()]
     if missing:
         raise InputError(
@@ -143,8 +156,8 @@ def _read_beir(folder: Path) -> Iterator[dict[str, Any]]:
             remedy="complete the folder, or name a file of pairs",
         )
     qrels = read_qrels(folder / "qrels" / "train.tsv")
-    wanted = {passage_id for judged in qrels.values() for passage_id in judged}
-    passages = {p.passage_id: p for p in CorpusReader(folder / "corpus.jsonl") if p.passage_id in wanted}
+    judged_ids = {passage_id for judged in qrels.values() for passage_id in judged}
+    passages = {p.passage_id: p for p in CorpusReader(folder / "corpus.jsonl") if p.passage_id in judged_ids}
     for query in read_queries(folder / "queries.jsonl"):
         judged = {i: relevance for i, relevance in qrels.get(query.query_id, {}).items() if i in passages}
         negatives = [passages[i] for i, relevance in judged.items() if relevance < 1]

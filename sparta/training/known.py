@@ -1,4 +1,4 @@
-"""Right passages and answers of a training file's questions: what must not become a negative."""
+"""The right passages and answers of a training file's questions, which must not become negatives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = str | bytes
 
 
 class Context(NamedTuple):
-    """A passage that a training file holds; the id may be empty."""
+    """A passage in a training file; the id may be empty."""
 
     title: str
     text: str
@@ -23,15 +23,18 @@ class Context(NamedTuple):
 
 
 def keys_of(text: str, passage_id: str = "") -> tuple[Key, ...]:
-    """Return the keys of a passage: its text and its id. Passages that share a key are the same."""
+    """Return the keys of a passage: a hash of its text, and its id.
+
+    Passages with a common key count as equal.
+    """
     digest = hashlib.blake2b(" ".join(text.split()).encode("utf-8", "surrogatepass"), digest_size=12).digest()
     return (digest, passage_id) if passage_id else (digest,)
 
 
 class KnownAnswers:
-    """Keys of all right passages, and all answers, of each question of a file.
+    """The keys of all right passages, and all answers, of each question of a file.
 
-    Records of the same question count together. Questions and texts are folded as `language` is.
+    Records with the same question count together. Questions and texts are folded for `language`.
     """
 
     def __init__(self, language: str = "en") -> None:
@@ -41,35 +44,43 @@ class KnownAnswers:
         self._answers: dict[str, dict[str, None]] = {}
 
     def add(self, question: str, passages: Iterable[Context], answers: Iterable[str] = ()) -> None:
-        """Add right passages and answers of a question, without labels such as yes."""
+        """Add right passages and answers of a question; labels such as yes do not count as answers."""
         question = self._fold(question)
-        keys = (key for p in passages for key in keys_of(self._fold(p.text), p.passage_id))
+        keys = (key for passage in passages for key in keys_of(self._fold(passage.text), passage.passage_id))
         self._right.setdefault(question, set()).update(keys)
         if texts := [answer for answer in answers if answer.strip().lower() not in LABELS]:
             self._answers.setdefault(question, {}).update(dict.fromkeys(texts))
 
-    def add_record(self, record: Mapping[str, Any], most: int) -> None:
-        """Add the right passages and answers of a record; texts are cut at `most` characters."""
+    def add_record(self, record: Mapping[str, Any], max_characters: int) -> None:
+        """Add the right passages and answers of a record; truncate texts to `max_characters`."""
         positive, passage_id = str(record["positive"]), str(record.get("passage_id") or "")
-        whole = str(record.get("context") or "")
-        right = [Context("", positive, passage_id), Context("", whole), *record.get("positive_ctxs", ())]
-        cut = (p._replace(text=p.text.strip()[:most]) for p in right if p.text.strip())
-        self.add(str(record["question"]), cut, record.get("answers") or ())
+        context = str(record.get("context") or "")
+        passages = [Context("", positive, passage_id), Context("", context), *record.get("positive_ctxs", ())]
+        truncated = (
+            passage._replace(text=passage.text.strip()[:max_characters])
+            for passage in passages
+            if passage.text.strip()
+        )
+        self.add(str(record["question"]), truncated, record.get("answers") or ())
 
     def right(self, question: str) -> Set[Key]:
-        """Return the keys of the passages that answer a question, of folded texts."""
+        """Return the keys of the passages that answer a question."""
         return self._right.get(self._fold(question), frozenset())
 
     def answers_all(self, questions: Iterable[str], text: str, passage_id: str = "") -> bool:
-        """Return whether a passage is known to answer each of some questions."""
+        """Return whether a passage is known to answer all these questions."""
         keys = keys_of(self._fold(text), passage_id)
         return all(not self.right(question).isdisjoint(keys) for question in questions)
 
     def answers(self, question: str) -> Iterator[str]:
-        """Yield the answers of a question that a text may hold."""
+        """Yield the answers of a question, for a search in texts."""
         return iter(self._answers.get(self._fold(question), ()))
 
     def fingerprint(self) -> str:
         """Return a hash of all questions, keys and answers."""
-        right = ((question, sorted(map(repr, keys))) for question, keys in sorted(self._right.items()))
-        return short_hash([self.language, *right, *sorted((q, [*a]) for q, a in self._answers.items())])
+        keys_by_question = (
+            (question, sorted(map(repr, keys))) for question, keys in sorted(self._right.items())
+        )
+        return short_hash(
+            [self.language, *keys_by_question, *sorted((q, [*a]) for q, a in self._answers.items())]
+        )

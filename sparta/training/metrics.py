@@ -1,4 +1,4 @@
-"""Where the positives rank among the candidates: the measures that validate a training."""
+"""Validation measures, based on the ranks of the positives among the candidates."""
 
 from __future__ import annotations
 
@@ -15,35 +15,39 @@ _RECALL = re.compile(r"recall@([1-9]\d*)")
 
 
 def ranks(scores: torch.Tensor, gold: Sequence[int], others: Sequence[Collection[int]]) -> torch.Tensor:
-    """`(n,) float32`: ranks of the positives, from 1; of equal scores the last.
+    """Return the ranks of the positives, `(n,) float32`, from 1; a tie takes the last rank.
 
-    Infinite for a score of 0, which retrieves nothing, and for NaN: a training that diverged.
+    The rank is infinite for a score of 0, which retrieves nothing, and for NaN, a sign of a diverged
+    training.
 
     :param scores: `(n_questions, n_candidates)`.
     :param gold: the positive of each question.
-    :param others: candidates that answer a question too, and are left out of its ranking.
+    :param others: each question's other right candidates, which are left out of the ranking.
     """
-    own = scores[torch.arange(len(gold)), torch.tensor(gold)]
-    before = ~(scores < own[:, None])
+    gold_scores = scores[torch.arange(len(gold)), torch.tensor(gold)]
+    is_ranked_before = ~(scores < gold_scores[:, None])
     for row, (answer, positives) in enumerate(zip(gold, others, strict=True)):
-        before[row, [i for i in positives if i != answer and i < scores.shape[1]]] = False
-    return before.sum(1).float().masked_fill((own == 0) | own.isnan(), float("inf"))
+        is_ranked_before[row, [i for i in positives if i != answer and i < scores.shape[1]]] = False
+    return is_ranked_before.sum(1).float().masked_fill((gold_scores == 0) | gold_scores.isnan(), float("inf"))
 
 
 def reciprocal_rank(scores: torch.Tensor, gold: Sequence[int], others: Sequence[Collection[int]]) -> float:
-    """Mean reciprocal rank: a dead model gains nothing."""
+    """Return the mean reciprocal rank; a model that scores everything 0 gets 0."""
     return float((1 / ranks(scores, gold, others)).mean())
 
 
 def negative_average_rank(
     scores: torch.Tensor, gold: Sequence[int], others: Sequence[Collection[int]]
 ) -> float:
-    """The average rank (DPR, from 1), negated so that more is better. What is not found ranks last."""
+    """Return the negated average rank (DPR, from 1), so that higher is better.
+
+    Missing positives rank last.
+    """
     return -float(ranks(scores, gold, others).clamp_max(scores.shape[1]).mean())
 
 
 def measure_named(name: str) -> Measure:
-    """Return the measure called `rr`, `average-rank` or `recall@K`.
+    """Return the measure with the name `rr`, `average-rank` or `recall@K`.
 
     :raises InputError: another name.
     """
@@ -61,7 +65,7 @@ def measure_named(name: str) -> Measure:
 
 
 def shown(name: str, value: float) -> str:
-    """`MRR 0.8123`, `average rank 3.20`, `recall@20 0.9510`."""
+    """Format a measure's value, as in `MRR 0.8123`, `average rank 3.20` or `recall@20 0.9510`."""
     if name == AVERAGE:
         return f"average rank {-value:.2f}"
     return f"{'MRR' if name == RECIPROCAL else name} {value:.4f}"

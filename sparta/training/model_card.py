@@ -1,4 +1,4 @@
-"""The model card that a training leaves: what the model is, what it learned from, how to make it again."""
+"""Write a trained model's card: what the model is, its training data, and the command that trained it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Table = Sequence[Sequence[object]]
 
 
 class ModelKind(NamedTuple):
-    """What a card says of all models of a kind: a sentence, tags of the Hugging Face hub, how to use it."""
+    """The card text of a kind of model: a sentence, tags for the Hugging Face hub, and a command."""
 
     about: str
     tags: str
@@ -35,7 +35,7 @@ READER = ModelKind(
     "A reader: it finds the answer to a question in passages.", "question-answering, extractive"
 )
 PATH_READER = ModelKind(
-    "A reader of paths: it tells which passages of a path a question needs, and the answer.",
+    "A path reader: it finds the passages of a path that a question needs, and the answer.",
     "question-answering, multi-hop",
 )
 LABELS = ModelKind("A classifier of claims: it reads a claim with its passages.", "text-classification")
@@ -49,14 +49,14 @@ def write_card(
     command: str,
     validation: str,
 ) -> None:
-    """Write `README.md` into the folder of a model, in the form that the Hugging Face hub shows.
+    """Write `README.md` into a model's folder, in the format of the Hugging Face hub.
 
-    A card of these very weights stays as it is, with what was written into it since.
+    An existing card with the same checksum of the weights stays unchanged, including manual edits.
 
-    :param encoder: what the training began with, a folder or a hub id.
+    :param encoder: the folder or hub id of the encoder that the training started from.
     :param data: the table of the training data; its first row is the header.
-    :param command: the command that trained it.
-    :param validation: the best value of the measure, at which step, and on which questions.
+    :param command: the training command.
+    :param validation: the best validation figure, its step, and the questions.
     """
     card, checksum = folder / CARD, sha256_file(folder / "model.safetensors")
     if card.is_file() and checksum in card.read_text(encoding="utf-8"):

@@ -1,4 +1,4 @@
-"""Hard negatives, mined by BM25 or by whatever scores a set's paragraphs."""
+"""Mine hard negatives, by BM25 or by any scorer of a set's paragraphs."""
 
 from __future__ import annotations
 
@@ -20,95 +20,107 @@ from sparta.training.known import Key, keys_of
 from sparta.training.paragraphs import ParagraphSet
 
 Scorer = Callable[[Sequence[str]], npt.NDArray[np.float32]]
-"""From questions to `(n_questions, n_paragraphs) float32`."""
+"""A function that returns the scores of questions, `(n_questions, n_paragraphs) float32`."""
 HardNegatives = tuple[tuple[int, ...], ...]
-"""For each paragraph of a set, the numbers of its hard negatives."""
+"""The numbers of the hard negatives of each paragraph of a set."""
 QUESTIONS_AT_ONCE = 512
 _SCORES_AT_ONCE = 1 << 22
 
 
 def mine(data: ParagraphSet, score: Scorer, depth: int = 8, *, above: float = 0.0) -> ParagraphSet:
-    """Return the set with hard negatives: paragraphs that rank high for another's questions.
+    """Return the set with hard negatives: paragraphs that rank high for another paragraph's questions.
 
-    None of them is a right passage of such a question, by the paragraphs or by the file, nor holds an answer.
+    A hard negative is not a right passage for such a question, according to paragraphs or file, and contains
+    no answer.
 
-    :param score: gives `(n_questions, n_paragraphs)` for some questions.
-    :param depth: how many are kept for each paragraph, over all its questions.
-    :param above: what a score must exceed: 0 where it counts words that are shared; a dot product may be
-        negative and yet the highest, so for these it is −∞.
+    :param score: returns `(n_questions, n_paragraphs)` scores of some questions.
+    :param depth: the number of hard negatives per paragraph, over all its questions.
+    :param above: the limit that a score must exceed: 0 for scores that count shared words, −∞ for dot
+        products, whose highest score may be negative.
     """
-    pairs = [(i, question) for i, p in enumerate(data.paragraphs) for question, _ in p.questions]
+    pairs = [
+        (i, question) for i, paragraph in enumerate(data.paragraphs) for question, _ in paragraph.questions
+    ]
     excluded = _Excluded(data)
     best: list[dict[int, float]] = [{} for _ in data.paragraphs]
     keep = min(depth + excluded.most + 1, len(data.paragraphs))
-    at_once = max(1, min(QUESTIONS_AT_ONCE, _SCORES_AT_ONCE // len(data.paragraphs)))
-    for first in range(0, len(pairs), at_once):
-        part = pairs[first : first + at_once]
-        scores = score([question for _, question in part])
+    questions_per_call = max(1, min(QUESTIONS_AT_ONCE, _SCORES_AT_ONCE // len(data.paragraphs)))
+    for first in range(0, len(pairs), questions_per_call):
+        call_pairs = pairs[first : first + questions_per_call]
+        scores = score([question for _, question in call_pairs])
         top = np.argpartition(-scores, keep - 1, axis=1)[:, :keep]
-        for (i, _), row, candidates in zip(part, scores, top, strict=True):
+        for (i, _), row, candidates in zip(call_pairs, scores, top, strict=True):
             allowed = (j for j in _ranked(row, candidates, above) if not excluded.holds(i, j))
             for j in islice(allowed, depth):
                 best[i][j] = max(best[i].get(j, above), float(row[j]))
-    ranked = (tuple(sorted(found, key=lambda i: (-found[i], i))[:depth]) for found in best)
+    ranked = (tuple(sorted(scores, key=lambda i: (-scores[i], i))[:depth]) for scores in best)
     return replace(data, hard_negatives=tuple(ranked))
 
 
 def _ranked(row: npt.NDArray[np.float32], top: npt.NDArray[np.int64], above: float) -> Iterator[int]:
-    """Yield the numbers of the scores above a limit, from the highest; `top` are those of the highest scores.
+    """Yield the paragraph numbers with scores above a limit, highest first.
 
-    All scores are sorted only where the highest ones do not suffice.
+    The function sorts all scores only if `top` is not enough.
+
+    :param top: the paragraph numbers of the highest scores
     """
     top = np.sort(top)
     best = top[np.argsort(-row[top], kind="stable")]
     above_limit = best[row[best] > above]
     yield from map(int, above_limit)
     if len(above_limit) == len(top) < len(row):
-        others = np.setdiff1d(np.flatnonzero(row > above), top)
-        yield from map(int, others[np.argsort(-row[others], kind="stable")])
+        remaining = np.setdiff1d(np.flatnonzero(row > above), top)
+        yield from map(int, remaining[np.argsort(-row[remaining], kind="stable")])
 
 
 def write_negatives(path: Path, sets: Sequence[ParagraphSet]) -> None:
-    """Write the hard negatives of some sets."""
+    """Write the hard negatives of these sets."""
     atomic_write(path, json.dumps([data.hard_negatives for data in sets]).encode())
 
 
 def read_negatives(path: Path) -> list[HardNegatives]:
-    """Read what `write_negatives` wrote, for each set."""
+    """Read the hard negatives of each set from a file of `write_negatives`."""
     stored = json.loads(path.read_text(encoding="utf-8"))
     return [tuple(map(tuple, of_set)) for of_set in stored]
 
 
 class _Excluded:
-    """Paragraphs that are no negatives of a paragraph: right ones, those of the same text, those that hold an
-    answer to one of its questions, as DPR decides it.
+    """The paragraphs that must not become a paragraph's negatives.
+
+    These are right passages, passages with the same text, and passages that contain an answer to one of the
+    paragraph's questions by DPR's rule.
     """
 
     def __init__(self, data: ParagraphSet) -> None:
         self.paragraphs, self.language = data.paragraphs, data.known.language
-        keys = [keys_of(p.text, p.passage_id) for p in data.paragraphs]
-        known = {q: data.known.right(q) for p in data.paragraphs for q, _ in p.questions}
-        same: dict[Key, set[int]] = {}
+        keys = [keys_of(paragraph.text, paragraph.passage_id) for paragraph in data.paragraphs]
+        right_keys = {q: data.known.right(q) for paragraph in data.paragraphs for q, _ in paragraph.questions}
+        paragraphs_by_key: dict[Key, set[int]] = {}
         answering: dict[str, set[int]] = {}
-        for i, (paragraph, own) in enumerate(zip(data.paragraphs, keys, strict=True)):
-            for key in own:
-                same.setdefault(key, set()).add(i)
+        for i, (paragraph, paragraph_keys) in enumerate(zip(data.paragraphs, keys, strict=True)):
+            for key in paragraph_keys:
+                paragraphs_by_key.setdefault(key, set()).add(i)
             for question, _ in paragraph.questions:
                 answering.setdefault(question, set()).add(i)
-        for question, right in known.items():
-            answering[question].update(*(same[key] for key in right if key in same))
+        for question, right_of_question in right_keys.items():
+            answering[question].update(
+                *(paragraphs_by_key[key] for key in right_of_question if key in paragraphs_by_key)
+            )
         self.right = [
-            set().union(*(same[key] for key in own), *(answering[q] for q, _ in p.questions))
-            for p, own in zip(data.paragraphs, keys, strict=True)
+            set().union(
+                *(paragraphs_by_key[key] for key in paragraph_keys),
+                *(answering[q] for q, _ in paragraph.questions),
+            )
+            for paragraph, paragraph_keys in zip(data.paragraphs, keys, strict=True)
         ]
         self.most = max(map(len, self.right), default=0)
         self.answers = [
             tuple(
                 dict.fromkeys(
-                    answer for question, _ in p.questions for answer in data.known.answers(question)
+                    answer for question, _ in paragraph.questions for answer in data.known.answers(question)
                 )
             )
-            for p in data.paragraphs
+            for paragraph in data.paragraphs
         ]
         self._lines: dict[int, str] = {}
 
@@ -122,7 +134,7 @@ class _Excluded:
 
 
 class Bm25:
-    """BM25 over wordpieces (k1 0.9, b 0.4, as Anserini's), for negatives and as a teacher."""
+    """BM25 over wordpieces (k1 0.9, b 0.4, Anserini's values), for negatives and as a teacher."""
 
     k1, b = 0.9, 0.4
 
@@ -135,12 +147,17 @@ class Bm25:
 
     @staticmethod
     def of_sets(sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer) -> Bm25:
-        """Return BM25 with the frequencies and the mean length of all texts of the training sets."""
-        texts = {f"{p.title} {p.text}" for one in sets if not one.dev for p in one.paragraphs}
+        """Return BM25 with the document frequencies and the mean length of all training texts."""
+        texts = {
+            f"{paragraph.title} {paragraph.text}"
+            for data in sets
+            if not data.dev
+            for paragraph in data.paragraphs
+        }
         return Bm25(sorted(texts), tokenizer)
 
     def weigh(self, texts: Sequence[str]) -> scipy.sparse.csr_matrix:
-        """`(n_texts, vocabulary) float32`: what each wordpiece adds to a question's score."""
+        """Return each wordpiece's contribution to a question's score, `(n_texts, vocabulary) float32`."""
         counts = bag_matrix(texts, self.tokenizer)
         lengths = np.asarray(counts.sum(axis=1)).ravel()
         norm = self.k1 * (1 - self.b + self.b * lengths / self.mean_length)
@@ -150,9 +167,9 @@ class Bm25:
 
 
 def bag_matrix(texts: Sequence[str], tokenizer: QueryTokenizer) -> scipy.sparse.csr_matrix:
-    """Return how often each wordpiece occurs: `(n_texts, vocabulary) float32`."""
+    """Return the count of each wordpiece in each text, `(n_texts, vocabulary) float32`."""
     ends, terms, counts = array("q", [0]), array("i"), array("f")
-    for text in texts:  # a bag at a time: as dictionaries, all of them take ten times as much
+    for text in texts:  # one bag at a time, because all bags as dictionaries take ten times the memory
         bag = tokenizer.counts(text)
         terms.extend(bag)
         counts.extend(bag.values())

@@ -1,4 +1,4 @@
-"""Options of a training, and what it returns."""
+"""The options and the result of a training."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PAPER_DECIDES = (
     *("context", "segments", "tied", "lexical", "context_share", "pressure", "terms"),
     *("term_rate", "gain_rate", "mined", "mine_every", "teachers"),
 )
-"""Options that the recipe of the paper fixes."""
+"""The options that the paper's recipe fixes."""
 _SHORT = 60
-"""Shorter values of settings stand in the message of an error."""
+"""Error messages show only values with fewer characters than this."""
 REPEAT = remedy(
     "repeat the original command with {}, or choose another {}", Option("resume"), Option("output")
 )
@@ -26,7 +26,7 @@ REPEAT = remedy(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainSettings:
-    """Options that all trainings share, beside data and folder.
+    """The options that all trainings share, besides data and folder.
 
     `encoder` is a pretrained encoder (folder or hub id). A step has `accumulate` batches.
     """
@@ -40,12 +40,12 @@ class TrainSettings:
     device: str | None = None
 
     def changed(self) -> dict[str, Any]:
-        """Return the options that have no default, or another value than their default."""
+        """Return the options without a default, and the options that differ from their default."""
         return {
-            each.name: value
-            for each in fields(self)
-            if (value := getattr(self, each.name)) != each.default
-            and (each.default_factory is MISSING or value != each.default_factory())
+            option.name: value
+            for option in fields(self)
+            if (value := getattr(self, option.name)) != option.default
+            and (option.default_factory is MISSING or value != option.default_factory())
         }
 
     def __str__(self) -> str:
@@ -55,12 +55,12 @@ class TrainSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions(TrainSettings):
-    """Options that the trainings of all retrievers share.
+    """The options that the trainings of all retrievers share.
 
-    `mined` adds hard negatives from BM25, and every `mine_every` steps the model mines them anew (0: never).
-    `teachers` are `NAME[=WEIGHT]`, whose scores are distilled. Without `context`, an answer is read without
-    its context. `max_length` is the longest text, in wordpieces, that the model reads at once, `train_length`
-    the longest that it is trained on.
+    `mined` adds hard negatives from BM25, and every `mine_every` steps the model mines new ones (0 means
+    never). `teachers` are `NAME[=WEIGHT]`; the training distills their scores. Without `context`, an answer
+    is encoded without its context. `max_length` is the longest input of the model in wordpieces,
+    `train_length` the longest input in training.
     """
 
     encoder: str
@@ -74,23 +74,24 @@ class TrainOptions(TrainSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpartaRecipe(TrainOptions):
-    """How a SPARTA model is trained.
+    """The options for training a SPARTA model.
 
-    `encoder` may be a SPARTA model, which is then trained further and may itself stay the best. `pressure` is
-    the weight of the vocabulary penalty; with `terms` it is adapted to the number of terms of a paragraph, in
-    a new model from a hundredth of it: a term that the penalty drives to 0 does not come back. With
-    `segments`, segment 1 marks the answer (SPARTA, §4). With `lexical`, a term weighs more when it stands in
-    the answer, at first by BM25's measure (decision 0012). `context_share` of an answer's weights are those
-    of its context (decision 0014): of a new model that shares contexts 0.4, of one that is trained further
-    its own. `term_rate` and `gain_rate` multiply the learning rate of the term embeddings and of the gains:
-    an encoder that was not pretrained learns faster than its terms may (decision 0024).
+    `encoder` may be a SPARTA model; the training then continues, and the model itself may stay the best.
+    `pressure` is the weight of the vocabulary penalty. With `terms`, the pressure adapts to the number of
+    terms of a paragraph; in a new model it starts at a hundredth of `pressure`, because a term that the
+    penalty drives to 0 does not come back. With `segments`, segment 1 marks the answer (SPARTA, §4). With
+    `lexical`, a term weighs more if it occurs in the answer, initially by BM25's formula (decision 0012).
+    `context_share` is the share of an answer's weights that comes from its context (decision 0014). The
+    default is 0.4 for a new model with shared contexts; a model that is trained further keeps its share.
+    `term_rate` and `gain_rate` multiply the learning rates of the term embeddings and of the gains: an
+    encoder without pretraining needs a higher rate than its terms tolerate (decision 0024).
 
-    `paper` trains as printed: the maximum of eq. 4 over all of the context, segment 1 for the answer, query
-    embeddings that are the encoder's word embeddings, eq. 6 with a bias alone, no penalty, no teacher, no
-    title, and eq. 7 over negatives sampled for each question, half random and half nearby (§3.2, §3.3). It
-    has 8 negatives, a number that the paper does not print, and term embeddings and bias learn as fast as the
-    encoder. Lengths, steps and learning rate are those of the options: the paper has 512 wordpieces, at most
-    10,000 steps and 3e-5.
+    `paper` trains exactly as in the paper: the maximum of eq. 4 over the whole context, segment 1 for the
+    answer, query embeddings equal to the encoder's word embeddings, eq. 6 with only a bias, no penalty, no
+    teacher, no title, and eq. 7 over negatives sampled for each question, half random and half nearby (§3.2,
+    §3.3). It uses 8 negatives, a number that the paper does not give, and the same learning rate for term
+    embeddings, bias and encoder. Lengths, steps and learning rate come from the options: the paper has 512
+    wordpieces, at most 10,000 steps and 3e-5.
     """
 
     learning_rate: float = 1.5e-4
@@ -106,23 +107,25 @@ class SpartaRecipe(TrainOptions):
     paper: bool = False
 
     def __post_init__(self) -> None:
-        if self.paper and (others := sorted(self.changed().keys() & {*PAPER_DECIDES})):
+        if self.paper and (changed_options := sorted(self.changed().keys() & {*PAPER_DECIDES})):
             raise InputError(
-                f"expected the recipe of the paper, which decides {', '.join(others)}, found others",
-                remedy=remedy(f"leave out {{}}, or {', '.join(others)}", Option("paper")),
+                f"the paper's recipe fixes these options: {', '.join(changed_options)}",
+                remedy=remedy(f"leave out {{}}, or {', '.join(changed_options)}", Option("paper")),
             )
         unused = {"term_rate": ("tied", self.tied), "gain_rate": ("lexical=False", not self.lexical)}
-        for name, (other, without) in unused.items():
-            if without and name in self.changed():
-                raise InputError(f"{name} has no effect with {other}", remedy=f"leave out {name}, or {other}")
+        for name, (setting, is_off) in unused.items():
+            if is_off and name in self.changed():
+                raise InputError(
+                    f"{name} has no effect with {setting}", remedy=f"leave out {name}, or {setting}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerConfig:
-    """How long, how fast, how often; a checkpoint is written at each validation too.
+    """The schedule of a training. Each validation also writes a checkpoint.
 
-    `warmup` is a share of the steps; `clip` bounds the gradient norm; the gradients of `accumulate` batches
-    are averaged in one step.
+    `warmup` is a share of the steps. `clip` limits the gradient norm. A step averages the gradients of
+    `accumulate` batches.
     """
 
     steps: int
@@ -138,7 +141,7 @@ class TrainerConfig:
 
 @dataclass
 class TrainerState:
-    """How far training got and the best validation so far."""
+    """The progress of a training and its best validation so far."""
 
     step: int = 0
     best: float = -math.inf
@@ -147,7 +150,7 @@ class TrainerState:
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """Where the best model lies and how well it validated, at which step, on queries of which sets."""
+    """The best model's folder, its validation figure and step, and the sets of the validation queries."""
 
     folder: Path
     validation: float
@@ -156,14 +159,14 @@ class TrainResult:
     reached: str = ""
 
 
-def fields_of(recipe: TrainSettings, other: type) -> dict[str, Any]:
-    """Return the options of a recipe that are fields of another dataclass too."""
-    names = {each.name for each in fields(other)}
-    return {each.name: getattr(recipe, each.name) for each in fields(recipe) if each.name in names}
+def fields_of(recipe: TrainSettings, target: type) -> dict[str, Any]:
+    """Return the options of a recipe that are also fields of another dataclass."""
+    names = {option.name for option in fields(target)}
+    return {option.name: getattr(recipe, option.name) for option in fields(recipe) if option.name in names}
 
 
 def settings_of(recipe: Any) -> dict[str, Any]:
-    """Return the settings of a recipe that must be the same when its training is resumed."""
+    """Return the settings of a recipe that must not change when its training is resumed."""
     return {name: value for name, value in asdict(recipe).items() if name != "device"}
 
 
@@ -174,14 +177,16 @@ def check_same(
     *,
     remedies: Mapping[str, Remedy] | None = None,
 ) -> None:
-    """Raise InputError unless what is on disk was begun with the same settings.
+    """Raise InputError if a training on disk was started with different settings.
 
-    :param remedies: what to do where a setting is the only one that differs
+    :param remedies: the remedy for each setting, used if no other setting differs
     """
-    before, after = _flat(stored), _flat(now)
-    differing = sorted(k for k in {*before, *after} if before.get(k) != after.get(k))
+    old_settings, new_settings = _flat(stored), _flat(now)
+    differing = sorted(
+        k for k in {*old_settings, *new_settings} if old_settings.get(k) != new_settings.get(k)
+    )
     if differing:
-        values = [f"({after.get(k)!r}, was {before.get(k)!r})" for k in differing]
+        values = [f"({new_settings.get(k)!r}, was {old_settings.get(k)!r})" for k in differing]
         shown = [f"{k} {v}" if len(v) < _SHORT else k for k, v in zip(differing, values, strict=True)]
         raise InputError(
             f"expected the same settings as before, found another {', '.join(shown)}",
@@ -192,7 +197,7 @@ def check_same(
 
 
 def _flat(facts: Mapping[str, Any], head: str = "") -> dict[str, Any]:
-    """Facts by their full names: those of a mapping follow its name."""
+    """Return nested facts with dotted names, such as `trainer.steps`."""
     flat: dict[str, Any] = {}
     for name, value in facts.items():
         flat |= _flat(value, f"{head}{name}.") if isinstance(value, Mapping) else {f"{head}{name}": value}

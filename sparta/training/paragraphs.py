@@ -1,4 +1,4 @@
-"""Training data of all retrievers: paragraphs, their sentences, the questions that these answer."""
+"""The training data of all retrievers: paragraphs, their sentences, and the questions that they answer."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ LAYOUTS = ("pairs", "articles", "passages")
 LONGEST_WORDS = 130
 LONGEST_CHARACTERS = 1200
 GROUP_SIZE = 3
-"""Paragraphs of one group: a positive, and two that are hard negatives for its questions."""
+"""The number of paragraphs in a group: a positive, and two hard negatives for its questions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A text, the spans of its sentences (those that are candidates), and questions with their sentence.
+    """A text, the spans of its candidate sentences, and its questions with their sentence's number.
 
-    A question whose answer is the whole text has sentence -1. `places` says where in the text the answer to
-    each question begins, in characters; without any, at the beginning. The id may be empty.
+    A question that the whole text answers has sentence -1. `places` holds the character at which each
+    question's answer begins; empty means 0 for all questions. The id may be empty.
     """
 
     text: str
@@ -48,15 +48,15 @@ class Paragraph:
     passage_id: str = ""
 
     def answered_before(self, end: int) -> Paragraph:
-        """Return the paragraph without questions whose answer does not begin before this character."""
+        """Return the paragraph with only the questions whose answer begins before this character."""
         if not self.places:
             return self
-        kept = [i for i, place in enumerate(self.places) if place < end]
-        questions = tuple(self.questions[i] for i in kept)
-        return replace(self, questions=questions, places=tuple(self.places[i] for i in kept))
+        kept_numbers = [i for i, place in enumerate(self.places) if place < end]
+        questions = tuple(self.questions[i] for i in kept_numbers)
+        return replace(self, questions=questions, places=tuple(self.places[i] for i in kept_numbers))
 
     def folded(self, language: Language) -> Paragraph:
-        """Return the paragraph as encoders read it."""
+        """Return the paragraph folded (normalized) for an encoder of this language."""
         questions = tuple((language.fold(question), n) for question, n in self.questions)
         return replace(
             self, text=language.fold(self.text), title=language.fold(self.title), questions=questions
@@ -67,7 +67,7 @@ class Paragraph:
         return Passage(self.passage_id, self.text, self.title)
 
     def answers(self) -> list[Passage]:
-        """Return each sentence as a candidate in its context; a paragraph of one sentence has no other."""
+        """Return each sentence as a candidate in its context; a single sentence has no context."""
         if self.sentences == ((0, len(self.text)),):
             return [self.whole()]
         return [Passage("", self.text[a:b], self.title, self.text, a, b) for a, b in self.sentences]
@@ -75,12 +75,12 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class ParagraphSet:
-    """One training file: its paragraphs in order, how often batches are drawn from it, and how large.
+    """One training file: its paragraphs in order, its weight in drawing batches, and its batch size.
 
-    `hard_negatives` names, for each paragraph, others that rank high for its questions and do not answer
-    them; of the groups in a batch the share `hard_negative_share` has such. `seeds` are the paragraphs with
-    questions. A `dev` set is never trained on: it validates. `known` are the right passages and the answers
-    of all questions of the file.
+    `hard_negatives` holds, for each paragraph, the numbers of paragraphs that rank high for its questions
+    without answering them. A share `hard_negative_share` of a batch's groups uses hard negatives. `seeds` are
+    the paragraphs with questions. A `dev` set is used for validation only. `known` holds the right passages
+    and the answers of all questions of the file.
     """
 
     name: str
@@ -94,27 +94,27 @@ class ParagraphSet:
     seeds: tuple[int, ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        seeds = tuple(i for i, p in enumerate(self.paragraphs) if p.questions)
+        seeds = tuple(i for i, paragraph in enumerate(self.paragraphs) if paragraph.questions)
         object.__setattr__(self, "seeds", seeds)
 
     def fingerprint(self) -> str:
-        """What the set holds, as a hash."""
+        """Return a hash of the set's content."""
         return short_hash([*self.paragraphs, self.known.fingerprint()])
 
     @property
     def n_questions(self) -> int:
-        """How many questions all paragraphs have."""
-        return sum(len(p.questions) for p in self.paragraphs)
+        """The number of questions of all paragraphs."""
+        return sum(len(paragraph.questions) for paragraph in self.paragraphs)
 
     def answerable(self, characters_read: Callable[[Paragraph], int]) -> ParagraphSet:
-        """Return the set without questions whose answer stands beyond what is read of their text.
+        """Return the set without questions whose answer lies beyond the model's first window.
 
-        A text without any question left goes too, with the negatives that stand behind it.
+        A text that loses all its questions is dropped, together with the negatives that follow it.
 
-        :param characters_read: how many characters of a text the model reads.
+        :param characters_read: returns how many characters of a text the model reads.
         :raises InputError: no question is left.
         """
-        kept: list[Paragraph] = []
+        kept_paragraphs: list[Paragraph] = []
         positive_kept = True
         for paragraph in self.paragraphs:
             if paragraph.questions:
@@ -122,50 +122,50 @@ class ParagraphSet:
                     paragraph = paragraph.answered_before(characters_read(paragraph))
                 positive_kept = bool(paragraph.questions)
             if positive_kept:
-                kept.append(paragraph)
-        left = replace(self, paragraphs=tuple(kept))
-        if left.n_questions < self.n_questions:
-            _warn_left_out(self.name, self.n_questions - left.n_questions, self.n_questions)
-            if not left.n_questions:
+                kept_paragraphs.append(paragraph)
+        answerable_set = replace(self, paragraphs=tuple(kept_paragraphs))
+        if answerable_set.n_questions < self.n_questions:
+            _warn_left_out(self.name, self.n_questions - answerable_set.n_questions, self.n_questions)
+            if not answerable_set.n_questions:
                 raise InputError(
-                    "expected answers in what is read of their texts, found all of them beyond it",
+                    "every answer lies beyond the part of its text that the model reads",
                     where=self.name,
-                    remedy=remedy("give shorter texts, or name the file with {}", Option("pairs")),
+                    remedy=remedy("shorten the texts, or name the file with {}", Option("pairs")),
                 )
-            return replace(left, hard_negatives=())  # their numbers were those of all paragraphs
+            return replace(answerable_set, hard_negatives=())  # the numbers of paragraphs have changed
         return self
 
     def draw(self, rng: random.Random) -> list[Paragraph]:
-        """Return the paragraphs of one batch: groups of positives and hard negatives, drawn at random."""
+        """Return the paragraphs of one batch: random groups of positives and hard negatives."""
         chosen: dict[int, None] = {}
         size = min(self.batch_size, len(self.paragraphs))
         for _ in range(20 * size):  # a set with few questions cannot fill every batch
             if len(chosen) == size:
                 break
             seed = rng.choice(self.seeds)
-            new = [i for i in (seed, *self._group_around(seed, rng)) if i not in chosen]
-            chosen.update(dict.fromkeys(new[: size - len(chosen)]))
+            group = [i for i in (seed, *self._group_around(seed, rng)) if i not in chosen]
+            chosen.update(dict.fromkeys(group[: size - len(chosen)]))
         return [self.paragraphs[i] for i in chosen]
 
     def _group_around(self, seed: int, rng: random.Random) -> list[int]:
-        """Two more of a group: hard negatives, negatives that the file gives, or neighbours in the file."""
+        """Return the other members of a group: mined negatives, the file's negatives, or neighbors."""
         mined = self.hard_negatives[seed] if self.hard_negatives else ()
         if mined and rng.random() < self.hard_negative_share:
             return rng.sample(mined, min(len(mined), GROUP_SIZE - 1))
-        given = seed + 1
-        while given < len(self.paragraphs) and not self.paragraphs[given].questions:
-            given += 1
-        if given > seed + 1:  # negatives that the file gives stand behind their positive
-            return rng.sample(range(seed + 1, given), min(given - seed - 1, GROUP_SIZE - 1))
+        next_positive = seed + 1
+        while next_positive < len(self.paragraphs) and not self.paragraphs[next_positive].questions:
+            next_positive += 1
+        if next_positive > seed + 1:  # the file's negatives follow their positive
+            return rng.sample(range(seed + 1, next_positive), min(next_positive - seed - 1, GROUP_SIZE - 1))
         return [seed + i for i in range(1, GROUP_SIZE) if seed + i < len(self.paragraphs)]
 
 
 def _warn_left_out(name: str, n: int, of: int) -> None:
-    logger.warning("%s: %d of %d questions left out: the answer stands beyond what is read", name, n, of)
+    logger.warning("%s: left out %d of %d questions, whose answers lie beyond the text read", name, n, of)
 
 
 def name_and_weight(text: str, what: str) -> tuple[str, float]:
-    """Split `NAME` or `NAME=WEIGHT`; without a weight it is 1."""
+    """Return the name and the weight of `NAME` or `NAME=WEIGHT`; the default weight is 1."""
     name, _, weight = text.partition("=")
     try:
         factor = float(weight) if weight else 1.0
@@ -174,33 +174,33 @@ def name_and_weight(text: str, what: str) -> tuple[str, float]:
     if not 0 < factor < math.inf:
         raise InputError(
             f"expected {what}=WEIGHT with a number above 0, found {text!r}",
-            remedy=f"write {name}=0.5, or {name} alone for a weight of 1",
+            remedy=f"write {name}=0.5, or only {name} for a weight of 1",
         )
     return name, factor
 
 
 def longest_text(words: int) -> int:
-    """How many characters a training text may have that is cut at so many words."""
+    """Return the largest number of characters for a training text of at most this many words."""
     return LONGEST_CHARACTERS * words // LONGEST_WORDS
 
 
 def open_set(
     name: str | Path, layout: str, batch_size: int, longest: int = LONGEST_WORDS, language: str = "en"
 ) -> ParagraphSet:
-    """Return a training set from `FILE` or `FILE=WEIGHT`.
+    """Return the training set of `FILE` or `FILE=WEIGHT`.
 
-    :param layout: `pairs`: the answer is the positive, inside its context when the record has one;
-        `articles`: the same, and records without context that stand beside each other come from one text,
-        so that they are each other's context; `passages`: the answer is the whole context.
+    :param layout: `pairs`: the answer is the positive, inside its context if the record has one; `articles`:
+        like `pairs`, but adjacent records without context form one text and are each other's context;
+        `passages`: the answer is the whole context.
     """
     path, factor = name_and_weight(str(name), "FILE")
     known = KnownAnswers(language)
     paragraphs = tuple(read_paragraphs(Path(path), layout, longest=longest, language=language, known=known))
     if len(paragraphs) < batch_size:
         raise InputError(
-            f"expected at least {batch_size} different texts, one batch, found {len(paragraphs)}",
+            f"expected at least {batch_size} different texts for a batch, found {len(paragraphs)}",
             where=path,
-            remedy="give more pairs, or a smaller batch size",
+            remedy="add pairs, or set a smaller batch size",
         )
     return ParagraphSet(f"{Path(path).name}/{layout}", paragraphs, factor, batch_size, known=known)
 
@@ -213,109 +213,112 @@ def read_paragraphs(
     language: str = "en",
     known: KnownAnswers | None = None,
 ) -> Iterator[Paragraph]:
-    """Yield the paragraphs of a training file, in its order; long ones are cut at sentences, and all are
-    folded as their language is.
+    """Yield the paragraphs of a training file, in order, split at sentences if too long, and folded.
 
-    Pairs are JSONL: `question`, `positive`, maybe `context` with `start` and `end` (what the positive stands
-    in), `title`, and `negative` (a text or a list of them). Read too: SQuAD JSON, DPR JSON (a list of
-    questions with `positive_ctxs` and `hard_negative_ctxs` or `negative_ctxs`), MRQA JSONL, TSV of triples
-    (question, positive, negative), and BEIR folders with `qrels/train.tsv`. Negatives stand behind their
-    positive, without questions; those that a record of the same question calls right are left out.
+    Pairs are JSONL: `question`, `positive`, and optionally `context` with `start` and `end` (the text that
+    contains the positive), `title`, and `negative` (a text or a list of texts). Other formats: SQuAD JSON,
+    DPR JSON (a list of questions with `positive_ctxs` and `hard_negative_ctxs` or `negative_ctxs`), MRQA
+    JSONL, TSV of triples (question, positive, negative), and BEIR folders with `qrels/train.tsv`. Negatives
+    follow their positive and have no questions. A negative is dropped if another record of the same question
+    calls it right.
 
-    :param known: gets the right passages and the answers of all questions.
+    :param known: collects the right passages and the answers of all questions.
     """
-    own, known = language_of(language), known or KnownAnswers(language)
-    for one in _paragraphs(path, layout, longest, own, known):
-        yield one.folded(own)
+    language_settings, known = language_of(language), known or KnownAnswers(language)
+    for paragraph in _paragraphs(path, layout, longest, language_settings, known):
+        yield paragraph.folded(language_settings)
 
 
 def _paragraphs(
     path: Path, layout: str, longest: int, language: Language, known: KnownAnswers
 ) -> Iterator[Paragraph]:
-    form, most, spans = form_of(path), longest_text(longest), sentence_splitter(known.language)
+    form, max_characters, spans = form_of(path), longest_text(longest), sentence_splitter(known.language)
     if form in ("squad", "mrqa"):
         texts = reported(read_squad(path) if form == "squad" else read_mrqa(path), path.name)
         yield from (
-            _whole_texts(texts, path, most, known)
+            _whole_texts(texts, path, max_characters, known)
             if layout == "passages"
             else _texts_by_sentence(texts, longest, language, spans, known)
         )
         return
     records = read_records(path, form)
     if layout == "passages" or form in ("dpr", "beir"):
-        yield from _passages(records, path, most, known)
+        yield from _passages(records, path, max_characters, known)
         return
     texts_of: dict[tuple[str, str], list[tuple[str, Span]]] = {}
     negatives: dict[tuple[str, str], dict[str, None]] = {}
     without_context: list[dict[str, Any]] = []
     for record in records:
-        known.add_record(record, most)
+        known.add_record(record, max_characters)
         context, span = context_of(record)
         if context:
             key = (str(record.get("title") or ""), context)
             texts_of.setdefault(key, []).append((str(record["question"]), span))
-            negatives.setdefault(key, {}).update(dict.fromkeys(_negatives(record, most)))
+            negatives.setdefault(key, {}).update(dict.fromkeys(_negatives(record, max_characters)))
         else:
             without_context.append(record)
     for (title, context), queries in texts_of.items():
         queries = list(dict.fromkeys(queries))
-        for part in cut(
+        for paragraph in cut(
             context, title, _sentences(context, queries, spans(context)), queries, longest, language
         ):
-            yield part
-            yield from _negatives_of(part, negatives[title, context], known)
+            yield paragraph
+            yield from _negatives_of(paragraph, negatives[title, context], known)
     joined = longest if layout == "articles" else 0
-    yield from _without_context(without_context, joined, most, language, known)
+    yield from _without_context(without_context, joined, max_characters, language, known)
 
 
 def _texts_by_sentence(
     texts: Iterable[QuestionedText], longest: int, language: Language, spans: Splitter, known: KnownAnswers
 ) -> Iterator[Paragraph]:
-    """Yield SQuAD's and MRQA's paragraphs; the answer is the sentence in which an answer first begins."""
-    for one in texts:
-        sentences = spans(one.text)
+    """Yield SQuAD's and MRQA's paragraphs; the sentence in which an answer first begins is the positive."""
+    for document in texts:
+        sentences = spans(document.text)
         answers = [
-            (question, next((s for s in sentences if s[0] <= min(begins) < s[1]), None))
-            for question, begins in _answered(one, known)
+            (
+                question,
+                next((sentence for sentence in sentences if sentence[0] <= min(begins) < sentence[1]), None),
+            )
+            for question, begins in _answered(document, known)
         ]
         queries = [(question, span) for question, span in answers if span]
-        yield from cut(one.text, one.title, sentences, queries, longest, language)
+        yield from cut(document.text, document.title, sentences, queries, longest, language)
 
 
 def _whole_texts(
-    texts: Iterable[QuestionedText], path: Path, most: int, known: KnownAnswers
+    texts: Iterable[QuestionedText], path: Path, max_characters: int, known: KnownAnswers
 ) -> Iterator[Paragraph]:
-    """Yield SQuAD's and MRQA's paragraphs, each the answer to its questions."""
+    """Yield SQuAD's and MRQA's paragraphs; the whole paragraph answers its questions."""
     beyond = n_questions = 0
-    for one in texts:
+    for document in texts:
         queries: dict[str, int] = {}
-        for question, begins in _answered(one, known, most):
+        for question, begins in _answered(document, known, max_characters):
             n_questions += 1
-            beyond += min(begins) >= most
-            if min(begins) < most:
-                queries[question] = min(min(begins), queries.get(question, most))
+            beyond += min(begins) >= max_characters
+            if min(begins) < max_characters:
+                queries[question] = min(min(begins), queries.get(question, max_characters))
         if queries:
-            yield _whole(one.text[:most], one.title, queries)
+            yield _whole_paragraph(document.text[:max_characters], document.title, queries)
     if beyond:
         _warn_left_out(path.name, beyond, n_questions)
 
 
 def _answered(
-    one: QuestionedText, known: KnownAnswers, most: int | None = None
+    document: QuestionedText, known: KnownAnswers, max_characters: int | None = None
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """Return the questions whose answer stands in the text, and where; all that they know is added."""
-    for (_, question, begins), answers in zip(one.questions, one.named, strict=True):
+    """Return the questions with an answer in the text, and the answers' offsets; add both to `known`."""
+    for (_, question, begins), answers in zip(document.questions, document.named, strict=True):
         if question and begins:
-            known.add(question, [Context(one.title, one.text[:most])], answers)
-    return [(question, begins) for _, question, begins in one.questions if question and begins]
+            known.add(question, [Context(document.title, document.text[:max_characters])], answers)
+    return [(question, begins) for _, question, begins in document.questions if question and begins]
 
 
-def _whole(text: str, title: str, queries: Mapping[str, int], passage_id: str = "") -> Paragraph:
+def _whole_paragraph(text: str, title: str, queries: Mapping[str, int], passage_id: str = "") -> Paragraph:
     return Paragraph(text, title, (), tuple((q, -1) for q in queries), tuple(queries.values()), passage_id)
 
 
 def context_of(record: dict[str, Any]) -> tuple[str, Span]:
-    """Return what the positive stands in, and where; nothing when the record does not say."""
+    """Return a record's context and the positive's span in it; empty if the record has no context."""
     context, positive = str(record.get("context") or ""), str(record["positive"])
     if not context:
         return "", (0, 0)
@@ -326,15 +329,15 @@ def context_of(record: dict[str, Any]) -> tuple[str, Span]:
 
 
 def _sentences(context: str, queries: list[tuple[str, Span]], split: Iterable[Span]) -> list[Span]:
-    """Return the sentences of a context; an answer replaces the sentences that it reaches into."""
+    """Return the sentences of a context; an answer replaces every sentence that it overlaps."""
     answers: list[Span] = []
     for start, end in sorted({span for _, span in queries}):
         if answers and start < answers[-1][1]:
             answers[-1] = (answers[-1][0], max(end, answers[-1][1]))
         else:
             answers.append((start, end))
-    rest = [(a, b) for a, b in split if all(b <= start or a >= end for start, end in answers)]
-    return sorted(answers + rest)
+    other_sentences = [(a, b) for a, b in split if all(b <= start or a >= end for start, end in answers)]
+    return sorted(answers + other_sentences)
 
 
 def cut(
@@ -345,7 +348,7 @@ def cut(
     longest: int,
     language: Language,
 ) -> Iterator[Paragraph]:
-    """Cut a text at sentences into parts of at most `longest` words; yield those that have questions."""
+    """Split a text at sentences into pieces of at most `longest` words; yield pieces with questions."""
     chunk: list[Span] = []
     words = 0
     for span in [*sentences, None]:
@@ -369,26 +372,30 @@ def cut(
 
 
 def _without_context(
-    records: Sequence[dict[str, Any]], longest: int, most: int, language: Language, known: KnownAnswers
+    records: Sequence[dict[str, Any]],
+    longest: int,
+    max_characters: int,
+    language: Language,
+    known: KnownAnswers,
 ) -> Iterator[Paragraph]:
-    """Yield answers without context: joined to texts of at most `longest` words, or each for itself."""
+    """Yield answers without context, joined to texts of at most `longest` words, or as separate texts."""
     queries: dict[str, list[str]] = {}
     titles: dict[str, str] = {}
     negatives: dict[str, dict[str, None]] = {}
     for record in records:
-        positive = str(record["positive"]).strip()[:most]
+        positive = str(record["positive"]).strip()[:max_characters]
         queries.setdefault(positive, []).append(str(record["question"]))
         titles.setdefault(positive, str(record.get("title") or ""))
-        negatives.setdefault(positive, {}).update(dict.fromkeys(_negatives(record, most)))
+        negatives.setdefault(positive, {}).update(dict.fromkeys(_negatives(record, max_characters)))
     for texts in _joinable(queries, longest, language):
         joined = _join(texts, queries, titles[texts[0]])
         yield joined
-        others = (t for text in texts for t in negatives[text] if t not in queries)
-        yield from _negatives_of(joined, others, known)
+        unused_negatives = (t for text in texts for t in negatives[text] if t not in queries)
+        yield from _negatives_of(joined, unused_negatives, known)
 
 
 def _joinable(texts: Iterable[str], longest: int, language: Language) -> Iterator[list[str]]:
-    """Yield texts that follow each other, of at most `longest` words together, or each for itself."""
+    """Yield groups of adjacent texts with at most `longest` words together."""
     chunk: list[str] = []
     for text in texts:
         if chunk and sum(map(language.length, [*chunk, text])) > longest:
@@ -400,17 +407,17 @@ def _joinable(texts: Iterable[str], longest: int, language: Language) -> Iterato
 
 
 def _negatives_of(positive: Paragraph, texts: Iterable[str], known: KnownAnswers) -> Iterator[Paragraph]:
-    """Yield texts as negatives, without those that answer all questions of their positive."""
+    """Yield texts as negatives, except texts that answer all questions of their positive."""
     questions = [question for question, _ in positive.questions]
     for text in texts:
         if not known.answers_all(questions, text):
             yield Paragraph(text, sentences=((0, len(text)),))
 
 
-def _negatives(record: dict[str, Any], most: int) -> list[str]:
-    given = record.get("negative") or ()
-    texts = [given] if isinstance(given, str) else list(given)
-    return [str(text).strip()[:most] for text in texts if str(text).strip()]
+def _negatives(record: dict[str, Any], max_characters: int) -> list[str]:
+    stored = record.get("negative") or ()
+    texts = [stored] if isinstance(stored, str) else list(stored)
+    return [str(text).strip()[:max_characters] for text in texts if str(text).strip()]
 
 
 def _join(texts: Sequence[str], queries: dict[str, list[str]], title: str) -> Paragraph:
@@ -421,55 +428,65 @@ def _join(texts: Sequence[str], queries: dict[str, list[str]], title: str) -> Pa
 
 
 def _passages(
-    records: Iterable[dict[str, Any]], path: Path, most: int, known: KnownAnswers
+    records: Iterable[dict[str, Any]], path: Path, max_characters: int, known: KnownAnswers
 ) -> Iterator[Paragraph]:
-    """Yield whole texts with their questions; a text's negatives stand behind it, without questions."""
+    """Yield whole texts with their questions; a text's negatives follow it, without questions."""
     queries: dict[tuple[str, str], dict[str, int]] = {}
     negatives: dict[tuple[str, str], dict[Context, None]] = {}
     ids: dict[tuple[str, str], str] = {}
     beyond = n_questions = 0
     for record in records:
-        known.add_record(record, most)
-        whole, n_questions = str(record.get("context") or record["positive"]).strip(), n_questions + 1
-        at = max(0, whole.find(str(record["positive"]).strip()))
-        if at >= most:
+        known.add_record(record, max_characters)
+        whole_text, n_questions = str(record.get("context") or record["positive"]).strip(), n_questions + 1
+        answer_start = max(0, whole_text.find(str(record["positive"]).strip()))
+        if answer_start >= max_characters:
             beyond += 1
             continue
-        key = (str(record.get("title") or ""), whole[:most])
-        places, question = queries.setdefault(key, {}), str(record["question"])
-        places[question] = min(at, places.get(question, at))
+        key = (str(record.get("title") or ""), whole_text[:max_characters])
+        answer_starts, question = queries.setdefault(key, {}), str(record["question"])
+        answer_starts[question] = min(answer_start, answer_starts.get(question, answer_start))
         ids.setdefault(key, str(record.get("passage_id") or ""))
-        others = record.get("negative_ctxs") or [Context("", text) for text in _negatives(record, most)]
-        cut_alike = (other._replace(text=other.text.strip()[:most]) for other in others)
-        negatives.setdefault(key, {}).update(dict.fromkeys(cut_alike))
+        stored_negatives = record.get("negative_ctxs") or [
+            Context("", text) for text in _negatives(record, max_characters)
+        ]
+        truncated = (
+            negative._replace(text=negative.text.strip()[:max_characters]) for negative in stored_negatives
+        )
+        negatives.setdefault(key, {}).update(dict.fromkeys(truncated))
     if beyond:
         _warn_left_out(path.name, beyond, n_questions)
     for key, questions in queries.items():
         title, text = key
-        yield _whole(text, title, questions, ids[key])
-        for other in negatives[key]:
-            if other[:2] not in queries and not known.answers_all(questions, other.text, other.passage_id):
-                yield Paragraph(other.text, other.title, passage_id=other.passage_id)
+        yield _whole_paragraph(text, title, questions, ids[key])
+        for negative in negatives[key]:
+            if negative[:2] not in queries and not known.answers_all(
+                questions, negative.text, negative.passage_id
+            ):
+                yield Paragraph(negative.text, negative.title, passage_id=negative.passage_id)
 
 
 def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[ParagraphSet], list[ParagraphSet]]:
-    """Split off the last paragraphs of each set for validation: neighbours stay together.
+    """Split off the last paragraphs of each set for validation, so that neighbors stay together.
 
-    Of each set about a tenth of its questions at most, and about `questions` at most; none of a set whose
-    questions would be used up. Where there are dev sets, these validate and nothing is split off.
+    A set gives at most about a tenth of its questions and at most about `questions`. A set that would lose
+    all its questions gives none. If there are dev sets, they validate, and the other sets are not split.
     """
-    if dev := [one for one in sets if one.dev]:
-        return [one for one in sets if not one.dev], dev
+    if dev := [data for data in sets if data.dev]:
+        return [data for data in sets if not data.dev], dev
     training, validation = [], []
-    for one in sets:
-        wanted = min(questions, one.n_questions // 10)
-        n = taken = 0
-        while taken < wanted and n + 1 < len(one.paragraphs):
-            n += 1
-            taken += len(one.paragraphs[-n].questions)
-        if not any(p.questions for p in one.paragraphs[: len(one.paragraphs) - n]):
-            n = 0  # too few texts with questions to spare any
-        training.append(replace(one, paragraphs=one.paragraphs[: len(one.paragraphs) - n]))
-        if n:
-            validation.append(replace(one, paragraphs=one.paragraphs[len(one.paragraphs) - n :]))
+    for data in sets:
+        held_out_questions = min(questions, data.n_questions // 10)
+        paragraph_count = question_count = 0
+        while question_count < held_out_questions and paragraph_count + 1 < len(data.paragraphs):
+            paragraph_count += 1
+            question_count += len(data.paragraphs[-paragraph_count].questions)
+        if not any(
+            paragraph.questions for paragraph in data.paragraphs[: len(data.paragraphs) - paragraph_count]
+        ):
+            paragraph_count = 0  # no other text has questions, so all texts stay in the training
+        training.append(replace(data, paragraphs=data.paragraphs[: len(data.paragraphs) - paragraph_count]))
+        if paragraph_count:
+            validation.append(
+                replace(data, paragraphs=data.paragraphs[len(data.paragraphs) - paragraph_count :])
+            )
     return training, validation

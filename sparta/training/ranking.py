@@ -1,4 +1,4 @@
-"""What every retriever's training shares: batches, the ranking loss, distillation, validation."""
+"""The common part of all retrievers' trainings: batches, ranking loss, distillation, validation."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ VALIDATED_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingConfig:
-    """What is the same for all retrievers.
+    """The training settings that all retrievers share.
 
-    `max_tokens` cuts training texts. A batch has at most `questions` questions of each paragraph. `mined`
-    adds hard negatives from BM25; every `mine_every` steps the model itself mines them anew (0: never).
-    `taught` is the weight of the KL divergence from the teacher's scores in the loss. `dropout` is the
-    encoder's. `held_out` questions and `candidates` training paragraphs of each set validate, by the measure
-    `validate_by`: `rr`, `average-rank` or `recall@K`. With `gather`, the batches of all processes of a step
-    are one: all their candidates are ranked for all their questions.
+    `max_tokens` truncates training texts. A batch has at most `questions` questions of each paragraph.
+    `mined` adds hard negatives from BM25; every `mine_every` steps the model itself mines new ones (0 means
+    never). `taught` is the weight of the KL divergence from the teacher's scores in the loss. `dropout` is
+    the encoder's dropout. The training validates on `held_out` questions and `candidates` training paragraphs
+    of each set, by the measure `validate_by`: `rr`, `average-rank` or `recall@K`. With `gather`, the
+    processes join their batches of a step: all questions rank all candidates.
     """
 
     trainer: TrainerConfig
@@ -55,9 +55,9 @@ class RankingConfig:
 
 
 class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
-    """The training of a retriever. A subclass says how questions and candidates are scored.
+    """The training of a retriever. A subclass defines how it scores candidates for questions.
 
-    `M` is the model, `Q` what questions are encoded into. A mined negative scores above `score_floor`.
+    `M` is the model, `Q` the type of encoded questions. Mined negatives must score above `score_floor`.
     """
 
     score_floor = 0.0
@@ -81,44 +81,44 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         longest = min(config.max_tokens, layout.max_length)
         self.layout = replace(layout, max_length=longest, overlap=0)
         sets, self.validation = hold_out([s.answerable(self._characters_read) for s in sets], config.held_out)
-        self.validated = tuple(each.name for each in self.validation)
+        self.validated = tuple(data.name for data in self.validation)
         self.figure = partial(shown, config.validate_by) if self.validated else None
         if self.validated:
             self.measured_on = f", on queries of {', '.join(self.validated)} that no step was trained on"
         self.together = self.processes if config.gather else 1
-        sets = [replace(each, batch_size=each.batch_size * self.together) for each in sets]
-        self.sets = [self._with_bm25_negatives(each) for each in sets] if config.mined else sets
+        sets = [replace(data, batch_size=data.batch_size * self.together) for data in sets]
+        self.sets = [self._with_bm25_negatives(data) for data in sets] if config.mined else sets
 
     def _characters_read(self, paragraph: Paragraph) -> int:
-        """How many characters of a paragraph the model reads: what its first window holds."""
+        """Return how many characters of a paragraph fit into the model's first window."""
         return self.layout.first_window_holds(paragraph.whole(), self.tokenizer.tokenizer)
 
-    def _with_bm25_negatives(self, one: ParagraphSet) -> ParagraphSet:
-        texts = [f"{p.title} {p.text}" for p in one.paragraphs]
+    def _with_bm25_negatives(self, data: ParagraphSet) -> ParagraphSet:
+        texts = [f"{paragraph.title} {paragraph.text}" for paragraph in data.paragraphs]
         columns = Bm25(texts, self.tokenizer).weigh(texts).T.tocsr()
-        return mine(one, lambda encoded: (bag_matrix(encoded, self.tokenizer) @ columns).toarray())
+        return mine(data, lambda encoded: (bag_matrix(encoded, self.tokenizer) @ columns).toarray())
 
-    # ------------------------------------------------------------------ what a retriever is
+    # ------------------------------------------------------------------ for subclasses
 
     def encode_queries(self, questions: Sequence[str]) -> Q:
-        """Return questions as `score` takes them."""
+        """Return the encoded questions, which `score` takes."""
         raise NotImplementedError
 
     def score(self, queries: Q, candidates: Sequence[Passage]) -> torch.Tensor:
-        """`(n_questions, n_candidates) float32`, with gradients."""
+        """Return the scores, `(n_questions, n_candidates) float32`, with gradients."""
         raise NotImplementedError
 
     def scorer(self, candidates: Sequence[Passage]) -> Scorer:
-        """Return a function from questions to `(n_questions, n_candidates)` scores, without gradients."""
+        """Return a function that scores questions, `(n_questions, n_candidates)`, without gradients."""
         raise NotImplementedError
 
     def facts(self) -> dict[str, Any]:
-        """Settings, the form of the model, sets and teacher."""
-        dev = [[s.name, s.fingerprint(), s.weight] for s in self.validation if s.dev]
+        """Return the settings, the model's configuration, the sets and the teacher."""
+        dev = [[data.name, data.fingerprint(), data.weight] for data in self.validation if data.dev]
         return {
             **super().facts(),
             "model": cast("Any", self.model).config.as_dict(),
-            "sets": [[s.name, s.fingerprint(), s.weight, s.batch_size] for s in self.sets],
+            "sets": [[data.name, data.fingerprint(), data.weight, data.batch_size] for data in self.sets],
             **({"dev": dev} if dev else {}),
             "teacher": self.teacher.name if self.teacher else None,
             "teacher_weights": weight_hashes(self.teacher),
@@ -127,14 +127,14 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
     # ------------------------------------------------------------------ training
 
     def run(self, *, resume: bool = False) -> TrainerState:
-        """Train; the best by validation is saved on the way."""
+        """Train, and save the best model by validation."""
         if not (resume and (self.folder / "state.pt").exists()):
-            for path in self.folder.glob("mined-*.json"):  # of a training that never came to a checkpoint
-                path.unlink(missing_ok=True)  # each process of torchrun comes here
+            for path in self.folder.glob("mined-*.json"):  # from a training without a checkpoint
+                path.unlink(missing_ok=True)  # every process of torchrun runs this line
         return super().run(resume=resume)
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        """Return the loss of a step, a function of seed and step alone, and what to log."""
+        """Return the loss of a step, which depends only on seed and step, and figures to log."""
         batch = self.batch(step)
         scores = self.score(self.encode_queries(batch.questions), batch.candidates)
         loss = self.ranking_loss(scores, batch)
@@ -147,17 +147,17 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         return make_batch(chosen.draw(rng), rng, self.ranking_config.questions, chosen.known)
 
     def _set_of(self, step: int) -> tuple[ParagraphSet, random.Random]:
-        """The set of a step, and what draws from it: a function of seed and step alone."""
+        """Return the set of a step and a random generator; both depend only on seed and step."""
         rng = random.Random(self.seed * 7_919 + step)
-        return rng.choices(self.sets, [s.weight for s in self.sets])[0], rng
+        return rng.choices(self.sets, [data.weight for data in self.sets])[0], rng
 
     def _draw(self, step: int) -> tuple[list[Paragraph], random.Random]:
-        """The paragraphs of a step, from one set, as a function of seed and step alone."""
+        """Return the paragraphs of a step, from one set; they depend only on seed and step."""
         chosen, rng = self._set_of(step)
         return chosen.draw(rng), rng
 
     def _mine_if_due(self, batch: int) -> None:
-        """Let the model mine hard negatives when it is time; they are written for a training that resumes."""
+        """Let the model mine hard negatives if due, and write them to a file for a resumed training."""
         every = self.ranking_config.mine_every * self.batches_per_step
         due = batch // every if every else 0
         if due == self._mined_last:
@@ -166,33 +166,40 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         path = self.folder / f"mined-{due:04d}.json"
         if not path.exists():
             self.sets = [
-                mine(s, self.scorer([p.whole() for p in s.paragraphs]), above=self.score_floor)
-                for s in self.sets
+                mine(data, self.scorer([p.whole() for p in data.paragraphs]), above=self.score_floor)
+                for data in self.sets
             ]
             self.model.train()
             if not self.rank:
                 write_negatives(path, self.sets)
             return
         stored = zip(self.sets, read_negatives(path), strict=True)
-        self.sets = [replace(s, hard_negatives=negatives) for s, negatives in stored]
+        self.sets = [replace(data, hard_negatives=negatives) for data, negatives in stored]
 
     def ranking_loss(self, scores: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Eq. 7 of SPARTA, eq. 3 of TASER: over sentences, and over paragraphs; their mean."""
-        n = batch.n_sentences
+        """Return SPARTA's eq. 7 (TASER's eq.
+
+        3): the mean of the losses over sentences and over paragraphs.
+        """
+        n_sentences = batch.n_sentences
         teacher_scores = self.teacher_scores(batch)
-        parts = [
-            self._loss_of_kind(scores[:, :n], teacher_scores, batch, batch.gold_sentence, 0),
-            self._loss_of_kind(scores[:, n:], teacher_scores, batch, batch.gold_paragraph, n),
+        losses_by_kind = [
+            self._loss_of_kind(scores[:, :n_sentences], teacher_scores, batch, batch.gold_sentence, 0),
+            self._loss_of_kind(
+                scores[:, n_sentences:], teacher_scores, batch, batch.gold_paragraph, n_sentences
+            ),
         ]
-        losses = [part for part in parts if part is not None]
-        return torch.stack(losses).mean() if losses else scores.sum() * 0  # one paragraph: nothing to rank
+        losses = [part for part in losses_by_kind if part is not None]
+        return (
+            torch.stack(losses).mean() if losses else scores.sum() * 0
+        )  # a batch of one paragraph has nothing to rank
 
     def teacher_scores(self, batch: Batch) -> torch.Tensor | None:
-        """`(n_questions, n_candidates)`: the teacher's scores of a batch; None without a teacher."""
+        """Return the teacher's scores of a batch, `(n_questions, n_candidates)`; None without a teacher."""
         if self.teacher is None:
             return None
         device = self.device
-        with torch.autocast(device.type, enabled=False):  # the student's arithmetic is not the teacher's
+        with torch.autocast(device.type, enabled=False):  # autocast is for the student only
             return self.teacher.scores(batch.questions, batch.candidates).to(device)
 
     def _loss_of_kind(
@@ -203,10 +210,10 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         gold: Sequence[int],
         first: int,
     ) -> torch.Tensor | None:
-        """Cross entropy of the positives among candidates of one kind, and KL from the teacher's scores.
+        """Return the loss over candidates of one kind: cross entropy, and KL divergence from the teacher.
 
-        :param scores: `(n_questions, n)` of the candidates from number `first` on
-        :returns: None when no question of the batch has a positive of this kind
+        :param scores: `(n_questions, n)`, scores of the candidates from number `first` on
+        :returns: None if no question of the batch has a positive of this kind
         """
         rows = [i for i, g in enumerate(gold) if g >= 0]
         if not rows or scores.shape[1] < 2:
@@ -220,9 +227,13 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         loss = functional.cross_entropy(scores, target)
         if teacher_scores is None:
             return loss
-        goal = teacher_scores[rows, first : first + scores.shape[1]].masked_fill(masked, float("-inf"))
+        masked_teacher_scores = teacher_scores[rows, first : first + scores.shape[1]].masked_fill(
+            masked, float("-inf")
+        )
         divergence = functional.kl_div(
-            scores.log_softmax(1).masked_fill(masked, 0), goal.softmax(1), reduction="batchmean"
+            scores.log_softmax(1).masked_fill(masked, 0),
+            masked_teacher_scores.softmax(1),
+            reduction="batchmean",
         )
         return (1 - self.ranking_config.taught) * loss + self.ranking_config.taught * divergence
 
@@ -230,17 +241,20 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
 
     @torch.no_grad()
     def validate(self) -> float:
-        """The measure on held-out questions: mean over sentences and paragraphs, weighted over the sets.
+        """Return the measure on held-out questions, averaged over sentences and paragraphs and over the sets.
 
-        Candidates are all held-out paragraphs, and their sentences, and some of training; a dev set's own.
+        The average over the sets uses the sets' weights. The candidates are all held-out paragraphs and their
+        sentences, and some training paragraphs. A dev set uses only its own paragraphs.
         """
         if not self.validation:
             return 0.0
-        values = [self._of_set(each, self.measure) for each in self.validation]
-        return float(np.average(values, weights=[each.weight for each in self.validation]))
+        values = [self._of_set(held_out_set, self.measure) for held_out_set in self.validation]
+        return float(np.average(values, weights=[held_out_set.weight for held_out_set in self.validation]))
 
     def _of_set(self, held_out: ParagraphSet, measure: Measure) -> float:
-        training = () if held_out.dev else next(s.paragraphs for s in self.sets if s.name == held_out.name)
+        training = (
+            () if held_out.dev else next(data.paragraphs for data in self.sets if data.name == held_out.name)
+        )
         others = training[: self.ranking_config.candidates]
         batch = make_batch(held_out.paragraphs, random.Random(0), 1_000, held_out.known, others)
         paragraphs = [*held_out.paragraphs, *others]
@@ -258,7 +272,7 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
     def _all_scores(
         self, questions: Sequence[str], paragraphs: Sequence[Paragraph]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Scores of all sentences and of all paragraphs, in order; paragraphs of like length together."""
+        """Return the scores of all sentences and of all paragraphs, in order."""
         bf16 = self.schedule.bf16
         order = sorted(range(len(paragraphs)), key=lambda i: len(paragraphs[i].text))
         columns: list[torch.Tensor] = [torch.empty(0)] * len(order)
@@ -267,22 +281,23 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
             for start in range(0, len(order), VALIDATED_AT_ONCE):
                 chosen = order[start : start + VALIDATED_AT_ONCE]
                 texts = [[*paragraphs[i].answers(), paragraphs[i].whole()] for i in chosen]
-                scores = self.score(encoded, [text for one in texts for text in one]).float().cpu()
-                for i, part in zip(chosen, scores.split([len(one) for one in texts], 1), strict=True):
-                    columns[i] = part
+                flat = [text for paragraph_texts in texts for text in paragraph_texts]
+                scores = self.score(encoded, flat).float().cpu()
+                for i, paragraph_scores in zip(chosen, scores.split(list(map(len, texts)), 1), strict=True):
+                    columns[i] = paragraph_scores
         return torch.cat([c[:, :-1] for c in columns], 1), torch.cat([c[:, -1:] for c in columns], 1)
 
 
 def table_of(sets: Sequence[ParagraphSet]) -> list[tuple[object, ...]]:
-    """Return the card's table of the sets."""
+    """Return the model card's table of the sets."""
     rows = [
         (
-            f"{each.name}{' (dev)' * each.dev}",
-            f"{each.weight:g}",
-            f"{len(each.paragraphs):,}",
-            f"{each.n_questions:,}",
-            f"`{each.fingerprint()}`",
+            f"{data.name}{' (dev)' * data.dev}",
+            f"{data.weight:g}",
+            f"{len(data.paragraphs):,}",
+            f"{data.n_questions:,}",
+            f"`{data.fingerprint()}`",
         )
-        for each in sets
+        for data in sets
     ]
     return [("set", "weight", "texts", "questions", "fingerprint"), *rows]

@@ -1,8 +1,8 @@
-"""One training: its loop, validation, checkpoints that resume exactly, and the card of its best model.
+"""One training: its loop, its validation, checkpoints for exact resuming, and the best model's card.
 
-A batch is a function of the step alone, so a training that was killed and resumed sees the same batches in
-the same order as one that was not. Under torchrun, each process takes its own batches and the gradients
-are averaged; the first process validates and writes, also what each process draws next at random.
+A batch depends only on the step, so a killed and resumed training sees the same batches in the same order as
+an uninterrupted one. Under torchrun, each process takes different batches, and the gradients are averaged.
+The first process validates and writes; its checkpoints include the random states of all processes.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingRun[M: nn.Module]:
-    """Trains a model with Adam, linear warmup and linear decay, and keeps the best by validation.
+    """Trains a model with Adam, linear warmup and linear decay, and keeps the best model by validation.
 
-    A subclass says what differs: `loss`, `validate`, maybe `parameter_groups` and `facts`. The folder gets
+    A subclass defines `loss` and `validate`, and optionally `parameter_groups` and `facts`. The folder gets
     `log.jsonl`, `state.pt` and `best`.
 
-    :param settings: a dataclass whose fields must be the same for a training to be resumed
-    :param facts: what else must be the same
-    :param encoders: parts of the model whose attention is to be fast in training
+    :param settings: a dataclass whose fields must not change when a training is resumed
+    :param facts: further values that must not change
+    :param encoders: the parts of the model that use fast attention in training
     """
 
     kind = ModelKind("A model.", "")
     figure: Callable[[float], str] | None = "{:.1%}".format
-    """Writes a validation; None in a training without."""
+    """Formats a validation figure; None in a training without validation."""
     measured_on = ""
-    """What the card says after the figure: on which questions."""
+    """The end of the card's validation line: the questions of the validation."""
     validated: tuple[str, ...] = ()
-    """The sets whose questions validate."""
+    """The names of the sets whose questions validate."""
     trained_before = False
-    """Whether the model as it comes may stay the best."""
+    """Whether the model was trained before and may stay the best."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class TrainingRun[M: nn.Module]:
         self.model, self.schedule, self.folder, self.settings = model, schedule, folder, settings
         self._more_facts = dict(facts or {})
         self.rank, self.processes = process_group()
-        self.memory: dict[str, float] = {}  # what the loss carries from step to step; checkpoints keep it
+        self.memory: dict[str, float] = {}  # values that the loss keeps between steps, stored in checkpoints
         self.state, self.kept = TrainerState(), 0
         set_dropout(model, dropout)
         for encoder in encoders:
@@ -93,36 +93,36 @@ class TrainingRun[M: nn.Module]:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model."""
         return next(self.model.parameters()).device
 
     @property
     def batches_per_step(self) -> int:
-        """How many batches all processes take together."""
+        """The number of batches per step, over all processes."""
         return self.schedule.accumulate * self.processes
 
-    # ------------------------------------------------------------------ what differs
+    # ------------------------------------------------------------------ for subclasses
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        """Return the loss of batch `step`, a function of seed and step alone, and what to log."""
+        """Return the loss of batch `step`, which depends only on seed and step, and figures to log."""
         raise NotImplementedError
 
     def validate(self) -> float:
-        """Return the figure to maximize; of equal figures the last model is kept."""
+        """Return the figure to maximize; if figures are equal, the latest model is kept."""
         raise NotImplementedError
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Adam's groups, each maybe with a `factor` of the learning rate."""
+        """Return Adam's groups, each optionally with a `factor` of the learning rate."""
         return [{"params": list(self.model.parameters())}]
 
     def facts(self) -> dict[str, Any]:
-        """Return what must be the same for a training to be resumed."""
+        """Return the values that must not change when a training is resumed."""
         settings = settings_of(self.settings) if self.settings else {}
-        shared = {"processes": self.processes, "trainer": asdict(self.schedule)}
-        return {**settings, **self._more_facts, **shared}
+        trainer_facts = {"processes": self.processes, "trainer": asdict(self.schedule)}
+        return {**settings, **self._more_facts, **trainer_facts}
 
     def save_best(self) -> None:
-        """Write the model, which has just validated best, in full precision."""
+        """Save the model, the best so far by validation, in full precision."""
         cast("Any", self.model).save_pretrained(self.folder / "best")
 
     # ------------------------------------------------------------------ training
@@ -130,10 +130,10 @@ class TrainingRun[M: nn.Module]:
     def train(
         self, recipe: TrainSettings, data: Table, *, resume: bool = False, command: str = ""
     ) -> TrainResult:
-        """Train; the best model ends in `folder/best`, with its model card.
+        """Train; the best model is saved in `folder/best`, with its model card.
 
         :param data: the card's table of the training data; its first row is the header
-        :param command: what the card names as the command; otherwise the recipe
+        :param command: the command for the model card; empty means the recipe
         """
         return self.finish(self.run(resume=resume), recipe, data, command)
 
@@ -145,9 +145,9 @@ class TrainingRun[M: nn.Module]:
         command: str = "",
         folder: Path | None = None,
     ) -> TrainResult:
-        """Let the first process write the model card; return the result.
+        """Write the model card in the first process, and return the result.
 
-        :param folder: where the best model lies, if not in this training's folder
+        :param folder: the folder of the best model, if outside this training's folder
         """
         best = folder or self.folder / "best"
         reached = f"{self.figure(state.best)} at step" if self.figure else "none; the model of step"
@@ -156,17 +156,17 @@ class TrainingRun[M: nn.Module]:
             command = command or str(recipe)
             if self.processes > 1:
                 gathered = getattr(self.settings, "gather", False)
-                shared = "sharing each batch" if gathered else "each with its own batches"
-                command += f"  # in {self.processes} processes of torchrun, {shared}"
+                how_batches_are_shared = "sharing each batch" if gathered else "each with its own batches"
+                command += f"  # in {self.processes} processes of torchrun, {how_batches_are_shared}"
             write_card(best, self.kind, str(recipe.encoder), data, command, reached + self.measured_on)
         wait_for_all()
         return TrainResult(best, state.best, state.best_step, self.validated, reached)
 
     def run(self, *, resume: bool = False) -> TrainerState:
-        """Run all steps; with `resume`, from the last checkpoint if there is one.
+        """Run all steps; with `resume`, continue from the last checkpoint if there is one.
 
-        :raises Interrupted: Ctrl-C; says how many steps a resumed training will not have to repeat. A first
-            Ctrl-C within a step, in a training of one process, lets the step end and keeps it.
+        :raises Interrupted: Ctrl-C; reports how many steps a resumed training will skip. In a training of one
+            process, a first Ctrl-C within a step finishes and saves the step.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self.state, self.kept = TrainerState(), 0
@@ -200,15 +200,15 @@ class TrainingRun[M: nn.Module]:
             self._validate()
 
     def _end_step(self, *, interrupted: bool) -> None:
-        """Validate and write a checkpoint when it is time."""
-        at = self.state.step
-        due = at % self.schedule.validate_every == 0 or at == self.schedule.steps
+        """Validate and write a checkpoint if either is due."""
+        step = self.state.step
+        due = step % self.schedule.validate_every == 0 or step == self.schedule.steps
         if interrupted:
             self._save(validated=not due)
             raise KeyboardInterrupt
         if due:
             self._validate()
-        if due or at % self.schedule.checkpoint_every == 0:
+        if due or step % self.schedule.checkpoint_every == 0:
             self._save()
 
     def _step(self) -> None:
@@ -229,12 +229,12 @@ class TrainingRun[M: nn.Module]:
         self._log(loss=float(loss.detach()), norm=float(norm), rate=rate, **logs)
 
     def batch_number(self, part: int) -> int:
-        """Return which batch this process takes as part `part` of the present step."""
+        """Return the number of this process's batch for part `part` of the current step."""
         parts = self.state.step * self.schedule.accumulate + part
         return parts * self.processes + self.rank
 
     def _rate(self, step: int) -> float:
-        """Linear warmup, then linear decay to 0."""
+        """Return the learning rate: linear warmup, then linear decay to 0."""
         schedule = self.schedule
         warm = max(1, int(schedule.steps * schedule.warmup))
         if step < warm:
@@ -263,7 +263,10 @@ class TrainingRun[M: nn.Module]:
     # ------------------------------------------------------------------ checkpoints
 
     def _save(self, *, validated: bool = True) -> None:
-        """Write the checkpoint; all processes come here. `validated`: what was due at this step is done."""
+        """Write a checkpoint. All processes must call this method.
+
+        :param validated: whether the validation due at this step is done
+        """
         states = random_states(self.device)
         if self.rank:
             return
@@ -281,12 +284,12 @@ class TrainingRun[M: nn.Module]:
         self.kept = self.state.step
 
     def _load(self) -> bool:
-        """Go back to the checkpoint; return whether what was due at its step has been validated."""
+        """Restore the checkpoint. Returns whether the validation due at its step was done."""
         path = self.folder / "state.pt"
         payload = load_torch_file(path)
         same_arithmetic = remedy(
-            f"resume on a device that computes in {'fp32' if self.schedule.bf16 else 'bf16'}, as the first"
-            " did, or choose another {}",
+            f"resume on a device that computes in {'fp32' if self.schedule.bf16 else 'bf16'}, like the first"
+            " device, or choose another {}",
             Option("output"),
         )
         check_same(payload["facts"], self._facts, path, remedies={"trainer.bf16": same_arithmetic})
@@ -301,7 +304,7 @@ class TrainingRun[M: nn.Module]:
         return bool(payload["validated"])
 
     def _cut_log(self) -> None:
-        """Lines written after the checkpoint belong to steps that will be run again."""
+        """Remove the log lines of steps after the checkpoint, because these steps run again."""
         path = self.folder / "log.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         kept = [line for line in lines if _step_of(line) <= self.state.step]
@@ -309,23 +312,26 @@ class TrainingRun[M: nn.Module]:
 
 
 def trainer_config(recipe: TrainSettings, device: torch.device, **others: float) -> TrainerConfig:
-    """Return how long, how fast and how often a recipe trains; `others` are fields that it does not have."""
+    """Return a recipe's schedule; `others` are fields that the recipe lacks."""
     bf16 = pick_dtype("auto", device) == torch.bfloat16
     return TrainerConfig(bf16=bf16, **{"clip": 2.0, **fields_of(recipe, TrainerConfig), **others})
 
 
 def rate_groups(
-    named: Iterable[tuple[str, nn.Parameter]], factor: Callable[[str], float]
+    named_parameters: Iterable[tuple[str, nn.Parameter]], factor: Callable[[str], float]
 ) -> list[dict[str, Any]]:
-    """Return Adam's groups: parameters by the factor that their names give, in order of appearance."""
+    """Return Adam's groups: parameters by the learning-rate factor of their name, in order of appearance."""
     groups: dict[float, list[nn.Parameter]] = {}
-    for name, parameter in named:
+    for name, parameter in named_parameters:
         groups.setdefault(factor(name), []).append(parameter)
-    return [{"params": parameters, "factor": each} for each, parameters in groups.items()]
+    return [{"params": parameters, "factor": rate_factor} for rate_factor, parameters in groups.items()]
 
 
 def check_output(output: str | Path, *, resume: bool) -> Path:
-    """Return the folder of a training, which may hold no files where it begins; only one process checks."""
+    """Return a training's folder; raise if a new training would write into a folder with files.
+
+    Only the first process checks.
+    """
     folder = path_of(output, "a folder")
     if not resume and not process_group()[0] and folder.exists() and any(folder.iterdir()):
         raise folder_in_use(folder)
@@ -334,9 +340,10 @@ def check_output(output: str | Path, *, resume: bool) -> Path:
 
 @contextmanager
 def _interrupt_held(processes: int) -> Iterator[list[int]]:
-    """Let a first Ctrl-C wait for the end of the block, which then finds it in the list; a second does not.
+    """Delay a first Ctrl-C to the end of the block, and add the signal's number to the yielded list.
 
-    Not with several processes, which would each stop at another step, nor where Ctrl-C means something else.
+    A second Ctrl-C interrupts. Ctrl-C is not delayed with several processes, which would stop at different
+    steps, or if the program handles Ctrl-C otherwise.
     """
     held: list[int] = []
     if (
@@ -359,7 +366,7 @@ def _interrupt_held(processes: int) -> Iterator[list[int]]:
 
 
 def _step_of(line: str) -> float:
-    """Return the step of a line of the log; a kill may have torn the last one, which belongs to no step."""
+    """Return the step of a log line; infinity for a last line that a kill has truncated."""
     try:
         return int(json.loads(line)["step"])
     except ValueError:

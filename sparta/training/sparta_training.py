@@ -1,4 +1,4 @@
-"""SPARTA in training (§3.3): eq. 7 over sentences and paragraphs, and pressure on the vocabulary."""
+"""SPARTA's training (§3.3): eq. 7 over sentences and paragraphs, with a penalty on the vocabulary."""
 
 from __future__ import annotations
 
@@ -32,21 +32,23 @@ LEAST_PENALTY = 0.05
 START_DIVISOR = 100
 PRESSURE_STEP = 0.02
 LOG_PRESSURE = (math.log(1e-6), math.log(0.1))
-"""How fast the pressure follows the number of terms, and the logarithms between which it stays."""
+"""The smallest and the largest logarithm of the pressure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig(RankingConfig):
-    """What eq. 7 leaves open.
+    """The settings of SPARTA's training that eq. 7 leaves open.
 
-    `term_rate` multiplies the learning rate of the term embeddings, `gain_rate` that of the gains,
-    `scale_rate` that of scale and bias.
-    `pressure` weighs the vocabulary penalty, estimated each step on `sampled_terms` random entries: squared
-    mean weight of a term (it spreads terms over postings lists) plus mean weight; on whole paragraphs it
-    counts `relief` as much. A term that the share `asked_share` of the training questions has is penalised
-    half as much as one that none has, the most frequent ones `LEAST_PENALTY` as much; None: all alike. With
-    `terms`, the pressure is raised and lowered until a paragraph has about that many terms. With `negatives`
-    so many are sampled for each question, as in the paper; with 0 they are in-batch negatives. `scaled`
+    `term_rate` multiplies the learning rate of the term embeddings, `gain_rate` the learning rate of the
+    gains, and `scale_rate` the learning rate of scale and bias.
+
+    `pressure` is the weight of the vocabulary penalty, estimated each step on `sampled_terms` random terms.
+    The penalty is a term's squared mean weight, which spreads terms over postings lists, plus its mean
+    weight; whole paragraphs count `relief` as much. A term that occurs in the share `asked_share` of the
+    training questions is penalized half as much as a term that occurs in none; the penalty never falls below
+    `LEAST_PENALTY` of the full one. With None for `asked_share`, all terms are penalized equally. With
+    `terms`, the pressure adapts until a paragraph has about this many terms. `negatives` is the number of
+    negatives sampled per question, as in the paper; 0 means in-batch negatives. With `scaled`, the training
     learns the scale of eq. 4's products.
     """
 
@@ -64,22 +66,23 @@ class TrainConfig(RankingConfig):
 
     def __post_init__(self) -> None:
         if self.asked_share is not None and self.asked_share <= 0:
-            raise InputError(f"expected a share above 0, or None, found {self.asked_share}")
+            raise InputError(f"expected an asked_share above 0, or None, found {self.asked_share}")
 
 
 class QueryTerms(NamedTuple):
-    """Questions as bags of terms: all distinct terms, and `(n_questions, n_terms)` their weights in each."""
+    """The distinct terms of questions, and the terms' weights in each question, `(n_questions, n_terms)`."""
 
     terms: list[int]
     counts: torch.Tensor
 
 
 class EncodedCandidates(NamedTuple):
-    """Candidates and the contexts they stand in, with the states that the encoder gives them.
+    """The encoder's states of the candidates and of their contexts.
 
-    `hidden (n_rows * length, width)` are the states; `positions (n_inputs, longest)` those that take part in
-    each input's maximum, and `any_at_all (n_inputs,)` whether any does. The first `n_candidates` inputs are
-    the candidates, the others contexts; `context_of` is the index that `surroundings` gives.
+    `hidden (n_rows * length, width)` are the states. `positions (n_inputs, longest)` are each input's
+    positions that its maximum covers, and `any_at_all (n_inputs,)` tells whether an input has any. The first
+    `n_candidates` inputs are candidates, the others contexts. `context_of` is the index that `surroundings`
+    returns.
     """
 
     inputs: list[EncoderInput]
@@ -91,7 +94,7 @@ class EncodedCandidates(NamedTuple):
 
 
 class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
-    """One training run: SPARTA's score, the penalty on its vocabulary, and what is saved."""
+    """The training of a SPARTA model: its score, the vocabulary penalty, and the saved model."""
 
     kind = SPARTA
 
@@ -108,12 +111,12 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         self.allowed = (~model.excluded_terms()).nonzero().squeeze(1)
         self.penalty_weights = self._penalty_weights().to(self.device)
         self.memory["log_pressure"] = math.log(max(config.pressure, 1e-12))
-        sampled = self.sets if config.negatives else []
-        self.sampled_negatives = [SampledNegatives(data, config.negatives) for data in sampled]
+        sampled_sets = self.sets if config.negatives else []
+        self.sampled_negatives = [SampledNegatives(data, config.negatives) for data in sampled_sets]
         model.scale.requires_grad_(config.scaled)
 
     def run(self, *, resume: bool = False) -> TrainerState:
-        """Train, keep the best by validation MRR in `folder/best`, and give it its quantizer."""
+        """Train, keep the model with the best validation MRR in `folder/best`, and fit its quantizer."""
         if not self.trained_before and self.config.scaled:
             self._start_scale()
         elif self.config.terms:
@@ -124,45 +127,47 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         return state
 
     def scorer(self, candidates: Sequence[Passage]) -> Scorer:
-        """Eq. 9, as an index of the 500 strongest terms would give it."""
+        """Return a scorer by eq. 9 over each candidate's 500 strongest terms, like a pruned index."""
         rows = self.model.encode_document(list(candidates), max_active_dims=MINED_TERMS)
         columns = rows.T.tocsr()
         return lambda queries: (self.model.encode_query(list(queries)) @ columns).toarray()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Encoder, term embeddings (unless they are the encoder's), gains, scale and bias."""
+        """Return Adam's groups: encoder, separate term embeddings, gains, scale and bias."""
         rates = {
             "term_embeddings": self.config.term_rate,
             "gains": self.config.gain_rate,
             "scale": self.config.scale_rate,
             "bias": self.config.scale_rate,
         }
-        named = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
-        own = [{"params": [p], "factor": rates[n]} for n, p in named if n in rates]
-        return [{"params": [p for n, p in named if n not in rates]}, *own]
+        trainable = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
+        groups_with_rates = [{"params": [p], "factor": rates[n]} for n, p in trainable if n in rates]
+        return [{"params": [p for n, p in trainable if n not in rates]}, *groups_with_rates]
 
     def batch(self, step: int) -> Batch:
-        """Return the batch of a step; of the paper's recipe, questions with their own negatives."""
+        """Return the batch of a step; the paper's recipe samples separate negatives for each question."""
         if not self.sampled_negatives:
             return super().batch(step)
         rng = random.Random(self.seed * 7_919 + step)
-        number = rng.choices(range(len(self.sets)), [s.weight for s in self.sets])[0]
+        number = rng.choices(range(len(self.sets)), [data.weight for data in self.sets])[0]
         return self.sampled_negatives[number].draw(rng, self.sets[number].batch_size)
 
     def question_shares(self) -> torch.Tensor:
-        """`(vocabulary,)`: the share of the training questions that has each term, by the weights of sets."""
+        """Return the share of training questions that contain each term, `(vocabulary,)`, weighted by set."""
         shares = torch.zeros(len(self.model.term_matrix()))
-        for one in self.sets:
-            each = one.weight / max(1, one.n_questions)
-            for question in (question for p in one.paragraphs for question, _ in p.questions):
-                shares[list(self.tokenizer.counts(question))] += each
-        return shares / sum(one.weight for one in self.sets)
+        for data in self.sets:
+            question_weight = data.weight / max(1, data.n_questions)
+            for question in (
+                question for paragraph in data.paragraphs for question, _ in paragraph.questions
+            ):
+                shares[list(self.tokenizer.counts(question))] += question_weight
+        return shares / sum(data.weight for data in self.sets)
 
     def _penalty_weights(self) -> torch.Tensor:
-        """`(vocabulary,)`: the weight of each term in the penalty, 1 for those that no question has.
+        """Return each term's weight in the penalty, `(vocabulary,)`; 1 for terms that occur in no question.
 
-        The penalty presses most on terms that many passages have. Of these, "who" and "when" stand in many
-        questions too, and earn their postings.
+        The penalty is strongest for terms that many passages have. Some of these terms, such as "who" and
+        "when", also occur in many questions, so their postings are useful.
         """
         if self.config.asked_share is None:
             return torch.ones(len(self.model.term_matrix()))
@@ -171,9 +176,9 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
 
     @torch.no_grad()
     def _start_scale(self) -> None:
-        """Scale and bias so that an untrained term's weight is neither dead nor saturated.
+        """Set scale and bias so that the weight of an untrained term is neither dead nor saturated.
 
-        Dot products get unit spread, half a spread below zero.
+        Dot products get a standard deviation of 1, and a mean half a standard deviation below zero.
         """
         hidden = self._encode([paragraph.whole() for paragraph in self._draw(0)[0]]).hidden
         products = hidden.float() @ self.model.term_matrix()[self.allowed[::37]].T
@@ -181,20 +186,25 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         self.model.bias.fill_(-0.5)
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        """Eq. 7 over sentences and over paragraphs of this step's batch, plus the vocabulary penalty."""
+        """Return eq.
+
+        7 over the sentences and the paragraphs of this step's batch, plus the vocabulary penalty.
+        """
         batch = self.batch(step)
         queries = self.encode_queries(batch.questions)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
-        sampled = self.allowed[
+        sampled_terms = self.allowed[
             torch.randint(len(self.allowed), (self.config.sampled_terms,), generator=generator)
         ]
-        columns = torch.cat([torch.tensor(queries.terms, dtype=torch.long), sampled]).to(self.device)
+        columns = torch.cat([torch.tensor(queries.terms, dtype=torch.long), sampled_terms]).to(self.device)
         encoded = self._encode(batch.candidates)
         weights = self._weights(encoded, columns)
-        known = weights[:, : len(queries.terms)] + self._lexical(encoded, queries.terms)
-        ranking = self.ranking_loss(self._sums(queries, known), batch)
+        query_term_weights = weights[:, : len(queries.terms)] + self._lexical(encoded, queries.terms)
+        ranking = self.ranking_loss(self._sums(queries, query_term_weights), batch)
         penalty, logs = self._penalty(
-            weights[:, len(queries.terms) :], self.penalty_weights[sampled.to(self.device)], batch.n_sentences
+            weights[:, len(queries.terms) :],
+            self.penalty_weights[sampled_terms.to(self.device)],
+            batch.n_sentences,
         )
         ramp = min(1.0, 3 * self._progress(step)) ** 2
         if self.trained_before and self.config.terms:
@@ -206,12 +216,12 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         return loss, logs
 
     def _progress(self, batch: int) -> float:
-        """Return the share of the training that was over before the step that a batch belongs to."""
+        """Return the share of the training that was done before the step of a batch."""
         per_step = self.batches_per_step
         return (batch - batch % per_step) / max(1, self.schedule.steps * per_step)
 
     def encode_queries(self, questions: Sequence[str]) -> QueryTerms:
-        """Return the terms of the questions, and their weights in each."""
+        """Return the distinct terms of the questions, and the terms' weights in each question."""
         bags = [self.tokenizer.bag(question) for question in questions]
         terms = sorted({term for bag in bags for term in bag})
         column = {term: i for i, term in enumerate(terms)}
@@ -222,29 +232,35 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         return QueryTerms(terms, counts.to(self.device))
 
     def score(self, queries: QueryTerms, candidates: Sequence[Passage]) -> torch.Tensor:
-        """Eq. 6 for every pair."""
+        """Return eq. 6's score of every question and candidate."""
         columns = torch.tensor(queries.terms, dtype=torch.long, device=self.device)
         encoded = self._encode(candidates)
         return self._sums(queries, self._weights(encoded, columns) + self._lexical(encoded, queries.terms))
 
     def _sums(self, queries: QueryTerms, weights: torch.Tensor) -> torch.Tensor:
-        """Sum in float32: bf16 has too few digits to tell scores apart."""
+        """Return the summed scores in float32, because bf16 is too coarse to separate scores."""
         with torch.autocast(self.device.type, enabled=False):
             return queries.counts @ weights.float().T
 
     def _penalty(
-        self, weights: torch.Tensor, counted: torch.Tensor, n_sentences: int
+        self, weights: torch.Tensor, term_penalties: torch.Tensor, n_sentences: int
     ) -> tuple[torch.Tensor, dict[str, float]]:
-        """Squared mean weight of a term plus its mean weight, times the vocabulary; paragraphs count less.
+        """Return the vocabulary penalty and figures to log; paragraphs count less than sentences.
 
-        `weights (n_candidates, sampled)` are those of random terms, `counted (sampled,)` how much they count.
+        The penalty is the squared mean weight of a term plus its mean weight, times the vocabulary size.
+
+        :param weights: `(n_candidates, sampled)`, the weights of random terms
+        :param term_penalties: `(sampled,)`, the weight of each term in the penalty
         """
         vocabulary = len(self.allowed)
         total = weights.new_zeros(())
-        for part, share in ((weights[:n_sentences], 1.0), (weights[n_sentences:], self.config.relief)):
-            if len(part):
-                mean = part.mean(0)
-                total = total + share * vocabulary * (counted * (mean.square() + 0.05 * mean)).mean()
+        for kind_weights, share in (
+            (weights[:n_sentences], 1.0),
+            (weights[n_sentences:], self.config.relief),
+        ):
+            if len(kind_weights):
+                mean = kind_weights.mean(0)
+                total = total + share * vocabulary * (term_penalties * (mean.square() + 0.05 * mean)).mean()
         counts = (weights > 0).float().mean(1) * vocabulary
         logs = {}
         if len(counts) > n_sentences:
@@ -258,60 +274,68 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         return math.exp(self.memory["log_pressure"]) if self.config.terms else self.config.pressure
 
     def _move_pressure(self, terms: float, ramp: float) -> None:
-        """Make the penalty a little heavier or lighter than at the step before, for all processes alike.
+        """Raise or lower the pressure slightly, identically in all processes.
 
-        `terms` are those of the step's first batches. While the penalty is still being raised it gets no
-        heavier: there are too many terms at first anyway.
+        During the ramp the pressure is only lowered: a new model always has too many terms at first.
+
+        :param terms: the mean number of terms of a paragraph in the step's first batches
+        :param ramp: the fraction of the full penalty at this step
         """
         error = math.log(max(terms, 1.0) / (self.config.terms or 1))
         if ramp < 1:
             error = min(error, 0.0)
-        moved = self.memory["log_pressure"] + PRESSURE_STEP * min(1.0, max(-1.0, error))
-        self.memory["log_pressure"] = min(LOG_PRESSURE[1], max(LOG_PRESSURE[0], moved))
+        log_pressure = self.memory["log_pressure"] + PRESSURE_STEP * min(1.0, max(-1.0, error))
+        self.memory["log_pressure"] = min(LOG_PRESSURE[1], max(LOG_PRESSURE[0], log_pressure))
 
     def _encode(self, candidates: Sequence[Passage]) -> EncodedCandidates:
-        """Run the encoder over candidates, of each its first window, and over the contexts they stand in."""
+        """Run the encoder over the first window of each candidate, and over the candidates' contexts."""
         inputs = self.layout.first_windows(candidates, self.model.tokenizer)
         contexts, index = surroundings(inputs) if self.model.config.context_share else ([], [])
-        everything = [*inputs, *contexts]
+        all_inputs = [*inputs, *contexts]
         numbers: dict[tuple[int, ...], int] = {}
-        rows = [numbers.setdefault((*i.ids, *i.segments), len(numbers)) for i in everything]
-        distinct = dict(zip(reversed(rows), reversed(everything), strict=True))
+        rows = [numbers.setdefault((*i.ids, *i.segments), len(numbers)) for i in all_inputs]
+        distinct = dict(zip(reversed(rows), reversed(all_inputs), strict=True))
         padded = pad_inputs([distinct[row] for row in range(len(numbers))])
         ids, mask, segments = (t.to(self.device) for t in padded)
         special = self.model.config.pool_special
-        positions, any_at_all = pooled_positions(everything, rows, ids.shape[1], pool_special=special)
+        positions, any_at_all = pooled_positions(all_inputs, rows, ids.shape[1], pool_special=special)
         hidden = self.model.hidden_states(ids, mask, segments).flatten(0, 1)
-        places = (positions.to(self.device), any_at_all.to(self.device))
-        return EncodedCandidates(everything, len(inputs), index, hidden, *places)
+        pooling = (positions.to(self.device), any_at_all.to(self.device))
+        return EncodedCandidates(all_inputs, len(inputs), index, hidden, *pooling)
 
     def _mixed(self, encoded: EncodedCandidates, values: torch.Tensor) -> torch.Tensor:
-        """`(n_inputs, n_columns)` to `(n_candidates, n_columns)`: with the share of each one's context."""
+        """Return the values of candidates and their contexts, mixed, `(n_candidates, n_columns)`."""
         n = encoded.n_candidates
         return mixed(values[:n], values[n:], encoded.context_of, self.model.config.context_share)
 
     def _weights(self, encoded: EncodedCandidates, columns: torch.Tensor) -> torch.Tensor:
-        """`(n_candidates, n_columns)` term weights, eq. 4 to 6, with gradients."""
+        """Return the term weights of eq. 4 to 6, `(n_candidates, n_columns)`, with gradients."""
         products = encoded.hidden @ self.model.term_matrix()[columns].T.to(encoded.hidden.dtype)
         pooled = functional.embedding(encoded.positions, products).amax(dim=1).float()
         above = torch.relu(pooled * self.model.scale + self.model.bias)
         return self._mixed(encoded, torch.log1p(above) * encoded.any_at_all[:, None])
 
     def _lexical(self, encoded: EncodedCandidates, terms: Sequence[int]) -> torch.Tensor:
-        """`(n_candidates, n_terms)`: what is added for occurrences of some terms, ascending ones."""
+        """Return the weights that occurrences of these terms add, `(n_candidates, n_terms)`.
+
+        :param terms: term ids, ascending
+        """
         gains, lexical = self.model.lexical_gains(), self.model.config.lexical
         counts = torch.zeros(len(encoded.inputs), len(terms))
         if gains is None or lexical is None or not terms:
             return counts[: encoded.n_candidates].to(self.device)
-        wanted = torch.tensor(terms)
-        rows, found, saturated = occurrences(encoded.inputs, lexical)
-        columns = torch.searchsorted(wanted, found).clamp_max(len(terms) - 1)
-        queries = wanted[columns] == found
-        counts[rows[queries], columns[queries]] = saturated[queries]
-        return self._mixed(encoded, counts.to(self.device) * gains[wanted.to(self.device)])
+        term_ids = torch.tensor(terms)
+        rows, occurring_terms, saturated = occurrences(encoded.inputs, lexical)
+        columns = torch.searchsorted(term_ids, occurring_terms).clamp_max(len(terms) - 1)
+        is_query_term = term_ids[columns] == occurring_terms
+        counts[rows[is_query_term], columns[is_query_term]] = saturated[is_query_term]
+        return self._mixed(encoded, counts.to(self.device) * gains[term_ids.to(self.device)])
 
     def _quantize_best(self) -> None:
-        """Calibrate the best model's quantizer on held-out answers and save it so; once: int8 rounds."""
+        """Fit the best model's quantizer on held-out answers and save the model.
+
+        A model that has a quantizer stays as it is: saving int8 weights twice would round twice.
+        """
         best = SpartaModel.load(self.folder / "best")
         if best.config.quantizer:
             return

@@ -1,4 +1,4 @@
-"""Teachers: other rankers whose scores a model in training learns to give (listwise distillation)."""
+"""Teachers: rankers whose scores a model learns to reproduce (listwise distillation)."""
 
 from __future__ import annotations
 
@@ -31,36 +31,36 @@ BM25 = "bm25"
 QUERY_PREFIX = "Represent this sentence for searching relevant passages: "
 COSINE_SCALE = 20.0
 MOST_CACHED = 500_000
-_LONGEST = 256
-_TERMS = 500
+_MAX_LENGTH = 256
+_MAX_TERMS = 500
 _TOKEN_BUDGET = 4096
 
 
 class Teacher(Protocol):
-    """Scores candidates for questions; `reads_context` says whether it reads a sentence in its context."""
+    """Scores candidates for questions; `reads_context` tells whether it reads a sentence's context."""
 
     reads_context: bool
 
     @property
     def name(self) -> str:
-        """What it is called in the record of a training."""
+        """The teacher's name in the record of a training."""
         ...
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
-        """`(n_questions, n_candidates) float32`."""
+        """Return the scores, `(n_questions, n_candidates) float32`."""
         ...
 
 
 TeacherOpener = Callable[[str, str | None], Teacher | None]
-"""From a name and a device to the teacher of that name; None when it is not one of this kind."""
+"""A function from a name and a device to the teacher; it returns None for a name of another kind."""
 
 
 @dataclass
 class Mixture:
     """The weighted sum of several teachers' scores, divided by a temperature.
 
-    To the scores of a teacher that reads sentences without their contexts, those of the contexts are added:
-    they find the sentence that answers a question whose words stand in the sentence before it.
+    If a teacher does not read contexts, the scores of the contexts are added to the scores of their
+    sentences. The sum favors a sentence whose previous sentence contains the question's words.
     """
 
     teachers: Sequence[tuple[Teacher, float]]
@@ -69,21 +69,23 @@ class Mixture:
 
     @property
     def name(self) -> str:
-        """All teachers with their weights."""
-        return " + ".join(f"{weight:g} {one.name}" for one, weight in self.teachers)
+        """All teachers' names with their weights."""
+        return " + ".join(f"{weight:g} {teacher.name}" for teacher, weight in self.teachers)
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
-        """`(n_questions, n_candidates) float32`."""
-        parts = [weight * _with_contexts(one, questions, candidates) for one, weight in self.teachers]
-        return torch.stack(parts).sum(0) / self.temperature
+        """Return the scores, `(n_questions, n_candidates) float32`."""
+        weighted_scores = [
+            weight * _with_contexts(teacher, questions, candidates) for teacher, weight in self.teachers
+        ]
+        return torch.stack(weighted_scores).sum(0) / self.temperature
 
 
 def weight_hashes(teacher: Teacher | None) -> list[str]:
-    """Return a hash of each teacher's weights, whatever its name; "" for BM25, which has none."""
+    """Return a hash of each teacher's weights, independent of its name; empty for BM25."""
     if teacher is None:
         return []
     if isinstance(teacher, Mixture):
-        return [found for one, _ in teacher.teachers for found in weight_hashes(one)]
+        return [digest for part, _ in teacher.teachers for digest in weight_hashes(part)]
     digest = hashlib.sha256()
     modules = [held for held in vars(teacher).values() if isinstance(held, nn.Module)]
     for name, tensor in (item for module in modules for item in module.state_dict().items()):
@@ -93,10 +95,10 @@ def weight_hashes(teacher: Teacher | None) -> list[str]:
 
 
 def _with_contexts(teacher: Teacher, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
-    """Scores of the candidates plus, unless the teacher reads them itself, those of their contexts."""
+    """Return the candidates' scores, plus their contexts' scores if the teacher does not read contexts."""
     if teacher.reads_context:
         return teacher.scores(questions, candidates)
-    keys = [(c.title, c.context) for c in candidates]
+    keys = [(candidate.title, candidate.context) for candidate in candidates]
     contexts = list(dict.fromkeys(key for key in keys if key[1]))
     column = {key: i for i, key in enumerate(contexts)}
     texts = [*candidates, *(Passage("", context, title) for title, context in contexts)]
@@ -108,7 +110,7 @@ def _with_contexts(teacher: Teacher, questions: Sequence[str], candidates: Seque
 
 
 class VectorCache[K, V]:
-    """Vectors by a key of their texts, so that texts that come again are not encoded again."""
+    """A cache of vectors by text key, so that repeated texts are encoded once."""
 
     def __init__(self) -> None:
         self._vectors: dict[K, V] = {}
@@ -116,14 +118,14 @@ class VectorCache[K, V]:
     def get[T](
         self, keys: Sequence[K], texts: Sequence[T], encode: Callable[[list[T]], Iterable[V]]
     ) -> list[V]:
-        """Return the vector of each text; `encode` is called with those that are new."""
-        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._vectors}
-        if new:
-            self._vectors.update(zip(new, encode(list(new.values())), strict=True))
-        found = [self._vectors[key] for key in keys]
+        """Return the vector of each text; `encode` is called only with new texts."""
+        new_texts = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._vectors}
+        if new_texts:
+            self._vectors.update(zip(new_texts, encode(list(new_texts.values())), strict=True))
+        vectors = [self._vectors[key] for key in keys]
         for key in list(itertools.islice(self._vectors, max(0, len(self._vectors) - MOST_CACHED))):
-            del self._vectors[key]  # the oldest
-        return found
+            del self._vectors[key]  # drop the oldest vectors
+        return vectors
 
 
 class LexicalTeacher:
@@ -137,18 +139,18 @@ class LexicalTeacher:
         self.tokenizer = tokenizer
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
-        """`(n_questions, n_candidates) float32`."""
-        documents = self.bm25.weigh([f"{c.title} {c.text}" for c in candidates])
-        found = bag_matrix(questions, self.tokenizer) @ documents.T
-        return torch.from_numpy(found.toarray().astype(np.float32))
+        """Return the BM25 scores, `(n_questions, n_candidates) float32`."""
+        documents = self.bm25.weigh([f"{candidate.title} {candidate.text}" for candidate in candidates])
+        scores = bag_matrix(questions, self.tokenizer) @ documents.T
+        return torch.from_numpy(scores.toarray().astype(np.float32))
 
 
 class DenseTeacher:
-    """Cosine of a bi-encoder from a folder or a hub id, times 20; vectors of texts that come again are kept.
+    """The cosine of a bi-encoder, times 20, from a folder or a hub id; vectors of repeated texts are cached.
 
-    Cosines of such models lie close together: times 20 (a temperature of 0.05) they prefer some candidates
-    to others. Pooling is that of sentence-transformers' layout (`1_Pooling/config.json`), else the state of
-    [CLS], and questions then get bge's prefix.
+    The cosines of such models lie close together, so they are multiplied by 20 (a temperature of 0.05) to
+    separate candidates. Pooling follows sentence-transformers' `1_Pooling/config.json`. Without this file,
+    the state of [CLS] is used, and questions get bge's prefix.
     """
 
     reads_context = False
@@ -157,27 +159,31 @@ class DenseTeacher:
         self.name = Path(name).name
         self.encoder = load_encoder(name).to(device or "cpu")
         self.tokenizer = load_tokenizer(name)
-        self.tokenizer.enable_truncation(_LONGEST)
+        self.tokenizer.enable_truncation(_MAX_LENGTH)
         self.mean = _pools_by_mean(name)
         self.prefix = "" if self.mean else QUERY_PREFIX
         self._cache: VectorCache[str, torch.Tensor] = VectorCache()
 
     @property
     def device(self) -> torch.device:
-        """Where the encoder is."""
+        """The device of the encoder."""
         return next(self.encoder.parameters()).device
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
-        """`(n_questions, n_candidates) float32`, between -20 and 20."""
-        queries = self.embed([self.prefix + q for q in questions])
-        return COSINE_SCALE * queries @ self.embed([f"{c.title} {c.text}".strip() for c in candidates]).T
+        """Return the scaled cosines, `(n_questions, n_candidates) float32`, between -20 and 20."""
+        queries = self.embed([self.prefix + question for question in questions])
+        return (
+            COSINE_SCALE
+            * queries
+            @ self.embed([f"{candidate.title} {candidate.text}".strip() for candidate in candidates]).T
+        )
 
     def embed(self, texts: Sequence[str]) -> torch.Tensor:
-        """`(n, width) float32` of length 1."""
+        """Return the vectors of texts, `(n, width) float32`, of length 1."""
         return torch.stack(self._cache.get(texts, texts, self._encode)).float()
 
     def _encode(self, texts: Sequence[str]) -> list[torch.Tensor]:
-        lengths = [len(e.ids) for e in self.tokenizer.encode_batch(list(texts))]
+        lengths = [len(encoding.ids) for encoding in self.tokenizer.encode_batch(list(texts))]
         vectors = [torch.empty(0)] * len(texts)
         for batch in length_sorted_batches(lengths, _TOKEN_BUDGET, 256):
             for i, vector in zip(batch, self._encode_batch([texts[i] for i in batch]), strict=True):
@@ -187,7 +193,7 @@ class DenseTeacher:
     @torch.no_grad()
     def _encode_batch(self, texts: Sequence[str]) -> torch.Tensor:
         encoded = self.tokenizer.encode_batch(list(texts))
-        inputs = [EncoderInput(e.ids, e.type_ids, 0, len(e.ids)) for e in encoded]
+        inputs = [EncoderInput(encoding.ids, encoding.type_ids, 0, len(encoding.ids)) for encoding in encoded]
         ids, mask, _ = (part.to(self.device) for part in pad_inputs(inputs))
         with arithmetic(self.device):
             states = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state.float()
@@ -197,7 +203,7 @@ class DenseTeacher:
 
 
 class SpartaTeacher:
-    """A SPARTA model, by the strongest terms of each candidate; vectors of those that come again are kept."""
+    """A SPARTA model that scores by each candidate's strongest terms; vectors are cached by text."""
 
     reads_context = True
 
@@ -208,14 +214,19 @@ class SpartaTeacher:
 
     @torch.no_grad()
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
-        """`(n_questions, n_candidates) float32`: eq. 9 over the strongest terms, in units of term weight."""
-        keys = [(c.title, c.context, c.text, c.start) for c in candidates]
+        """Return the scores of eq.
+
+        9 over the strongest terms, `(n_questions, n_candidates) float32`, in weights.
+        """
+        keys = [
+            (candidate.title, candidate.context, candidate.text, candidate.start) for candidate in candidates
+        ]
         columns = scipy.sparse.vstack(self._cache.get(keys, candidates, self._encode), format="csr").T
-        found = self.model.encode_query(list(questions)) @ columns
-        return torch.from_numpy(found.toarray().astype(np.float32))
+        scores = self.model.encode_query(list(questions)) @ columns
+        return torch.from_numpy(scores.toarray().astype(np.float32))
 
     def _encode(self, candidates: list[Passage]) -> list[scipy.sparse.csr_matrix]:
-        rows = self.model.encode_document(candidates, max_active_dims=_TERMS)
+        rows = self.model.encode_document(candidates, max_active_dims=_MAX_TERMS)
         return [rows[i] for i in range(len(candidates))]
 
 
@@ -237,19 +248,21 @@ def open_teacher(
     device: str | None = None,
     openers: Sequence[TeacherOpener] = (),
 ) -> Mixture | None:
-    """Return the mixture that `bm25[=WEIGHT]` and `FOLDER|ID[=WEIGHT]` name; None when nothing is named.
+    """Return the mixture of the teachers `bm25[=WEIGHT]` and `FOLDER|ID[=WEIGHT]`; None without names.
 
-    What none of the `openers` knows is a SPARTA model, or else an encoder whose vectors are compared by their
-    cosine.
+    A name that no opener knows is a SPARTA model, or else an encoder that scores by the cosine of its
+    vectors.
     """
 
     def opened(name: str) -> Teacher:
         if name == BM25:
             return LexicalTeacher(sets, tokenizer)
-        if known := next((one for opener in openers if (one := opener(name, device))), None):
-            return known
+        if teacher := next((opened for opener in openers if (opened := opener(name, device))), None):
+            return teacher
         folder = sparta_folder(name)
         return SpartaTeacher(name, folder, device=device) if folder else DenseTeacher(name, device=device)
 
-    given = [name_and_weight(name, "TEACHER") for name in names]
-    return Mixture([(opened(name), weight) for name, weight in given]) if given else None
+    names_and_weights = [name_and_weight(name, "TEACHER") for name in names]
+    return (
+        Mixture([(opened(name), weight) for name, weight in names_and_weights]) if names_and_weights else None
+    )

@@ -1,4 +1,4 @@
-"""Training SPARTA (§3.3): a new model or one that is trained further; the best ends in a folder."""
+"""Train a new SPARTA model, or train an existing one further (§3.3), and save the best model."""
 
 from __future__ import annotations
 
@@ -48,14 +48,16 @@ def train_model(
     openers: Sequence[TeacherOpener] = (),
     command: str = "",
 ) -> TrainResult:
-    """Train a SPARTA model; the best by validation MRR ends in `output/best`, with its model card.
+    """Train a SPARTA model.
 
-    Under torchrun every process does its share of each step.
+    The model with the best validation MRR is saved in `output/best`, with a model card.
 
-    :param openers: know teachers that are not of this package
-    :param command: what the card names as the command; otherwise the recipe
-    :raises ModelError: an encoder or a model that cannot be trained so.
-    :raises Interrupted: Ctrl-C; says how many steps are kept.
+    Under torchrun, each process computes a share of each step.
+
+    :param openers: functions that open teachers from other packages
+    :param command: the command for the model card; empty means the recipe
+    :raises ModelError: an encoder or model that cannot be trained with these options.
+    :raises Interrupted: Ctrl-C; reports how many steps are kept.
     """
     output = check_output(output, resume=resume)
     torch.manual_seed(recipe.seed)
@@ -76,7 +78,7 @@ def train_model(
 def _model(
     recipe: SpartaRecipe, sets: Sequence[ParagraphSet], *, use_title: bool
 ) -> tuple[SpartaModel, bool]:
-    """Return the model before its first step, on its device, and whether it was trained before."""
+    """Return the model before its first step, on its device, and whether the model was trained before."""
     layout = InputLayout(
         use_title=use_title,
         use_context=recipe.context,
@@ -87,7 +89,7 @@ def _model(
     )
     if recipe.context_share and not layout.share_context:
         raise InputError(
-            "expected a context share only where answers share a context, found answers that do not",
+            "a context share needs answers that share a context",
             remedy=remedy("leave out {}", Option("context_share")),
         )
     model, trained_before = _new_or_trained(recipe.encoder, SpartaConfig(layout, tied=recipe.tied))
@@ -99,7 +101,7 @@ def _model(
         _add_lexical(model, sets)
     elif not recipe.lexical and model.config.lexical is not None:
         raise InputError(
-            "expected a model without gains for terms that stand in the answer, found one that has them",
+            "the model has lexical gains, but the options train without them",
             where=recipe.encoder,
             remedy=remedy("leave {} out, or train a new model", Option("lexical", flag="no-lexical")),
         )
@@ -109,22 +111,26 @@ def _model(
 
 
 def _new_or_trained(name: str, config: SpartaConfig) -> tuple[SpartaModel, bool]:
-    """Return a new model on a pretrained encoder, or a SPARTA model as it is; and whether it is one.
+    """Return a new model on a pretrained encoder, or an existing SPARTA model; and whether the model existed.
 
-    :raises ModelError: the model's form is another than that asked for.
+    :raises ModelError: the existing model's form differs from the options.
     """
     folder = sparta_folder(name)
     if folder is None:
         return SpartaModel.from_encoder(name, config), False
     model = SpartaModel.load(folder)
-    found, wanted = _form(model.config), _form(config)
-    differing = [f"{key} {found[key]} and not {wanted[key]}" for key in found if found[key] != wanted[key]]
+    model_form, option_form = _form_of(model.config), _form_of(config)
+    differing = [
+        f"{key} {model_form[key]} and not {option_form[key]}"
+        for key in model_form
+        if model_form[key] != option_form[key]
+    ]
     if differing:
         raise ModelError(
-            f"expected a model of the form that is asked for, found {', '.join(differing)}",
+            f"the model's form differs from the options: {', '.join(differing)}",
             where=name,
             remedy=remedy(
-                "repeat {}, {}, {} and {} as when the model was trained",
+                "set {}, {}, {} and {} as in the model's training",
                 Option("tied"),
                 Option("context", flag="no-context"),
                 Option("segments"),
@@ -134,7 +140,7 @@ def _new_or_trained(name: str, config: SpartaConfig) -> tuple[SpartaModel, bool]
     return model, True
 
 
-def _form(config: SpartaConfig) -> dict[str, Any]:
+def _form_of(config: SpartaConfig) -> dict[str, Any]:
     values = config.as_dict()
     layout = values.pop("layout")
     learned = ("lexical", "context_share", "weighted_queries", "query_quantizer", "quantizer")
@@ -142,7 +148,7 @@ def _form(config: SpartaConfig) -> dict[str, Any]:
 
 
 def _add_lexical(model: SpartaModel, sets: Sequence[ParagraphSet]) -> None:
-    """Let an occurrence of a term be worth a share of its inverse document frequency in the training."""
+    """Add gains to the model: an occurrence of a term is worth a share of its inverse document frequency."""
     bm25 = Bm25.of_sets(sets, model.query_tokenizer())
     gains = torch.zeros(len(model.term_matrix()))
     gains[: len(bm25.idf)] = LEXICAL_START * torch.from_numpy(bm25.idf)

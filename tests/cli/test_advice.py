@@ -60,7 +60,7 @@ def test_both_ways_to_say_it(built: Path, corpus: Path, model: tuple[str, ...], 
         "index",
     }
     taken = advice("index", "--append", "--corpus", written(more, RECORDS[0]), "--index", index, *model)
-    assert "ids of their own" in taken
+    assert "an unused id" in taken
     assert f"sparta update --corpus FILE --index {index}" in taken
     with Index(built) as opened, pytest.raises(NoPassageError) as caught:
         opened.passage("nowhere")

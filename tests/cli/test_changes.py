@@ -64,9 +64,9 @@ def test_what_is_added_is_pruned_as_the_index_is(tmp_path, corpus, model):
         assert 0 < terms["of"] <= 3
     more = written(tmp_path / "c.jsonl", {"id": "c", "text": "the moon"})
     result = sparta("index", "--append", "--corpus", more, "--top-k", 4, *index)
-    refused(result, 2, "expected the index's own top-k 3, found 4", "give --top-k 3", "--overwrite")
+    refused(result, 2, "expected the index's own top-k 3, found 4", "use --top-k 3", "--overwrite")
     result = sparta("update", "--corpus", more, "--min-weight", 0, *index)
-    refused(result, 2, "own min-weight 0.01, found 0.0", "give --min-weight 0.01")
+    refused(result, 2, "own min-weight 0.01, found 0.0", "use --min-weight 0.01")
 
 
 def test_an_index_that_is_not_pruned_takes_nothing_that_is(index, corpus, tmp_path, model):
@@ -86,7 +86,7 @@ def test_what_is_added_is_encoded_with_the_model_and_bits_of_the_index(tmp_path,
     impacts = [impact for _, impact in top_rows(done(sparta("terms", "b", *named[:2])).stdout)]
     assert 0 < max(impacts) < 2**5
     own.rename(moved)
-    said = (tmp_path / "ix", f"the index's own model '{own}' where it was", "--model", "--overwrite")
+    said = (tmp_path / "ix", f"the index's own model '{own}'", "--model", "--overwrite")
     for command in (["index", "--append"], ["update"]):
         refused(sparta(*command, "--corpus", new[2], *named), 2, *said)
     again = sparta("index", "--append", "--corpus", new[2], "--model", moved, *named)
@@ -212,8 +212,8 @@ def test_sentences_follow_their_passage(tiny_model_folder, tmp_path):
         corpus.write_text(json.dumps({"id": passage_id, **answer}))
         result = run.invoke(main, append)
         assert result.exit_code == (2 if taken else 0), result.output
-        assert not taken or f"the id '{taken}', which the index already holds" in result.output
+        assert not taken or f"the index already holds a passage with the id '{taken}'" in result.output
     write(("s", "The sea is blue. The sun is large."))
     refused = run.invoke(main, append)
-    assert "the id 's', which the index already holds" in refused.output
+    assert "the index already holds a passage with the id 's'" in refused.output
     assert ids() == ["p#0", "p#1", "s"]

@@ -38,7 +38,7 @@ def test_other_input_is_never_written_over_an_index(index, corpus, tmp_path, mod
     refused(
         sparta("index", "--corpus", other, "--index", index, *model),
         2,
-        f"{index}: an index of other input",
+        f"{index}: an index of another input",
         "--append",
         "--overwrite",
     )
@@ -55,7 +55,7 @@ def test_an_append_that_is_refused_leaves_the_index_usable(index, corpus, tmp_pa
     refused(
         sparta("index", "--corpus", corpus, "--index", index, *model, "--append"),
         2,
-        "the id 'google', which the index already holds",
+        "the index already holds a passage with the id 'google'",
         "sparta update",
     )
     result = done(sparta("search", QUESTION, "--index", index))
@@ -169,4 +169,4 @@ def test_java_17(command, corpus, model, built, tmp_path):
     (home / "lib" / "server" / "libjvm.so").touch()
     (home / "release").write_text('JAVA_VERSION="17.0.15"\n')
     result = sparta_process(*JAVA_NEEDED[command](corpus, model, built), SPARTA_JAVA_HOME=str(home))
-    refused(result, 1, f"$SPARTA_JAVA_HOME={home}", "of version 21 or newer, found Java 17", "unset it")
+    refused(result, 1, f"$SPARTA_JAVA_HOME={home}", "of version 21 or newer, found Java 17", "or unset")

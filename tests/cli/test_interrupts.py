@@ -46,7 +46,7 @@ def test_ctrl_c_before_anything_more_was_written(tmp_path, corpus, index, model,
         return quantized_batch(*arguments)
 
     new = tmp_path / "new"
-    monkeypatch.setattr("sparta.index.pipeline._ENCODED_AT_ONCE", 3)
+    monkeypatch.setattr("sparta.index.pipeline._PASSAGES_PER_BATCH", 3)
     monkeypatch.setattr("sparta.index.sources.quantized_batch", interrupting)
     said = "interrupted: 3 passages kept; the same command with --resume continues\n"
     assert sparta("index", "--corpus", corpus, "--index", new, *model).stderr == said

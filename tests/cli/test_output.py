@@ -189,7 +189,7 @@ def test_shards_of_two_machines(corpus, model, built):
     assert "5 passages" in done(sparta("index", "--vectors", "s0", "s1")).stdout
     assert sparta("terms", "beijing").stdout == sparta("terms", "beijing", "--index", built).stdout
     given = ["--vectors", "s0", "s1", "--tokenizer", model[1]]
-    refused(sparta("index", *given), 2, "expected a tokenizer with JSON vectors", "leave it out")
+    refused(sparta("index", *given), 2, "shards take no tokenizer", "leave the tokenizer out")
     again = ["--vectors", "s0", "--vectors", "s1"]
     assert "nothing to do" in done(sparta("index", *again)).stdout
     refused(sparta("index", "--vectors", "s1", "--index", "half"), 2, "of the corpus", "all the machines")

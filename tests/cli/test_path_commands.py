@@ -159,7 +159,7 @@ def test_answers_of_paths_are_measured(index: Path, reader: Path, questions: Pat
     [
         (("search", "q", "--chain", "hop", "--path-reader", "x"), "a step that reads --path-reader"),
         (("search", "q", "--path-reader", "x"), "expected --chain with --path-reader"),
-        (("search", "q", *READ, "nowhere"), "expected a reader of paths (config.json"),
+        (("search", "q", *READ, "nowhere"), "expected a path reader (config.json"),
         (("answer", "q", *READ, "READER", "--depth", 5), "without --depth"),
         (("answer", "q", *READ, "READER", "--reader", "x"), "without --reader"),
         (("mine-paths", "--dataset", "QUESTIONS", "--output", "a.jsonl.gz"), "ends in .jsonl"),

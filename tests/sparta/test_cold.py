@@ -148,7 +148,7 @@ def test_nothing_to_do_and_a_conflict_are_told_without_a_neural_network(
     other = tmp_path / "other.jsonl"
     other.write_text('{"id": "x", "text": "another"}\n')
     ended = python(main, "index", "--corpus", other, *given)
-    assert (ended.code != 0, "an index of other input" in ended.stderr) == (True, True)
+    assert (ended.code != 0, "an index of another input" in ended.stderr) == (True, True)
     assert ended.modules & NEURAL == set()
 
 

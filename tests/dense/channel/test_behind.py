@@ -44,7 +44,7 @@ def test_commands_end_well_and_warn(moved: Path, tiny_model_folder: Path, tmp_pa
         assert result.exit_code == 0, result.output
         assert said in result.stdout
         warning = " ".join(result.stderr.split())
-        assert f"{moved}: the Lucene index is committed, but the dense channel could not follow it" in warning
+        assert f"{moved}: the Lucene index is committed, but the dense channel failed to update" in warning
         assert f"dense index --model FOLDER --index {moved}" in warning
     done(cli._dense.main, "index", "--model", tmp_path / "elsewhere", "--index", moved)
     with Index(moved) as index:

@@ -248,7 +248,7 @@ def test_bad_input(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
         [data, tmp_path / "same" / data.name], recipe(encoder_folder, steps=1), tmp_path / "both"
     )
     assert (result.folder / "README.md").read_text().count("| data.jsonl | 120 |") == 2
-    with pytest.raises(InputError, match="one twice"):
+    with pytest.raises(InputError, match="named twice"):
         train_path_reader([data, data], recipe(encoder_folder), tmp_path / "twice")
     with pytest.raises(InputError, match="expected a batch of 101"):
         train_path_reader([data], recipe(encoder_folder, batch_size=101), tmp_path / "few")

@@ -136,7 +136,7 @@ def test_an_index_for_bm25_alone_is_written_without_a_model(tmp_path, tiny_model
     assert (found["channels"], [hit["id"] for hit in found["hits"]]) == ("bm25", ["2"])
     refused = client.post("/explain", json={"query": "beta", "id": "2"})
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad_request")
-    assert "BM25 alone" in refused.json()["error"]["message"]
+    assert "BM25-only" in refused.json()["error"]["message"]
     assert "/info" in refused.json()["error"]["remedy"]
 
 

@@ -73,7 +73,7 @@ def test_what_needs_impacts_says_how_to_add_them(built: Path, tmp_path: Path) ->
             lambda: index.terms("b"),
             lambda: export_index(index.searcher, "ciff", tmp_path / "x.ciff"),
         ):
-            with pytest.raises(IndexStateError, match="BM25 alone") as caught:
+            with pytest.raises(IndexStateError, match="BM25-only") as caught:
                 call()
             assert "--resume" in caught.value.remedy.for_command_line()
     assert not (tmp_path / "x.ciff").exists()
@@ -82,7 +82,7 @@ def test_what_needs_impacts_says_how_to_add_them(built: Path, tmp_path: Path) ->
 def test_impacts_are_added_by_resume_alone(built: Path, corpus: Path, options: IndexOptions) -> None:
     again = build_index(built, corpus, options=options)
     assert again.unchanged
-    with pytest.raises(IndexStateError, match="BM25 alone") as caught:
+    with pytest.raises(IndexStateError, match="BM25-only") as caught:
         build_index(built, corpus, options=replace(options, channels=None))
     assert "--resume to add impacts" in caught.value.remedy.for_command_line()
     with Index(built) as before:
@@ -123,7 +123,7 @@ def test_impacts_are_not_added_to_what_the_corpus_does_not_hold(
     with Index(built) as index:
         with index.searcher.reader.reading() as view:
             assert sorted(view.lucene.ids(view.lucene.live())) == left
-        with pytest.raises(IndexStateError, match="BM25 alone") as caught:
+        with pytest.raises(IndexStateError, match="BM25-only") as caught:
             index.search("cat", channel="impact")
         assert by in caught.value.message
         assert again in caught.value.remedy.for_command_line()
@@ -153,7 +153,7 @@ def interrupt_adding(built: Path, corpus: Path, options: IndexOptions) -> None:
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparta.index.pipeline._ENCODED_AT_ONCE", 1)
+        patch.setattr("sparta.index.pipeline._PASSAGES_PER_BATCH", 1)
         adding = replace(options, channels=None, resume=True)
         with pytest.raises(Interrupted):
             build_index(built, corpus, options=adding, advance=stop)
@@ -165,7 +165,7 @@ def test_what_is_added_is_not_encoded_either(built: Path, options: IndexOptions)
     for mode in ("append", "update"):
         report = build_index(built, more, mode, IndexOptions(model=options.model))
         assert (report.documents, report.written.get("postings", 0)) == (4, 0)
-    with pytest.raises(InputError, match="give channels='bm25'"):
+    with pytest.raises(InputError, match="use channels='bm25'"):
         build_index(built, more, "update", replace(options, channels="impact,bm25"))
     assert IndexFolder(built).require_live().channels == "bm25"
 

@@ -52,7 +52,7 @@ def index(tmp_path: Path, write: Callable[..., Path]) -> Path:
 def interrupted(index: Path, corpus: Any, mode: str) -> None:
     """A job whose first four passages are committed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparta.index.sources._TEXTS_AT_ONCE", 2)
+        patch.setattr("sparta.index.sources._PASSAGES_PER_BATCH", 2)
         seen: list[int] = []
 
         def stop(n: int) -> None:
@@ -116,7 +116,7 @@ def test_an_interrupted_job_is_named_with_the_command_that_finishes_it(
     interrupted(index, corpus, mode)
     name = f"the {mode} of {corpus}"
     assert len(ids(index)) == 9
-    assert f"{index} is incomplete, {name} was interrupted: searching what is committed" in caplog.text
+    assert f"{index} is incomplete because {name} was interrupted" in caplog.text
     found = describe_index(index)
     assert (found["complete"], found["interrupted"]) == (False, f"{mode} of {corpus}")
     assert manifest(index)[1:3] == (f"{name} was interrupted", "")
@@ -152,7 +152,7 @@ def test_an_interrupted_first_build_is_named_too(
 def test_records_have_no_command_and_are_written_again(index: Path, caplog: pytest.LogCaptureFixture) -> None:
     interrupted(index, records("b"), "append")
     ids(index)
-    assert "the append of records was interrupted: searching what is committed; update with" in caplog.text
+    assert "the append of records was interrupted. Searches cover the last commit; update with" in caplog.text
     assert "--resume" not in caplog.text
     build_index(index, records("b"), "update", OPTIONS)
     caplog.clear()
@@ -167,7 +167,7 @@ def test_an_update_killed_as_it_made_good_an_append_leaves_that_interrupted(
     interrupted(index, corpus, "append")
     killed_before_it_wrote(index, corpus, "update")
     assert manifest(index).found == f"the update of {corpus} was interrupted"
-    with pytest.raises(IndexStateError, match="to be finished first"):
+    with pytest.raises(IndexStateError, match="must be finished first"):
         build_index(index, write("c"), "append", OPTIONS)
     run_what_is_printed(on_command_line(manifest(index).remedy))
     assert len(ids(index)) == 10
@@ -195,7 +195,7 @@ def test_making_a_changed_index_again_says_what_changed_it(
         again = ["index", "--corpus", str(corpus), "--channels", "bm25", "--index", str(index), *resume]
         result = CliRunner().invoke(cli._sparta.main, again)
         assert result.exit_code == 2
-        assert f"an index of {corpus} is here, and was changed since by {by}\n" in result.output
+        assert f"index of {corpus} was changed since by {by}\n" in result.output
     run_what_is_printed(result.output.partition("→ ")[2])
     assert len(ids(index)) == expected
 
@@ -207,7 +207,7 @@ def test_other_options_are_told_also_of_a_changed_index(index: Path, write: Call
         (index.parent / "a 1.jsonl", IndexOptions(channels="bm25", unit="sentence")),
         (index.parent / "a 1.jsonl", IndexOptions(channels="bm25", codec="lucene")),
     ):
-        with pytest.raises(IndexStateError, match="an index of other input, or made with other options"):
+        with pytest.raises(IndexStateError, match="an index of another input, or with other options"):
             build_index(index, corpus, options=options)
 
 
@@ -261,7 +261,7 @@ def test_the_command_that_finishes_an_index_has_its_options(
         patch.setitem(globals(), "OPTIONS", IndexOptions(channels="bm25", **options))
         interrupted(index, corpus, "create")
     if "language" not in options:  # there is a model
-        with pytest.raises(IndexStateError, match="found another channels"):
+        with pytest.raises(IndexStateError, match="differ from those that started this index: channels"):
             build_index(index, corpus, options=IndexOptions(resume=True, **options))
     run_what_is_printed(on_command_line(manifest(index).remedy))
     found = describe_index(index)

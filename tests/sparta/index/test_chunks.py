@@ -171,4 +171,4 @@ def test_the_command_cuts_and_refuses(tmp_path: Path, tiny_model_folder: Path) -
         assert (result.exit_code, advice in result.stderr) == (2, True), result.stderr
     assert CliRunner().invoke(main, [*base, "--chunk", "6", "--overlap", "2"]).exit_code == 0
     other = CliRunner().invoke(main, [*base, "--append", "--chunk", "9"])
-    assert "give --chunk 6 --overlap 2" in other.stderr
+    assert "use --chunk 6 --overlap 2" in other.stderr

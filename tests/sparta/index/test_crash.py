@@ -64,7 +64,7 @@ slow(files, "_sync", after=True)  # the temporary file is there, and not yet in 
 slow(sparta.shards.encode, "write_shard", before=True, event=b"s")
 slow(sparta.index.sources, "quantized_batch", before=True, event=b"b")
 slow(ImpactWriter, "commit", before=True, after=True, event=b"c")
-sparta.index.pipeline._ENCODED_AT_ONCE = size
+sparta.index.pipeline._PASSAGES_PER_BATCH = size
 
 for line in sys.stdin:
     order = json.loads(line)
@@ -165,7 +165,7 @@ def here(monkeypatch) -> Callable[..., str]:
 
     import cli._sparta
 
-    monkeypatch.setattr("sparta.index.pipeline._ENCODED_AT_ONCE", SIZE)
+    monkeypatch.setattr("sparta.index.pipeline._PASSAGES_PER_BATCH", SIZE)
 
     def run(command: list[str]) -> str:
         result = CliRunner().invoke(cli._sparta.main, command)

@@ -69,7 +69,7 @@ def test_delete_needs_a_finished_index(builder, docs):
     assert not builder.folder.path.exists()
     with pytest.raises(KeyboardInterrupt):
         builder.write(builder.source(docs("a", 9), before=Stop(2, KeyboardInterrupt())))
-    with pytest.raises(IndexStateError, match="still being built"):
+    with pytest.raises(IndexStateError, match="is unfinished"):
         delete_passages(builder.folder, ["a0"])
 
 
@@ -94,7 +94,7 @@ def test_what_was_deleted_from_an_interrupted_job_is_not_up_to_date(builder, doc
     builder.write(builder.source(b, name="b"), mode, resume=True)
     assert builder.contents() == [*a, b[0], *b[2:]]
     if mode == "append":
-        with pytest.raises(InputError, match="the id 'b0', which the index already holds"):
+        with pytest.raises(InputError, match="the index already holds a passage with the id 'b0'"):
             builder.write(builder.source(b, name="b"), mode)
         mode = "update"
     assert not builder.write(builder.source(b, name="b"), mode).unchanged

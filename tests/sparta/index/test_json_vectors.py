@@ -111,7 +111,7 @@ def test_repeated_ids_are_found_across_batches_and_files(builder, json_vectors, 
 def test_empty_and_missing_json_vectors(builder, json_vectors, tmp_path):
     with pytest.raises(InputError, match="empty file"):
         builder.write(json_vectors("", " "))
-    with pytest.raises(InputError, match="found nothing"):
+    with pytest.raises(InputError, match="found no "):
         vectors_source([tmp_path / "none.jsonl"], tmp_path / "tokenizer")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="found neither"):
@@ -164,7 +164,7 @@ def test_json_vectors_from_a_pipe(builder, json_vectors, tmp_path):
     builder.write(source)
     writer.join()
     assert builder.contents() == [Doc("a", {"moon": 1}), Doc("b", {"road": 2})]
-    with pytest.raises(IndexStateError, match="an index of other input"):
+    with pytest.raises(IndexStateError, match="an index of another input"):
         builder.write(source)
 
 

@@ -117,7 +117,8 @@ def test_an_overwrite_begun_again_drops_the_unfinished_one(builder, docs):
             builder.write(stopped, "overwrite")
         assert len(builder.generations()) == 4
     with pytest.raises(
-        IndexStateError, match=r"found that it has changed since\s+→ start again with overwrite=True"
+        IndexStateError,
+        match=r"the input has changed since this index was started\s+→ start again with overwrite=True",
     ):
         builder.write(builder.source(docs("b", 12)), "overwrite", resume=True)
     assert builder.contents() == docs("a", 10)

@@ -64,7 +64,7 @@ def test_a_relative_name_of_an_older_index(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rename(index, "./mine/tiny")
-    with pytest.raises(ModelError, match="say where it lies now with model"):
+    with pytest.raises(ModelError, match="new folder with model"):
         appended(index, "b")
     monkeypatch.chdir(tmp_path / "home")
     assert appended(index, "b") == 2
@@ -76,7 +76,7 @@ def test_another_model_in_its_place_is_not_trusted(
 ) -> None:
     kept = Path(shutil.copytree(model, tmp_path / "kept"))
     (model / "config.json").write_text((model / "config.json").read_text() + " ")
-    with pytest.raises(ModelError, match="say where it lies now with model") as raised:
+    with pytest.raises(ModelError, match="new folder with model") as raised:
         appended(index, "b")
     assert str(model) in str(raised.value)
     added = build_index(index, [{"id": "b", "text": "x"}], "append", IndexOptions(model=str(kept)))

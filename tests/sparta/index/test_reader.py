@@ -99,7 +99,7 @@ def test_a_reader_that_looks_by_itself(builder: Any, caplog: pytest.LogCaptureFi
         time.sleep(0.06)
         with caplog.at_level(logging.WARNING):
             assert [hit.passage_id for hit in searcher.search("moon")] == ["b"]
-        assert "the newest one cannot be opened" in caplog.text
+        assert "cannot open the newest commit" in caplog.text
         manifest.write_bytes(whole)
         write(builder, "c")
         time.sleep(0.06)

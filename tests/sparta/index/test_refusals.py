@@ -111,6 +111,6 @@ def test_a_folder_of_somebody_else_gets_no_lock(builder, docs):
     builder.folder.path.mkdir()
     (builder.folder.path / "mine.txt").touch()
     for mode in ("create", "overwrite"):
-        with pytest.raises(IndexStateError, match=r"found one that holds mine\.txt"):
+        with pytest.raises(IndexStateError, match=r"found a folder with mine\.txt"):
             builder.write(builder.source(docs("a", 5)), mode)
     assert [p.name for p in builder.folder.path.iterdir()] == ["mine.txt"]

@@ -75,20 +75,20 @@ def test_an_unfinished_index_is_neither_forgotten_nor_mixed_up(builder, docs, ca
     with pytest.raises(KeyboardInterrupt):
         builder.write(builder.source(a, before=Stop(2, KeyboardInterrupt())))
     assert len(builder.ranking("moon")) == sum("moon" in d.vector for d in a[:8])
-    assert "incomplete, the indexing of a.jsonl was interrupted" in caplog.text
+    assert "incomplete because the indexing of a.jsonl was interrupted" in caplog.text
     caplog.clear()
     with builder.folder.lock():  # as a writer that is at work holds it
         builder.ranking("moon")
-    assert "is being written: searching what is committed" in caplog.text
+    assert "searches cover the last commit" in caplog.text
     assert "--resume" not in caplog.text
-    with pytest.raises(IndexStateError, match=r"an unfinished index of a\.jsonl is here") as caught:
+    with pytest.raises(IndexStateError, match=r"an unfinished index of a\.jsonl") as caught:
         builder.write(builder.source(a))
     assert "--resume" in caught.value.remedy.for_command_line()
     other = replace(builder.side, quantizer=Quantizer(9.0))
     for source, options, message in (
         (builder.source(docs("b", 12)), {}, "has changed since"),
-        (builder.source(a, name="b.jsonl"), {}, "another source"),
-        (builder.source(a), {"language": "de"}, "another language"),
+        (builder.source(a, name="b.jsonl"), {}, "differ from those that started this index: source"),
+        (builder.source(a), {"language": "de"}, "differ from those that started this index: language"),
         (builder.source(a, side=other), {}, r"differing: quantizer"),
     ):
         with pytest.raises(IndexStateError, match=message):
@@ -189,5 +189,5 @@ def test_skipping_never_cuts_a_batch():
         list(skip_passages(batches, count, lambda *seen: checked.append(seen)))
     assert checked == [(3, "c"), (6, "f")]
     for count in (1, 4):
-        with pytest.raises(IndexStateError, match="cut in another way"):
+        with pytest.raises(IndexStateError, match="batches differ"):
             left(count)

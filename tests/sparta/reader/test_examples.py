@@ -78,9 +78,9 @@ def test_a_pair_looks_near_its_sentence_first(tmp_path: Path) -> None:
 def test_what_has_no_answer_in_its_text_is_left_out(tmp_path: Path) -> None:
     pair = {"question": "who?", "positive": TEXT, "answers": ["Larry Page"]}
     assert len(read(tmp_path / "a.jsonl", [pair, {**pair, "answers": ["nobody"]}])) == 1
-    with pytest.raises(InputError, match="answer that stands in their text, found none"):
+    with pytest.raises(InputError, match="questions with an answer in their text, found none"):
         read(tmp_path / "b.jsonl", [{**pair, "answers": ["nobody"]}])
-    with pytest.raises(InputError, match="answer that stands in their text") as kilt:
+    with pytest.raises(InputError, match="questions with an answer in their text") as kilt:
         read(tmp_path / "c.jsonl", [{"id": "1", "input": "who?", "output": [{"answer": "Page"}]}])
     assert "sparta mine-answers" in str(kilt.value.remedy)
 
@@ -176,7 +176,7 @@ def test_one_answer_by_itself_is_no_list_of_letters(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_text_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"a text is wanted, not (NoneType|int)") as raised:
+    with pytest.raises(InputError, match=r"expected a string, found (NoneType|int)") as raised:
         read(tmp_path / "a.jsonl", [{"answers": ["Brin", "None"], **wrong}])
     assert raised.value.where.endswith("a.jsonl:1")
 

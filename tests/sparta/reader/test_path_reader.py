@@ -129,7 +129,7 @@ def test_a_folder_is_read_back(reader: PathReader, tmp_path: Path) -> None:
     reader.save_pretrained(tmp_path / "best")
     again = PathReader.open(tmp_path, device="cpu", dtype="fp32")
     assert again.read("which house", [[RED, SEA]]) == reader.read("which house", [[RED, SEA]])
-    with pytest.raises(ModelError, match="expected a reader of paths"):
+    with pytest.raises(ModelError, match="expected a path reader"):
         PathReader.open(tmp_path / "nothing")
     for damage, said in (
         ({"path_reader": {"max_length": 64, "longest_question": "12"}}, "whole numbers"),

@@ -300,9 +300,9 @@ def test_bad_files(tmp_path, pairs_file):
     with pytest.raises(InputError, match="broken compression"):
         open_set(str(broken), "pairs", 2)
     (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(InputError, match="at least 2 different texts, one batch, found 0"):
+    with pytest.raises(InputError, match="at least 2 different texts for a batch, found 0"):
         open_set(str(tmp_path / "empty.jsonl"), "pairs", 2)
-    with pytest.raises(InputError, match="at least 81 different texts, one batch, found 80"):
+    with pytest.raises(InputError, match="at least 81 different texts for a batch, found 80"):
         open_set(str(pairs_file), "pairs", 81)
     with pytest.raises(InputError, match="expected FILE=WEIGHT with a number"):
         open_set(f"{pairs_file}=much", "pairs", 2)
@@ -405,12 +405,12 @@ def test_answers_that_are_not_read_are_left_out_and_counted(training, write_json
         {"question": "whole", "positive": "a river"},
     ]
     made = open_set(str(write_jsonl(tmp_path / "p.jsonl", lines)), "passages", 2)
-    assert "p.jsonl: 1 of 6 questions left out" in caplog.text
+    assert "p.jsonl: left out 1 of 6 questions" in caplog.text
     [one] = training(data=made, held_out=0, mined=False).sets
-    assert "p.jsonl/passages: 2 of 5 questions left out" in caplog.text
+    assert "p.jsonl/passages: left out 2 of 5 questions" in caplog.text
     assert [[q for q, _ in p.questions] for p in one.paragraphs] == [["early"], ["early too"], [], ["whole"]]
     assert [p.text for p in one.paragraphs][2:] == ["the far sea", "a river"], "without what was negative"
-    with pytest.raises(InputError, match="expected answers in what is read of their texts, found all of"):
+    with pytest.raises(InputError, match="every answer lies beyond the part of its text"):
         replace(made, paragraphs=made.paragraphs[1:3]).answerable(lambda paragraph: 0)
 
 
