@@ -411,7 +411,7 @@ PARSERS: dict[str, tuple[Any, ...]] = {
         *(" ", "(", "() ", (" ", "(a)", "b"), "(a", (MARKS, "a")),
     ),
     "marked mentions": (
-        skill_forms._mention,
+        skill_forms._without_marks,
         "[START_ENT]",
         (" ", "[START_ENT]", "a"),
         (" ", "[START_ENT]a"),

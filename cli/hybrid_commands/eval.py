@@ -178,8 +178,8 @@ def evaluate_channels(chosen: _Evaluation) -> None:
     """Measure channels of your index. For test sets: sparta eval.
 
     Measures every channel, and without --base and --weights also all fusions of two and three channels, with
-    weight α for BM25. A missing dense channel is left out; --build-dense builds it. With --answers, a reader extracts answers from
-    the best passages of each ranking.
+    weight α for BM25. A missing dense channel is left out; --build-dense builds it. With --answers, a reader
+    extracts answers from the best passages of each ranking.
 
     answer_recall@K is the fraction of queries with an answer in the text of the top K passages (R@K in the
     DPR and TASER papers). For KILT's tasks, R-precision, recall and success follow KILT's published

@@ -111,4 +111,4 @@ def _delete(server: Any, name: str, ids: tuple[str, ...]) -> None:
     print_deletion(report)
     if report.missing:
         shown = ", ".join(map(repr, report.missing[:_SHOWN]))
-        raise InputError(f"no passage in the index has the id {shown}", where=f"{server.where}/{name}")
+        raise InputError(f"the index holds no passage with the id {shown}", where=f"{server.where}/{name}")

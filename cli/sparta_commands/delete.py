@@ -36,8 +36,8 @@ def delete(ids: tuple[str, ...], files: str | None, index: Path | None) -> None:
     print_channel_reports(report.channels)
     if report.missing:
         raise InputError(
-            f"no passage in the index has the id {', '.join(map(repr, report.missing[:_SHOWN]))}"
+            f"the index holds no passage with the id {', '.join(map(repr, report.missing[:_SHOWN]))}"
             + (f" and {len(report.missing) - _SHOWN:,} more" if len(report.missing) > _SHOWN else ""),
             where=str(path),
-            remedy="sparta search prints ids in brackets",
+            remedy="take an id from a search: sparta search prints ids in brackets",
         )

@@ -139,7 +139,9 @@ def mine_answers(mining: _AnswerMining) -> None:
             match=source.match,
             threads=source.threads,
         )
-    report = f"{output}: {counted(written, 'question')} of {len(queries):,} have a passage with an answer"
+    report = (
+        f"{output}: {counted(written, 'question')} of {len(queries):,} with an answer in a retrieved passage"
+    )
     click.echo(report, err=not is_kept(output))
 
 

@@ -79,7 +79,7 @@ def test_many_questions(folder: Path) -> None:
     output = folder / "answers.jsonl"
     done = run(main, "answer", "--queries", folder / "questions.jsonl", "--output", output, *where)
     assert done.exit_code == 0, done.output
-    assert "passages were read" in done.output
+    assert "retrieved passages" in done.output
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert [line["query_id"] for line in lines] == ["1", "2", "3", "4"]
     one = json.loads(run(main, "answer", "who founded google", "--json", *where).output)
@@ -97,7 +97,10 @@ def test_many_questions(folder: Path) -> None:
         (["who", "--weight", "2"], "weight"),
         (["who", "--weight", "nan"], "finite"),
         (["who", "--threshold", "nan"], "finite"),
-        (["--queries", "q.tsv", "--output", "a.jsonl.gz"], "write a.jsonl, and compress it afterwards"),
+        (
+            ["--queries", "q.tsv", "--output", "a.jsonl.gz"],
+            "name the file a.jsonl, and compress it afterwards",
+        ),
     ],
 )
 def test_what_is_refused(folder: Path, arguments: list[str], said: str) -> None:
@@ -191,7 +194,7 @@ def test_questions_that_find_nothing_are_not_those_of_an_index_without_texts(
 def test_mined_trained_and_tuned(folder: Path, encoder_folder: Path) -> None:
     questions = ("--dataset", folder, "--index", folder / "index", "--depth", 3)
     done = run(main, "mine-answers", *questions, "--output", folder / "mined.jsonl")
-    assert "3 questions of 4 with an answer in a passage" in done.output, done.output
+    assert "3 questions of 4 with an answer in a retrieved passage" in done.output, done.output
     mined = [json.loads(line) for line in (folder / "mined.jsonl").read_text().splitlines()]
     first = mined[0]["passages"][0]
     assert [first["text"][a:b] for a, b in first["spans"]] == ["larry page"]
@@ -245,7 +248,8 @@ def test_a_tuned_reader_keeps_what_was_fitted(folder: Path, monkeypatch: pytest.
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
     assert len([line for line in lines if "EM 50.00" in line]) >= 2
-    assert [line for line in lines if line.endswith("*")] == ["best mention     weight 0.0  EM 50.00  *"]
+    best = [line for line in lines if line.endswith("(best, saved)")]
+    assert best == ["best mention  retrieval weight 0.0  EM 50.00  (best, saved)"]
     tuned = Reader.open(folder / "tuned").config
     assert (tuned.weight, tuned.sum_mentions) == (0.0, False)
     again = run(

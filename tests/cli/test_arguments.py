@@ -26,7 +26,7 @@ USAGE = {
     "bits": (["index", "--corpus", "c", "--bits", "17"], "17 is not in the range 1<=x<=16"),
     "channel": (["search", "x", "--channel", "dens"], "'dens' is not one of 'impact', 'bm25', 'dense'"),
     "explain without id": (["explain", "x"], "Missing argument 'ID'"),
-    "delete without id": (["delete"], "expected ids of passages, found none"),
+    "delete without id": (["delete"], "expected passage ids, found none"),
     "update without corpus": (["update"], "Missing option '--corpus'"),
     "encode without output": (["encode", "--corpus", "c"], "Missing option '--output'"),
     "export without format": (["export", "--output", "x"], "Missing option '--format'"),
@@ -57,7 +57,7 @@ WRONG = {
     ),
     "a channel twice": (
         ["search", "x", "--channel", "impact,impact"],
-        ["found impact twice", "→ as in --channel bm25=1,impact=1,dense=1"],
+        ["found impact twice", "--channel bm25=1,impact=1,dense=1"],
     ),
     "output without queries": (["search", "x", "--output", "run"], ["--output", "--queries"]),
     "no option": (["index", "c.jsonl"], ["found c.jsonl", "sparta index --corpus c.jsonl"]),
@@ -68,11 +68,11 @@ WRONG = {
     ),
     "pruning of ready vectors": (
         ["index", "--vectors", "v", "--unit", "sentence", "--top-k", "5"],
-        ["expected options for ready vectors, found --unit, --top-k", "give these options to sparta encode"],
+        ["--unit, --top-k has no effect on --vectors", "sparta encode"],
     ),
     "tokenizer of a corpus": (
         ["index", "--corpus", "c", "--tokenizer", "t"],
-        ["expected options for a corpus, found --tokenizer"],
+        ["--tokenizer has no effect on --corpus"],
     ),
     "training without pairs": (
         ["train", "--encoder", "e", "--output", "o"],
@@ -165,4 +165,4 @@ def test_table():
 def test_parameters_of_bm25_are_refused_where_nothing_is_bm25(index):
     for command in (["search"], ["search", "--channel", "impact=1"], ["answer"]):
         result = sparta(*command, QUESTION, "--index", index, "--k1", 2)
-        refused(result, 2, "expected --k1 with BM25, found it with the channel impact", "--channel bm25")
+        refused(result, 2, "expected --k1 with BM25, found the channel impact", "add bm25 to --channel")

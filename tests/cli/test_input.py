@@ -122,7 +122,7 @@ def test_a_hundred_thousand_words_are_encoded_in_windows(tmp_path, model):
     path = written(tmp_path / "c.jsonl", *RECORDS, {"id": "long", "text": text})
     result = done(sparta("index", "--corpus", path, *model))
     assert "6 passages" in result.stdout
-    assert "1 longer than the model reads at once, encoded in windows" in result.stdout
+    assert "1 longer than the model's input" in result.stdout
     assert json.loads(Path("sparta-index/manifest.json").read_text())["live"]["counts"]["windowed"] == 1
     found = dict(top_rows(done(sparta("terms", "long", "-n", 10_000)).stdout))
     assert {"moon", "jupiter"} <= found.keys()  # the first window's words and the last one's

@@ -58,7 +58,7 @@ def test_ctrl_c_before_anything_more_was_written(tmp_path, corpus, index, model,
     batches = 1
     more = written(tmp_path / "more.jsonl", {"id": "new", "text": "the moon"})
     nothing = (
-        "interrupted: nothing new was written yet, the index is as it was;"
+        "interrupted: nothing was written yet; the index is unchanged;"
         " the same command with --resume starts from the beginning\n"
     )
     assert sparta("update", "--corpus", more, "--index", index, *model).stderr == nothing

@@ -198,7 +198,10 @@ def test_vectors_of_two_machines(index: Path, model: Path, corpus: Path, tmp_pat
             *("--shard", f"{part}/2", "--shard-size", SIZE, "--quiet"),
         )
         own = [32, 18][part]
-        assert f"encoded {own} passages, kept 0, left to other machines {N - own}; read {N} records" in said
+        assert (
+            f"encoded {own} passages, kept 0 from before, left {N - own} to other machines; read {N} records"
+            in said
+        )
     assert [sorted(shard_files(tmp_path / f"v{part}")) for part in (0, 1)] == [[0, 2], [1, 3]]
     vectors = ["--vectors", tmp_path / "v0", "--vectors", tmp_path / "v1"]
     said = done(cli._dense.main, "index", "--index", index, *vectors, "--quiet")

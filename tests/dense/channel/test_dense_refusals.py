@@ -70,7 +70,7 @@ def test_vectors_of_other_passages_or_units_are_refused(
         tmp_path / "s",
     )
     refused(
-        "expected the manifest of a folder of kind 'dense-vectors'",
+        "of kind 'dense-vectors'",
         "index",
         "--index",
         index,
@@ -208,7 +208,7 @@ def test_encode_into_a_folder_of_other_work(
 ) -> None:
     given = ["encode", "--corpus", corpus, "--output", tmp_path / "v", "--quiet"]
     done(cli._dense.main, *given, "--model", model)
-    refused("continue with --resume", *given, "--model", model)
+    refused("with --resume", *given, "--model", model)
     refused("settings: unit", *given, "--model", model, "--resume", "--unit", "sentence")
     refused("settings: model", *given, "--model", make_dense(seed=1), "--resume")
     refused("expected --shard i/n with 0 ≤ i < n, found '2/2'", *given, "--shard", "2/2")

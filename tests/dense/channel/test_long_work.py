@@ -52,7 +52,7 @@ def test_what_is_not_read_of_long_passages_is_told(
     given = ["index", "--append", "--corpus", long, "--index", index, "--model", tiny_model_folder, "--quiet"]
     result = CliRunner().invoke(cli._sparta.main, list(map(str, given)))
     assert result.exit_code == 0, result.output
-    assert "1 passage cut to what the model reads at once, 12.4% of all wordpieces read" in result.output
+    assert "1 passage cut to the model's longest input, 12.4% of all wordpieces encoded" in result.output
     both = write_jsonl(
         tmp_path / "both.jsonl", [{"id": "a", "text": "the moon " * 281}, {"id": "b", "text": "x"}]
     )

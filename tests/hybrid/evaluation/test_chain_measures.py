@@ -134,8 +134,8 @@ def test_a_bar_of_the_questions_that_chains_are_asked(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--measures", "R@20,path_recall@5"], "expected --chain beside path_recall@5"),
-        (["--measures", "path_recall@5"], "expected --chain beside path_recall@5"),
+        (["--measures", "R@20,path_recall@5"], "path_recall@5 measures chains only: expected --chain"),
+        (["--measures", "path_recall@5"], "path_recall@5 measures chains only: expected --chain"),
         (["--measures", "path_recall@5", "--chain", "named"], "--measures passage_EM,path_recall@5"),
     ],
 )

@@ -354,9 +354,7 @@ def test_what_is_left_out_and_measured_for_some_is_said(tmp_path: Path, caplog: 
     questions = QuestionArguments(datasets=(tmp_path,), sample=None, matches=())
     assert query_sets(questions, tmp_path) == [found]
     said = capsys.readouterr().err
-    assert all(
-        part in said for part in ("2 questions", "answers are over 1 of 2", "passages are over 1 of 2")
-    )
+    assert all(part in said for part in ("2 questions", "answers cover 1 of 2", "passages cover 1 of 2"))
     caplog.clear()
     assert len(open_test_set(tmp_path, tmp_path).queries) == 1
     assert "no-text" in caplog.text

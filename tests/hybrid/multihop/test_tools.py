@@ -242,5 +242,5 @@ def test_what_a_chain_is_not_asked(made: dict[str, Any]) -> None:
                 ask(ASKED, ["1"])
         with pytest.raises(InputError, match="k must be a whole number, found None"):
             chain.search(ASKED, None)
-        with pytest.raises(InputError, match="one query, a text, found NoneType"):
+        with pytest.raises(InputError, match="one query as a string, found NoneType"):
             chain.search(None)

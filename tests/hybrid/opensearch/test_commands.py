@@ -107,7 +107,7 @@ def test_what_does_not_go_together(fake) -> None:
         ["--delete", "a", "--keep-old"],
     ):
         refused = sparta("push", *there, *options)
-        assert (refused.exit_code, "expected --update or --delete alone" in refused.stderr) == (2, True)
+        assert (refused.exit_code, "expected only --update or only --delete" in refused.stderr) == (2, True)
     refused = sparta("push", *there, "--delete", "a", "--index", "my-index")
     assert (refused.exit_code, "--delete without --index" in refused.stderr) == (2, True)
     assert not fake.requests
@@ -128,8 +128,8 @@ def test_hybrid_search_there_prints_what_it_prints_here(
     own = ["--index", builder.folder.path, "--json", "--weights", "impact=1"]
     assert hybrid("search", questions[0], *own).stdout == here.stdout
     assert not fake.requests, "without an alias the index here is searched"
-    assert "--name alone" in hybrid("search", "x", "--opensearch", fake.url).stderr
-    assert "--name alone" in hybrid("search", "x", *there, "--k1", "1").stderr
+    assert "--name only" in hybrid("search", "x", "--opensearch", fake.url).stderr
+    assert "--name only" in hybrid("search", "x", *there, "--k1", "1").stderr
 
 
 def test_hybrid_eval_there_measures_what_it_measures_here(

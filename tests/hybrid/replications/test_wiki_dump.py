@@ -135,7 +135,7 @@ def test_an_xml_dump(tmp_path: Path) -> None:
     command = ["links", "--dump", tmp_path / "dump.xml.bz2", "--output", links, "--passages", passages]
     found = CliRunner().invoke(dense_main, [str(c) for c in command], catch_exceptions=False)
     assert "4 paragraphs with 6 links" in found.stdout
-    assert "3 passages of 2 pages" in found.stdout
+    assert "3 passages from 2 pages" in found.stdout
     rows = [json.loads(line) for line in links.read_text().splitlines()]
     assert [(r["title"], r["paragraph"], len(r["links"])) for r in rows] == [
         ("Albert Einstein", 0, 2),

@@ -251,7 +251,7 @@ def test_what_is_no_query(channels: Make, query: Any) -> None:
     channels(**{n: Fake(f) for n, f in FOUND.items()})
     with (
         HybridSearcher(NoReader(), {"impact": 1, "bm25": 1}) as searcher,
-        pytest.raises(InputError, match=r"one query, a text|lone surrogate"),
+        pytest.raises(InputError, match=r"one query as a string|lone surrogate"),
     ):
         searcher.search(query)
 

@@ -127,7 +127,7 @@ def test_exported_vectors_are_searched_with_them_again(tiny_model, tmp_path, wri
     run("index", corpus="c.jsonl", model="weighted", index="first")
     exporting = ["export", "--index", str(tmp_path / "first"), "--output"]
     told = CliRunner().invoke(main, [*exporting, str(tmp_path / "v.ciff"), "--format", "ciff"])
-    assert "--query-weights FILE writes them" in told.stderr
+    assert "--query-weights FILE writes these weights" in told.stderr
     weights = ("--query-weights", str(tmp_path / "w.json"))
     done = CliRunner().invoke(
         main, [*exporting, str(tmp_path / "v.jsonl"), "--format", "pyserini-json", *weights]
@@ -152,7 +152,7 @@ def test_exported_vectors_are_searched_with_them_again(tiny_model, tmp_path, wri
     assert "the model has query weights" in broken.stderr
     same = ["--output", str(tmp_path / "s"), "--query-weights", str(tmp_path / "s")]
     one = CliRunner().invoke(main, ["export", "--format", "ciff", "--index", str(tmp_path / "first"), *same])
-    assert "expected two files" in one.stderr
+    assert "expected two different files" in one.stderr
     refused = CliRunner().invoke(
         main,
         [
