@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -106,14 +107,13 @@ def test_the_commands_of_benchmarks_can_be_typed(page: str) -> None:
     assert json.loads(ended.stdout.splitlines()[-1]) == {}
 
 
-PAGES = sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("docs/*.md"), ROOT / "README.md"])
+CHECKS = runpy.run_path(str(ROOT / "scripts" / "check_docs.py"))
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [str(path.relative_to(ROOT)) for path in CHECKS["pages"]()])
 def test_links_lead_somewhere(page: str) -> None:
-    path = ROOT / page
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
-    assert [link for link in links if not (path.parent / link).exists()] == []
+    """To a file that exists and, with an anchor, to a heading of it."""
+    assert list(CHECKS["broken_links"](ROOT / page)) == []
 
 
 def test_what_lies_in_a_folder_is_told_once() -> None:
