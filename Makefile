@@ -31,6 +31,7 @@ check: install ## Lint, types, import directions
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python scripts/check_style.py
+	@$(BIN)/python scripts/check_docs.py
 
 wheel: install ## Build the wheel in dist/
 	@$(BIN)/uv build --quiet --wheel --python $(BIN)/python --out-dir dist .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -51,6 +52,75 @@ def test_the_readme_says_which_java_pyserini_needs() -> None:
     """The runtime that comes with the packages is not enough for it."""
     said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     assert re.search(r"Pyserini asks for a whole JDK \(21 or newer, with `jdk\.incubator\.vector`\)", said)
+
+
+BENCHMARKS = "docs/benchmarks.md"
+
+
+def rows_below(page: str, heading: str) -> list[list[str]]:
+    """Return the rows of all tables below a heading, without bold type.
+
+    An empty first cell repeats the cell above it.
+    """
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (start,) = re.finditer(rf"^(#+) {re.escape(heading)}$", text, re.MULTILINE)
+    section = re.split(rf"^#{{1,{len(start[1])}}} ", text[start.end() :], maxsplit=1, flags=re.MULTILINE)[0]
+    rows: list[list[str]] = []
+    for line in re.findall(r"^\|(.*)\|$", section, re.MULTILINE):
+        cells = [cell.replace("**", "").strip() for cell in line.split("|")]
+        rows.append([cells[0] or rows[-1][0], *cells[1:]])
+    return rows
+
+
+def row(rows: list[list[str]], *beginnings: str) -> list[str]:
+    """Return the only row whose first cells begin like this."""
+    (match,) = [cells for cells in rows if all(map(str.startswith, cells, beginnings))]
+    return match
+
+
+def test_the_readmes_quality_is_that_of_the_benchmarks() -> None:
+    readme, measured = rows_below("README.md", "Quality"), rows_below(BENCHMARKS, "Quality")
+    assert len(readme) == 2 + 3
+    for name in ("ReQA SQuAD dev", "SQuAD dev", "SelQA dev"):
+        assert row(readme, name)[1:] == [
+            row(measured, name, channel)[2] for channel in ("bm25", "impact", "dense + impact")
+        ]
+
+
+def test_the_readmes_speed_is_that_of_the_benchmarks() -> None:
+    readme, measured = (
+        rows_below("README.md", "Speed"),
+        rows_below(BENCHMARKS, "Searching 200,000 documents"),
+    )
+    assert len(readme) == 2 + 3
+    with_ids = "sparta (sparta codec, with passage ids)"
+    for name, top_10, top_1000 in (
+        ("sparta", with_ids, with_ids),
+        ("Pyserini", "Pyserini 2.2", "Pyserini 2.2"),
+        ("PISA", "PISA 0.4.9 (maxscore)", "PISA 0.4.9 (ranked_or)"),
+    ):
+        ten, thousand = [
+            next(cells for cells in measured if cells[0].startswith(engine) and cells[1] == k)
+            for engine, k in ((top_10, "10"), (top_1000, "1000"))
+        ]
+        assert row(readme, name)[1:] == [f"{float(ten[2]):.2f}", f"{float(thousand[2]):.2f}", ten[8]]
+
+
+def test_the_figures_of_fusion_are_those_of_the_benchmarks() -> None:
+    measured = rows_below(BENCHMARKS, "The example corpus")
+    example = {cells[0]: f"{float(cells[1]):.1f}" for cells in measured[2:]}
+    quickstart = rows_below("docs/quickstart.md", "When fusion helps")
+    rankings = ("impact", "dense + impact", "impact + 1.2·bm25")
+    assert row(quickstart, "example corpus")[1:] == [example[ranking] for ranking in rankings]
+    for page in ("README.md", "docs/quickstart.md", "examples/README.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert example["impact"] in text
+        assert example["impact + 1.2·bm25"] in text
+    channels = rows_below(BENCHMARKS, "Channels and hybrids")
+    for name in ("SelQA dev", "SQuAD dev, paragraphs"):
+        cells = row([cells for cells in channels if len(cells) == 8 and "(" in cells[-1]], name)
+        figures = [cells[column].split()[0] for column in (2, 6, 5)]
+        assert row(quickstart, name)[1:] == [f"{float(figure):.1f}" for figure in figures]
 
 
 PARSER = """
@@ -106,14 +176,13 @@ def test_the_commands_of_benchmarks_can_be_typed(page: str) -> None:
     assert json.loads(ended.stdout.splitlines()[-1]) == {}
 
 
-PAGES = sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("docs/*.md"), ROOT / "README.md"])
+CHECKS = runpy.run_path(str(ROOT / "scripts" / "check_docs.py"))
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [str(path.relative_to(ROOT)) for path in CHECKS["pages"]()])
 def test_links_lead_somewhere(page: str) -> None:
-    path = ROOT / page
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
-    assert [link for link in links if not (path.parent / link).exists()] == []
+    """To a file that exists and, with an anchor, to a heading of it."""
+    assert list(CHECKS["broken_links"](ROOT / page)) == []
 
 
 def test_what_lies_in_a_folder_is_told_once() -> None:
