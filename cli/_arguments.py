@@ -38,21 +38,21 @@ class Needs(NamedTuple):
     :param what: the option or setting that must be there, as the error names it, such as `--ray`
     :param names: the dependent options, by their names in Python
     :param has: returns whether the setting is there [default: looks up the option named in `what`]
-    :param found: what the error says is there instead
+    :param actual: what the error says is there instead
     """
 
     what: str
     names: tuple[str, ...]
     has: Callable[[Any], object] | None = None
     remedy: str = ""
-    found: str = "none"
+    actual: str = "none"
 
     def check(self, values: Any) -> None:
         """Raise InputError if a dependent option was typed without the setting."""
         flag = self.what[2:].replace("-", "_")
         if not (self.has(values) if self.has else getattr(values, flag)) and (unused := typed(*self.names)):
             remedy = self.remedy or f"leave {unused[0]} out"
-            raise InputError(f"expected {self.what} with {unused[0]}, found {self.found}", remedy=remedy)
+            raise InputError(f"expected {self.what} with {unused[0]}, found {self.actual}", remedy=remedy)
 
 
 class Excludes(NamedTuple):
@@ -256,8 +256,7 @@ class Declared:
     def __call__(self, command: Callable[..., Any]) -> Callable[..., Any]:
         """Add the option to a command."""
         decorated: Any = click.option(*self._flags, **self._settings)(command)
-        parameters = decorated.params if isinstance(decorated, click.Command) else decorated.__click_params__
-        parameters[-1].section = self._section
+        decorated.__click_params__[-1].section = self._section
         return decorated
 
 

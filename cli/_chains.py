@@ -105,9 +105,9 @@ def open_chains(
 
     names = [Path(name).stem for name in chains]
     if len(set(map(file_word, names))) < len(names) or (names and remote):
-        found = "--opensearch" if remote else f"one name twice among {', '.join(names)}"
+        conflict = "--opensearch" if remote else f"one name twice among {', '.join(names)}"
         raise InputError(
-            f"expected --chain with different names and an index folder, found {found}",
+            f"expected --chain with different names and an index folder, found {conflict}",
             remedy="rename a file of steps, or leave one option out",
         )
     if names:

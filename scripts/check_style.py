@@ -3,6 +3,7 @@
 1. No command-line flag in a string of the library, docstrings apart: a remedy holds options as data.
 2. No parameter named `given`: a name says what it holds.
 3. No branch on the text of an error: an error has a type, a code and facts.
+4. At most 30 locals and parameters of the product with names that say nothing, such as `one` and `found`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ BY_TEXT = {
     "hybrid/service/live/service.py": "an error that is raised again and again is logged once",
 }
 """Files that may branch on the text of another library's error, and why nothing else tells it apart."""
+
+EMPTY_NAMES = ("one", "own", "found", "given", "told", "wanted", "asked", "alone", "beside")
+MOST_EMPTY_NAMES = 30
 
 _TEXTS = ("message", "remedy")
 _METHODS = ("startswith", "endswith", "find", "match", "search", "fullmatch")
@@ -69,6 +73,15 @@ def _branches(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, "a branch on the text of an error; use its type, code or facts"
 
 
+def empty_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each local and parameter whose name says nothing."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.arg(arg=name) | ast.ExceptHandler(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                if name in EMPTY_NAMES:
+                    yield node.lineno, name
+
+
 def _compared(node: ast.expr) -> list[ast.expr]:
     """Return what a comparison, a search or a match looks at."""
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn | ast.Eq | ast.NotEq):
@@ -93,11 +106,18 @@ def main() -> int:
     names = sys.argv[1:]
     files = map(Path, names) if names else (f for p in PACKAGES for f in sorted((ROOT / p).rglob("*.py")))
     count = 0
+    empty = []
     for file in files:
-        path = file.resolve().relative_to(ROOT).as_posix()
-        for line, fault in faults(path, ast.parse(file.read_text(encoding="utf-8"))):
+        path, tree = file.resolve().relative_to(ROOT).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
+        for line, fault in faults(path, tree):
             print(f"{path}:{line}: {fault}")
             count += 1
+        empty += [
+            f"{path}:{line}: the name {name} does not say what it holds" for line, name in empty_names(tree)
+        ]
+    if len(empty) > MOST_EMPTY_NAMES:
+        print("\n".join(empty))
+        count += 1
     return 1 if count else 0
 
 

@@ -114,13 +114,13 @@ class Index(Closing):
         return report
 
     def delete(self, passage_ids: Iterable[str | int]) -> int:
-        """Delete passages by id; returns how many there were. Ids that are not there are not an error."""
-        given = [passage_ids] if isinstance(passage_ids, str) else several(passage_ids, "passage ids")
-        wrong = [one for one in given if not isinstance(one, str | Integral)]
+        """Delete passages by id; return how many existed. Unknown ids are not an error."""
+        ids = [passage_ids] if isinstance(passage_ids, str) else several(passage_ids, "passage ids")
+        wrong = [passage_id for passage_id in ids if not isinstance(passage_id, str | Integral)]
         if wrong:
             raise InputError(f"expected passage ids as texts or numbers, found {wrong[0]!r}")
         with self._write():
-            report = delete_from_index(self.path, [str(one) for one in given])
+            report = delete_from_index(self.path, [str(passage_id) for passage_id in ids])
         return report.named - len(report.missing)
 
     def search(

@@ -70,11 +70,11 @@ def examine(index: Path | None = None, *, needed: bool = False) -> list[Finding]
 
 
 def _python() -> Iterator[Finding]:
-    found = ".".join(map(str, sys.version_info[:3]))
+    version_text = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info >= NEEDED_PYTHON:
-        yield Finding("Python", "ok", found)
+        yield Finding("Python", "ok", version_text)
     else:
-        yield Finding("Python", "bad", found, "install Python 3.12 or newer, for example with pyenv")
+        yield Finding("Python", "bad", version_text, "install Python 3.12 or newer, for example with pyenv")
 
 
 def _packages() -> Iterator[Finding]:
@@ -85,8 +85,8 @@ def _packages() -> Iterator[Finding]:
         lacking = [name for name in names if find_spec(name) is None]
         if lacking:
             use = "only Chinese needs it" if extra == "zh" else "searching needs none of them"
-            found = f"{', '.join(lacking)} not installed; {use}"
-            yield Finding(f"[{extra}]", "note", found, f"pip install 'sparta-search[{extra}]'")
+            problem = f"{', '.join(lacking)} not installed; {use}"
+            yield Finding(f"[{extra}]", "note", problem, f"pip install 'sparta-search[{extra}]'")
         else:
             yield Finding(f"[{extra}]", "ok", ", ".join(names))
     try:
@@ -163,14 +163,14 @@ def _limits() -> Iterator[Finding]:
         yield Finding("limits", "bad", error.message, error.remedy)
         return
     if options and not os.environ.get(HEAP_VARIABLE):
-        found = f"ulimit -v or -d is low: Java starts with {' '.join(options)}"
-        yield Finding("limits", "note", found, "raise it for larger indexes")
+        problem = f"ulimit -v or -d is low: Java starts with {' '.join(options)}"
+        yield Finding("limits", "note", problem, "raise it for larger indexes")
 
 
 def _locale() -> Iterator[Finding]:
     if utf8_locale():
-        found = f"{getencoding()}, not UTF-8; Java starts with LC_ALL=C.UTF-8"
-        yield Finding("locale", "note", found, "export LC_ALL=C.UTF-8")
+        problem = f"{getencoding()}, not UTF-8; Java starts with LC_ALL=C.UTF-8"
+        yield Finding("locale", "note", problem, "export LC_ALL=C.UTF-8")
 
 
 def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:

@@ -56,6 +56,15 @@ def test_the_code_has_none() -> None:
     assert (ended.returncode, ended.stdout) == (0, "")
 
 
+def test_names_that_say_nothing_are_counted(tmp_path: Path) -> None:
+    code = "def run(found):\n    one = found\n    return [one for one in found]\n"
+    assert [name for _, name in runpy.run_path(str(SCRIPT))["empty_names"](ast.parse(code))] == [
+        "found",
+        "one",
+        "one",
+    ]
+
+
 def test_every_mutant_is_of_the_code_as_it_is() -> None:
     """What a mutant replaces stands once in its file."""
     mutants = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text(encoding="utf-8"))["mutant"]

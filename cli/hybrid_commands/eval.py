@@ -122,7 +122,7 @@ class _Evaluation:
     )
     quiet: bool = quiet_option
     RULES = (
-        Needs("channels of an index", _OF_CHANNELS, lambda a: not a.has_runs(), found="--runs or --qrels"),
+        Needs("channels of an index", _OF_CHANNELS, lambda a: not a.has_runs(), actual="--runs or --qrels"),
         Needs("--answers", ("plot",), lambda a: a.answering.answers, remedy="add --answers"),
     )
 

@@ -96,7 +96,7 @@ class _Evaluation:
         section="Output",
     )
     quiet: bool = quiet_option
-    RULES = (Needs("test sets", _OF_SETS, lambda a: not a.runs, found="runs"),)
+    RULES = (Needs("test sets", _OF_SETS, lambda a: not a.runs, actual="runs"),)
 
     def check(self) -> None:
         """Raise InputError unless there are either test sets, or runs with judgments."""

@@ -48,11 +48,12 @@ class BeirSearch(BaseSearch):
         *_: Any,
         **__: Any,
     ) -> dict[str, dict[str, float]]:
-        """The `top_k` best passages for each query, without the query's own id, as BEIR's searches do it."""
+        """Return the `top_k` best passages for each query, without the query's own id, as BEIR does."""
         self.collection.hold({**passage, "id": i} for i, passage in corpus.items())
-        found = self.collection.scores(queries, top_k + 1)
+        scores_by_query = self.collection.scores(queries, top_k + 1)
         return {
-            q: dict([hit for hit in scores.items() if hit[0] != q][:top_k]) for q, scores in found.items()
+            q: dict([hit for hit in scores.items() if hit[0] != q][:top_k])
+            for q, scores in scores_by_query.items()
         }
 
     def encode(self, *_: Any, **__: Any) -> None:

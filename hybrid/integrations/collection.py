@@ -45,23 +45,24 @@ class Collection:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     def hold(self, passages: Iterable[Mapping[str, Any]]) -> None:
-        """Index passages (`id`, `title`, `text`) in place of earlier ones, unless an index was given.
+        """Index passages (`id`, `title`, `text`) in place of earlier ones; do nothing if an index was passed.
 
-        Tools allow ids that an index refuses, with white space or very long: numbers stand for them inside.
+        Evaluation tools allow ids that an index refuses: very long ids, and ids with white space. The
+        index holds numbers instead.
 
-        :raises InputError: an id that two passages have.
+        :raises InputError: two passages have the same id
         """
         if self.index is not None:
             return
         self._temporary = tempfile.TemporaryDirectory()
-        alone = "bm25" if self.channels == "bm25" else self.options.channels
+        channels = "bm25" if self.channels == "bm25" else self.options.channels
         records = [dict(passage) for passage in passages]
         self._names = [str(record["id"]) for record in records]
         if len(set(self._names)) < len(records):
             [(name, count)] = Counter(self._names).most_common(1)
             raise InputError(f"expected distinct passage ids, found {name!r} {count} times")
         numbered = [{**record, "id": str(number)} for number, record in enumerate(records)]
-        report = build_index(self._folder, numbered, options=replace(self.options, channels=alone))
+        report = build_index(self._folder, numbered, options=replace(self.options, channels=channels))
         if report.skipped:
             warnings.warn(report.skipped, stacklevel=3)
         if self.channels and "dense" in self.channels:
@@ -94,7 +95,7 @@ class Collection:
         return Path(self._temporary.name) / "index"
 
     def scores(self, queries: Mapping[str, str], k: int) -> dict[str, dict[str, float]]:
-        """The `k` best passages for each query, `{query id: {id: score}}`, in the order of their scores."""
+        """Return the `k` best passages for each query, `{query id: {passage id: score}}`, best first."""
         retriever = open_source(self._folder if self.index is None else self.index, self.channels, k)
         try:
             run = retriever.run(list(queries.values()), list(queries), k, self.threads)
@@ -103,9 +104,13 @@ class Collection:
                 retriever.close()
         return {
             query_id: dict(
-                zip([self._name(p.passage_id) for p in own], falling([p.score for p in own]), strict=True)
+                zip(
+                    [self._name(p.passage_id) for p in ranking],
+                    falling([p.score for p in ranking]),
+                    strict=True,
+                )
             )
-            for query_id, own in run.items()
+            for query_id, ranking in run.items()
         }
 
     def _name(self, passage_id: str) -> str:
@@ -117,12 +122,12 @@ class Collection:
 
 
 def falling(scores: Sequence[float]) -> list[float]:
-    """Scores as float32, each below the one before it: equal ones are set a least step apart.
+    """Return scores as strictly decreasing float32; equal scores are set apart by the smallest step.
 
-    trec_eval, which measures for these tools, reads float32 and puts equal scores in the order of the ids.
+    trec_eval, which measures for these tools, reads float32 and orders equal scores by id.
     """
-    before, found = np.float32(np.inf), []
+    previous, decreasing = np.float32(np.inf), []
     for score in scores:
-        before = min(np.float32(score), np.nextafter(before, np.float32(-np.inf)))
-        found.append(float(before))
-    return found
+        previous = min(np.float32(score), np.nextafter(previous, np.float32(-np.inf)))
+        decreasing.append(float(previous))
+    return decreasing

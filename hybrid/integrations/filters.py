@@ -12,23 +12,23 @@ _NAMES = {"in": "in", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 
 
 def filter_of(conditions: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
-    """Return the filter in which all of these hold, each a field, an operator and a value.
+    """Return the filter that requires all conditions; a condition is a field, an operator and a value.
 
-    :raises InputError: another operator, or several conditions on one field that are not two bounds.
+    :raises InputError: an unsupported operator, or several conditions on one field that are not two bounds
     """
-    found: dict[str, Any] = {}
+    filter: dict[str, Any] = {}
     for field, operator, value in conditions:
         if operator != "==" and operator not in _NAMES:
             raise unknown_filter(f"the operator {operator!r}")
-        own = value if operator == "==" else {_NAMES[operator]: value}
-        found[field] = joined(field, found[field], own) if field in found else own
-    return found
+        condition = value if operator == "==" else {_NAMES[operator]: value}
+        filter[field] = joined(field, filter[field], condition) if field in filter else condition
+    return filter
 
 
-def unknown_filter(found: str) -> InputError:
-    """Return the error of a filter that no index can apply."""
+def unknown_filter(unsupported: str) -> InputError:
+    """Return the error for a filter that no index can apply."""
     known = ", ".join(["==", *_NAMES])
     return InputError(
-        f"expected conditions with {known} that must all hold, found {found}",
+        f"expected conditions with {known} that must all hold, found {unsupported}",
         remedy="ask once for each alternative, or choose among the hits",
     )

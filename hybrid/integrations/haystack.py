@@ -55,8 +55,8 @@ class HaystackRetriever:
         self, query: str, top_k: int | None = None, filters: dict[str, Any] | None = None
     ) -> dict[str, list[Document]]:
         """Return the `top_k` best passages as `documents`, best first."""
-        wanted = filter_of(_conditions(filters or self.filters or {}))
-        hits = self._open().search(query, self.top_k if top_k is None else top_k, filter=wanted)
+        filter = filter_of(_conditions(filters or self.filters or {}))
+        hits = self._open().search(query, self.top_k if top_k is None else top_k, filter=filter)
         return {
             "documents": [
                 Document(id=hit.passage_id, content=hit.text, meta=metadata_of(hit), score=float(hit.score))
@@ -65,9 +65,9 @@ class HaystackRetriever:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what makes the same component again.
+        """Return the settings from which `from_dict` makes an equal component.
 
-        :raises InputError: it was made with an open retriever, which cannot be written down.
+        :raises InputError: the component holds an open retriever, which cannot be serialized
         """
         if not (self.index is None or isinstance(self.index, str | Path)):
             raise InputError(
@@ -75,8 +75,8 @@ class HaystackRetriever:
                 remedy="make the component with the folder and the names of the channels",
             )
         folder = None if self.index is None else str(self.index)
-        given = {"channels": self.channels, "top_k": self.top_k, "filters": self.filters}
-        return default_to_dict(self, index=folder, **given)
+        settings = {"channels": self.channels, "top_k": self.top_k, "filters": self.filters}
+        return default_to_dict(self, index=folder, **settings)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> HaystackRetriever:
@@ -93,5 +93,5 @@ def _conditions(filters: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
         return
     if filters.get("operator") != "AND":
         raise unknown_filter(f"the operator {filters.get('operator')!r}")
-    for one in filters.get("conditions", ()):
-        yield from _conditions(one)
+    for condition in filters.get("conditions", ()):
+        yield from _conditions(condition)

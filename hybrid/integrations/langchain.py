@@ -49,5 +49,7 @@ class LangChainRetriever(BaseRetriever):
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **search: Any
     ) -> list[Document]:
-        own = run_manager.get_sync()
-        return await run_in_executor(None, self._get_relevant_documents, query, run_manager=own, **search)
+        sync_manager = run_manager.get_sync()
+        return await run_in_executor(
+            None, self._get_relevant_documents, query, run_manager=sync_manager, **search
+        )

@@ -42,7 +42,7 @@ class LlamaIndexRetriever(BaseRetriever):
         self.k, self.filters = k, filters
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        wanted = filter_of(_conditions(self.filters)) if self.filters else None
+        filter = filter_of(_conditions(self.filters)) if self.filters else None
         hidden = ["channels"]  # ranks and scores say nothing to a language model
         return [
             NodeWithScore(
@@ -55,7 +55,7 @@ class LlamaIndexRetriever(BaseRetriever):
                 ),
                 score=float(hit.score),
             )
-            for hit in self.retriever.search(query_bundle.query_str, self.k, filter=wanted)
+            for hit in self.retriever.search(query_bundle.query_str, self.k, filter=filter)
         ]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
@@ -66,8 +66,8 @@ def _conditions(filters: MetadataFilters) -> Iterator[tuple[str, str, Any]]:
     condition = filters.condition or FilterCondition.AND
     if condition == FilterCondition.NOT or (condition == FilterCondition.OR and len(filters.filters) > 1):
         raise unknown_filter(f"the condition {condition.value!r}")
-    for one in filters.filters:
-        if isinstance(one, MetadataFilters):
-            yield from _conditions(one)
+    for part in filters.filters:
+        if isinstance(part, MetadataFilters):
+            yield from _conditions(part)
         else:
-            yield one.key, one.operator.value, one.value
+            yield part.key, part.operator.value, part.value

@@ -41,29 +41,29 @@ Name = Annotated[str, Field(description="Only the best passage of each value of 
 def mcp_server(
     index: Source = None, channels: str | None = None, *, k: int = 10, reader: str | Path | None = None
 ) -> FastMCP:
-    """Return an MCP server with the tools search, explain, passage, and answer if there is a reader.
+    """Return an MCP server with the tools search, explain and passage, and answer if there is a reader.
 
         from hybrid.integrations import mcp_server
 
         server = mcp_server("my-index")
-        server.run(show_banner=False)  # over standard input and output, as `sparta mcp` does
+        server.run(show_banner=False)  # over standard input and output, like `sparta mcp`
 
-    No tool writes. What other processes commit to the index is searched by the next call.
+    No tool writes. Each call searches the newest commit of the index.
 
-    :param index: an index folder; an open retriever has the tools search and answer only
+    :param index: an index folder; an open retriever offers only the tools search and answer
     :param channels: as in `open_retriever`
-    :param k: hits for a question, where a call names no other number
-    :param reader: a reader's folder; None is the one that ships for the language, if it and torch are there
+    :param k: number of hits, unless a call names another number
+    :param reader: a reader's folder; None means the reader shipped for the language, if torch is installed
     """
     if reader is not None:
         reader_folder(reader)  # a wrong path is told before an index is opened
     tools = _Tools(index, channels, k)
     tools.folder = folder = _folder_of_reader(reader, tools.language)
-    own: list[Callable[..., Objects]] = [tools.search]
-    own += [tools.explain, tools.passage] if tools.index is not None else []
-    own += [tools.answer] if folder else []
+    server_tools: list[Callable[..., Objects]] = [tools.search]
+    server_tools += [tools.explain, tools.passage] if tools.index is not None else []
+    server_tools += [tools.answer] if folder else []
     server: FastMCP = FastMCP("sparta", instructions="Searches a collection of passages; cite them by id.")
-    for tool in own:
+    for tool in server_tools:
         server.tool(tool, annotations=_READS)
     return server
 
@@ -166,10 +166,10 @@ class _Tools:
         LIMITS.check_filter(filter or {})
 
         def hits(question: str) -> Objects:
-            found = self.retriever.search(
+            hit_list = self.retriever.search(
                 question, k or self.k, offset=offset, filter=filter, collapse=collapse
             )
-            return [{"rank": rank, **hit.as_dict()} for rank, hit in enumerate(found, offset + 1)]
+            return [{"rank": rank, **hit.as_dict()} for rank, hit in enumerate(hit_list, offset + 1)]
 
         return (
             hits(query)
@@ -181,12 +181,15 @@ class _Tools:
     def explain(self, query: Annotated[str, Field(description="A question")], id: Ids) -> Objects:
         """Explain why a passage has its score by impacts: its rank, and what each term of the query adds."""
         LIMITS.check_query(query)
-        return [self.passages.explain(query, one).as_dict() for one in _in_time(_several(id))]
+        return [self.passages.explain(query, passage_id).as_dict() for passage_id in _in_time(_several(id))]
 
     @_guarded
     def passage(self, id: Ids) -> Objects:
         """Read passages whole, by their ids: id, title, text, metadata."""
-        hits = [hit_of(one, 0.0, self.passages.passage(one)) for one in _in_time(_several(id))]
+        hits = [
+            hit_of(passage_id, 0.0, self.passages.passage(passage_id))
+            for passage_id in _in_time(_several(id))
+        ]
         return [
             {"id": hit.passage_id, "title": hit.title, "text": hit.text, "metadata": dict(hit.metadata)}
             for hit in hits
@@ -204,9 +207,9 @@ class _Tools:
         self.reader = self.reader or Reader.open(self.folder)
         answerer = Answerer(self.retriever, self.reader, language=self.language)
 
-        def answers(one: str) -> Objects:
-            return [found.as_dict() for found in answerer.answer(one, n)]
+        def answers(question: str) -> Objects:
+            return [answer.as_dict() for answer in answerer.answer(question, n)]
 
         if isinstance(query, str):
             return answers(query)
-        return [{"query": one, "answers": answers(one)} for one in _in_time(query)]
+        return [{"query": question, "answers": answers(question)} for question in _in_time(query)]

@@ -59,15 +59,15 @@ class MtebSearch:
         top_ranked: Mapping[str, Sequence[str]] | None = None,
         **_: Any,
     ) -> dict[str, dict[str, float]]:
-        """The `top_k` best passages for each query; in a reranking task, of those in `top_ranked`."""
+        """Return the `top_k` best passages for each query; for reranking, only passages in `top_ranked`."""
         texts = {str(query["id"]): str(query["text"]) for query in queries}
-        found = self.collection.scores(texts, max(top_k, self._size) if top_ranked else top_k)
+        scores_by_query = self.collection.scores(texts, max(top_k, self._size) if top_ranked else top_k)
         if not top_ranked:
-            return found
-        chosen = {q: set(top_ranked.get(q, ())) for q in found}
+            return scores_by_query
+        chosen = {q: set(top_ranked.get(q, ())) for q in scores_by_query}
         return {
             q: dict([hit for hit in scores.items() if hit[0] in chosen[q]][:top_k])
-            for q, scores in found.items()
+            for q, scores in scores_by_query.items()
         }
 
     @property

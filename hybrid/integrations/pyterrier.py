@@ -39,14 +39,14 @@ class PyTerrierRetriever(pt.Transformer):
         self.k, self.threads, self.texts = k, threads, texts
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Queries (`qid`, `query`, …) to their hits: `docno`, `rank` from 0, `score`, best first."""
+        """Return the hits of queries (`qid`, `query`, …): `docno`, `rank` from 0 and `score`, best first."""
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         missing = inp["query"].isna()  # NaN and None have no hits
         queries = ["" if gone else str(query) for query, gone in zip(inp["query"], missing, strict=True)]
         rows = [str(row) for row in range(len(inp))]
         search = self.retriever.batch_search if self.texts else self.retriever.run
-        found: Mapping[str, Sequence[Any]] = search(queries, rows, self.k, self.threads) if rows else {}
-        hits = [(int(row), rank, hit) for row in rows for rank, hit in enumerate(found[row])]
+        rankings: Mapping[str, Sequence[Any]] = search(queries, rows, self.k, self.threads) if rows else {}
+        hits = [(int(row), rank, hit) for row in rows for rank, hit in enumerate(rankings[row])]
         result = inp.iloc[[row for row, _, _ in hits]].reset_index(drop=True)
         result["docno"] = pd.Series([hit.passage_id for _, _, hit in hits], dtype=object)
         result["rank"] = pd.Series([rank for _, rank, _ in hits], dtype="int64")

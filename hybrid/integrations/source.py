@@ -35,7 +35,7 @@ def open_source(index: Source = None, channels: str | None = None, k: int = 10) 
 
 
 def metadata_of(hit: Hit, **more: Any) -> dict[str, Any]:
-    """Return the other fields of a hit's record, its title and, if it is fused, its place in each channel."""
-    own = hit.as_dict()
-    channels = {"channels": own["channels"]} if "channels" in own else {}
-    return {**own["metadata"], "title": hit.title, **more, **channels}
+    """Return a hit's metadata and title, and for a fused hit its rank and score in each channel."""
+    record = hit.as_dict()
+    channels = {"channels": record["channels"]} if "channels" in record else {}
+    return {**record["metadata"], "title": hit.title, **more, **channels}

@@ -23,19 +23,19 @@ def send_all(
     connections: int = 2,
     advance: Advance | None = None,
 ) -> int:
-    """Send actions in any order, some requests at once, and return how many there were.
+    """Send actions in any order, with several simultaneous requests; return the number of actions.
 
-    :raises ServerError: one was refused, and would be again.
+    :raises ServerError: the server refused an action for good
     """
     sent = 0
     waiting: dict[Future[list[str]], int] = {}
     with ThreadPoolExecutor(connections, "bulk") as pool:
 
-        def finish(some: Iterable[Future[list[str]]]) -> int:
+        def finish(futures: Iterable[Future[list[str]]]) -> int:
             n = 0
-            for one in some:
-                one.result()
-                n += waiting.pop(one)
+            for future in futures:
+                future.result()
+                n += waiting.pop(future)
             if advance:
                 advance(n)
             return n
@@ -53,24 +53,24 @@ def send_all(
 
 
 def send(server: Server, index: str, batch: Sequence[Action]) -> list[str]:
-    """Send one request, again and again while the server is busy; returns the ids that it did not hold.
+    """Send one bulk request, repeated while the server is busy; return the ids that the server did not have.
 
-    :raises ServerError: an action is refused, or the server stays busy.
+    :raises ServerError: the server refused an action, or stays busy
     """
-    patience, left = Patience(server.access.patience), list(batch)
+    patience, remaining = Patience(server.access.patience), list(batch)
     missing: list[str] = []
     while True:
-        body = b"".join(action.lines for action in left)
+        body = b"".join(action.lines for action in remaining)
         answer = server.request("POST", f"/{index}/_bulk", body, lines=True, filter_path=_ANSWER)
         results = [next(iter(item.values())) for item in answer["items"]]
-        missing += [one["_id"] for one in results if one["status"] == 404 and "error" not in one]
-        busy = [a for a, one in zip(left, results, strict=True) if one["status"] in BUSY]
-        _check(server, [one for one in results if "error" in one and one["status"] not in BUSY])
+        missing += [result["_id"] for result in results if result["status"] == 404 and "error" not in result]
+        busy = [a for a, result in zip(remaining, results, strict=True) if result["status"] in BUSY]
+        _check(server, [result for result in results if "error" in result and result["status"] not in BUSY])
         if not busy:
             return missing
         if not patience.wait():
-            _check(server, [one for one in results if one["status"] in BUSY])
-        left = busy
+            _check(server, [result for result in results if result["status"] in BUSY])
+        remaining = busy
 
 
 def _check(server: Server, refused: Sequence[dict[str, Any]]) -> None:

@@ -19,14 +19,14 @@ _SEED = 7
 
 
 def query_kind(server: Server, index: str) -> str:
-    """Return the kind of query by impacts that the nodes know: `neural_sparse`, or else `rank_feature`."""
+    """Return the kind of impact query that the nodes support: `neural_sparse`, else `rank_feature`."""
     query, _ = impacts_query({"a": 1})
-    found = server.request("POST", f"/{index}/_search", {"size": 0, "query": query}, ignore=(400,))
-    if "error" not in found:
+    answer = server.request("POST", f"/{index}/_search", {"size": 0, "query": query}, ignore=(400,))
+    if "error" not in answer:
         return NEURAL_SPARSE
-    if "unknown query" in reason_of(found):
+    if "unknown query" in reason_of(answer):
         return RANK_FEATURE
-    raise ServerError(f"the server answers 400: {reason_of(found)}", where=server.where)
+    raise ServerError(f"the server answers 400: {reason_of(answer)}", where=server.where)
 
 
 def verify(server: Server, index: str, source: Source, sample: int) -> None:
@@ -52,12 +52,12 @@ def _passage(source: Source, rank: int) -> StoredPassage:
 
 
 def _compare_documents(server: Server, index: str, source: Source, passages: list[StoredPassage]) -> None:
-    asked = {"ids": [passage.passage_id for passage in passages]}
-    found = server.request("POST", f"/{index}/_mget", asked)["docs"]
-    for passage, stored in zip(passages, found, strict=True):
+    body = {"ids": [passage.passage_id for passage in passages]}
+    documents = server.request("POST", f"/{index}/_mget", body)["docs"]
+    for passage, stored in zip(passages, documents, strict=True):
         expected = hash_of(document(passage, cut=is_cut(source.generation.unit)))
-        own = stored.get("_source") or {}
-        if own.get(HASH) != expected or own.get(RECORD) != json.loads(passage.raw):
+        fields = stored.get("_source") or {}
+        if fields.get(HASH) != expected or fields.get(RECORD) != json.loads(passage.raw):
             raise _differs(
                 server, index, f"passage {passage.passage_id!r} as in the index", "another, or none"
             )
@@ -93,9 +93,9 @@ def _some_terms(passage: StoredPassage, kind: str) -> dict[str, int]:
     return dict.fromkeys(fit[:: max(1, len(fit) // _TERMS)][:_TERMS], 1)
 
 
-def _differs(server: Server, index: str, expected: str, found: str) -> ServerError:
+def _differs(server: Server, index: str, expected: str, actual: str) -> ServerError:
     return ServerError(
-        f"expected {expected}, found {found}",
+        f"expected {expected}, found {actual}",
         where=f"{server.where}/{index}",
         remedy=f"does something else write to it? Delete the index {index} and push again",
     )

@@ -102,21 +102,21 @@ class Source:
 
     @property
     def form(self) -> dict[str, Any]:
-        """What passages must agree in to be searched together: model, language, unit."""
-        own = self.generation
+        """Return the settings that must be equal to search together: model, language, unit, query side."""
+        generation = self.generation
         return {
-            "model": own.model,
-            "language": own.language,
-            "unit": own.unit,
+            "model": generation.model,
+            "language": generation.language,
+            "unit": generation.unit,
             "query_side": side_id(self.side),
         }
 
     @property
     def identity(self) -> str:
-        """Sixteen hexadecimal digits."""
-        own, commit = self.generation, self.contents.lucene.user_data
-        said = [FORMAT_VERSION, _TEXTS, self.form, own.form, own.job, commit, len(self)]
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+        """Return 16 hexadecimal digits that identify the content of the index."""
+        generation, commit = self.generation, self.contents.lucene.user_data
+        content = [FORMAT_VERSION, _TEXTS, self.form, generation.form, generation.job, commit, len(self)]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def documents(self, first: int = 0) -> Iterator[tuple[StoredPassage, bytes]]:
         """Yield the passages from rank `first` on in corpus order, each with its document as JSON."""
@@ -125,9 +125,9 @@ class Source:
             yield passage, document(passage, cut=cut)
 
     def actions(self, first: int = 0) -> Iterator[Action]:
-        """Write the passages from rank `first` on."""
-        for passage, own in self.documents(first):
-            yield index_action(passage.passage_id, own)
+        """Yield the actions that write the passages from position `first` on."""
+        for passage, fields in self.documents(first):
+            yield index_action(passage.passage_id, fields)
 
     def meta(self, **more: Any) -> dict[str, Any]:
         """What the mapping says of the index, under `_meta`."""
@@ -152,17 +152,20 @@ def opened_source(searcher: Searcher) -> Iterator[Source]:
 
 
 def check_sayable(highest: int, language: str | Language) -> None:
-    """Refuse an index, given its highest impact, whose rankings OpenSearch could not repeat."""
+    """Raise InputError for an index whose rankings OpenSearch cannot reproduce.
+
+    :param highest: highest impact of the index
+    """
     if highest > HIGHEST_IMPACT:
         raise InputError(
             f"expected impacts up to {HIGHEST_IMPACT}, which OpenSearch keeps exactly, found {highest:,}",
             remedy=remedy("index again with {}", Option("bits", 8)),
         )
-    own = language_of(language) if isinstance(language, str) else language
-    if not _can_analyze(own):
-        known = ", ".join(code for code, one in LANGUAGES.items() if _can_analyze(one))
+    analyzed = language_of(language) if isinstance(language, str) else language
+    if not _can_analyze(analyzed):
+        known = ", ".join(code for code, known_language in LANGUAGES.items() if _can_analyze(known_language))
         raise InputError(
-            f"expected a language that OpenSearch can analyze ({known}), found one of {own.analyzer}",
+            f"expected a language that OpenSearch can analyze ({known}), found one of {analyzed.analyzer}",
             remedy="search this index with sparta, or build it with one of these",
         )
 

@@ -19,29 +19,29 @@ from sparta.search.explain import Explanation, TermShare
 def explain_remote(
     opened: RemoteIndex, query: str, passage_id: str, filter: FilterLike | None = None
 ) -> Explanation:
-    """Explain a passage's score by impacts for a query, whether or not it is among the first hits.
+    """Explain a passage's impact score for a query, at any rank.
 
-    :param filter: the rank is that among the passages that it keeps, 0 for another
-    :raises InputError: the index holds no such passage.
+    :param filter: the rank counts only passages that pass the filter; 0 means the passage does not pass
+    :raises InputError: the index holds no such passage
     """
-    server, now = opened.server, opened.now
-    chosen = opened.chosen(filter, now)
-    bag = now.tokenizer.terms(query)
-    own = {"bool": {"should": [{"ids": {"values": [passage_id]}}, {"term": {PASSAGE: passage_id}}]}}
-    hit = _best_part(server, now, bag, own)
+    server, view = opened.server, opened.now
+    chosen = opened.chosen(filter, view)
+    bag = view.tokenizer.terms(query)
+    passage_query = {"bool": {"should": [{"ids": {"values": [passage_id]}}, {"term": {PASSAGE: passage_id}}]}}
+    hit = _best_part(server, view, bag, passage_query)
     if hit is None:
-        if not count(server, now.index, own):
+        if not count(server, view.index, passage_query):
             raise InputError(
                 f"the index holds no passage with the id {passage_id!r}",
-                where=f"{server.where}/{now.index}",
+                where=f"{server.where}/{view.index}",
                 remedy="take an id from a search",
             )
         hit, rank = {}, 0
     else:
-        rank = _rank(opened, now, bag, hit, chosen)
-    scale = impacts_query(bag, now.kind)[1]
+        rank = _rank(opened, view, bag, hit, chosen)
+    scale = impacts_query(bag, view.kind)[1]
     added = {named_term(name): round(s * scale) for name, s in hit.get("matched_queries", {}).items()}
-    step = now.side.quantizer.step
+    step = view.side.quantizer.step
     shares = [
         TermShare(term, weight, impact, float(impact * step))
         for term, weight in bag.items()
@@ -52,16 +52,16 @@ def explain_remote(
 
 
 def _best_part(
-    server: Server, now: View, bag: Mapping[str, int], own: dict[str, Any]
+    server: Server, now: View, bag: Mapping[str, int], passage_query: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """The passage or, where it was cut, its part with the highest score; None where no term is in it."""
+    """Return the passage, or the best part of a split passage; None if it has no query term."""
     query, _ = impacts_query(bag, now.kind, named=True)
-    body = search_body(within(query, own), 1)
+    body = search_body(within(query, passage_query), 1)
     path = f"/{now.index}/_search"
-    found = server.request(
+    answer = server.request(
         "POST", path, body, include_named_queries_score=True, allow_partial_search_results=False
     )
-    hits = found["hits"]["hits"]
+    hits = answer["hits"]["hits"]
     return hits[0] if hits else None
 
 
@@ -72,7 +72,10 @@ def _rank(
     hit: Mapping[str, Any],
     chosen: Sequence[dict[str, Any]],
 ) -> int:
-    """The hit's place among the chosen: what scores more stands before it, and of equals what comes first."""
+    """Return the rank of a hit among the passages that pass the filter; 0 if the hit does not pass.
+
+    Hits with a higher score count, and hits with the same score at an earlier position.
+    """
     server, (query, scale) = opened.server, impacts_query(bag, now.kind)
     if chosen and not count(server, now.index, within({"ids": {"values": [hit["_id"]]}}, *chosen)):
         return 0
@@ -85,16 +88,16 @@ def _rank(
     rank = 1 + more + equal - above
     if not is_chunk(now.meta["unit"]):
         return rank
-    return len({passage_of(one) for one in _first(opened, now, query, rank)})
+    return len({passage_of(unit_id) for unit_id in _first(opened, now, query, rank)})
 
 
 def _first(opened: RemoteIndex, now: View, query: dict[str, Any], n: int) -> Iterator[str]:
-    """The ids of the `n` best, page by page."""
+    """Yield the ids of the `n` best hits, page by page."""
     hits: list[dict[str, Any]] = []
     while n > 0:
         size = min(n, MOST_HITS)
         hits = opened.search([following(query, size, hits)], now)[0]["hits"]["hits"]
-        yield from (one["_id"] for one in hits)
+        yield from (hit["_id"] for hit in hits)
         if len(hits) < size:
             return
         n -= size

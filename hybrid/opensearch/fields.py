@@ -24,14 +24,14 @@ _SIGN = 1 << 63
 
 
 def field_values(raw: str) -> dict[str, list[str]]:
-    """Return the metadata of a stored record, as a document holds it."""
+    """Return the metadata of a stored record in the form of the OpenSearch document."""
     terms = field_terms([json.loads(raw)])[0]
-    return {FIELDS: [one.decode() for one in terms], NUMBERS: list(_numbers(terms))}
+    return {FIELDS: [field_term.decode() for field_term in terms], NUMBERS: list(_numbers(terms))}
 
 
 def _numbers(terms: list[bytes]) -> Iterator[str]:
-    for one in terms:
-        name, _, text = one.partition(b"\0")
+    for field_term in terms:
+        name, _, text = field_term.partition(b"\0")
         if len(text) <= _LONGEST_NUMBER and _NUMBER.fullmatch(text) and math.isfinite(float(text)):
             yield number_key(name.decode(), float(text))
 
@@ -47,16 +47,16 @@ def field_range(name: str) -> dict[str, Any]:
     return {"range": {FIELDS: {"gte": f"{name}\0", "lt": f"{name}\1"}}}
 
 
-def filter_queries(kept: Filter | None) -> list[dict[str, Any]]:
-    """Return the queries that all must hold for a document that a filter keeps."""
-    return [_condition(one) for one in kept.conditions] if kept else []
+def filter_queries(filter: Filter | None) -> list[dict[str, Any]]:
+    """Return the OpenSearch queries that together express a filter; all must match."""
+    return [_condition(condition) for condition in filter.conditions] if filter else []
 
 
-def _condition(one: OneOf | Numbers | Texts) -> dict[str, Any]:
-    if isinstance(one, OneOf):
-        return {"terms": {FIELDS: [term(one.field, value).decode() for value in one.values]}}
-    if isinstance(one, Numbers):
-        low, high = (number_key(one.field, bound) for bound in (one.low, one.high))
+def _condition(condition: OneOf | Numbers | Texts) -> dict[str, Any]:
+    if isinstance(condition, OneOf):
+        return {"terms": {FIELDS: [term(condition.field, value).decode() for value in condition.values]}}
+    if isinstance(condition, Numbers):
+        low, high = (number_key(condition.field, bound) for bound in (condition.low, condition.high))
         return {"range": {NUMBERS: {"gte": low, "lte": high}}}
-    high = f"{one.field}\1" if one.high is None else f"{one.field}\0{one.high}"
-    return {"range": {FIELDS: {"gte": f"{one.field}\0{one.low or ''}", "lt": high}}}
+    high = f"{condition.field}\1" if condition.high is None else f"{condition.field}\0{condition.high}"
+    return {"range": {FIELDS: {"gte": f"{condition.field}\0{condition.low or ''}", "lt": high}}}

@@ -116,15 +116,15 @@ def push(
 
 
 def _make(server: Server, index: str, source: Source, options: PushOptions) -> None:
-    """Make the index, unless an interrupted push of the same content did."""
+    """Create the index, unless an interrupted push of the same content already created it."""
     save_side(server, source.side)
     if mapping_of(server, index) is None:
         shards = options.shards or _data_nodes(server)
         made = server.request("PUT", f"/{index}", index_body(source, shards=shards), ignore=(400,))
         if "error" in made and made["error"].get("type") != "resource_already_exists_exception":
             raise InputError(f"the index cannot be made: {made['error'].get('reason')}", where=server.where)
-    found = meta_of(server, index)
-    if found["identity"] != source.identity:
+    meta = meta_of(server, index)
+    if meta["identity"] != source.identity:
         raise IndexStateError(
             f"expected {index!r} to hold these passages, found that it was changed since",
             where=server.where,
@@ -162,8 +162,8 @@ def wait_until_green(server: Server, index: str, seconds: float = _GREEN_SECONDS
 
 
 def _swap(server: Server, name: str, index: str, old: Sequence[str]) -> None:
-    """Give the alias to the new index, at once."""
-    actions = [{"remove": {"index": one, "alias": name}} for one in old]
+    """Move the alias from the old indices to the new one in a single request."""
+    actions = [{"remove": {"index": old_index, "alias": name}} for old_index in old]
     server.request("POST", "/_aliases", {"actions": [*actions, {"add": {"index": index, "alias": name}}]})
 
 
@@ -178,6 +178,6 @@ def replaced_by(meta: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def remove(server: Server, indices: Sequence[str]) -> None:
-    """Remove indices, as far as they are there."""
-    for one in indices:
-        server.request("DELETE", f"/{one}", ignore=(404,))
+    """Delete the indices that exist."""
+    for index in indices:
+        server.request("DELETE", f"/{index}", ignore=(404,))

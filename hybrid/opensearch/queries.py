@@ -49,9 +49,9 @@ def impacts_query(
 
 
 def text_query(text: str) -> Json:
-    """Return the query of a text by BM25: any of its words, composed as the documents are."""
-    asked = {"query": composed(text), "operator": "or", "auto_generate_synonyms_phrase_query": False}
-    return {"match": {TEXT: asked}}
+    """Return the BM25 query of a text: matches any of its words, in the normal form of the documents."""
+    match = {"query": composed(text), "operator": "or", "auto_generate_synonyms_phrase_query": False}
+    return {"match": {TEXT: match}}
 
 
 def search_body(query: Json, k: int, *, source: Sequence[str] = ()) -> Json:
@@ -93,8 +93,8 @@ def within(query: Json, *chosen: Json) -> Json:
 
 
 def counts_words(query: Json) -> bool:
-    """Whether a query needs the counts of words in all shards: it is one by BM25."""
-    return "match" in query or any(counts_words(one) for one in query.get("bool", {}).get("must", ()))
+    """Return whether the query is scored by BM25 and so needs word counts over all shards."""
+    return "match" in query or any(counts_words(part) for part in query.get("bool", {}).get("must", ()))
 
 
 def named_term(name: str) -> str:

@@ -84,28 +84,30 @@ class RemoteIndex:
         self.now = View(index, meta, side, side.query_tokenizer(), kind)
         return self.now
 
-    def rank(self, asked: Sequence[Asked], page: Page, threads: int = 1) -> list[Ranking]:
-        """Return a page for each query in its channel; of an index of chunks, their documents."""
+    def rank(self, channel_queries: Sequence[Asked], page: Page, threads: int = 1) -> list[Ranking]:
+        """Return a page of hits for each query in its channel; an index of chunks returns their documents."""
         check_most(page.depth)
-        now, collapse, depth = self.now, page.collapse, page.depth
-        chosen = self.chosen(page.filter, now)
-        self._require([collapse] if collapse else [], now)
-        queries = [_query(now, channel, text) for channel, text in asked]
+        view, collapse, depth = self.now, page.collapse, page.depth
+        chosen = self.chosen(page.filter, view)
+        self._require([collapse] if collapse else [], view)
+        queries = [_query(view, channel, text) for channel, text in channel_queries]
 
-        def search(depth: int, which: Sequence[int]) -> list[Ranking]:
-            hits = self.hits([within(queries[i][0], *chosen) for i in which], depth, now, threads)
-            rows = zip(which, hits, strict=True)
-            return [_columns(found, now, asked[i][0], queries[i][1]) for i, found in rows]
+        def search(depth: int, numbers: Sequence[int]) -> list[Ranking]:
+            hits = self.hits([within(queries[i][0], *chosen) for i in numbers], depth, view, threads)
+            rows = zip(numbers, hits, strict=True)
+            return [
+                _columns(query_hits, view, channel_queries[i][0], queries[i][1]) for i, query_hits in rows
+            ]
 
         keys: Keys | None = partial(self.keys, field=collapse) if collapse else None
-        reduced, n = reduction(now.meta["unit"], keys), len(asked)
+        reduced, n = reduction(view.meta["unit"], keys), len(channel_queries)
         rankings = deepened(search, n, depth, reduced, page.deepest) if reduced else search(depth, range(n))
         return [ranking[page.offset :] for ranking in rankings]
 
     def chosen(self, filter: FilterLike | None, now: View) -> list[Json]:
-        """The queries of a filter, whose fields there must be."""
+        """Return the OpenSearch queries of a filter; all its fields must exist."""
         kept = Filter.of(filter)
-        self._require([one.field for one in kept.conditions] if kept else [], now)
+        self._require([condition.field for condition in kept.conditions] if kept else [], now)
         return filter_queries(kept)
 
     def _require(self, names: Sequence[str], now: View) -> None:
@@ -121,52 +123,57 @@ class RemoteIndex:
         return [hit["_source"][RECORD] for hit in self._at(docids, {"_source": [RECORD]})]
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
-        """What passages have in a metadata field, as one text, None where nothing."""
+        """Return each passage's values of a metadata field, joined into one string; None without values."""
         hits = self._at(docids, {"docvalue_fields": [FIELDS]})
         start = f"{field}\0"
-        own = ([v for v in hit.get("fields", {}).get(FIELDS, ()) if v.startswith(start)] for hit in hits)
-        return ["\0".join(sorted(values)) or None for values in own]
+        values_of_hits = (
+            [v for v in hit.get("fields", {}).get(FIELDS, ()) if v.startswith(start)] for hit in hits
+        )
+        return ["\0".join(sorted(values)) or None for values in values_of_hits]
 
     def texts(self, passage_ids: Iterable[str]) -> dict[str, str]:
-        """The texts of passages that were cut, by id, joined from those of their parts."""
+        """Return the full texts of split passages by id, joined from their parts."""
         named = list(dict.fromkeys(passage_ids))
-        bodies = [search_body({"term": {PASSAGE: one}}, MOST_HITS, source=[RECORD]) for one in named]
-        found = [own["hits"]["hits"] for own in self.search(bodies, self.now)]
+        bodies = [
+            search_body({"term": {PASSAGE: passage_id}}, MOST_HITS, source=[RECORD]) for passage_id in named
+        ]
+        hits_of_passages = [result["hits"]["hits"] for result in self.search(bodies, self.now)]
         return {
-            one: joined(hit["_source"][RECORD] for hit in own) for one, own in zip(named, found, strict=True)
+            passage_id: joined(hit["_source"][RECORD] for hit in result)
+            for passage_id, result in zip(named, hits_of_passages, strict=True)
         }
 
-    def _at(self, docids: Sequence[int], wanted: Json) -> list[Json]:
-        """The documents of some numbers."""
+    def _at(self, docids: Sequence[int], fields: Json) -> list[Json]:
+        """Return the documents with these document numbers."""
         now = self.now
-        found: dict[int, Json] = {}
-        for some in itertools.batched(dict.fromkeys(docids), MOST_HITS // _AT_A_POSITION):
-            positions = [docid & _POSITIONS for docid in some]
-            most = _AT_A_POSITION * len(some)
-            body = {**search_body({"terms": {POSITION: positions}}, most), **wanted}
+        documents: dict[int, Json] = {}
+        for block in itertools.batched(dict.fromkeys(docids), MOST_HITS // _AT_A_POSITION):
+            positions = [docid & _POSITIONS for docid in block]
+            most = _AT_A_POSITION * len(block)
+            body = {**search_body({"terms": {POSITION: positions}}, most), **fields}
             (answer,) = self.search([body], now)
-            found |= {_docid(now, hit): hit for hit in answer["hits"]["hits"]}
-        if any(docid not in found for docid in docids):
+            documents |= {_docid(now, hit): hit for hit in answer["hits"]["hits"]}
+        if any(docid not in documents for docid in docids):
             raise IndexStateError(
                 "the passages were replaced or deleted since they were ranked",
                 where=self._where(now),
                 remedy="search again",
             )
-        return [found[docid] for docid in docids]
+        return [documents[docid] for docid in docids]
 
     def hits(self, queries: Sequence[Json], depth: int, now: View, threads: int = 1) -> list[list[Json]]:
-        """The `depth` best of each query; one search gives 10,000, the next one those that follow."""
-        found: list[list[Json]] = [[] for _ in queries]
+        """Return the `depth` best hits of each query; each request returns at most 10,000."""
+        hits: list[list[Json]] = [[] for _ in queries]
         going, left = list(range(len(queries))), depth
         while going and left > 0:
             size = min(left, MOST_HITS)
-            answers = self.search([following(queries[i], size, found[i]) for i in going], now, threads)
-            pages = [own["hits"]["hits"] for own in answers]
+            answers = self.search([following(queries[i], size, hits[i]) for i in going], now, threads)
+            pages = [answer["hits"]["hits"] for answer in answers]
             for i, page in zip(going, pages, strict=True):
-                found[i] += page
+                hits[i] += page
             going = [i for i, page in zip(going, pages, strict=True) if len(page) == size]
             left -= size
-        return found
+        return hits
 
     def search(self, bodies: Sequence[Json], now: View, threads: int = 1) -> list[Json]:
         """Send searches, again where a shard has no copy now: all shards answer, or it is an error."""
@@ -180,15 +187,15 @@ class RemoteIndex:
         patience = Patience(self.server.access.patience)
         while True:
             left = [i for i in range(len(bodies)) if i not in answers]
-            found = self._msearch([bodies[i] for i in left], now, threads)
+            results = self._msearch([bodies[i] for i in left], now, threads)
             busy: list[Json] = []
-            for i, own in zip(left, found, strict=True):
-                if "error" not in own and not own["timed_out"] and not own["_shards"]["failed"]:
-                    answers[i] = own
-                elif own.get("status") in (*BUSY, 500, 200):
-                    busy.append(own)
+            for i, result in zip(left, results, strict=True):
+                if "error" not in result and not result["timed_out"] and not result["_shards"]["failed"]:
+                    answers[i] = result
+                elif result.get("status") in (*BUSY, 500, 200):
+                    busy.append(result)
                 else:
-                    raise self._refused(own, now)
+                    raise self._refused(result, now)
             if not busy:
                 return [answers[i] for i in range(len(bodies))]
             if not patience.wait():

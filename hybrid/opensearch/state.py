@@ -40,13 +40,13 @@ def check_name(name: str) -> None:
 
 
 def indices_of(server: Server, name: str) -> list[str]:
-    """Return the indices behind an alias; none where there is no such alias.
+    """Return the indices behind an alias; empty if the alias does not exist.
 
-    :raises IndexStateError: the name is that of an index itself.
+    :raises IndexStateError: an index, not an alias, has this name
     """
-    found = server.request("GET", f"/_alias/{name}", ignore=(404,))
-    if found.get("status") != 404 and "error" not in found:
-        return sorted(found)
+    answer = server.request("GET", f"/_alias/{name}", ignore=(404,))
+    if answer.get("status") != 404 and "error" not in answer:
+        return sorted(answer)
     if mapping_of(server, name) is not None:
         raise IndexStateError(
             f"expected {name!r} to be an alias or unused, found an index of this name",
@@ -57,25 +57,25 @@ def indices_of(server: Server, name: str) -> list[str]:
 
 
 def live_index(server: Server, name: str) -> tuple[str, dict[str, Any]]:
-    """Return the index behind an alias and what it says of itself.
+    """Return the index behind an alias and its metadata.
 
-    :raises IndexStateError: there is none, several, or one that sparta did not push.
+    :raises IndexStateError: the alias has no index, several, or one that sparta did not push
     """
     check_name(name)
-    found = indices_of(server, name)
-    if len(found) != 1:
+    indices = indices_of(server, name)
+    if len(indices) != 1:
         raise IndexStateError(
-            f"expected one index behind the alias {name!r}, found {', '.join(found) or 'none'}",
+            f"expected one index behind the alias {name!r}, found {', '.join(indices) or 'none'}",
             where=server.where,
             remedy=remedy("run: {}", Command.of("sparta push", opensearch="URL", name=name)),
         )
-    return found[0], meta_of(server, found[0])
+    return indices[0], meta_of(server, indices[0])
 
 
 def mapping_of(server: Server, index: str) -> dict[str, Any] | None:
-    """Return the mapping of an index; None where there is none."""
-    found = server.request("GET", f"/{index}/_mapping", ignore=(404,))
-    return found[index]["mappings"] if index in found else None
+    """Return the mapping of an index; None if the index does not exist."""
+    answer = server.request("GET", f"/{index}/_mapping", ignore=(404,))
+    return answer[index]["mappings"] if index in answer else None
 
 
 def meta_of(server: Server, index: str) -> dict[str, Any]:
@@ -111,10 +111,10 @@ def refresh(server: Server, index: str) -> None:
 
 
 def count(server: Server, index: str, query: Mapping[str, Any] | None = None, **more: Any) -> int:
-    """Return how many documents match, as of the last refresh; all shards answer, or it is an error."""
+    """Return the number of matching documents as of the last refresh; raises if a shard does not answer."""
     body = {"size": 0, "track_total_hits": True, "query": query or {"match_all": {}}, **more}
-    found = server.request("POST", f"/{index}/_search", body, allow_partial_search_results=False)
-    return int(found["hits"]["total"]["value"])
+    answer = server.request("POST", f"/{index}/_search", body, allow_partial_search_results=False)
+    return int(answer["hits"]["total"]["value"])
 
 
 def whole_prefix(server: Server, index: str, positions: Integers) -> int:
@@ -136,7 +136,7 @@ def whole_prefix(server: Server, index: str, positions: Integers) -> int:
 
 
 def scan(server: Server, index: str, query: Mapping[str, Any] | None = None) -> Iterator[Stored]:
-    """Yield position, id and hash of all documents, or of those that match, by position."""
+    """Yield position, id and hash of all documents, or of the matching ones, by position."""
     body: dict[str, Any] = {
         "size": _PAGE,
         "track_total_hits": False,
@@ -146,8 +146,8 @@ def scan(server: Server, index: str, query: Mapping[str, Any] | None = None) -> 
         "query": query or {"match_all": {}},
     }
     while True:
-        found = server.request("POST", f"/{index}/_search", body, allow_partial_search_results=False)
-        hits = found["hits"]["hits"]
+        answer = server.request("POST", f"/{index}/_search", body, allow_partial_search_results=False)
+        hits = answer["hits"]["hits"]
         for hit in hits:
             found_hash = hit.get("fields", {}).get(HASH, [""])[0]  # one that others wrote has none
             yield Stored(int(hit["sort"][0]), hit["_id"], found_hash)
@@ -170,15 +170,15 @@ def save_side(server: Server, side: QuerySide) -> None:
 
 
 def load_side(server: Server, meta: Mapping[str, Any]) -> QuerySide:
-    """Return the query side of an index.
+    """Return the query side (tokenizer and query-term weights) of an index.
 
-    :raises IndexStateError: it is not there, or damaged.
+    :raises IndexStateError: the query side is missing or damaged
     """
-    found = server.request("GET", f"/{MODELS}/_doc/{quote(meta['query_side'])}", ignore=(404,))
-    if not found.get("found"):
+    answer = server.request("GET", f"/{MODELS}/_doc/{quote(meta['query_side'])}", ignore=(404,))
+    if not answer.get("found"):
         raise IndexStateError(
             f"expected the tokenizer of the index in {MODELS}/{meta['query_side']}, found none",
             where=server.where,
             remedy="push the index again",
         )
-    return side_of_document(found["_source"])
+    return side_of_document(answer["_source"])

@@ -126,12 +126,12 @@ def _changes(
 
 
 def delete(server: Server, name: str, passage_ids: Sequence[str]) -> DeleteReport:
-    """Delete passages by id; of an index of sentences or chunks, all of a passage.
+    """Delete passages by id in OpenSearch; in an index of sentences or chunks, all parts of a passage.
 
-    The index here keeps them: delete there too, or the next push brings them back. Where none of them is
-    there, nothing is changed.
+    The index folder keeps the passages: delete them there too, or the next push restores them. If none of the
+    passages exists, nothing changes.
 
-    :raises IndexStateError: there is no such alias.
+    :raises IndexStateError: the alias does not exist
     """
     index, meta = live_index(server, name)
     named = list(dict.fromkeys(passage_ids))
@@ -143,7 +143,7 @@ def delete(server: Server, name: str, passage_ids: Sequence[str]) -> DeleteRepor
             send(server, index, batch)
         refresh(server, index)
     held = units | set(map(passage_of, units)) if is_cut(meta["unit"]) else units
-    missing = tuple(one for one in named if one not in held)
+    missing = tuple(passage_id for passage_id in named if passage_id not in held)
     return DeleteReport(len(named), len(units), missing, meta["unit"])
 
 
@@ -155,6 +155,6 @@ def _mark_edited(server: Server, index: str, meta: dict[str, Any]) -> None:
 
 
 def _units(server: Server, index: str, ids: Sequence[str]) -> list[str]:
-    """The ids of the documents that have these ids, or are parts of passages that have them."""
+    """Return the ids of the documents that have these ids, or are parts of passages with these ids."""
     named = [{"ids": {"values": list(ids)}}, {"terms": {PASSAGE: list(ids)}}]
-    return [one.passage_id for one in scan(server, index, {"bool": {"should": named}})]
+    return [stored.passage_id for stored in scan(server, index, {"bool": {"should": named}})]

@@ -26,27 +26,37 @@ _AT_ONCE = 500
 def claims_of(
     known: QuestionSet, index: Path | None, channel: str | None, depth: int, folder: Path
 ) -> list[Claim]:
-    """Return claims with their best passages and their labels; what `folder/claims.jsonl` holds is read.
+    """Return claims with their best passages and their labels.
 
-    :raises InputError: a task without answers; the file holds others.
+    Reads `folder/claims.jsonl` if the file exists; else retrieves the passages and writes the file.
+
+    :raises InputError: the task has no answers, or the file holds claims of other settings
     """
-    asked = [query for query in known.queries if query.answers]
-    if not asked:
+    queries = [query for query in known.queries if query.answers]
+    if not queries:
         raise InputError("expected claims with labels as answers, found none", where=known.name)
     path = folder / FILE
-    facts = {"task": known.name, "claims": len(asked), "channel": channel, "depth": depth}
-    own = hashlib.sha256(repr([(q.text, q.answers[0]) for q in asked]).encode()).hexdigest()[:16]
+    facts = {"task": known.name, "claims": len(queries), "channel": channel, "depth": depth}
+    fingerprint = hashlib.sha256(repr([(q.text, q.answers[0]) for q in queries]).encode()).hexdigest()[:16]
     folder_of_index = index or default_index()
-    facts |= {"fingerprint": own, "index": str(folder_of_index.resolve()), "state": state_of(folder_of_index)}
+    facts |= {
+        "fingerprint": fingerprint,
+        "index": str(folder_of_index.resolve()),
+        "state": state_of(folder_of_index),
+    }
     if not path.exists():
         make_folder(folder)
         lines = [json.dumps(facts)]
         with open_retriever(index, channel, candidates=max(CANDIDATES, depth)) as retriever:
-            for some in itertools.batched(asked, _AT_ONCE):
-                found = retriever.batch_search([q.text for q in some], [q.query_id for q in some], depth, 2)
-                for query in some:
-                    read = read_texts(as_read(retriever, found[query.query_id]))
-                    lines.append(json.dumps([query.text, read, query.answers[0]], ensure_ascii=False))
+            for block in itertools.batched(queries, _AT_ONCE):
+                hits_by_query = retriever.batch_search(
+                    [q.text for q in block], [q.query_id for q in block], depth, 2
+                )
+                for query in block:
+                    passages_read = read_texts(as_read(retriever, hits_by_query[query.query_id]))
+                    lines.append(
+                        json.dumps([query.text, passages_read, query.answers[0]], ensure_ascii=False)
+                    )
         atomic_write(path, ("\n".join(lines) + "\n").encode())
     known_facts, *rows = [json.loads(decoded(line)) for _, line in numbered_lines(path)]
     check_same(known_facts, {name: facts.get(name) for name in known_facts}, path)

@@ -54,18 +54,18 @@ def solve_task(
     resume: bool = False,
     advance: Advance | None = None,
 ) -> SetResults:
-    """Answer the questions of a task from the `depth` best passages, and measure the answers.
+    """Answer the questions of a task from their `depth` best passages, and measure the answers.
 
-    `accuracy` is the share of answers that are letter for letter one of the known, white space at the ends
-    aside, `EM` and `F1` are those of the index's language (SQuAD's); `kilt_accuracy` counts an answer only
-    where the pages are right too (page R-precision 1), as KILT's `eval_downstream.py` has it. Each answer is
-    a line of `output` as soon as it is there, and with `resume` none is sought again.
+    `accuracy` is the share of answers that equal a known answer letter by letter, without white space at the
+    ends. `EM` and `F1` are those of the index's language (SQuAD's). `kilt_accuracy` counts an answer only if
+    its pages are right, too (page R-precision 1), like KILT's `eval_downstream.py`. Each answer is written to
+    `output` at once; with `resume`, answers that are already in the file are not computed again.
 
-    :param model: what the solver was opened with, by which answers of another are told apart
-    :raises InputError: a task without answers; an output of another task, solver, model or index.
+    :param model: name or folder of the solver's model; answers of another model are refused
+    :raises InputError: the task has no answers, or the output is of another task, solver, model or index
     """
-    asked = [query for query in query_set.queries if query.answers]
-    if not asked:
+    queries = [query for query in query_set.queries if query.answers]
+    if not queries:
         raise InputError(
             "expected a task with answers, found none",
             where=query_set.name,
@@ -76,63 +76,72 @@ def solve_task(
     facts |= {"model": model, "index": str(index.resolve()), "state": state_of(index)}
     if isinstance(retriever, ChainPassages):
         facts["steps"] = short_hash(retriever.chain.chain.steps)
-    solved = _begun(output, facts, {q.query_id: q.text for q in asked}, resume=resume)
+    solved = _begun(output, facts, {q.query_id: q.text for q in queries}, resume=resume)
     with output.open("a", encoding="utf-8") as lines:
         try:
-            for some in itertools.batched([q for q in asked if q.query_id not in solved], _AT_ONCE):
-                for query, one in zip(some, _answered(some, retriever, solver, depth), strict=True):
-                    solved[query.query_id] = one
-                    line = {"id": query.query_id, "input": query.text, **one._asdict()}
+            for block in itertools.batched([q for q in queries if q.query_id not in solved], _AT_ONCE):
+                for query, solution in zip(block, _answered(block, retriever, solver, depth), strict=True):
+                    solved[query.query_id] = solution
+                    line = {"id": query.query_id, "input": query.text, **solution._asdict()}
                     lines.write(json.dumps(line, ensure_ascii=False) + "\n")
                 lines.flush()
                 if advance:
-                    advance(len(some))
+                    advance(len(block))
         except KeyboardInterrupt:
             raise Interrupted(len(solved), "answer") from None
     name = f"{solver.name}, {retriever.channel}"
-    return SetResults(query_set.name, [measure(name, asked, solved, known.gold, retriever.language)])
+    return SetResults(query_set.name, [measure(name, queries, solved, known.gold, retriever.language)])
 
 
 def measure(
     name: str,
-    asked: list[Query],
+    queries: list[Query],
     solved: Mapping[str, Solved],
     gold: Gold | None = None,
     language: str = "en",
 ) -> Evaluation:
-    """Measure answers; with the gold pages also those, and answers whose pages are right.
+    """Measure answers, and with gold pages also the retrieved pages and KILT's accuracy.
 
-    :param language: EM and F1 are its
+    :param language: language of EM and F1
     """
     same, shared = partial(exact_match, language=language), partial(token_f1, language=language)
     per_query: dict[str, dict[str, float]] = {
         ACCURACY: {
-            q.query_id: float(solved[q.query_id].answer.strip() in map(str.strip, q.answers)) for q in asked
+            q.query_id: float(solved[q.query_id].answer.strip() in map(str.strip, q.answers)) for q in queries
         },
-        "EM": {q.query_id: float(same(solved[q.query_id].answer, q.answers)) for q in asked},
-        "F1": {q.query_id: shared(solved[q.query_id].answer, q.answers) for q in asked},
+        "EM": {q.query_id: float(same(solved[q.query_id].answer, q.answers)) for q in queries},
+        "F1": {q.query_id: shared(solved[q.query_id].answer, q.answers) for q in queries},
     }
     if gold is not None:
-        found = {q: r_precision(solved[q].pages, own) for q, own in gold.pages.items() if q in solved}
+        precisions = {
+            q: r_precision(solved[q].pages, gold_pages) for q, gold_pages in gold.pages.items() if q in solved
+        }
         accurate = per_query[ACCURACY]
-        per_query[PRECISION] = {q: found[q] for q in accurate if q in found}
-        per_query[KILT_ACCURACY] = {q: v * (found.get(q) == 1) for q, v in accurate.items()}
+        per_query[PRECISION] = {q: precisions[q] for q in accurate if q in precisions}
+        per_query[KILT_ACCURACY] = {q: v * (precisions.get(q) == 1) for q, v in accurate.items()}
     return Evaluation(name, per_query)
 
 
-def _answered(some: tuple[Query, ...], retriever: Retriever, solver: Solver, depth: int) -> Iterator[Solved]:
-    texts, ids = [q.text for q in some], [q.query_id for q in some]
-    found = retriever.batch_search(texts, ids, max(depth, _RANKED), 1)
-    hits = [found[i] for i in ids]
-    answers = solver.solve(texts, [as_read(retriever, own[:depth]) for own in hits])
-    for answer, own in zip(answers, hits, strict=True):
-        yield Solved(answer, [page_of(hit.passage_id, {**hit.metadata, "title": hit.title}) for hit in own])
+def _answered(
+    queries: tuple[Query, ...], retriever: Retriever, solver: Solver, depth: int
+) -> Iterator[Solved]:
+    texts, ids = [q.text for q in queries], [q.query_id for q in queries]
+    hits_by_query = retriever.batch_search(texts, ids, max(depth, _RANKED), 1)
+    hits = [hits_by_query[i] for i in ids]
+    answers = solver.solve(texts, [as_read(retriever, query_hits[:depth]) for query_hits in hits])
+    for answer, query_hits in zip(answers, hits, strict=True):
+        yield Solved(
+            answer, [page_of(hit.passage_id, {**hit.metadata, "title": hit.title}) for hit in query_hits]
+        )
 
 
 def _begun(
     output: Path, facts: dict[str, Any], texts: Mapping[str, str], *, resume: bool
 ) -> dict[str, Solved]:
-    """Read the answers that are there; the first line says of what they are. A torn last line is cut off."""
+    """Return the answers that are already in the file; a torn last line is cut off.
+
+    The first line of the file holds the settings of its answers.
+    """
     if is_standard_output(output):
         raise InputError(
             "expected a file for the answers, which are kept as they come, found standard output",
@@ -150,20 +159,20 @@ def _begun(
     raw = output.read_bytes()
     whole = raw[: raw.rfind(b"\n") + 1]
     try:
-        begun, *lines = (parse_object(decoded(line)) for line in whole.split(b"\n")[:-1])
-        found = {line["id"]: Solved(line["answer"], line["pages"]) for line in lines}
-        others = [line["id"] for line in lines if line["input"] != texts.get(line["id"], line["input"])]
+        facts_of_file, *lines = (parse_object(decoded(line)) for line in whole.split(b"\n")[:-1])
+        solutions = {line["id"]: Solved(line["answer"], line["pages"]) for line in lines}
+        other_ids = [line["id"] for line in lines if line["input"] != texts.get(line["id"], line["input"])]
     except (InputError, ValueError, KeyError):  # another file, which is left as it is
-        begun, found, others = {}, {}, []
-    if not begun:
+        facts_of_file, solutions, other_ids = {}, {}, []
+    if not facts_of_file:
         raise InputError("expected answers, found another file", where=str(output), remedy=REPEAT)
-    check_same(begun, {name: facts.get(name) for name in begun}, output)
-    if others:
+    check_same(facts_of_file, {name: facts.get(name) for name in facts_of_file}, output)
+    if other_ids:
         raise InputError(
-            f"expected answers to the same questions, found another question {others[0]}",
+            f"expected answers to the same questions, found another question {other_ids[0]}",
             where=str(output),
             remedy=REPEAT,
         )
     if whole != raw:
         atomic_write(output, whole)
-    return found
+    return solutions

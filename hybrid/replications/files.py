@@ -18,24 +18,24 @@ _TRAIN = ("{}.train.json", "{}.train.json.gz", "{}.train.jsonl.gz", "{}.train.js
 def dev_file(folder: Path, task: str) -> Path:
     """Return the file that a task is measured on.
 
-    :raises InputError: there is none.
+    :raises InputError: the folder has no such file
     """
-    found = _first(folder, task, _DEV)
-    if found is None:
+    path = _first(folder, task, _DEV)
+    if path is None:
         raise InputError(
             f"expected {', '.join(name.format(task) for name in _DEV)}, found none of them",
             where=str(folder),
             remedy=remedy("name the tasks' folder by {}, its tasks by {}", Option("data"), Option("task")),
         )
-    return found
+    return path
 
 
 def train_file(folders: Sequence[Path], task: str) -> Path | None:
-    """Return the file with a task's training examples, of the first folder that has one.
+    """Return the file with a task's training examples, from the first folder that has one.
 
-    What `dense mine` wrote comes first: it has negatives.
+    A file from `dense mine` comes first, because it has negatives.
     """
-    return next((found for folder in folders if (found := _first(folder, task, _TRAIN))), None)
+    return next((path for folder in folders if (path := _first(folder, task, _TRAIN))), None)
 
 
 def state_of(index: Path) -> str:

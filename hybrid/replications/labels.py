@@ -44,8 +44,8 @@ class Claim(NamedTuple):
 
 
 def read_texts(hits: Sequence[Hit]) -> tuple[str, ...]:
-    """Return passages as the classifier reads them, their titles first."""
-    return tuple(f"{one.title} {one.text}".strip() for one in map(text_of, hits))
+    """Return the passages as the classifier reads them: title, then text."""
+    return tuple(f"{text.title} {text.text}".strip() for text in map(text_of, hits))
 
 
 class LabelModel(nn.Module):
@@ -91,15 +91,15 @@ class LabelModel(nn.Module):
 
     def save_pretrained(self, folder: Path) -> None:
         """Write config.json, model.safetensors, tokenizer.json."""
-        own = {"labels": list(self.labels), "max_length": self.max_length}
-        config = {**self._encoder_config, "architectures": ["LabelModel"], "label_model": own}
+        label_config = {"labels": list(self.labels), "max_length": self.max_length}
+        config = {**self._encoder_config, "architectures": ["LabelModel"], "label_model": label_config}
         save_model(folder, self, config)
 
     @staticmethod
     def load(name: str | Path) -> LabelModel:
         """Return a model that `train_labels` wrote.
 
-        :raises ModelError: another folder.
+        :raises ModelError: the folder holds no classifier of labels
         """
         folder = folder_with("label_model", Path(name)) if Path(name).is_dir() else None
         if folder is None:
@@ -109,9 +109,11 @@ class LabelModel(nn.Module):
                 remedy="train one: hybrid train-labels",
             )
         raw = read_json(folder / "config.json")
-        own = raw.pop("label_model")
+        label_config = raw.pop("label_model")
         encoder = blank_encoder(raw, str(folder))
-        model = LabelModel(encoder, load_tokenizer(folder), own["labels"], own["max_length"])
+        model = LabelModel(
+            encoder, load_tokenizer(folder), label_config["labels"], label_config["max_length"]
+        )
         return with_weights(model, load_state(folder / "model.safetensors"), str(folder))
 
 
@@ -124,8 +126,8 @@ class LabelSolver:
         self.model = model
 
     def solve(self, inputs: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[str]:
-        """Return labels."""
-        claims = [Claim(text, read_texts(own)) for text, own in zip(inputs, hits, strict=True)]
+        """Return the label of each claim."""
+        claims = [Claim(text, read_texts(passages)) for text, passages in zip(inputs, hits, strict=True)]
         return self.model.predict(claims)
 
 

@@ -74,8 +74,8 @@ class LeaveOut:
     single_task: bool = False
 
     def trainings(self, task: Task, tasks: Sequence[Task]) -> Iterator[Training]:
-        """Yield what is trained for a task, in order."""
-        others = [one.train for one in tasks if one.name != task.name and one.train is not None]
+        """Yield the trainings for a task, in order."""
+        others = [other.train for other in tasks if other.name != task.name and other.train is not None]
         if not others:
             raise InputError(
                 f"expected examples of other tasks than {task.name}, found none", remedy="name more tasks"
@@ -96,19 +96,19 @@ class LeaveOut:
                 yield Training(f"{VANILLA}, {n} examples", sets, few)
 
 
-def few_of(one: SkillSet, n: int) -> SkillSet:
-    """Return a fixed sample of a task's examples; a larger one holds it."""
-    ordered = sorted(one.examples, key=lambda e: hashlib.sha256(e.query.encode()).digest())
-    return replace(one, examples=tuple(ordered[:n]))
+def few_of(examples: SkillSet, n: int) -> SkillSet:
+    """Return a fixed sample of a task's examples; a larger sample contains the smaller one."""
+    ordered = sorted(examples.examples, key=lambda example: hashlib.sha256(example.query.encode()).digest())
+    return replace(examples, examples=tuple(ordered[:n]))
 
 
 def leave_one_out(plan: LeaveOut, tasks: Sequence[Task], pool: TaskPool, output: Path) -> list[SetResults]:
-    """Train and measure all models, beside bm25, impact and taser-det-en; one result for each task.
+    """Train and measure all models, beside bm25, impact and taser-det-en; return one result per task.
 
-    `output/TASK/TRAINING` holds each model and what it was measured at; what is there is not done again, and
-    a training that was interrupted goes on.
+    `output/TASK/TRAINING` holds each model and its measures. Finished models are kept, and an interrupted
+    training continues.
 
-    :raises InputError: what is there was trained or measured otherwise.
+    :raises InputError: the output holds models of other settings
     """
     planned = [list(plan.trainings(task, tasks)) for task in tasks]  # refused at once, not after hours
     load_tokenizer(plan.recipe.encoder)  # the same of an encoder that is not there
@@ -117,18 +117,20 @@ def leave_one_out(plan: LeaveOut, tasks: Sequence[Task], pool: TaskPool, output:
         for name in (*pool.channels(), DEFAULT_DENSE_MODEL)
     ]
     if plan.multi_task:
-        every = Training(MULTI, [one.train for one in tasks if one.train is not None], plan.recipe)
-        known.append(_measured(output / MULTI, every, pool))
+        multi_task = Training(
+            MULTI, [questions.train for questions in tasks if questions.train is not None], plan.recipe
+        )
+        known.append(_measured(output / MULTI, multi_task, pool))
     results = []
-    for task, one, trainings in zip(tasks, pool.sets, planned, strict=True):
-        found = [own[one.name] for own in known]
+    for task, questions, trainings in zip(tasks, pool.sets, planned, strict=True):
+        evaluations = [measured[questions.name] for measured in known]
         for training in trainings:
             if plan.multi_task and task.train is None:  # then zero-shot is the same training
-                found.append(replace(found[-1], name=training.name))
+                evaluations.append(replace(evaluations[-1], name=training.name))
                 continue
-            place = output / task.name / training.folder
-            found.append(_measured(place, training, pool, one.name)[one.name])
-        results.append(SetResults(one.name, found))
+            folder = output / task.name / training.folder
+            evaluations.append(_measured(folder, training, pool, questions.name)[questions.name])
+        results.append(SetResults(questions.name, evaluations))
     return results
 
 
@@ -144,21 +146,27 @@ def _trained(folder: Path, training: Training, pool: TaskPool, only: str) -> Map
     if training.after:
         recipe = replace(recipe, encoder=str(folder.parent / training.after / "best"))
     train_skills(training.sets, recipe, folder, resume=True)
-    found = pool.measured_as(str(folder), recipe.device, only)
-    return {task: replace(one, name=training.name) for task, one in found.items()}
+    evaluations = pool.measured_as(str(folder), recipe.device, only)
+    return {task: replace(evaluation, name=training.name) for task, evaluation in evaluations.items()}
 
 
 def _kept(
     folder: Path, facts: Mapping[str, Any], measure: Callable[[], Mapping[str, Evaluation]]
 ) -> dict[str, Evaluation]:
-    """Return what was measured, by task; what a file holds is read."""
+    """Return the evaluation of each task; reads it from the folder's file if the file exists."""
     path = folder / DONE
     facts = json.loads(json.dumps(facts))
     if not path.exists():
-        found = measure()
+        evaluations = measure()
         folder.mkdir(parents=True, exist_ok=True)
-        tasks = {task: {"name": one.name, "per_query": one.per_query} for task, one in found.items()}
+        tasks = {
+            task: {"name": evaluation.name, "per_query": evaluation.per_query}
+            for task, evaluation in evaluations.items()
+        }
         atomic_write(path, json.dumps({"facts": facts, "tasks": tasks}).encode())
-    read = json.loads(path.read_text(encoding="utf-8"))
-    check_same(read["facts"], facts, path)
-    return {task: Evaluation(one["name"], one["per_query"]) for task, one in read["tasks"].items()}
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    check_same(stored["facts"], facts, path)
+    return {
+        task: Evaluation(evaluation["name"], evaluation["per_query"])
+        for task, evaluation in stored["tasks"].items()
+    }

@@ -47,32 +47,34 @@ class PathExample:
     @property
     def gold(self) -> list[PathPassage]:
         """The passages that the question needs."""
-        return [one for one in self.passages if one.gold]
+        return [passage for passage in self.passages if passage.gold]
 
     @property
     def others(self) -> list[PathPassage]:
-        """The passages that it does not need."""
-        return [one for one in self.passages if not one.gold]
+        """The passages that the question does not need."""
+        return [passage for passage in self.passages if not passage.gold]
 
     @property
     def choice(self) -> int | None:
-        """Which of yes and no the answer is; None where it is neither."""
-        said = {normalized(one) for one in self.answers}
-        return next((i for i, one in enumerate(CHOICES) if one in said), None)
+        """The number of the answer among `CHOICES` (yes and no); None for another answer."""
+        answers = {normalized(answer) for answer in self.answers}
+        return next((number for number, answer in enumerate(CHOICES) if answer in answers), None)
 
 
 def read_path_examples(path: Path) -> list[PathExample]:
-    """Read what `sparta mine-paths` wrote, or HotpotQA's JSON.
+    """Read the output of `sparta mine-paths`, or HotpotQA's JSON.
 
-    In a passage that is needed, every mention of an answer is a right one; copies of it are left out.
-    Questions without a passage that is needed are left out, and those of HotpotQA with a supporting fact that
-    is no sentence of their context.
+    In a gold passage, every mention of an answer counts as right; copies of gold passages are left out.
+    Questions without a gold passage are left out, and HotpotQA's questions with a supporting fact that is no
+    sentence of their context.
 
-    :raises InputError: another form, or nothing is left.
+    :raises InputError: the file has another format, or no question remains
     """
     hotpot = plain_name(path.name).endswith(".json")
-    found = _hotpot(path) if hotpot else _mined(path)
-    kept = _without_gold_negatives([_matched(one) for one in found if one is not None and one.gold])
+    read_examples = _hotpot(path) if hotpot else _mined(path)
+    kept = _without_gold_negatives(
+        [_matched(example) for example in read_examples if example is not None and example.gold]
+    )
     if not kept:
         raise InputError(
             "expected questions with passages that they need, found none",
@@ -83,25 +85,26 @@ def read_path_examples(path: Path) -> list[PathExample]:
 
 
 def _without_gold_negatives(examples: Sequence[PathExample]) -> list[PathExample]:
-    """Leave out copies of what a question needs, in this example or in another of the question."""
+    """Return the examples without negatives whose text equals a gold passage of the same question."""
     needed: dict[str, set[str]] = {}
-    for one in examples:
-        needed.setdefault(one.question, set()).update(passage.text.text for passage in one.gold)
+    for example in examples:
+        needed.setdefault(example.question, set()).update(passage.text.text for passage in example.gold)
 
-    def kept(one: PathExample) -> tuple[PathPassage, ...]:
-        return tuple(p for p in one.passages if p.gold or p.text.text not in needed[one.question])
+    def kept(example: PathExample) -> tuple[PathPassage, ...]:
+        return tuple(p for p in example.passages if p.gold or p.text.text not in needed[example.question])
 
-    return [replace(one, passages=kept(one)) for one in examples]
+    return [replace(example, passages=kept(example)) for example in examples]
 
 
-def _matched(one: PathExample) -> PathExample:
-    """The example with the places of its answers; yes and no have none."""
-    if one.choice is not None:
-        return one
+def _matched(example: PathExample) -> PathExample:
+    """Return the example with the positions of its answers in the gold passages; yes and no have none."""
+    if example.choice is not None:
+        return example
     passages = (
-        replace(p, spans=tuple(answer_spans(p.text.text, one.answers))) if p.gold else p for p in one.passages
+        replace(p, spans=tuple(answer_spans(p.text.text, example.answers))) if p.gold else p
+        for p in example.passages
     )
-    return replace(one, passages=tuple(passages))
+    return replace(example, passages=tuple(passages))
 
 
 def _mined(path: Path) -> Iterator[PathExample]:
@@ -109,7 +112,7 @@ def _mined(path: Path) -> Iterator[PathExample]:
         where = f"{path}:{number}"
         with placed(where), stored_form(where, MINED_FORM):
             record = parse_object(decoded(line))
-            answers = tuple(_of(str, one) for one in _of(list, record["answers"]))
+            answers = tuple(_of(str, answer) for answer in _of(list, record["answers"]))
             passages = tuple(
                 PathPassage(Text(_of(str, p["text"]), _of(str, p.get("title") or "")), _of(bool, p["gold"]))
                 for p in _of(list, record["passages"])
@@ -127,23 +130,23 @@ def _hotpot(path: Path) -> Iterator[PathExample | None]:
                 (_of(str, title), _of(int, which)) for title, which in _of(list, record["supporting_facts"])
             }
             passages = tuple(
-                _of_context(_of(str, title), [_of(str, one) for one in _of(list, sentences)], facts)
+                _of_context(_of(str, title), [_of(str, sentence) for sentence in _of(list, sentences)], facts)
                 for title, sentences in _of(list, record["context"])
             )
             answer = _of(str, record["answer"])
             if not answer:
                 raise ValueError("no answer")
-            stored = sum(sum(one.supporting) for one in passages)
+            stored = sum(sum(sentence.supporting) for sentence in passages)
             example = PathExample(_of(str, record["question"]), (answer,), passages)
         yield example if stored == len(facts) else None
 
 
 def _of_context(title: str, sentences: Sequence[str], facts: set[tuple[str, int]]) -> PathPassage:
-    """A paragraph of HotpotQA's; its sentences begin with the space that parts them."""
-    spans, at = [], 0
-    for one in sentences:
-        spans.append((at + len(one) - len(one.lstrip()), at + len(one.rstrip())))
-        at += len(one)
+    """Return a paragraph of HotpotQA as a passage; each sentence begins with the space before it."""
+    spans, offset = [], 0
+    for sentence in sentences:
+        spans.append((offset + len(sentence) - len(sentence.lstrip()), offset + len(sentence.rstrip())))
+        offset += len(sentence)
     supporting = [(title, i) in facts for i in range(len(sentences))]
     kept = [i for i, (start, end) in enumerate(spans) if start < end]
     return PathPassage(

@@ -36,18 +36,20 @@ def mine_paths(
 ) -> int:
     """Write `{"question", "answers", "passages": [{"title", "text", "gold"}]}` for each question.
 
-    The passages are the first `depth` of the chain's paths and, with `gold`, the evidence. Of several
-    evidence sets that the index has as a whole, that of which the chain found most counts; passages of the
-    others are left out, and so is a text that is there already. An evidence set of KILT that was mapped with
-    a low BLEU score does not count. Questions without an answer or without such a set are left out.
+    The passages are the first `depth` of the chain's paths and, as `gold`, the evidence. If the index has
+    several complete evidence sets, the set with most passages in the chain's paths counts. Passages of the
+    other sets and repeated texts are left out. KILT's evidence sets with a low BLEU score do not count.
+    Questions without an answer or without a complete evidence set are left out.
 
-    :return: how many questions were written
+    :return: the number of written questions
     """
     output = path_of(output, "a file")
     folder = Path(chain.tools.index or default_index())
     known = judged(questions, folder)
-    every = needed = evidence_by_passage(known.gold, known.qrels)
-    kept = {q: own for q, sets in questions.evidence.items() if (own := _well_mapped(sets))}
+    evidence_by_query = needed = evidence_by_passage(known.gold, known.qrels)
+    kept = {
+        q: evidence_sets for q, sets in questions.evidence.items() if (evidence_sets := _well_mapped(sets))
+    }
     if kept != questions.evidence:
         well = judged(replace(questions, evidence=kept), folder)
         needed = evidence_by_passage(well.gold, well.qrels)
@@ -57,7 +59,7 @@ def mine_paths(
         for query in known.queries:
             sets = needed.get(query.query_id)
             if query.answers and sets:
-                evidence = {i for units in every[query.query_id] for unit in units for i in unit}
+                evidence = {i for units in evidence_by_query[query.query_id] for unit in units for i in unit}
                 passages = list(_passages(chain, query.text, sets, evidence, depth, cut=cut))
                 if passages:
                     line = {"question": query.text, "answers": list(query.answers), "passages": passages}
@@ -75,28 +77,28 @@ def mine_paths(
 
 
 def _well_mapped(sets: KiltEvidence) -> KiltEvidence:
-    """The sets of which no place was mapped with a low BLEU score."""
-    return tuple(own for own in sets if all(place.bleu >= LEAST_BLEU for place in own))
+    """Return the evidence sets without a passage of low BLEU score."""
+    return tuple(evidence for evidence in sets if all(place.bleu >= LEAST_BLEU for place in evidence))
 
 
 def _passages(
     chain: ChainSearcher, question: str, sets: EvidenceSets, evidence: set[str], depth: int, *, cut: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield what one question reads; nothing where the index has no evidence set as a whole.
+    """Yield the passages of one question; nothing if the index has no complete evidence set.
 
-    :param evidence: passages that are no negatives
+    :param evidence: ids of passages that must not be negatives
     """
-    found: dict[str, Hit] = {}
+    hits: dict[str, Hit] = {}
     for hit in passages_of(chain.search(question, ALL).paths, ALL):
-        found.setdefault(passage_of(hit.passage_id) if cut else hit.passage_id, hit)
-    whole = [gold for units in sets if (gold := _gold(chain, units, found, cut=cut))]
-    if not whole:
+        hits.setdefault(passage_of(hit.passage_id) if cut else hit.passage_id, hit)
+    complete_sets = [gold for units in sets if (gold := _gold(chain, units, hits, cut=cut))]
+    if not complete_sets:
         return
-    gold = max(whole, key=lambda own: (len(own.keys() & found.keys()), -len(own)))
-    others = {i: hit for i, hit in list(found.items())[:depth] if i not in evidence}
+    gold = max(complete_sets, key=lambda gold_set: (len(gold_set.keys() & hits.keys()), -len(gold_set)))
+    others = {i: hit for i, hit in list(hits.items())[:depth] if i not in evidence}
     seen: set[Text] = set()
-    read = gold | others
-    for i, hit in zip(read, chain.tools.in_context(list(read.values())), strict=True):
+    passages = gold | others
+    for i, hit in zip(passages, chain.tools.in_context(list(passages.values())), strict=True):
         text = text_of(hit)
         if text not in seen:
             seen.add(text)
@@ -104,14 +106,17 @@ def _passages(
 
 
 def _gold(
-    chain: ChainSearcher, units: Collection[Unit], found: Mapping[str, Hit], *, cut: bool
+    chain: ChainSearcher, units: Collection[Unit], hits: Mapping[str, Hit], *, cut: bool
 ) -> dict[str, Hit]:
-    """A passage of each unit: the first that was found, else one of the index; nothing if it lacks one."""
+    """Return one passage of each unit of an evidence set; empty if the index lacks a unit.
+
+    A passage among the chain's hits comes before other passages of the index.
+    """
     gold: dict[str, Hit] = {}
     for unit in sorted(units, key=sorted):
-        first = next((i for i in found if i in unit), None)
+        first = next((i for i in hits if i in unit), None)
         if first is not None:
-            gold[first] = found[first]
+            gold[first] = hits[first]
             continue
         for passage_id in sorted(unit):
             if stored := chain.tools.passages([passage_id, *([f"{passage_id}#0"] if cut else [])]):

@@ -99,50 +99,55 @@ class PathTraining(ReadingTraining[PathReader, PathExample]):
         return self._read(example, chosen)
 
     def _read(self, example: PathExample, passages: Sequence[PathPassage]) -> Drawn:
-        texts, sentences = [one.text for one in passages], [one.sentences for one in passages]
+        texts, sentences = [passage.text for passage in passages], [passage.sentences for passage in passages]
         return Drawn(example, list(passages), self.model.make_input(example.question, texts, sentences))
 
     # ------------------------------------------------------------------ loss and validation
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        """Eq. 10: of passages, of answers, half of sentences; each a mean over the inputs that have it."""
+        """Return the loss of eq. 10: passages, answers, and half of sentences.
+
+        Each part is a mean over the inputs that have such labels.
+        """
         drawn = self.batch(step)
-        scores = self.model([one.input for one in drawn])
+        scores = self.model([example.input for example in drawn])
         device = self.model.device
         of_passages, of_answers, of_sentences = [], [], []
-        for row, one in enumerate(drawn):
-            gold = torch.tensor([passage.gold for passage in one.passages], device=device)
+        for row, example in enumerate(drawn):
+            gold = torch.tensor([passage.gold for passage in example.passages], device=device)
             of_passages.append(list_mle(scores.passages[row, : 1 + len(gold)], gold))
-            if places := answer_places(one):
+            if places := answer_places(example):
                 of_answers.append(span_loss(scores.spans[:, [row]], [places], no_answer=False))
-            if labels := supporting(one):
+            if labels := supporting(example):
                 right = torch.tensor(labels, device=device)
                 of_sentences.append(list_mle(scores.sentences[row, : 1 + len(right)], right))
         passages, answers, sentences = (
-            torch.stack(own).mean() if own else torch.zeros((), device=device)
-            for own in (of_passages, of_answers, of_sentences)
+            torch.stack(losses).mean() if losses else torch.zeros((), device=device)
+            for losses in (of_passages, of_answers, of_sentences)
         )
         parts = {"passages": passages, "answers": answers, "sentences": sentences}
-        logs = {name: float(one.detach()) for name, one in parts.items()}
+        logs = {name: float(part.detach()) for name, part in parts.items()}
         return passages + answers + SENTENCES_SHARE * sentences, logs
 
     def validate(self) -> float:
-        """The mean, in percent, of passage EM and of the answers' F1 on held-out questions.
+        """Return the mean, in percent, of passage EM and of the answers' F1 on held-out questions.
 
-        Passage EM: what is needed scores above what it becomes when one of up to four other passages takes
-        the place of one of its own; of a question without other passages it is not taken. The answer is read
-        from what is needed.
+        Passage EM: the gold passages score above every set in which one of up to four other passages replaces
+        a gold passage. Questions without other passages do not count. The answer is read from the gold
+        passages.
         """
         best_sets, f1, em = [], 0.0, 0
         with arithmetic(self.device):
-            for one in self.held_out:
-                sets = [one.gold, *replaced(one.gold, one.others[:_RIVALS])]
-                read = self.model.read(one.question, [[p.text for p in own] for own in sets])
-                best, *others = [sum(reading.scores) for reading in read]
+            for example in self.held_out:
+                sets = [example.gold, *replaced(example.gold, example.others[:_RIVALS])]
+                readings = self.model.read(
+                    example.question, [[p.text for p in passages] for passages in sets]
+                )
+                best, *others = [sum(reading.scores) for reading in readings]
                 if others:
                     best_sets.append(best > max(others))
-                f1 += token_f1(read[0].answer.text, one.answers)
-                em += exact_match(read[0].answer.text, one.answers)
+                f1 += token_f1(readings[0].answer.text, example.answers)
+                em += exact_match(readings[0].answer.text, example.answers)
         n = max(1, len(self.held_out)) / 100
         passage_em = 100 * sum(best_sets) / max(1, len(best_sets))
         logger.info("held-out questions: passage EM %.1f, F1 %.1f, EM %.1f", passage_em, f1 / n, em / n)
@@ -150,31 +155,31 @@ class PathTraining(ReadingTraining[PathReader, PathExample]):
 
 
 def list_mle(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Eq. 9 (ListMLE): what is right above the threshold, and the threshold above what is wrong.
+    """Return the loss of eq. 9 (ListMLE): right passages above the threshold, the threshold above wrong ones.
 
-    :param scores: `(1 + n,)`, the threshold's first, whose label is 0.5; those of the others are 1 or 0
+    :param scores: `(1 + n,)`; the first is the threshold's, with label 0.5; other labels are 1 (right) or 0
     :param right: `(n,)` of bool
     """
-    threshold, own = scores[:1], scores[1:]
-    wrong = own[~right]
-    below = torch.cat([threshold, wrong])  # what has a smaller label than what is right
-    of_right = [torch.cat([below, one[None]]).logsumexp(0) - one for one in own[right]]
-    return torch.stack([*of_right, below.logsumexp(0) - threshold[0]]).sum()
+    threshold, passage_scores = scores[:1], scores[1:]
+    wrong_scores = passage_scores[~right]
+    lower_scores = torch.cat([threshold, wrong_scores])  # what has a smaller label than what is right
+    losses = [torch.cat([lower_scores, score[None]]).logsumexp(0) - score for score in passage_scores[right]]
+    return torch.stack([*losses, lower_scores.logsumexp(0) - threshold[0]]).sum()
 
 
 def answer_places(drawn: Drawn) -> list[tuple[int, int]]:
-    """First and last place of each right answer in an input; none where nothing is to be learned of it.
+    """Return the first and last position of each right answer in an input; empty if it teaches no answer.
 
-    Yes and no are right where all passages that the question needs are read.
+    Yes and no are right only in an input with all gold passages of the question.
     """
-    choice, made = drawn.example.choice, drawn.input
+    choice, path_input = drawn.example.choice, drawn.input
     if choice is not None:
-        whole = sum(one.gold for one in drawn.passages) == len(drawn.example.gold)
-        return [(made.choices[choice],) * 2] if whole else []
+        has_all_gold = sum(passage.gold for passage in drawn.passages) == len(drawn.example.gold)
+        return [(path_input.choices[choice],) * 2] if has_all_gold else []
     return [
         place
-        for number, one in enumerate(drawn.passages)
-        for place in targets(made.window(number), one.spans)
+        for number, passage in enumerate(drawn.passages)
+        for place in targets(path_input.window(number), passage.spans)
     ]
 
 
@@ -189,12 +194,14 @@ def replaced(gold: Sequence[PathPassage], others: Sequence[PathPassage]) -> list
 
 
 def split(examples: Sequence[PathExample], held_out: int) -> tuple[list[PathExample], list[PathExample]]:
-    """Return what is trained on, and `held_out` questions, chosen by the hashes of their texts."""
-    asked = {one.question.casefold() for one in examples}
-    by_hash = sorted(asked, key=lambda question: hashlib.sha256(question.encode()).digest())
-    taken = set(by_hash[:held_out])
-    kept = [one for one in examples if one.question.casefold() in taken]
-    return [one for one in examples if one.question.casefold() not in taken], kept
+    """Return the training examples and those of `held_out` questions, chosen by the hashes of their texts."""
+    questions = {example.question.casefold() for example in examples}
+    by_hash = sorted(questions, key=lambda question: hashlib.sha256(question.encode()).digest())
+    held_out_questions = set(by_hash[:held_out])
+    held_out_examples = [example for example in examples if example.question.casefold() in held_out_questions]
+    return [
+        example for example in examples if example.question.casefold() not in held_out_questions
+    ], held_out_examples
 
 
 def train_path_reader(
@@ -205,15 +212,19 @@ def train_path_reader(
     resume: bool = False,
     command: str = "",
 ) -> TrainResult:
-    """Train a reader of paths; the best on held-out questions ends in `output/best`, with its model card.
+    """Train a path reader; the best on held-out questions is written to `output/best`, with its model card.
 
     :param data: files as `read_path_examples` takes them
-    :param command: what the card names as the command; otherwise the recipe
+    :param command: the command that the model card shows [default: the recipe]
     """
     output, files = check_output(output, resume=resume), paths_of(data, "files")
     check_different(files)
     by_file = [(path.name, read_path_examples(path)) for path in files]
-    training = PathTraining(recipe, [one for _, own in by_file for one in own], output)
-    rows = [(name, f"{len(own):,}", f"`{short_hash(own)}`") for name, own in by_file]
+    training = PathTraining(
+        recipe, [example for _, file_examples in by_file for example in file_examples], output
+    )
+    rows = [
+        (name, f"{len(file_examples):,}", f"`{short_hash(file_examples)}`") for name, file_examples in by_file
+    ]
     table = [("data", "questions", "fingerprint"), *rows]
     return training.train(recipe, table, resume=resume, command=command)

@@ -46,7 +46,7 @@ class TaskPool:
     def __init__(self, index: Path, tasks: Sequence[Path], sample: int | None = None) -> None:
         self.index = index
         self.sets = [self._task(path, sample) for path in tasks]
-        names = [one.name for one in self.sets]
+        names = [questions.name for questions in self.sets]
         if len(set(names)) < len(names):
             raise InputError(
                 f"expected tasks of different names, found {', '.join(names)}",
@@ -86,31 +86,38 @@ class TaskPool:
             for start in range(0, len(live), _BLOCK):
                 for raw in live.lucene.raws(live.docids[start : start + _BLOCK]):
                     record = json.loads(raw)
-                    own = Passage(str(record["id"]), str(record["contents"]), str(record.get("title") or ""))
-                    self.passages.append(folded(own, self._analysis))
-                    self.pages[own.passage_id] = page_of(own.passage_id, record)
+                    passage = Passage(
+                        str(record["id"]), str(record["contents"]), str(record.get("title") or "")
+                    )
+                    self.passages.append(folded(passage, self._analysis))
+                    self.pages[passage.passage_id] = page_of(passage.passage_id, record)
         self._made = generation.model, generation.form, generation.analyzer
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What measurements must have in common to be compared."""
-        texts = ((one.passage_id, one.title, one.text) for one in self.passages)
-        tasks = [[one.name, len(one.queries), short_hash(_asked(one))] for one in self.sets]
+        """Return the settings that two measurements must share to be comparable."""
+        texts = ((item.passage_id, item.title, item.text) for item in self.passages)
+        tasks = [[item.name, len(item.queries), short_hash(_asked(item))] for item in self.sets]
         return {"passages": len(self.passages), "index": short_hash((*self._made, *texts)), "tasks": tasks}
 
     def runs(self, model: DenseModel, only: str = "") -> dict[str, Run]:
-        """Rank all passages for the questions of each task, or of one, exactly; `{task: run}`."""
+        """Rank all passages for the questions of each task, or of the task `only`, by exact search.
+
+        :return: `{task: run}`
+        """
         import torch
 
         vectors = torch.from_numpy(model.encode_passages(self.passages))
-        ids = [one.passage_id for one in self.passages]
+        ids = [questions.passage_id for questions in self.passages]
         by_task = bool(model.config.skills and model.config.skills.knows_tasks)
         runs: dict[str, Run] = {}
-        for one in self.sets:
-            if only in ("", one.name):
-                task = class_of(one.name) if by_task else ""
-                queries = [replace(query, text=self._analysis.fold(query.text)) for query in one.queries]
-                runs[one.name] = rank_exactly(model, vectors, ids, queries, DEPTH, task)
+        for questions in self.sets:
+            if only in ("", questions.name):
+                task = class_of(questions.name) if by_task else ""
+                queries = [
+                    replace(query, text=self._analysis.fold(query.text)) for query in questions.queries
+                ]
+                runs[questions.name] = rank_exactly(model, vectors, ids, queries, DEPTH, task)
         return runs
 
     def channels(self) -> list[str]:
@@ -133,32 +140,39 @@ class TaskPool:
     def _searched(self, channel: str, only: str) -> dict[str, Run]:
         runs: dict[str, Run] = {}
         with Searcher(self.index, channel=channel) as searcher:
-            for one in self.sets:
-                if only in ("", one.name):
-                    texts, ids = [q.text for q in one.queries], [q.query_id for q in one.queries]
-                    runs[one.name] = searcher.run(texts, ids, DEPTH)
+            for questions in self.sets:
+                if only in ("", questions.name):
+                    texts, ids = [q.text for q in questions.queries], [q.query_id for q in questions.queries]
+                    runs[questions.name] = searcher.run(texts, ids, DEPTH)
         return runs
 
     def measured(self, name: str, runs: Mapping[str, Run]) -> dict[str, Evaluation]:
-        """Measure a ranking of each task: R-precision and Recall@20 of pages and of passages."""
-        return {one.name: self._measured(name, one, runs[one.name]) for one in self.sets if one.name in runs}
+        """Measure the rankings of each task: R-precision and Recall@20 of pages and of passages."""
+        return {
+            questions.name: self._measured(name, questions, runs[questions.name])
+            for questions in self.sets
+            if questions.name in runs
+        }
 
-    def _measured(self, name: str, one: QuestionSet, run: Run) -> Evaluation:
-        assert one.gold is not None
-        chosen = [m for m in one.gold.measures() if "success" not in m]
-        return Evaluation(name, measured(run, one.gold, chosen, self.pages.__getitem__))
+    def _measured(self, name: str, questions: QuestionSet, run: Run) -> Evaluation:
+        assert questions.gold is not None
+        names = [m for m in questions.gold.measures() if "success" not in m]
+        return Evaluation(name, measured(run, questions.gold, names, self.pages.__getitem__))
 
 
 def measure_all(pool: TaskPool, models: Sequence[str], device: str | None = None) -> list[SetResults]:
-    """Measure the index's own rankings and models; one result for each task."""
+    """Measure the index's channels and the models; return one result per task."""
     for name in models:
         dense_model_folder(name)  # all are there before the first encodes
-    found = [pool.measured_as(name, device) for name in (*pool.channels(), *models)]
-    return [SetResults(one.name, [own[one.name] for own in found]) for one in pool.sets]
+    evaluations = [pool.measured_as(name, device) for name in (*pool.channels(), *models)]
+    return [
+        SetResults(questions.name, [measured[questions.name] for measured in evaluations])
+        for questions in pool.sets
+    ]
 
 
-def _asked(one: QuestionSet) -> Iterator[object]:
-    return ((q.query_id, q.text, one.evidence.get(q.query_id)) for q in one.queries)
+def _asked(questions: QuestionSet) -> Iterator[object]:
+    return ((q.query_id, q.text, questions.evidence.get(q.query_id)) for q in questions.queries)
 
 
 class IndexValidation:
@@ -172,6 +186,6 @@ class IndexValidation:
         }
 
     def __call__(self, model: DenseModel) -> float:
-        """Encode and rank everything."""
-        found = self.pool.measured("model", self.pool.runs(model))
-        return fmean(one.mean(PAGE_PRECISION) for one in found.values())
+        """Return the mean page R-precision of the model over all tasks."""
+        evaluations = self.pool.measured("model", self.pool.runs(model))
+        return fmean(evaluation.mean(PAGE_PRECISION) for evaluation in evaluations.values())

@@ -168,10 +168,10 @@ def _name(example: SkillExample) -> tuple[str, object]:
 def _right_of(examples: Sequence[SkillExample]) -> dict[tuple[str, object], frozenset[Key]]:
     """Return, for each query, the keys of all positives and evidence that its examples name."""
     right: dict[tuple[str, object], set[Key]] = {}
-    for one in examples:
-        passages = [*one.positives, *filter(None, [one.evidence])]
-        keys = (key for p in passages for key in keys_of(p.text, p.passage_id))
-        right.setdefault(_name(one), set()).update(keys)
+    for example in examples:
+        passages = [*example.positives, *filter(None, [example.evidence])]
+        keys = (key for passage in passages for key in keys_of(passage.text, passage.passage_id))
+        right.setdefault(_name(example), set()).update(keys)
     return {name: frozenset(keys) for name, keys in right.items()}
 
 

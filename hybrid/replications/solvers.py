@@ -33,8 +33,8 @@ class TitleSolver:
     name = "title"
 
     def solve(self, inputs: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[str]:
-        """Return titles."""
-        return [own[0].title if own else "" for own in hits]
+        """Return the title of the best passage of each question."""
+        return [passages[0].title if passages else "" for passages in hits]
 
 
 class ReaderSolver:
@@ -49,18 +49,18 @@ class ReaderSolver:
         self.answerer = answerer
 
     def solve(self, inputs: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[str]:
-        """Return spans."""
-        found = [
-            self.answerer.answer_hits(as_question(text), own) if own else []
-            for text, own in zip(inputs, hits, strict=True)
+        """Return the reader's best answer to each question."""
+        answers = [
+            self.answerer.answer_hits(as_question(text), passages) if passages else []
+            for text, passages in zip(inputs, hits, strict=True)
         ]
-        return [own[0].answer if own else "" for own in found]
+        return [passages[0].answer if passages else "" for passages in answers]
 
 
 def as_question(text: str) -> str:
-    """Return a slot as a question; another text as it is."""
-    subject, found, relation = text.partition(SEPARATOR)
-    if not found or SEPARATOR in relation:
+    """Return KILT's slot `subject [SEP] relation` as a question; other texts unchanged."""
+    subject, separator, relation = text.partition(SEPARATOR)
+    if not separator or SEPARATOR in relation:
         return text
     return f"{relation.strip()} of {subject.strip()}?"
 
@@ -98,30 +98,32 @@ class GeneratingSolver:
         self.max_length, self.longest = min(max_length, known), longest
 
     def solve(self, inputs: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[str]:
-        """Return what is generated, greedily."""
+        """Return the generated answer to each question (greedy decoding)."""
         import torch
 
-        read = [self.ids(text, own) for text, own in zip(inputs, hits, strict=True)]
-        batch = self.tokenizer.pad({"input_ids": read}, return_tensors="pt").to(self.model.device)
+        inputs_ids = [self.ids(text, passages) for text, passages in zip(inputs, hits, strict=True)]
+        batch = self.tokenizer.pad({"input_ids": inputs_ids}, return_tensors="pt").to(self.model.device)
         with torch.inference_mode():
-            made = self.model.generate(
+            generated = self.model.generate(
                 **{k: batch[k] for k in ("input_ids", "attention_mask")},
                 max_new_tokens=self.longest,
                 num_beams=1,
                 do_sample=False,
             )
-        return [one.strip() for one in self.tokenizer.batch_decode(made, skip_special_tokens=True)]
+        return [output.strip() for output in self.tokenizer.batch_decode(generated, skip_special_tokens=True)]
 
     def ids(self, text: str, hits: Sequence[Hit]) -> list[int]:
-        """Return the tokens that are read, at most `max_length`."""
+        """Return the token ids of passages and question, at most `max_length`; passages are cut first."""
         texts = map(text_of, hits)
-        passages = " ".join(f"{one.title}. {one.text}" if one.title else one.text for one in texts)
+        passages = " ".join(
+            f"{text_hit.title}. {text_hit.text}" if text_hit.title else text_hit.text for text_hit in texts
+        )
         room = self.max_length - len(self.tokenizer(f" {text}")["input_ids"])
         passages = self._beginning(passages, room)
         self.tokenizer.truncation_side = "left"  # the input, which comes last, is read in any case
-        read = self.tokenizer(f"{passages} {text}".strip(), truncation=True, max_length=self.max_length)
-        found: list[int] = read["input_ids"]
-        return found
+        encoded = self.tokenizer(f"{passages} {text}".strip(), truncation=True, max_length=self.max_length)
+        token_ids: list[int] = encoded["input_ids"]
+        return token_ids
 
     def _beginning(self, text: str, room: int) -> str:
         """The first `room` tokens of a text; a tokenizer without places (ByT5) writes them anew."""

@@ -110,22 +110,24 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """What FastAPI itself refuses, told as all other errors are."""
+    """Raise errors of FastAPI itself in the format of all other errors."""
     if isinstance(error, HTTPException):
         remedy = "GET /openapi.json lists what there is"
-        found = HttpError(error.status_code, str(error.detail), remedy=remedy)
+        error_answer = HttpError(error.status_code, str(error.detail), remedy=remedy)
         if error.status_code == 405:
-            found.headers.append((b"allow", ", ".join(_allowed(request)).encode()))
-        raise found
+            error_answer.headers.append((b"allow", ", ".join(_allowed(request)).encode()))
+        raise error_answer
     first = error.errors()[0] if isinstance(error, RequestValidationError) else {"loc": (), "msg": str(error)}
     raise HttpError(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
 
 
 def _allowed(request: Request) -> list[str]:
-    """The methods that the path of a request has; a file has GET."""
+    """Return the HTTP methods of a request's path; a file has GET."""
     path = request.scope["path"]
-    routes = [one for one in request.app.routes if isinstance(one, Route) and one.path_regex.match(path)]
-    methods = {method for one in routes for method in one.methods or ()} or {"GET"}
+    routes = [
+        route for route in request.app.routes if isinstance(route, Route) and route.path_regex.match(path)
+    ]
+    methods = {method for route in routes for method in route.methods or ()} or {"GET"}
     return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
 
 
@@ -189,8 +191,8 @@ def _add_reading(app: FastAPI, service: Service) -> None:
     )
     async def explain(request: Request) -> Response:
         """Say why a passage has its score by impacts."""
-        asked = schemas.parsed(schemas.ExplainRequest, await request.body())
-        return _json(await service.explain(asked.query, asked.id))
+        body = schemas.parsed(schemas.ExplainRequest, await request.body())
+        return _json(await service.explain(body.query, body.id))
 
     @app.post(
         "/answer",
@@ -199,8 +201,8 @@ def _add_reading(app: FastAPI, service: Service) -> None:
     )
     async def answer(request: Request) -> Response:
         """Answer a question from the best passages."""
-        asked = schemas.parsed(schemas.AnswerRequest, await request.body())
-        return _json(await service.answer(asked))
+        body = schemas.parsed(schemas.AnswerRequest, await request.body())
+        return _json(await service.answer(body))
 
     @app.get("/terms/{passage_id:path}", responses={200: {"model": schemas.Terms}})
     async def terms(passage_id: _ID, n: Annotated[int, Query(ge=1, le=10_000)] = 20) -> Response:

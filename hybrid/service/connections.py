@@ -154,14 +154,14 @@ class TimedProtocol(HttpToolsProtocol):
 
 
 def _understood(data: bytes, end: int) -> bytes:
-    """Return data with a head, up to `end`, that httptools understands.
+    """Return the data with a request head, up to `end`, in a form that httptools accepts.
 
-    Offers of another protocol, as Java's HTTP client makes with each request, are left out: httptools would
-    drop the body. An address in plain UTF-8, as curl sends it, is percent-encoded.
+    Leaves out an offer to upgrade the protocol, which Java's HTTP client sends with every request: httptools
+    would drop the body. Percent-encodes an address in plain UTF-8, as curl sends it.
     """
     if _UPGRADE.search(data, 0, end):
         data = _UPGRADE.sub(b"", data[:end]) + data[end:]
     if data.isascii():
         return data
     line, feed, rest = data.partition(b"\n")
-    return _NOT_ASCII.sub(lambda found: b"%%%02X" % found[0][0], line) + feed + rest
+    return _NOT_ASCII.sub(lambda character: b"%%%02X" % character[0][0], line) + feed + rest

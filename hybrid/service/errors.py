@@ -111,13 +111,13 @@ def status_of(error: Exception) -> int:
 
 
 def error_body(error: Exception, request_id: str) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
-    """The status, the JSON and the headers that tell of an error; paths of this machine are not told."""
+    """Return the status, JSON body and headers for an error; they never contain paths of this machine."""
     status = status_of(error)
-    told = {"message": "something failed in the service", "remedy": "its log has the request id"}
+    details = {"message": "something failed in the service", "remedy": "its log has the request id"}
     if isinstance(error, SpartaError) and status != 500:
-        told = {"message": error.message, "remedy": _remedy(error, status)}
+        details = {"message": error.message, "remedy": _remedy(error, status)}
     lines = error.lines if isinstance(error, HttpError) else {}
-    body = {"error": {"code": CODES[status], **told}, **lines, "request_id": request_id}
+    body = {"error": {"code": CODES[status], **details}, **lines, "request_id": request_id}
     headers = error.headers if isinstance(error, HttpError) else []
     headers = headers + [(b"www-authenticate", b"Bearer")] * (status == 401)
     return status, dumps(body), headers + [(b"retry-after", b"1")] * (status in (429, 503))

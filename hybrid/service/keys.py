@@ -40,10 +40,10 @@ class Keys:
 
     @classmethod
     def read(cls, path: Path | None) -> Keys:
-        """The keys of a file; of `$SPARTA_SERVE_KEYS` without one, where commas may stand for line ends."""
+        """Return the keys of a file, or of `$SPARTA_SERVE_KEYS` (lines or separated by commas)."""
         if path is None:
-            given = os.environ.get(KEYS_VARIABLE, "")
-            return cls(given.replace(",", "\n").splitlines(), f"${KEYS_VARIABLE}")
+            variable = os.environ.get(KEYS_VARIABLE, "")
+            return cls(variable.replace(",", "\n").splitlines(), f"${KEYS_VARIABLE}")
         with reading(path):
             text = path.read_bytes().decode("utf-8-sig", "replace")
         keys = cls(text.splitlines(), str(path))
@@ -55,13 +55,16 @@ class Keys:
         return bool(self._scopes)
 
     def scope(self, key: str) -> str | None:
-        """What a key may do; None for an unknown one. The time this takes says nothing of the keys."""
+        """Return the scope of a key (read or write); None for an unknown key.
+
+        The time of a call does not depend on the key.
+        """
         digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
-        found = None
+        granted = None
         for known, scope in self._scopes.items():
             if secrets.compare_digest(known, digest):
-                found = scope
-        return found
+                granted = scope
+        return granted
 
 
 def _scope(words: list[str], where: str) -> tuple[bytes, str]:

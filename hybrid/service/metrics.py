@@ -18,22 +18,25 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        own = self.registry
+        registry = self.registry
         self._requests = Counter(
-            "sparta_requests", "Requests answered.", ["method", "route", "status"], registry=own
+            "sparta_requests", "Requests answered.", ["method", "route", "status"], registry=registry
         )
         self._seconds = Histogram(
             "sparta_request_seconds",
             "Time to the end of the answer.",
             ["route"],
             buckets=_SECONDS,
-            registry=own,
+            registry=registry,
         )
         self._batches = Histogram(
-            "sparta_batch_queries", "Queries that went into the index together.", buckets=_SIZES, registry=own
+            "sparta_batch_queries",
+            "Queries that went into the index together.",
+            buckets=_SIZES,
+            registry=registry,
         )
         self._gauges = {
-            name: Gauge(f"sparta_{name}", text, registry=own)
+            name: Gauge(f"sparta_{name}", text, registry=registry)
             for name, text in (
                 ("queue", "Queries that wait."),
                 ("passages", "Passages in the index."),

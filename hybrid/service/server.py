@@ -31,13 +31,13 @@ _OWN = frozenset((*vars(logging.makeLogRecord({})), "color_message", "message"))
 
 @optional_packages()
 def serve(settings: Settings, *, log_level: str = "info") -> None:
-    """Answer requests until a signal comes; those in flight then have `settings.drain` seconds to end.
+    """Answer requests until a signal arrives; running requests then have `settings.drain` seconds to finish.
 
-    Where a reader reads on after that, the process ends here: what it reads cannot be given up half way.
+    If a reader still runs after that, the process exits at once, because a reading cannot be interrupted.
 
-    :raises IndexStateError: there is no index.
-    :raises InputError: the address cannot be used, or the index lacks a channel of `settings`.
-    :raises ModelError: there is no such model or reader.
+    :raises IndexStateError: there is no index
+    :raises InputError: the address cannot be used, or the index lacks a channel of `settings`
+    :raises ModelError: a named model or reader does not exist
     """
     import uvicorn
 
@@ -73,11 +73,12 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
         timeout_graceful_shutdown=settings.drain,
     )
     server = uvicorn.Server(config)
-    for one in (signal.SIGTERM, signal.SIGINT):  # also one that comes before uvicorn listens to it, and
-        signal.signal(one, server.handle_exit)  # the one that it raises again at the end: that is no failure
+    # A signal may come before uvicorn listens, and uvicorn raises it again at the end: both end the service.
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, server.handle_exit)
     logger.info("listening", extra={"host": settings.host, "port": listening.getsockname()[1]})
     server.run([listening])
-    if any(one.name.startswith(READER) for one in threading.enumerate()):
+    if any(thread.name.startswith(READER) for thread in threading.enumerate()):
         logging.shutdown()
         os._exit(0)
 

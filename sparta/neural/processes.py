@@ -29,7 +29,7 @@ def process_group() -> tuple[int, int]:
         return 0, 1
     if not distributed.is_initialized():
         # Imported later, its functions would keep the group in their defaults, and gloo's threads with it.
-        import torch.distributed.nn  # noqa: F401
+        import torch.distributed.nn
 
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         distributed.init_process_group(backend, timeout=_PATIENCE)

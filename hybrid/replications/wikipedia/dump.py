@@ -58,11 +58,12 @@ class DumpReport(NamedTuple):
 def write_links(dump: Path, output: Path, passages: Path, advance: Advance | None = None) -> DumpReport:
     """Write the paragraphs with links of a dump as JSONL, and the passages of its pages.
 
-    `output` has the form of files with hyperlinks: `title`, `section`, `paragraph`, `text`, `links`. Links to
-    redirects lead to the page that these name. `passages` is a corpus: 100 words each, of a page in order,
-    `PAGE-n`. Both files are there when all is written.
+    `output` has the fields `title`, `section`, `paragraph`, `text`, `links`. Links to redirects lead to the
+    redirect's target. `passages` is a corpus of 100-word passages with ids `PAGE-n`. Both files appear only
+    when they are complete.
 
-    :raises InputError: another form, a damaged file, no page with text; one file for two of these.
+    :raises InputError: the dump has an unknown format, is damaged or has no page with text; two of the three
+        paths are the same
     """
     if len({path.resolve() for path in (dump, output, passages)}) < 3:
         raise InputError(
@@ -72,23 +73,23 @@ def write_links(dump: Path, output: Path, passages: Path, advance: Advance | Non
     redirects = dict(_redirects(dump)) if _is_xml(dump) else {}
     pages = paragraphs = links = written = 0
     with (
-        atomic_path(output) as own,
+        atomic_path(output) as temporary,
         atomic_path(passages) as texts,
-        own.open("w", encoding="utf-8") as lines,
+        temporary.open("w", encoding="utf-8") as lines,
         texts.open("w", encoding="utf-8") as corpus,
     ):
         for page in pages_of(dump):
             pages += 1
-            for number, one in enumerate(page.paragraphs):
-                found = [_link(one, link, redirects) for link in one.links]
-                if found:
-                    paragraphs, links = paragraphs + 1, links + len(found)
+            for number, paragraph in enumerate(page.paragraphs):
+                found_links = [_link(paragraph, link, redirects) for link in paragraph.links]
+                if found_links:
+                    paragraphs, links = paragraphs + 1, links + len(found_links)
                     record: dict[str, Any] = {
                         "title": page.title,
-                        "section": one.section,
+                        "section": paragraph.section,
                         "paragraph": number,
                     }
-                    lines.write(_json({**record, "text": one.text, "links": found}))
+                    lines.write(_json({**record, "text": paragraph.text, "links": found_links}))
             for record in page_records(page):
                 written += 1
                 corpus.write(_json(record))
@@ -101,9 +102,9 @@ def write_links(dump: Path, output: Path, passages: Path, advance: Advance | Non
 
 def page_records(page: Page) -> Iterator[dict[str, Any]]:
     """Yield the passages of a page as records of a corpus."""
-    words = [word for one in page.paragraphs for word in one.text.split()]
-    for number, some in enumerate(itertools.batched(words, PASSAGE_WORDS)):
-        yield {"id": f"{page.page_id}-{number}", "title": page.title, "text": " ".join(some)}
+    words = [word for paragraph in page.paragraphs for word in paragraph.text.split()]
+    for number, passage_words in enumerate(itertools.batched(words, PASSAGE_WORDS)):
+        yield {"id": f"{page.page_id}-{number}", "title": page.title, "text": " ".join(passage_words)}
 
 
 def pages_of(dump: Path) -> Iterator[Page]:
@@ -116,13 +117,13 @@ def pages_of(dump: Path) -> Iterator[Page]:
         yield from _extracted(path)
 
 
-def _link(one: Paragraph, link: Any, redirects: dict[str, str]) -> dict[str, Any]:
+def _link(paragraph: Paragraph, link: Any, redirects: dict[str, str]) -> dict[str, Any]:
     target = link.target
     for _ in range(_MOST_REDIRECTS):  # some lead to each other
         if target not in redirects:
             break
         target = redirects[target]
-    anchor = one.text[link.start : link.end]
+    anchor = paragraph.text[link.start : link.end]
     return {"start": link.start, "end": link.end, "anchor": anchor, "target_title": target}
 
 
@@ -195,7 +196,9 @@ class _DumpReader:
     def _end(self, _: str) -> None:
         name = self._path.pop()
         if name == "page":
-            page_id, title, space, text = (self._fields.get(one, "") for one in ("id", "title", "ns", "text"))
+            page_id, title, space, text = (
+                self._fields.get(field, "") for field in ("id", "title", "ns", "text")
+            )
             self.entries.append(_Entry(page_id, title, space, text, self._fields.get("redirect")))
             self._fields = {}
         elif name == "namespace":
@@ -247,9 +250,9 @@ def _xml_pages(dump: Path) -> Iterator[Page]:
         if not number:
             spaces = _namespaces(reader.namespaces)
         if page.space in ("0", "") and page.redirect is None:
-            own = tuple(paragraphs_of(page.text, spaces))
-            if own:
-                yield Page(page.page_id, page.title, own)
+            paragraphs = tuple(paragraphs_of(page.text, spaces))
+            if paragraphs:
+                yield Page(page.page_id, page.title, paragraphs)
 
 
 # ---------------------------------------------------------------- WikiExtractor
@@ -293,16 +296,16 @@ def _doc(line: str) -> tuple[str, str] | None:
     return (match[1], unescaped(title[:-2])) if match and title.endswith('">') else None
 
 
-def _unfinished(title: str, found: str) -> InputError:
+def _unfinished(title: str, reason: str) -> InputError:
     return InputError(
-        f"expected </doc> behind the page {title!r}, found {found}",
+        f"expected </doc> behind the page {title!r}, found {reason}",
         remedy="run WikiExtractor again: it was interrupted",
     )
 
 
 def _page(page_id: str, title: str, lines: list[str]) -> Iterator[Page]:
-    """A page without the line that repeats its title."""
+    """Yield the page without the line that repeats its title; nothing for a page without text."""
     texts = [unescaped(line) if "&lt;a href" in line else line for line in lines]
-    made = (anchored(text) for text in texts[[*map(unescaped, texts[:1])] == [title] :])
-    if own := tuple(one for one in made if one.text):
-        yield Page(page_id, title, own)
+    candidates = (anchored(text) for text in texts[[*map(unescaped, texts[:1])] == [title] :])
+    if paragraphs := tuple(paragraph for paragraph in candidates if paragraph.text):
+        yield Page(page_id, title, paragraphs)

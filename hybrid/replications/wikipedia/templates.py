@@ -33,13 +33,13 @@ _NAMED = re.compile(r"\s*[\w \-]+=")
 
 
 def template_text(template: str) -> str:
-    """Return what a template `{{…}}` shows in a sentence; "" for a template that is not known."""
+    """Return the text that a template `{{…}}` shows in a sentence; "" for an unknown template."""
     if len(template) > LONGEST_TEMPLATE:
         return ""
     inside = _LINK.sub(lambda link: link[0].replace("|", "\0"), template[2:-2])
-    name, *given = (part.replace("\0", "|").strip() for part in inside.split("|"))
+    name, *arguments = (part.replace("\0", "|").strip() for part in inside.split("|"))
     name = name.replace("_", " ").lower()
-    values = [value for value in given if not _NAMED.match(value)]
+    values = [value for value in arguments if not _NAMED.match(value)]
     if name in _SIGNS:
         return _SIGNS[name]
     if name in _CIRCA:

@@ -118,9 +118,9 @@ def _heading(line: str) -> str | None:
 
 
 def _shown(wikitext: str) -> str:
-    """Leave out comments and what stands in tags that hold no text; a tag that never ends hides nothing.
+    """Return wikitext without comments and without the content of tags that hold no text.
 
-    What stands in <nowiki> stays, and is no markup.
+    A tag that is never closed hides nothing. The content of <nowiki> stays, with its markup escaped.
     """
     last = {tag[1].lower(): tag.start() for tag in _CLOSING.finditer(wikitext)}
     shown, place = list[str](), 0
@@ -133,7 +133,9 @@ def _shown(wikitext: str) -> str:
             closed = wikitext.find("-->", place)
             place = len(wikitext) if closed < 0 else closed + 3
         elif ends and not tag[2]:
-            closing = next(one for one in _CLOSING.finditer(wikitext, place) if one[1].lower() == name)
+            closing = next(
+                tag_end for tag_end in _CLOSING.finditer(wikitext, place) if tag_end[1].lower() == name
+            )
             if name == "nowiki":
                 inside = unescaped(wikitext[place : closing.start()])
                 shown.append(_MARKUP.sub(lambda mark: f"&#{ord(mark[0])};", inside))
@@ -162,11 +164,11 @@ def unescaped(text: str) -> str:
 
 
 def target_of(target: str, spaces: Namespaces = ENGLISH) -> str:
-    """Return the title of the article that a link names; "" where it names none."""
+    """Return the title of the article that a link names; "" if the link names no article."""
     title = " ".join(unescaped(target).replace("_", " ").partition("#")[0].lstrip(": ").split())
-    space, found, _ = title.partition(":")
+    space, colon, _ = title.partition(":")
     known = space.lower() in spaces.dropped or space.lower() in spaces.others
-    if (found and (known or re.fullmatch(r"[a-z]{2,3}(-[a-z]+)?", space))) or "//" in target:
+    if (colon and (known or re.fullmatch(r"[a-z]{2,3}(-[a-z]+)?", space))) or "//" in target:
         return ""
     return title[:1].upper() + title[1:]
 

@@ -44,16 +44,16 @@ class Answers:
     def answer(
         self, search: BatchSearch, query: str, plan: Plan, n: int, stop: Event | None = None
     ) -> list[dict[str, Any]]:
-        """The `n` best answers from the passages that the plan finds.
+        """Return the `n` best answers from the passages that the plan retrieves.
 
-        :raises CancelledError: `stop` was set before all passages were read.
+        :raises CancelledError: `stop` was set before all passages were read
         """
         [hits] = search.hits(plan, [query])
         searcher = search.lucene
         reader: Any = _Stopped(self._reader(searcher.language), stop or Event())
         answerer = Answerer(searcher, reader, depth=plan.page.k)
-        found: Sequence[Any] = answerer.answer_hits(query, as_read(searcher, hits), n)
-        return [one.as_dict() for one in found]
+        answers: Sequence[Any] = answerer.answer_hits(query, as_read(searcher, hits), n)
+        return [answer.as_dict() for answer in answers]
 
 
 class _Stopped:

@@ -67,15 +67,15 @@ class Batcher[J, R](Closing):
     def _is_full(self, size: int) -> bool:
         return self._closed or (self.size > 0 and self.size + size > self._queue)
 
-    def _queue_up(self, one: _Waiting) -> None:
+    def _queue_up(self, request: _Waiting) -> None:
         with self._ready:
-            if self._is_full(one.size):
+            if self._is_full(request.size):
                 raise BusyError(
                     f"{self.size} queries wait already, of {self._queue} that may",
                     remedy="try again after the time that Retry-After says",
                 )
-            self._waiting.append(one)
-            self.size += one.size
+            self._waiting.append(request)
+            self.size += request.size
             self._ready.notify()
 
     def close(self) -> None:
@@ -88,26 +88,26 @@ class Batcher[J, R](Closing):
     def _work(self) -> None:
         while batch := self._next():
             try:
-                done = list(zip(batch, self._answer([one.job for one in batch]), strict=True))
+                results = list(zip(batch, self._answer([request.job for request in batch]), strict=True))
             except BaseException as error:  # a panic in an extension must not end the only search thread
-                done = [(one, as_exception(error)) for one in batch]
-            self._loop.call_soon_threadsafe(_deliver, done)
+                results = [(request, as_exception(error)) for request in batch]
+            self._loop.call_soon_threadsafe(_deliver, results)
 
     def _next(self) -> list[_Waiting]:
-        """What waits now, as much as a batch may have; nothing when there is no more to come."""
+        """Return the waiting requests that fit into a batch; empty when the batcher is closed."""
         with self._ready:
             batch: list[_Waiting] = []
             while not batch:
                 self._ready.wait_for(lambda: self._waiting or self._closed)
                 if not self._waiting:
                     return batch
-                left = self._most
-                while self._waiting and (not batch or self._waiting[0].size <= left):
-                    one = self._waiting.popleft()
-                    self.size -= one.size
-                    if not one.future.done():  # whoever waited has gone, or waited too long
-                        batch.append(one)
-                        left -= one.size
+                room = self._most
+                while self._waiting and (not batch or self._waiting[0].size <= room):
+                    request = self._waiting.popleft()
+                    self.size -= request.size
+                    if not request.future.done():  # whoever waited has gone, or waited too long
+                        batch.append(request)
+                        room -= request.size
             return batch
 
 
@@ -116,11 +116,11 @@ def _expire(future: asyncio.Future[Any], seconds: float) -> None:
         future.set_exception(too_slow(seconds))
 
 
-def _deliver(done: Sequence[tuple[_Waiting, Any]]) -> None:
-    for one, answer in done:
-        if one.future.done():
+def _deliver(results: Sequence[tuple[_Waiting, Any]]) -> None:
+    for request, answer in results:
+        if request.future.done():
             continue
         if isinstance(answer, Exception):
-            one.future.set_exception(answer)
+            request.future.set_exception(answer)
         else:
-            one.future.set_result(answer)
+            request.future.set_result(answer)

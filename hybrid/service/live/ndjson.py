@@ -82,12 +82,12 @@ def check_content_type(content_type: str) -> None:
 
 
 def read_lines(stream: BinaryIO, limits: Limits, errors: LineErrors, *, ids: bool) -> Iterator[Line]:
-    """Yield the good lines, each id once; what is wrong with the others goes to `errors`.
+    """Yield the valid lines, each id once; faults of other lines are added to `errors`.
 
-    :param ids: lines are ids, or objects with one; else passages
-    :raises HttpError: 400, too many bad lines; 413, too many lines, or too many JSON values.
+    :param ids: whether lines are ids, or objects with an id; else lines are passages
+    :raises HttpError: 400 for too many invalid lines; 413 for too many lines or JSON values
     """
-    seen: dict[str, int] = {}
+    first_lines: dict[str, int] = {}
     longest, parts = limits.line, 0
     for number, line in enumerate(iter(lambda: stream.readline(longest + 1), b""), 1):
         if number > limits.lines:
@@ -102,18 +102,18 @@ def read_lines(stream: BinaryIO, limits: Limits, errors: LineErrors, *, ids: boo
         if not line.strip():
             continue
         try:
-            found = _passage_id(line, number) if ids else _passage(line, number)
+            parsed = _passage_id(line, number) if ids else _passage(line, number)
         except InputError as error:
             errors.add(number, error.message)
             continue
         parts += json_parts(line)
         if parts > limits.parts:
             raise HttpError(413, f"expected at most {limits.parts:,} JSON values, found more", remedy=_SPLIT)
-        first = seen.setdefault(found.passage_id, number)
+        first = first_lines.setdefault(parsed.passage_id, number)
         if first != number:
-            errors.add(number, f"duplicate id: {found.passage_id!r} was already the id of line {first}")
+            errors.add(number, f"duplicate id: {parsed.passage_id!r} was already the id of line {first}")
             continue
-        yield found
+        yield parsed
 
 
 def _skip_line(stream: BinaryIO, line: bytes) -> None:

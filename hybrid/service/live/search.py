@@ -86,7 +86,7 @@ class BatchSearch(Closing):
         self._channels = Channels(reader, CHANNELS)
 
     def __call__(self, jobs: Sequence[Job]) -> list[bytes | Exception]:
-        """The answer of each job as JSON, or the exception that it met; all are of one commit."""
+        """Return the answer of each job as JSON, or its exception; all answers come from one commit."""
         plans: dict[Plan, list[int]] = {}
         for number, job in enumerate(jobs):
             plans.setdefault(job.plan, []).append(number)
@@ -94,8 +94,8 @@ class BatchSearch(Closing):
         self._metrics.batch(sum(len(job.queries) for job in jobs))
         with self.reader.holding():
             for plan, numbers in plans.items():
-                own = [jobs[number] for number in numbers]
-                for number, answer in zip(numbers, self._tried(plan, own), strict=True):
+                plan_jobs = [jobs[number] for number in numbers]
+                for number, answer in zip(numbers, self._tried(plan, plan_jobs), strict=True):
                     answers[number] = answer
         return answers
 
@@ -109,7 +109,7 @@ class BatchSearch(Closing):
         return [self._tried(plan, [job])[0] for job in jobs]
 
     def answers(self, plan: Plan, jobs: Sequence[Job]) -> list[bytes]:
-        """The answers of jobs of one plan."""
+        """Return the answers of jobs with the same plan."""
         queries = [query for job in jobs for query in job.queries]
         hits = iter(self.hits(plan, queries))
         version = self.reader.version._asdict()
@@ -118,9 +118,9 @@ class BatchSearch(Closing):
             results = [
                 {"query": query, "hits": self._shown(plan, query, next(hits))} for query in job.queries
             ]
-            own: dict[str, Any] = results[0] if job.one else {"results": results}
+            answer: dict[str, Any] = results[0] if job.one else {"results": results}
             took = round((time.perf_counter() - job.began) * 1000, 3)
-            answers.append(dumps({**own, "channels": plan.name, "version": version, "took_ms": took}))
+            answers.append(dumps({**answer, "channels": plan.name, "version": version, "took_ms": took}))
         return answers
 
     @property
@@ -149,10 +149,10 @@ class BatchSearch(Closing):
         return shown
 
     def _explained(self, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
-        """For each hit a snippet, the words in it to mark and each term's share of the score by impacts.
+        """Return for each hit a snippet, its marked words, and each term's share of the impact score.
 
-        A hit of another channel has them too, where there are impacts: they say which of its words count.
-        In an index for BM25 alone, its words are marked.
+        Hits of other channels have them too, if the index has impacts. In a BM25-only index, words are marked
+        without shares.
         """
         tokenizer = self.lucene.tokenizer
         by_impacts = IMPACT in self.channels
@@ -161,8 +161,8 @@ class BatchSearch(Closing):
         words = set(tokenizer.terms(query))
         by_words = None if by_impacts else word_snippets(self.lucene, query)
         explained = []
-        for hit, own in zip(hits, shares, strict=True):
-            terms = [share for share in own if share.impact]
+        for hit, hit_shares in zip(hits, shares, strict=True):
+            terms = [share for share in hit_shares if share.impact]
             shares_of_terms = {s.term: float(s.share) for s in terms}
             snippet = (
                 by_words(hit.text)

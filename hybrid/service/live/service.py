@@ -190,20 +190,22 @@ class Service:
             logger.info("index opened", extra=version)
 
     async def _follow(self) -> None:
-        """Take every new commit as soon as it is seen; what cannot be opened is told, and tried again."""
-        told = ""
+        """Open every new commit; log a commit that cannot be opened, and try again."""
+        last_error = ""
         while True:
             await asyncio.sleep(self.settings.watch)
             if self.writer.writing:  # which opens what it wrote, when all of it is there
                 continue
             try:
                 await asyncio.get_running_loop().run_in_executor(self._side, contained, self._refresh)
-                told = ""
+                last_error = ""
             except Exception as error:  # whatever it was, the next commit may be good
-                if str(error) != told:
-                    told = str(error)
+                if str(error) != last_error:
+                    last_error = str(error)
                     logger.warning(
-                        "the index cannot be opened anew; searching the last commit: %s", told, exc_info=error
+                        "the index cannot be opened anew; searching the last commit: %s",
+                        last_error,
+                        exc_info=error,
                     )
 
     def _watch_metrics(self) -> None:

@@ -162,9 +162,11 @@ class Writer(Closing):
         return {"deleted": len(lines) - len(missing), **_told(errors, behind)}
 
     def _options(self) -> IndexOptions:
-        """As the index has them, but with the model of the settings, if they name one; one commit for all."""
-        own = IndexOptions(model=self._settings.model, device=self._settings.device, commit_seconds=math.inf)
-        return options_to_grow(self._settings.index, own)
+        """Return the index's options, with the settings' model, if any, and a single commit."""
+        options = IndexOptions(
+            model=self._settings.model, device=self._settings.device, commit_seconds=math.inf
+        )
+        return options_to_grow(self._settings.index, options)
 
     def _encoder(self, options: IndexOptions) -> SparseEncoder | None:
         """The model, which stays open from one upload to the next; None for BM25 alone, which needs none."""
