@@ -1,4 +1,4 @@
-"""`Index`: one object that makes, changes, searches and explains an index."""
+"""`Index`: one object that builds, changes, searches and explains an index."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from sparta.base.checks import queries_of, several
 from sparta.base.closing import Closing
-from sparta.base.errors import InputError
+from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import FilterLike
 from sparta.base.records import Advance, Hit, Ranking
 from sparta.base.remedies import Command, remedy
@@ -31,22 +31,22 @@ from sparta.search.searcher import Searcher, channel_name, no_channel
 
 
 class Index(Closing):
-    """An index folder: build it with `create`, open it by its path.
+    """An index folder: build it with `create`, or open it by its path.
 
         index = Index.create("ix", [{"id": "1", "text": "Bill Gates founded Microsoft."}])
         for hit in index.search("who founded microsoft", k=3):
             print(hit.passage_id, hit.score, hit.text)
 
-    Writing needs the extra `encode` (torch), searching does not. What this object writes is searched at
-    once; what other processes commit is searched after `refresh`. Threads may share it; one
-    of them writes at a time. Pickled or copied, it opens the index again by its path. `report` is the
-    report of its last write, None before; a warning tells of records that were skipped.
+    Searching needs no extra package; writing needs the extra `encode` (torch). This object searches its own
+    writes at once, and commits of other processes after `refresh`. Threads may share the object; only one
+    writes at a time. A pickled or copied object opens the index again by its path. `report` is the report
+    of the last write (None before a write). Skipped records cause a warning.
 
-    :param path: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
-    :param bm25: k1 and b, where they are not 0.9 and 0.4
-    :param every: look for commits of other processes when a search comes and so many seconds have passed
-        since the last look; None looks in `refresh` only
-    :raises IndexStateError: there is no index, or one of a newer format.
+    :param path: an index folder [default: `$SPARTA_INDEX` or `./sparta-index`]
+    :param bm25: BM25's k1 and b [default: 0.9 and 0.4]
+    :param every: seconds after which a search looks for commits of other processes; None means only
+        `refresh` looks
+    :raises IndexStateError: there is no index at the path, or its format is newer than this version
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class Index(Closing):
         advance: Advance | None = None,
         progress: bool | None = False,
     ) -> Index:
-        """Encode passages, write them into a new index, and open it.
+        """Encode passages, write them into a new index, and return the open index.
 
-        :param passages: a file or folder (docs/formats.md), or dictionaries, texts or `Passage`s
-        :param overwrite: replace an index that is there; searchers see the old one until the new one is done
-        :param advance: called with the number of passages that were encoded
-        :param progress: show a bar with the share that is done and the time that is left
-        :raises InputError: a bad record.
-        :raises IndexStateError: another index is there already.
+        :param passages: a file or folder (docs/formats.md), or dictionaries, strings or `Passage`s
+        :param overwrite: replace an existing index; searchers use the old index until the new one is complete
+        :param advance: called with the number of newly encoded passages
+        :param progress: show a progress bar
+        :raises InputError: a record is invalid
+        :raises IndexStateError: the path already holds an index
         """
         mode = "overwrite" if overwrite else "create"
         report = build_index(path, passages, mode, options, advance=advance, progress=progress)
@@ -90,13 +90,13 @@ class Index(Closing):
     def append(
         self, passages: Corpus, *, options: IndexOptions | None = None, progress: bool | None = False
     ) -> IndexReport:
-        """Add passages whose ids are new; those of texts without ids are numbers from 0, each time."""
+        """Add passages with new ids. Strings without ids are numbered from 0 in each call."""
         return self._grow(passages, "append", options, progress)
 
     def update(
         self, passages: Corpus, *, options: IndexOptions | None = None, progress: bool | None = False
     ) -> IndexReport:
-        """Replace passages by id, and add those that are new."""
+        """Replace passages by id, and add passages with new ids."""
         return self._grow(passages, "update", options, progress)
 
     def _grow(
@@ -107,7 +107,7 @@ class Index(Closing):
         return self._keep(report)
 
     def _keep(self, report: IndexReport, stacklevel: int = 4) -> IndexReport:
-        """Keep the report of the last write, and warn of the records that were skipped."""
+        """Store the report of the last write, and warn about skipped records."""
         self.report = report
         if skipped := report.skipped:
             warnings.warn(f"{self.path}: {skipped}", stacklevel=stacklevel)
@@ -133,13 +133,13 @@ class Index(Closing):
         filter: FilterLike | None = None,
         collapse: str | None = None,
     ) -> Sequence[Hit]:
-        """The `k` best passages for a query in a channel: `impact`, `bm25` or `dense`.
+        """Return the `k` best passages for a query in a channel, best first.
 
-        None is `impact`, or `bm25` in an index for BM25 alone.
-
-        :param offset: leave out so many of the best
-        :param filter: only passages whose metadata is so, as `{"lang": "en", "year": {"gte": 1990}}`
-        :param collapse: a metadata field; only the best passage of each of its values
+        :param channel: `impact`, `bm25` or `dense`, or several, fused: `dense,impact`
+            [default: `impact`; `bm25` if the index has no impacts]
+        :param offset: skip this many of the best passages
+        :param filter: condition on the metadata, such as `{"lang": "en", "year": {"gte": 1990}}`
+        :param collapse: a metadata field; return only the best passage for each of its values
         """
         retriever = self.retriever(channel)
         return retriever.search(query, k, offset=offset, filter=filter, collapse=collapse)
@@ -156,7 +156,7 @@ class Index(Closing):
         filter: FilterLike | None = None,
         collapse: str | None = None,
     ) -> dict[str, Sequence[Hit]]:
-        """The same for many queries, by query id (their numbers from 0, where no ids are given)."""
+        """Search for many queries; return the hits by query id (numbers from 0 without `query_ids`)."""
         texts, ids = queries_of(queries, query_ids)
         retriever = self.retriever(channel)
         return dict(
@@ -175,15 +175,15 @@ class Index(Closing):
         filter: FilterLike | None = None,
         collapse: str | None = None,
     ) -> dict[str, Ranking]:
-        """Passage ids and scores alone, by query id: the rankings of a TREC run."""
+        """Rank passages for many queries; return passage ids and scores by query id (a TREC run)."""
         texts, ids = queries_of(queries, query_ids)
         retriever = self.retriever(channel)
         return dict(retriever.run(texts, ids, k, threads, offset=offset, filter=filter, collapse=collapse))
 
     def retriever(self, channel: str | None = None) -> Retriever:
-        """Return a retriever of a channel, or of several that are fused: `dense,impact`, `bm25=1.2,impact`.
+        """Return a retriever of one channel, or of several, fused: `dense,impact`, `bm25=1.2,impact`.
 
-        It follows this index: its `refresh`, and its `close`.
+        `refresh` and `close` of this index also refresh and close the retriever.
         """
         channel = self.searcher.channels[0] if channel is None else channel
         if not isinstance(channel, str):
@@ -203,40 +203,46 @@ class Index(Closing):
 
     @property
     def channels(self) -> list[str]:
-        """The channels that can be searched."""
+        """The channels of the index, such as `["impact", "bm25", "dense"]`."""
         return [*self.searcher.channels, *other_channels(self.path)]
 
     def explain(self, query: str, passage_id: str | int, *, filter: FilterLike | None = None) -> Explanation:
-        """Why a passage has its score by impacts: each query term's impact, the sum, the rank.
+        """Explain a passage's impact score: each query term's impact, the sum and the rank.
 
-        The rank is that among the passages that the filter keeps.
+        With a filter, the rank counts only passages that pass the filter.
         """
         return explain(self.searcher, query, str(passage_id), filter)
 
     def terms(self, passage_id: str | int, n: int | None = None) -> list[tuple[str, int, float]]:
-        """The strongest terms of a passage, `(term, impact, weight)`."""
+        """Return the `n` terms with the highest impacts of a passage, as `(term, impact, weight)`."""
         return top_terms(self.searcher, str(passage_id), n)
 
     def passage(self, passage_id: str | int) -> dict[str, Any]:
-        """The stored record of a passage, of one that was cut joined from those of its parts."""
+        """Return the stored record of a passage; the text of a split passage is joined from its parts."""
         return self.searcher.passage(str(passage_id))
 
     @property
     def fields(self) -> list[str]:
-        """The metadata fields that passages have, to filter and to collapse by."""
+        """The metadata fields of the passages, for filters and `collapse`."""
         return self.searcher.fields
 
     @property
     def version(self) -> IndexVersion:
-        """The generation and commit that are searched."""
+        """The generation and commit that this object searches."""
         return self.searcher.version
 
     def refresh(self) -> bool:
-        """Search what was written since, in all channels; returns whether there was anything."""
+        """Search the newest commit, in all channels; return whether anything changed."""
         return self.reader.refresh()
 
     def __len__(self) -> int:
         return self.searcher.num_docs
+
+    def __repr__(self) -> str:
+        try:
+            return f"<Index {self.path}: {len(self):,} passages, channels {', '.join(self.channels)}>"
+        except IndexStateError:
+            return f"<Index {self.path}: closed>"
 
     def close(self) -> None:
         """Release the index."""
@@ -248,13 +254,13 @@ class Index(Closing):
 
     @contextmanager
     def _write(self) -> Iterator[None]:
-        """Let one thread write at a time, into an index that is open, and search what it wrote."""
+        """Let one thread write at a time into the open index, then open the new commit."""
         with self._writing:
             self._require_open()
             yield
             self.refresh()
 
     def _require_open(self) -> None:
-        """Refuse an index that was closed, before anything is written."""
+        """Raise IndexStateError if the index is closed."""
         with self.reader.reading():
             pass

@@ -35,12 +35,12 @@ PACKAGES = (
     "yaml",
 )
 _DISTRIBUTIONS = {"jnius": "pyjnius", "yaml": "PyYAML"}
-"""What installs a package, where its name is another."""
+"""Distributions that install a package of another name."""
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
 
 class Finding(NamedTuple):
-    """One thing looked at: `state` is ok, note (works, could be better) or bad (will fail)."""
+    """Result of one check; `state` is ok, note (works, could be better) or bad (will fail)."""
 
     name: str
     state: str
@@ -49,10 +49,10 @@ class Finding(NamedTuple):
 
 
 def examine(index: Path | None = None, *, needed: bool = False) -> list[Finding]:
-    """Look at everything; at an index as `verify_index(quick=True)` does. Nothing comes from the network.
+    """Run all checks, without network access; an index is checked like `verify_index(quick=True)`.
 
-    :param index: the index folder to look at; None is `$SPARTA_INDEX` or `./sparta-index`
-    :param needed: whether it is bad when there is no index
+    :param index: the index folder to check [default: `$SPARTA_INDEX` or `./sparta-index`]
+    :param needed: whether a missing index is a fault
     """
     checks: list[Callable[[], Iterator[Finding]]] = [
         _python,

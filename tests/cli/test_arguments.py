@@ -149,6 +149,32 @@ def test_help_tells_every_command_in_one_line():
 
 
 @pytest.mark.parametrize("program", [main, cli._dense.main, cli._hybrid.main])
+def test_a_program_and_its_commands_say_the_same(program):
+    """The help of a program shows summaries without an import; they begin the help of the commands."""
+    context = click.Context(program)
+    for places in program.sections.values():
+        for name, place in places.items():
+            command = program.get_command(context, name)
+            if not isinstance(command, click.Group):
+                assert " ".join((command.help or "").split("\n\n")[0].split()) == place.summary
+
+
+@pytest.mark.parametrize("name", ["dense", "hybrid"])
+def test_the_other_programs_run_as_commands_of_sparta(name):
+    refused(sparta(name, "search", "x"), 2, "there is no index here", "sparta index --corpus FILE")
+    assert f"sparta {name} search" in done(sparta(name, "search", "--help")).stdout.replace("main", "sparta")
+
+
+def test_options_are_listed_under_the_heading_of_their_class():
+    output = done(sparta("search", "--help")).stdout
+    headings = re.findall(r"^(\S.*):$", output, re.MULTILINE)
+    assert headings == ["Options", "Many queries", "Filter and page", "Channels", "BM25", "Chain"]
+    chain = output[output.index("\nChain:") :]
+    assert "--path-reader" in chain
+    assert "--k1" not in chain
+
+
+@pytest.mark.parametrize("program", [main, cli._dense.main, cli._hybrid.main])
 def test_the_help_of_all_programs_is_as_wide(program, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert click.Context(program, **program.context_settings).make_formatter().width == 108

@@ -86,6 +86,13 @@ def test_no_path() -> None:
         Index(5)
 
 
+def test_its_repr_says_what_it_holds(folder: Path) -> None:
+    with Index(folder) as index:
+        shown = f"<Index {folder.resolve()}: {len(index):,} passages, channels {', '.join(index.channels)}>"
+        assert repr(index) == shown
+    assert repr(index) == f"<Index {folder.resolve()}: closed>"
+
+
 def test_after_its_end(folder: Path) -> None:
     closed = Index(folder)
     closed.close()
