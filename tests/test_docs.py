@@ -39,6 +39,12 @@ def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
     assert "Bill Gates" in ended.stdout
 
 
+def test_the_page_of_messages_is_that_of_the_code() -> None:
+    page = runpy.run_path(str(ROOT / "scripts" / "messages.py"))["page"]()
+    shown = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
+    assert shown == page, "a message changed: python scripts/messages.py"
+
+
 def test_the_page_of_commands_is_their_help(tmp_path: Path) -> None:
     made = tmp_path / "cli.md"
     script = [sys.executable, str(ROOT / "scripts" / "cli_docs.py"), str(made)]

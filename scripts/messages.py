@@ -1,0 +1,105 @@
+"""Write docs/messages.md, all messages of the product by module: python scripts/messages.py [FILE]."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("sparta", "dense", "hybrid", "cli")
+HEAD = """# Messages
+
+Every message that sparta can print, by module. `scripts/messages.py` writes this page from the code; a test
+compares the two. Braces stand for values. An arrow leads to the remedy.
+"""
+_LOGS = ("debug", "info", "warning", "error", "exception")
+
+
+class Message(NamedTuple):
+    """A message in the code: file, line, text and remedy ("" without)."""
+
+    file: str
+    line: int
+    text: str
+    remedy: str
+
+
+def messages(root: Path = ROOT) -> Iterator[Message]:
+    """Yield the messages of errors, logs and warnings, and printed lines, in the order of the files."""
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if not isinstance(node, ast.Call) or not _is_message(node):
+                    continue
+                text = written(node.args[0])
+                if re.search("[a-z]{2}", re.sub(r"\{[^{}]*\}|%s", "", text)):
+                    remedy = next((k.value for k in node.keywords if k.arg == "remedy"), None)
+                    name = path.relative_to(root).as_posix()
+                    yield Message(name, node.lineno, text, written(remedy) if remedy else "")
+
+
+def _is_message(call: ast.Call) -> bool:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    is_log = isinstance(call.func, ast.Attribute) and name in _LOGS and "log" in ast.unparse(call.func.value)
+    is_error = name.endswith("Error") and name[:1].isupper()
+    return bool(call.args) and (
+        is_log or is_error or ast.unparse(call.func) in ("click.echo", "warnings.warn")
+    )
+
+
+def written(node: ast.expr) -> str:
+    """Return the text of a string expression, with `{…}` for values; "" for an expression without text."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(written(part) or f"{{{_value(part)}}}" for part in parts)
+        case ast.BinOp(op=ast.Add(), left=left, right=right):
+            return written(left) + (written(right) or "{…}")
+        case ast.IfExp(body=body, orelse=other):
+            return " / ".join(filter(None, (written(body), written(other))))
+        case ast.Call(func=ast.Name(id="remedy"), args=[first, *others]):
+            text = written(first)
+            for part in others:
+                text = text.replace("{}", _option(part), 1)
+            return text
+    return ""
+
+
+def _option(part: ast.expr) -> str:
+    """Return an option as it is typed, and other parts of a remedy in braces."""
+    match part:
+        case ast.Call(func=ast.Name(id="Option"), args=[ast.Constant(value=str(name)), *_]):
+            return "--" + name.replace("_", "-")
+        case ast.Call(func=ast.Attribute(attr="of"), args=[first, *_]):
+            return f"{written(first)} …"
+    return f"{{{ast.unparse(part)}}}"
+
+
+def _value(part: ast.expr) -> str:
+    return ast.unparse(part.value) if isinstance(part, ast.FormattedValue) else "…"
+
+
+def page(root: Path = ROOT) -> str:
+    """Return the page."""
+    lines, file = [HEAD], ""
+    for message in messages(root):
+        if message.file != file:
+            file = message.file
+            lines.append(f"\n## {file}\n")
+        arrow = f" → {message.remedy}" if message.remedy else ""
+        lines.append(f"- {' '.join((message.text + arrow).split())}")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    output = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "messages.md"
+    output.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
