@@ -13,11 +13,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+from check_docs import GENERATED, pages, sentences
+from messages import PACKAGES, messages
 
-from scripts.check_docs import GENERATED, pages, sentences  # noqa: E402 (found by the path above)
-from scripts.messages import PACKAGES, messages  # noqa: E402
+ROOT = Path(__file__).parents[1]
 
 _SHORTEST, _LONGEST = 4, 40
 """Lines of a function that is worth reading and not tiring."""
