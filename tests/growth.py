@@ -407,7 +407,7 @@ PARSERS: dict[str, tuple[Any, ...]] = {
         *("Moon ", "moon ", "[START_ENT]", ("[END_ENT]", "[START_ENT]"), "(", ". A", (" ", "A", "A")),
     ),
     "words of titles": (
-        lambda t: titles.words_of(titles._ADDED.sub("", t)),
+        lambda t: titles.words_of(titles._PARENTHESIS.sub("", t)),
         *(" ", "(", "() ", (" ", "(a)", "b"), "(a", (MARKS, "a")),
     ),
     "marked mentions": (

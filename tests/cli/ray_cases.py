@@ -128,7 +128,7 @@ def test_vectors_on_this_machine(command: Any, make_tiny_model: Any, tmp_path: P
         ran(command(name, *more, model=tmp_path / "dense"), cli._dense.main)
         for name, more in (("one", []), ("two", ["--ray", "local"]))
     )
-    assert "cut to what the model reads at once" in one.stdout
+    assert "cut to the model's longest input" in one.stdout
     assert two.output == one.output.replace("one:", "two:")
     assert contents(tmp_path / "two") == contents(tmp_path / "one")
 
@@ -138,7 +138,7 @@ def test_what_a_worker_raises(command: Any, cluster: Any, tiny_model: Any, tmp_p
     tiny_model.save_pretrained(tmp_path / "bad")
     result = ran(command("out", "--ray", cluster.address, "--workers", 1, model=tmp_path / "bad"))
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: expected finite weights, found infinite ones")
+    assert result.stderr.startswith("error: expected finite weights, found infinite weights")
     assert result.stderr.endswith("→ encode with --dtype bf16 or --dtype fp32\n")
 
 

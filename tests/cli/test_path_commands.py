@@ -157,11 +157,11 @@ def test_answers_of_paths_are_measured(index: Path, reader: Path, questions: Pat
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (("search", "q", "--chain", "hop", "--path-reader", "x"), "a step that reads --path-reader"),
+        (("search", "q", "--chain", "hop", "--path-reader", "x"), "a chain that uses --path-reader"),
         (("search", "q", "--path-reader", "x"), "expected --chain with --path-reader"),
         (("search", "q", *READ, "nowhere"), "expected a path reader (config.json"),
-        (("answer", "q", *READ, "READER", "--depth", 5), "without --depth"),
-        (("answer", "q", *READ, "READER", "--reader", "x"), "without --reader"),
+        (("answer", "q", *READ, "READER", "--depth", 5), "--depth has no effect"),
+        (("answer", "q", *READ, "READER", "--reader", "x"), "--reader has no effect"),
         (("mine-paths", "--dataset", "QUESTIONS", "--output", "a.jsonl.gz"), "ends in .jsonl"),
         (("mine-answers", "--dataset", "QUESTIONS", "--output", "a.jsonl.gz"), "ends in .jsonl"),
         (

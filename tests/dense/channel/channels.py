@@ -78,7 +78,7 @@ def assert_same(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> No
 def refused(match: str, *command: object, code: int = 2) -> str:
     result = ran(cli._dense.main, *command)
     assert result.exit_code == code, result.output
-    assert match in result.output
+    assert match in result.output, result.output
     assert "Traceback" not in result.output
     return result.output
 

@@ -349,7 +349,7 @@ def test_a_killed_push_is_finished_by_the_same_command(opened, fake, small_batch
     done = subprocess.run(whole, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "60 passages" in done.stdout
-    assert "were there" in done.stdout
+    assert "from before" in done.stdout
     with Server(Access(fake.url, environment={})) as server:
         assert held(server, "wiki") == [f"a{i}" for i in range(60)]
         same_rankings(opened, server, "wiki", questions)
