@@ -255,10 +255,12 @@ def tune_table(tuned: Tuned) -> Table:
         note = _remark(tuned) if alpha_best == best else ""
         rows.append([*setting_cells(alpha_best), *mean_cells(tuned.means[alpha_best]), note])
     for fold in tuned.folds:
-        note = f"fold {fold.number} of {FOLDS}: chosen on the others"
+        note = f"fold {fold.number} of {FOLDS}, setting chosen on the other folds"
         rows.append([*setting_cells(fold.setting), 100 * fmean(fold.values.values()), note])
     if tuned.folds:
-        rows.append([*[None] * len(settings), 100 * tuned.cross_validated, "cross-validated"])
+        rows.append(
+            [*[None] * len(settings), 100 * tuned.cross_validated, "cross-validated: mean over the folds"]
+        )
     for name, means in tuned.singles.items():
         remark = ": better than the best fusion" if fmean(means) > fmean(tuned.means[best]) else ""
         rows.append([*[None] * len(settings), *mean_cells(means), f"{name} alone{remark}"])
@@ -274,7 +276,7 @@ def _remark(tuned: Tuned) -> str:
     names = [*tuned.channels, "candidates"]
     tried_values = [sorted(set(values)) for values in zip(*map(flat, tuned.means), strict=True)]
     ends = [
-        f"{name}: the {'least' if value == values[0] else 'largest'} that was tried"
+        f"{name}: the {'lowest' if value == values[0] else 'highest'} value tried"
         for name, value, values in zip(names, flat(tuned.best), tried_values, strict=True)
         if len(values) > 1 and value in (values[0], values[-1])
     ]

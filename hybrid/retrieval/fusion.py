@@ -53,9 +53,9 @@ NORMALIZATIONS: dict[str, Callable[[Scores], Scores]] = {
 _BELOW_EQUAL_SCORES = {"minmax": -0.5, "zscore": -1.0}
 """The normalized score of a passage without a rank in a channel whose ranked passages all score the same."""
 _NORMALIZATION_LABELS = {
-    "minmax": "min-max centred (Ma et al., 2021)",
+    "minmax": "min-max normalized and centered (Ma et al., 2021)",
     "zscore": "standardized",
-    "none": "as they are",
+    "none": "not normalized",
 }
 
 
@@ -237,11 +237,11 @@ def formula(*fusions: Fusion) -> str:
     uses_ranks = first.method == "rrf"
     term = f"1/({first.rrf_k}+rank {{}})" if uses_ranks else "{}"
     score = f"score = {', or '.join(fusion.sum(term) for fusion in fusions)}"
-    candidates = f"each channel's {first.candidates} best"
+    candidates = f"each channel's {first.candidates} best passages"
     if uses_ranks:
         return f"{score}; {candidates}"
     normalized = f"scores {_NORMALIZATION_LABELS[first.normalization]} over {candidates}"
-    return f"{score}; {normalized}, a passage that a channel lacks counts as its least"
+    return f"{score}; {normalized}; a passage missing in a channel gets the channel's lowest score"
 
 
 def default_weights(channels: Collection[str]) -> dict[str, float]:

@@ -126,7 +126,7 @@ def test_eval_with_the_questions_beside_the_corpus(with_dense: Path) -> None:
     assert "score = dense + 1.2·bm25, or impact + 1.2·bm25, or dense + impact, or" in result.stderr
     text = run("eval", "--alpha", "1.2", "--index", with_dense / "index").stdout.splitlines()
     assert text[-2].split()[1:6] == ["dense", "+", "impact", "+", "1.2·bm25"]
-    assert "or dense + impact + 1.2·bm25; scores min-max centred" in text[-1]
+    assert "or dense + impact + 1.2·bm25; scores min-max normalized and centered" in text[-1]
 
 
 def test_one_fusion_is_chosen(with_dense: Path) -> None:

@@ -144,11 +144,11 @@ def test_what_is_said_of_the_best_weight() -> None:
 
     assert notes({0.5: 0.1, 1.0: 0.3, 2.0: 0.2}, 0.3) == ["", "best", "", "dense alone"]
     assert notes({0.5: 0.4, 1.0: 0.3}, 0.5) == [
-        "best (bm25: the least that was tried)",
+        "best (bm25: the lowest value tried)",
         "",
         "dense alone: better than the best fusion",
     ]
-    assert notes({0.5: 0.2, 1.0: 0.3}, 0.1)[1] == "best (bm25: the largest that was tried)"
+    assert notes({0.5: 0.2, 1.0: 0.3}, 0.1)[1] == "best (bm25: the highest value tried)"
 
 
 def test_cross_validation_by_hand() -> None:
@@ -193,8 +193,8 @@ def test_one_set_is_cross_validated() -> None:
     assert len(values) == 50
     rows = tune_table(found).rows
     assert [row[-1] for row in rows[16:22]] == [
-        *(f"fold {i} of 5: chosen on the others" for i in range(1, 6)),
-        "cross-validated",
+        *(f"fold {i} of 5, setting chosen on the other folds" for i in range(1, 6)),
+        "cross-validated: mean over the folds",
     ]
     assert rows[21][1] == pytest.approx(100 * fmean(values))
 
@@ -258,8 +258,8 @@ def test_candidates_are_tuned_with_the_weights() -> None:
         assert (row[0], row[1]) == (alpha, expected_row[1])
         assert row[2] == pytest.approx(100 * expected_row[0])
     [note] = [str(row[-1]) for row in table.rows if str(row[-1]).startswith("best")]
-    end = "least" if best.candidates == 3 else "largest"
-    assert f"candidates: the {end} that was tried" in note
+    end = "lowest" if best.candidates == 3 else "highest"
+    assert f"candidates: the {end} value tried" in note
     for fold, row in zip(found.folds, table.rows[2:7], strict=True):
         outside = [q for q in runs["bm25"] if fold_of(q) != fold.number - 1]
         by_setting = {

@@ -35,8 +35,8 @@ def test_base_plus_alpha_bm25_by_hand() -> None:
         ("d", round(-0.5 - 0.6, 6)),
     ]
     assert formula(fusion) == (
-        "score = impact + 1.2·bm25; scores min-max centred (Ma et al., 2021) over each channel's 100 best,"
-        " a passage that a channel lacks counts as its least"
+        "score = impact + 1.2·bm25; scores min-max normalized and centered (Ma et al., 2021) over each"
+        " channel's 100 best passages; a passage missing in a channel gets the channel's lowest score"
     )
 
 
@@ -73,7 +73,7 @@ def test_rrf_by_hand() -> None:
     expected = {"a": 1 / 61, "b": 1 / 62 + 2 / 61, "c": 2 / 62}
     assert {p.passage_id: p.score for p in found} == pytest.approx(expected)
     assert [p.passage_id for p in found] == ["b", "c", "a"]
-    assert formula(fusion) == "score = 1/(60+rank x) + 2·1/(60+rank y); each channel's 100 best"
+    assert formula(fusion) == "score = 1/(60+rank x) + 2·1/(60+rank y); each channel's 100 best passages"
 
 
 def random_rankings(rng: random.Random) -> dict[str, list[ScoredPassage]]:
