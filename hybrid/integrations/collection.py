@@ -25,11 +25,11 @@ from sparta.models.resolve import hash_folder, model_folder
 
 
 class Collection:
-    """The passages of a test set, by an index that is there or by one that is made of them.
+    """The passages of a test set, in an existing index or in a temporary one.
 
-    :param index: an index folder or an open retriever; None: what `hold` is given is indexed
+    :param index: an index folder or an open retriever; None means `hold` indexes the passages it gets
     :param channels: as in `open_retriever`
-    :param options: how an index is made. Passages without a text are left out, with a warning
+    :param options: options of the temporary index; passages without text are left out, with a warning
     """
 
     def __init__(
@@ -72,7 +72,10 @@ class Collection:
 
     @property
     def revision(self) -> str:
-        """What decides the scores, in 12 letters: results are kept by it. Of an open retriever it is new."""
+        """Return 12 letters that identify the index and its settings, for caches of results.
+
+        An open retriever gets new letters each time.
+        """
         dense = "dense" in (self.channels or "")
         if self.index is None:
             known = f"{self.options} {hash_folder(model_folder(self.options.model))}"

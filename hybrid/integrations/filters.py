@@ -1,4 +1,4 @@
-"""Filters as frameworks write them become those of `search`."""
+"""Converts filters of frameworks into filters of `search`."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def _in_time(queries: Sequence[str]) -> Iterator[str]:
 
 
 def _guarded(call: Callable[..., Objects]) -> Callable[..., Objects]:
-    """One call at a time, on the index as it is now; an error meant for people is told with its remedy."""
+    """Run one call at a time, on the newest commit; errors for users carry their remedy."""
 
     @wraps(call)
     def guarded(self: _Tools, *args: Any, **kwargs: Any) -> Objects:
@@ -118,7 +118,7 @@ def _guarded(call: Callable[..., Objects]) -> Callable[..., Objects]:
 
 
 class _Tools:
-    """What the tools share. One question or id gives its own objects; a list of them gives one for each."""
+    """State shared by the tools. A single question or id gives one result, a list gives one per item."""
 
     def __init__(self, source: Source, channels: str | None, k: int) -> None:
         self.open = lambda: open_source(source, channels, MOST)
@@ -136,7 +136,7 @@ class _Tools:
 
     @property
     def passages(self) -> Index:
-        """The index itself, where a folder was given."""
+        """The index itself, if `index` was a folder."""
         if self.index is None:
             raise InputError("expected an index folder, found an open retriever")
         return self.index

@@ -72,6 +72,6 @@ class MtebSearch:
 
     @property
     def mteb_model_meta(self) -> ModelMeta:
-        """What MTEB writes into its results."""
+        """The model's description in MTEB's results."""
         about = {"name": self.name, "revision": self.collection.revision, "model_type": ["sparse"]}
         return ModelMeta.create_empty(about)

@@ -1,4 +1,4 @@
-"""What every adapter is given, and what a hit is called in them."""
+"""Arguments shared by all adapters, and the fields of a hit in them."""
 
 from __future__ import annotations
 

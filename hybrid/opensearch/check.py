@@ -1,4 +1,4 @@
-"""Whether a server holds what was pushed: the count of all passages, and everything of a sample."""
+"""Checks that a server holds the pushed index: the number of passages, and all content of a sample."""
 
 from __future__ import annotations
 

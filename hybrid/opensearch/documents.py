@@ -1,7 +1,7 @@
-"""What OpenSearch is told of an index: its mapping, and a document for each passage.
+"""The OpenSearch form of an index: the mapping, and a document for each passage.
 
-A document keeps the passage's record, its place in the corpus (which decides ties), a hash by which changes
-are seen, and, searched but not kept in `_source`, the text for BM25, the metadata, and the impacts as
+A document stores the passage's record, its corpus position (which breaks ties), and a hash that reveals
+changes. It indexes, without storing them in `_source`, the text for BM25, the metadata, and the impacts as
 `rank_features`.
 """
 
@@ -78,7 +78,7 @@ _ANALYZERS = {
 
 
 class Action(NamedTuple):
-    """What is to be done with one document: the lines of a bulk request."""
+    """An action on one document: the lines of a bulk request."""
 
     passage_id: str
     lines: bytes
@@ -130,7 +130,7 @@ class Source:
             yield index_action(passage.passage_id, fields)
 
     def meta(self, **more: Any) -> dict[str, Any]:
-        """What the mapping says of the index, under `_meta`."""
+        """The description of the index in the mapping, under `_meta`."""
         about = {"kind": KIND, "format_version": FORMAT_VERSION, "identity": self.identity, **self.form}
         return {"sparta": {**about, **more}}
 

@@ -1,8 +1,8 @@
-"""Metadata in OpenSearch: two fields for all names, so that a corpus may have any, and filters on them.
+"""Metadata in OpenSearch: two fields for all metadata names, and filters on them.
 
-`fields` holds each value as the index here does, name and text with a zero byte between; `numbers` those that
-are decimal numbers, name and sixteen hexadecimal digits in the order of the numbers. Both are keywords, which
-OpenSearch compares by their bytes, as Lucene does here.
+`fields` holds each value like the index folder: name, zero byte, text. `numbers` holds decimal numbers: name
+and sixteen hexadecimal digits in numeric order. Both are keywords, which OpenSearch compares by bytes, like
+Lucene.
 """
 
 from __future__ import annotations

@@ -31,15 +31,15 @@ FILE_BYTES = 8 << 20
 
 
 def export_opensearch(searcher: Searcher, folder: Path, *, most_bytes: int = FILE_BYTES) -> tuple[int, int]:
-    """Write an index as files for OpenSearch and return how many passages and postings they hold.
+    """Write an index as files for OpenSearch; return the numbers of passages and postings.
 
-    The same index gives the same bytes. The manifest comes last: a folder without one is incomplete. After an
-    error nothing is left behind.
+    Equal indexes give equal bytes. The manifest is written last: a folder without it is incomplete. After an
+    error no file remains.
 
-    :param folder: a new or an empty folder
-    :param most_bytes: of a file of bulk requests, but for one whose only passage is larger
-    :raises IndexStateError: the folder holds files, or the index has no impacts.
-    :raises InputError: there is a file in its place, or OpenSearch cannot say what the index holds.
+    :param folder: a new or empty folder
+    :param most_bytes: largest size of a file of bulk requests; a file with a single passage may be larger
+    :raises IndexStateError: the folder holds files, or the index has no impacts
+    :raises InputError: the path is a file, or OpenSearch cannot represent the index
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(
@@ -90,7 +90,7 @@ def _json(value: object) -> bytes:
 
 
 def _registration(source: Source, model: bytes) -> dict[str, object]:
-    """What the plugin ml-commons is told of the tokenizer model before it is uploaded, in one piece."""
+    """Return the description that ml-commons needs before the upload of the tokenizer model."""
     return {
         "name": source.generation.model["name"],
         "version": source.identity,

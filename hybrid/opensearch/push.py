@@ -58,7 +58,7 @@ class PushOptions:
 
 @dataclass(frozen=True, slots=True)
 class PushReport:
-    """What a push did: `kept` passages were there from an interrupted one, `replaced` indices are removed."""
+    """Report of a push: `kept` passages came from an interrupted push, `replaced` indices are deleted."""
 
     index: str
     passages: int
@@ -140,9 +140,10 @@ def _data_nodes(server: Server) -> int:
 
 
 def _serve(server: Server, index: str, source: Source, options: PushOptions, old: Sequence[str]) -> None:
-    """Give the index its copies and refreshes, and wait until they are there.
+    """Turn on replicas and refreshes of the index, and wait for the copies.
 
-    Until those that it replaces are removed it names them, so that the same command can remove them later.
+    Until the replaced indices are deleted, the new index names them, so that the same command can delete
+    them.
     """
     server.request("PUT", f"/{index}/_settings", served_settings(options.replicas))
     replaces = {} if options.keep_old or not old else {_REPLACES: list(old)}
@@ -152,7 +153,7 @@ def _serve(server: Server, index: str, source: Source, options: PushOptions, old
 
 
 def wait_until_green(server: Server, index: str, seconds: float = _GREEN_SECONDS) -> bool:
-    """Wait until all copies of an index are there; whether they are."""
+    """Wait until all copies of an index exist; return whether they do."""
     ends = time.monotonic() + seconds
     while server.request("GET", f"/_cluster/health/{index}")["status"] != "green":
         if time.monotonic() > ends:
@@ -173,7 +174,7 @@ def _say_whole(server: Server, index: str, source: Source, **more: Any) -> None:
 
 
 def replaced_by(meta: Mapping[str, Any]) -> tuple[str, ...]:
-    """The indices that an index replaced and that its push was to remove, where it was stopped before."""
+    """Return the indices that an interrupted push of this index should have deleted."""
     return tuple(meta.get(_REPLACES, ()))
 
 

@@ -1,4 +1,4 @@
-"""Queries in OpenSearch's JSON whose rankings are those of one machine."""
+"""Queries in OpenSearch's JSON that give the same rankings as one machine."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def named_term(name: str) -> str:
 
 
 def _with_name(clause: Json, term: str) -> Json:
-    """Name a clause after its term, whatever its kind."""
+    """Name a clause of any kind after its term."""
     return {"bool": {"must": [clause], "_name": f"{_NAMED}{term}"}}
 
 

@@ -47,7 +47,7 @@ Asked = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One index that had the alias. `stamp` tells its passages from those of others at the same positions."""
+    """An index behind the alias. `stamp` distinguishes its passages from passages of other indices."""
 
     index: str
     meta: dict[str, Any]
@@ -62,13 +62,13 @@ class View:
 
 
 class RemoteIndex:
-    """The index that an alias stands for now: its query side, and searches in it. Threads may share it.
+    """The index that an alias points to: its query side, and searches in it. Threads may share the object.
 
-    The index itself is searched, not the alias, and a passage's number is its index's stamp, a hash of its id
-    and its corpus position: rankings and records are of the same passages, also when between them the alias
-    is swapped, or an update in place puts another passage there.
+    Searches use the index itself, not the alias. A passage's number combines the index's stamp, a hash of
+    the id and the corpus position. So rankings and records belong to the same passages, even if the alias
+    moves or an update replaces a passage in between.
 
-    :raises IndexStateError: there is no such alias, or sparta did not push what is behind it.
+    :raises IndexStateError: the alias does not exist, or sparta did not push its index
     """
 
     def __init__(self, server: Server, name: str, kind: str | None = None) -> None:
@@ -247,7 +247,7 @@ def _docid(now: View, hit: Mapping[str, Any]) -> int:
 
 
 def _columns(hits: Sequence[Mapping[str, Any]], now: View, channel: str, scale: int) -> Ranking:
-    """A query's hits in columns: scores by impacts are integers, those of BM25 the server's float32."""
+    """Return a query's hits in columns; impact scores are integers, BM25 scores the server's float32."""
     if channel == BM25:
         scores: list[Any] = np.array([hit["_score"] for hit in hits], np.float32).tolist()
     else:

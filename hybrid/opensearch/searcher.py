@@ -58,7 +58,7 @@ class OpenSearchSearcher(Retriever):
 
     @property
     def language(self) -> str:
-        """The code of the language that the texts are in."""
+        """The language code of the passages."""
         return str(self.opened.now.meta["language"])
 
     @property
@@ -84,7 +84,7 @@ class OpenSearchSearcher(Retriever):
         return self.opened.again(partial(with_contexts, hits, self.opened.texts))
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
-        """The values of a metadata field; None where there is none."""
+        """Return the values of a metadata field for each passage; None without a value."""
         return self.opened.keys(docids, field)
 
     def explain(self, query: str, passage_id: str, *, filter: FilterLike | None = None) -> Explanation:

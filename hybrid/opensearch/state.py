@@ -1,4 +1,4 @@
-"""What a server holds under a name: an alias, the index behind it, and what that says of itself."""
+"""Reads the state of a server: an alias, the index behind it, and the index's metadata."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OTHER_NAME = remedy("choose another {}", Option("name"))
 
 
 class Stored(NamedTuple):
-    """A document as a scan tells of it."""
+    """Position, id and hash of a document."""
 
     position: int
     passage_id: str

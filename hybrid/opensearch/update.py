@@ -36,7 +36,7 @@ Pair = tuple[StoredPassage, bytes]
 
 @dataclass(slots=True)
 class UpdateReport:
-    """What an update did; `written` passages were new or changed."""
+    """Report of an update; `written` passages were new or changed."""
 
     index: str
     passages: int
@@ -46,7 +46,7 @@ class UpdateReport:
 
 @dataclass(frozen=True, slots=True)
 class DeleteReport:
-    """What a deletion did; `deleted` counts units, which are sentences or chunks where those are indexed."""
+    """Report of a deletion; `deleted` counts units, which may be sentences or chunks."""
 
     named: int
     deleted: int
@@ -63,15 +63,16 @@ def update(
     sample: int = SAMPLE,
     advance: Advance | None = None,
 ) -> UpdateReport:
-    """Write the passages that are new or changed since the last push, and delete those that are gone.
+    """Write the passages that are new or changed since the last push, and delete removed passages.
 
-    Both sides are read once, in corpus order, and compared by hash; memory holds a few of either. An update
-    that was interrupted is repeated. Searches meanwhile see some passages as they are, others as they were.
+    Both sides are read once in corpus order and compared by hash; only few passages are in memory. An
+    interrupted update can be repeated. Meanwhile searches see some passages before and some after their
+    change.
 
-    :param connections: bulk requests at once
-    :param advance: told of passages that were compared
-    :raises IndexStateError: there is no such alias, or its passages were encoded by another model.
-    :raises ServerError: the server refuses, or holds something else afterwards.
+    :param connections: number of simultaneous bulk requests
+    :param advance: called with the number of newly compared passages
+    :raises IndexStateError: the alias does not exist, or another model encoded its passages
+    :raises ServerError: the server refuses an action, or holds other passages afterwards
     """
     with opened_source(searcher) as source:
         index, meta = live_index(server, name)

@@ -1,1 +1,1 @@
-"""What only the tables of papers need: tasks, models trained for them, readers of paths, hyperlinks."""
+"""Code that only the papers' experiments need: tasks, their models, path readers, hyperlinks."""

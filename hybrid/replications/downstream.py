@@ -1,4 +1,4 @@
-"""What a task's answers are worth, given the passages that a retriever finds (Maillard et al., Table 4)."""
+"""Answers tasks from retrieved passages and measures the answers (Maillard et al., Table 4)."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ DONE = "measured.json"
 
 
 class Task(NamedTuple):
-    """A task: its name, the file that it is measured on, and its training examples, if there are any."""
+    """A task: its name, its dev file, and its training examples (None without)."""
 
     name: str
     dev: Path
@@ -51,7 +51,7 @@ class Training(NamedTuple):
         return self.name.replace(", ", "-").replace(" ", "-")
 
     def facts(self) -> dict[str, Any]:
-        """What must be the same for its measurement to hold."""
+        """The settings that must be equal for a stored measurement to be reused."""
         return {
             "recipe": settings_of(self.recipe),
             "sets": [[s.name, s.fingerprint(), s.weight] for s in self.sets],
@@ -60,10 +60,13 @@ class Training(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaveOut:
-    """What is trained for each task: a model without it, that model on `shots` examples of it, and, with
-    `vanilla`, the encoder as it comes on the same few. `multi_task` adds one model for all tasks, which
-    is also the zero-shot model of a task without training examples, and `single_task` one for each alone
-    (Table 3). `recipe` is that of all; few examples take `few_steps` steps.
+    """The trainings for each task.
+
+    For each task: a model trained on all other tasks, that model trained further on `shots` examples of the
+    task, and, with `vanilla`, the plain encoder trained on the same examples. `multi_task` adds one model for
+    all tasks; it is also the zero-shot model of tasks without training examples. `single_task` adds a model
+    for each single task (Table 3). All trainings share `recipe`; trainings on few examples take `few_steps`
+    steps.
     """
 
     recipe: SkillRecipe

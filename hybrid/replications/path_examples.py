@@ -1,4 +1,4 @@
-"""What a reader of paths is trained on: a question, its passages, which of them are needed, the answer."""
+"""Training examples of a path reader: a question, its passages, its gold passages, and its answers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ HOTPOT_FORM = (
 
 @dataclass(frozen=True, slots=True)
 class PathPassage:
-    """A passage: whether the question needs it, where an answer stands in it, and, if known, its sentences
-    `(start, end)` with which of them support the answer.
+    """A passage, whether it is gold, the positions of answers in it, and, if known, its sentences.
+
+    `sentences` are `(start, end)` spans; `supporting` says for each sentence whether it supports the answer.
     """
 
     text: Text
@@ -38,7 +39,7 @@ class PathPassage:
 
 @dataclass(frozen=True, slots=True)
 class PathExample:
-    """A question, its answers, and passages of which some are needed."""
+    """A question with its answers and its passages, gold and not."""
 
     question: str
     answers: tuple[str, ...]

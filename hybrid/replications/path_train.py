@@ -42,11 +42,12 @@ _RIVALS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathRecipe(ReadingRecipe):
-    """How a reader of paths is trained.
+    """The recipe of a path reader.
 
-    A batch has `batch_size` questions, each as one input of up to 3 passages: 0 to 2 that it needs (half the
-    time 2), 0 to 2 that it does not, drawn anew each time and in any order. The answer is learned where it
-    stands. The defaults are those of a small encoder; the paper trains Electra-large for 20,000 steps of 128.
+    A batch has `batch_size` questions. Each question is one input of up to 3 passages in random order, drawn
+    anew each time: 0 to 2 gold passages (2 in half of the inputs) and 0 to 2 others. The answer is learned
+    at its positions. The defaults suit a small encoder; the paper trains Electra-large for 20,000 steps of
+    128.
     """
 
     encoder: str = DEFAULT_READER
@@ -60,7 +61,7 @@ class PathRecipe(ReadingRecipe):
 
 
 class Drawn(NamedTuple):
-    """What is read of an example: passages, as one input."""
+    """Some passages of an example as one input of the model."""
 
     example: PathExample
     passages: list[PathPassage]
@@ -184,7 +185,9 @@ def answer_places(drawn: Drawn) -> list[tuple[int, int]]:
 
 
 def supporting(drawn: Drawn) -> list[bool]:
-    """Of each sentence of an input whether it supports the answer; nothing where no sentences are known."""
+    """Return for each sentence of an input whether it supports the answer; empty if no sentences are
+    known.
+    """
     return [drawn.passages[p].supporting[number] for p, number, _, _ in drawn.input.sentences]
 
 

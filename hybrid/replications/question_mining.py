@@ -1,4 +1,4 @@
-"""The questions that hard negatives are mined for, from files of any form."""
+"""Reads the questions for which hard negatives are mined, from files of any supported format."""
 
 from __future__ import annotations
 

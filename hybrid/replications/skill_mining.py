@@ -49,15 +49,15 @@ def mine_skill(
 ) -> MiningReport:
     """Write DPR training JSON for `dense train-skills --expanded` or `--link`.
 
-    BM25 and impacts search an expanded query as the question with the title and the text of its evidence, a
-    link as its mention. With channel dense, the skills of `model` encode both. No negative is a right passage
-    of the question, its evidence, a passage with the title of an entity that a link means, or one that holds
-    an answer.
+    BM25 and impacts search an expanded query as the question with title and text of its evidence, and a link
+    as its mention. With the channel dense, the skills of `model` encode both. Negatives are never a right
+    passage of the question, its evidence, a passage titled like an entity that a link means, or a passage
+    with an answer.
 
-    :param files: as `read_skill_sets` takes them; passages that they name are those of `texts`, without any
-        those of the index
-    :raises InputError: no model for channel dense; a file without examples of the skill; a name that is not
-        that of DPR's JSON.
+    :param files: as `read_skill_sets` takes them; they name passages of `texts`, or without `texts` of the
+    index
+    :raises InputError: the channel dense has no model, a file has no examples of the skill, or the output's
+        name does not end like DPR's JSON
     """
     with Miner.writing(index, output, options) as miner:
         named = (lambda: passages_of(miner.lexical)) if not texts else None

@@ -38,7 +38,7 @@ _IDS = '{"id": "moon"}\n"sun"\n'
 
 
 class _PageFiles(StaticFiles):
-    """What the page loads; a browser asks each time whether it changed, so that all is of one version."""
+    """The files of the web page; browsers revalidate them, so that all files have one version."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with whole files: what is wrong with a range would not be told as other errors are."""
@@ -53,7 +53,7 @@ class _PageFiles(StaticFiles):
 
 
 class _App(FastAPI):
-    """The application; where it requires API keys, its OpenAPI document declares the security schemes."""
+    """The application; if it requires API keys, its OpenAPI document declares the security schemes."""
 
     def openapi(self) -> dict[str, Any]:
         """Describe the endpoints."""
@@ -136,7 +136,7 @@ def _json(value: Any) -> Response:
 
 
 def _takes(model: type[Any], text: str) -> dict[str, Any]:
-    """The body of a request, for OpenAPI: it is read by hand, as bytes."""
+    """Return the OpenAPI description of a request body that is parsed from bytes."""
     schema = model.model_json_schema()
     content = {_JSON: {"schema": schema, "example": schema["examples"][0]}}
     return {"requestBody": {"description": text, "required": True, "content": content}}
@@ -230,7 +230,7 @@ def _add_writing(app: FastAPI, service: Service) -> None:
 
     @app.put("/passages", **_upload("Passages, one JSON object a line.", _PASSAGES))
     async def put(request: Request) -> Response:
-        """Replace passages by id, and add those that are new. The answer comes when they are committed."""
+        """Replace passages by id, and add new ones. The answer comes after the commit."""
         return await upload(request, service.writer.put)
 
     @app.post("/passages", **_upload("Passages with new ids, one JSON object a line.", _PASSAGES))
@@ -251,7 +251,7 @@ def _add_writing(app: FastAPI, service: Service) -> None:
 
 
 def _upload(text: str, example: str) -> dict[str, Any]:
-    """What OpenAPI says of an upload."""
+    """Return the OpenAPI description of an upload."""
     content = {CONTENT_TYPES[0]: {"schema": {"type": "string"}, "example": example}}
     body = {"requestBody": {"description": text, "required": True, "content": content}}
     return {"responses": {200: {"model": schemas.Written}}, "openapi_extra": body}

@@ -68,7 +68,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._wait_on(self._head)
 
     def _held_back(self, data: bytes) -> bytes:
-        """What the parser may have: a head that is whole, so that all of it is looked at first."""
+        """Return the bytes that the parser may see: it gets a request head only as a whole, after a check."""
         start = max(0, len(self._held) - 3)
         held = (self._held + data).lstrip(b"\r\n")
         if end := _END.search(held, start):

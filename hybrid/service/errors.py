@@ -49,7 +49,7 @@ class BusyError(SpartaError):
 
 
 class HttpError(SpartaError):
-    """An error with a status; `lines` says which of those of an upload are wrong."""
+    """An error with an HTTP status; `lines` holds the faults of single lines of an upload."""
 
     def __init__(
         self, status: int, message: str, *, remedy: str | Remedy = "", lines: Mapping[str, Any] | None = None
@@ -79,7 +79,7 @@ def as_exception(error: BaseException) -> Exception:
 
 
 def contained[R](work: Callable[[], R]) -> R:
-    """Call `work` in a worker thread; whatever it raises is an `Exception`."""
+    """Call `work` in a worker thread; everything that it raises becomes an `Exception`."""
     try:
         return work()
     except Exception:

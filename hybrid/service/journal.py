@@ -1,4 +1,4 @@
-"""What is kept of requests: their ids, the log, the counters."""
+"""Request ids, the request log, and the request counters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Journal:
         self._prefix, self._numbers = token_hex(4), count(1)
 
     def request_id(self, header: bytes = b"") -> str:
-        """The id that a request brought, else a new one."""
+        """Return the request's own id, else a new id."""
         return header.decode() if _REQUEST_ID.fullmatch(header) else f"{self._prefix}-{next(self._numbers)}"
 
     def answered(

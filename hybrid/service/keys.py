@@ -18,11 +18,12 @@ _FORM = "a scope and a key on each line, as in: read 3f1c…"
 
 
 class Keys:
-    """API keys with their scopes; a key to write may read too. Only their hashes are kept.
+    """API keys with their scopes; a write key may also read. Only hashes of the keys are stored.
 
-    :param lines: `read KEY` or `write KEY`; empty lines and those that begin with # count for nothing
-    :param where: what messages name
-    :raises InputError: another form, a key of less than 16 characters, one with two scopes, or no key at all.
+    :param lines: `read KEY` or `write KEY`; empty lines and lines that begin with # are ignored
+    :param where: source of the keys, for messages
+    :raises InputError: a line has another format, a key is shorter than 16 characters or has two scopes, or
+        there is no key
     """
 
     def __init__(self, lines: Iterable[str] = (), where: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The middleware around the endpoints: ids and the log, origins, errors as JSON, keys, bounds of bodies."""
+"""Middleware of the endpoints: request ids and log, origins, errors as JSON, keys, limits of bodies."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ class Recorded:
 
 
 class SameOrigin:
-    """Refuses what a browser sends for a page of another origin (403); for services without keys.
+    """Refuses requests that a browser sends for a page of another origin (403); for services without keys.
 
-    :param origins: those that pages may have besides the service's own
+    :param origins: allowed origins besides the service's own
     """
 
     def __init__(self, app: ASGIApp, origins: tuple[str, ...]) -> None:
@@ -261,7 +261,7 @@ _KEY_REMEDY = "send one as X-API-Key: KEY, or as Authorization: Bearer KEY"
 
 
 def _route(scope: Scope) -> str:
-    """The name of a request's route, also of one that was refused before it came there."""
+    """Return the name of a request's route, even if the request was refused before routing."""
     routes = scope["app"].routes if "app" in scope else ()
     matching = (route for route in routes if route.path_regex.match(scope["path"]))
     return getattr(scope.get("route") or next(matching, None), "path", OTHER)

@@ -1,4 +1,4 @@
-"""What goes in and comes out, as JSON: the models of OpenAPI."""
+"""Requests and answers as JSON: the models of OpenAPI."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ExplainRequest(_Model):
 
 
 class AnswerRequest(_Model):
-    """A question to be answered from the passages that are found for it."""
+    """A question to answer from retrieved passages."""
 
     query: str
     n: Annotated[int, Field(ge=1, le=100, description="How many answers.")] = 1
@@ -91,14 +91,14 @@ class AnswerRequest(_Model):
 
 
 class Version(BaseModel):
-    """What was searched: a new generation with each rebuild, a new commit with each change."""
+    """The searched version: each rebuild gives a new generation, each change a new commit."""
 
     generation: int
     commit: int
 
 
 class Share(BaseModel):
-    """What one term of the question adds to a score: count times impact."""
+    """The part of a score that one query term adds: count times impact."""
 
     term: str
     count: int
@@ -116,7 +116,7 @@ class Place(BaseModel):
 
 
 class Hit(BaseModel):
-    """A passage that was found."""
+    """A retrieved passage."""
 
     rank: int
     id: str
@@ -174,7 +174,7 @@ class SearchAnswers(BaseModel):
 
 
 class Explanation(BaseModel):
-    """Why a passage has its score; the rank is 0 where it scores nothing."""
+    """The explanation of a passage's score; rank 0 means that no query term matches."""
 
     id: str
     rank: int
@@ -187,7 +187,7 @@ class Explanation(BaseModel):
 
 
 class Answer(BaseModel):
-    """An answer: `text[start:end]` of a passage. The `score`, 0 to 1, orders those to one question."""
+    """An answer, `text[start:end]` of a passage. The `score` (0 to 1) orders the answers to one question."""
 
     answer: str
     score: float
@@ -201,7 +201,7 @@ class Answer(BaseModel):
 
 
 class Answers(BaseModel):
-    """The best answers to a question; none where no passage was found."""
+    """The best answers to a question; empty if no passage was retrieved."""
 
     query: str
     answers: list[Answer]
@@ -209,7 +209,7 @@ class Answers(BaseModel):
 
 
 class Passage(BaseModel):
-    """A passage as the index holds it."""
+    """A passage as stored in the index."""
 
     id: str
     title: str
@@ -218,7 +218,7 @@ class Passage(BaseModel):
 
 
 class Term(BaseModel):
-    """A term that a passage is found by."""
+    """A term of a passage, with its impact."""
 
     term: str
     impact: int
@@ -234,7 +234,7 @@ class Terms(BaseModel):
 
 
 class Info(BaseModel):
-    """What is searched."""
+    """Facts of the searched index."""
 
     index: str
     passages: int
@@ -248,14 +248,14 @@ class Info(BaseModel):
 
 
 class LineError(BaseModel):
-    """What is wrong with one line of an upload, counted from 1."""
+    """The fault of one line of an upload, counted from 1."""
 
     line: int
     message: str
 
 
 class Written(BaseModel):
-    """What was committed."""
+    """Report of a committed write."""
 
     added: int | None = None
     updated: int | None = None
@@ -268,7 +268,7 @@ class Written(BaseModel):
 
 
 class Problem(BaseModel):
-    """What was wrong, and what to do."""
+    """An error and its remedy."""
 
     code: str
     message: str

@@ -1,4 +1,4 @@
-"""What a service is told: where it listens, and what it allows."""
+"""The settings of a service: its address and its permissions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ _ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^/\sA-Z]+")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a service runs.
+    """The settings of a service.
 
-    `writable` lets an index be changed; it needs keys, or the loopback address. `origins` are those that a
-    browser may call from besides the page of the service itself (CORS); `watch` is how often, in seconds, the
-    index folder is looked at for a new commit. `model` encodes what is written, `reader` finds answers,
-    both on `device`.
+    `writable` allows changes of the index; it needs keys, or the loopback address. `origins` may call the
+    service from a browser, besides the service's own page (CORS). `watch` is the time in seconds between
+    looks for a new commit. `model` encodes written passages, `reader` extracts answers, both on `device`.
     """
 
     index: Path = field(default_factory=default_index)
@@ -71,7 +70,7 @@ class Settings:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether nobody else's machine can reach the service."""
+        """Return whether only this machine can reach the service."""
         try:
             return ipaddress.ip_address(self.host.strip("[]")).is_loopback
         except ValueError:

@@ -47,7 +47,7 @@ class Page(NamedTuple):
 
 
 class DumpReport(NamedTuple):
-    """What was written."""
+    """Numbers of written pages, paragraphs, links and passages."""
 
     pages: int
     paragraphs: int
@@ -142,7 +142,7 @@ def _is_xml(dump: Path) -> bool:
 
 
 class _Entry(NamedTuple):
-    """A page of a dump; `redirect` is the title that it leads to, None for an article."""
+    """A page of a dump; `redirect` is the title of the redirect's target, None for an article."""
 
     page_id: str
     title: str
@@ -237,7 +237,7 @@ def _redirects(dump: Path) -> Iterator[tuple[str, str]]:
 
 
 def _namespaces(named: list[tuple[str, str]]) -> Namespaces:
-    """The names of namespaces in the language of a dump, which stand at its beginning, beside the English."""
+    """Return the namespace names in the dump's language, from its head, and the English names."""
     lower = [(key, name.lower()) for key, name in named]
     dropped = {name for key, name in lower if key in _NO_TEXT_SPACES}
     others = {name for key, name in lower if key not in _NO_TEXT_SPACES and name}

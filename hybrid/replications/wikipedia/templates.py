@@ -1,4 +1,4 @@
-"""The templates of Wikipedia that are a part of a sentence, as text; all others show nothing."""
+"""Converts Wikipedia templates within sentences to text; other templates become empty."""
 
 from __future__ import annotations
 

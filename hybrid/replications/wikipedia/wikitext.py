@@ -13,7 +13,7 @@ from hybrid.replications.wikipedia.templates import LONGEST_TEMPLATE, template_t
 
 
 class Link(NamedTuple):
-    """A link in a text: from the first to behind the last character, and the title that it leads to."""
+    """A link in a text: start and end (exclusive) of its characters, and the linked title."""
 
     start: int
     end: int
@@ -22,7 +22,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph of a page, with the heading that it stands under."""
+    """A paragraph of a page, with the heading above it."""
 
     text: str
     links: tuple[Link, ...]
@@ -62,8 +62,9 @@ _LONG_NUMBER = re.compile(r"&#(\d{8,});?")  # no character has such a number, an
 
 
 class Namespaces(NamedTuple):
-    """What stands before the colon of titles, in lower case: of pictures and categories, and of other pages
-    that are no articles.
+    """Prefixes before the colon of titles, in lower case.
+
+    One set is for pictures and categories, the other for further pages that are no articles.
     """
 
     dropped: frozenset[str] = frozenset(("file", "image", "category"))
@@ -91,9 +92,9 @@ def paragraphs_of(wikitext: str, spaces: Namespaces = ENGLISH) -> Iterator[Parag
 
 
 def _prose(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines, without white space around, that are no markup of tables, templates or pages.
+    """Yield the stripped lines without markup of tables, templates or pages.
 
-    Whole tables and templates are gone before. What is left of them never ends, or a template holds its end.
+    Complete tables and templates are removed earlier; the remaining ones never end, or end inside a template.
     """
     inside = False
     for line in map(str.strip, lines):
@@ -247,7 +248,7 @@ def _replaced(text: str, spans: Sequence[tuple[int, int, str]], start: int, end:
 
 
 class _Text:
-    """A text that grows: white space counts once, links keep their places."""
+    """A growing text: adjacent white space counts once, and links keep their positions."""
 
     def __init__(self) -> None:
         self.links = list[Link]()

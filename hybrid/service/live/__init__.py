@@ -1,1 +1,1 @@
-"""The index that a service answers from: its snapshots, batches of searches, writes."""
+"""The live index of a service: snapshots, batches of searches, writes."""

@@ -29,7 +29,7 @@ class Answers:
         self._opened: dict[str, Reader] = {}
 
     def can_answer(self, language: str) -> bool:
-        """Whether there is a reader for a language, and what it needs is installed."""
+        """Return whether a reader exists for a language and its packages are installed."""
         return find_spec("torch") is not None and bool(self._name or shipped_for(language, "reader"))
 
     @optional_packages()
@@ -57,7 +57,7 @@ class Answers:
 
 
 class _Stopped:
-    """A reader that stops between passages when an event is set."""
+    """A reader that stops between two passages once an event is set."""
 
     def __init__(self, reader: Reader, stop: Event) -> None:
         self._reader, self._stop, self.config = reader, stop, reader.config

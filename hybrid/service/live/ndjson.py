@@ -22,7 +22,7 @@ _SPLIT = "send several smaller uploads"
 
 
 class LineErrors(list[dict[str, Any]]):
-    """What is wrong with lines, counted from 1; of very many the first thousand are told, and all counted."""
+    """Faults of lines, numbered from 1; all are counted, the first thousand are reported."""
 
     total = 0
 
@@ -47,9 +47,9 @@ class Line(NamedTuple):
 
 @asynccontextmanager
 async def spooled(parts: AsyncIterator[bytes], seconds: float) -> AsyncIterator[BinaryIO]:
-    """The whole body of a request, on disk where it is long: who sends it slowly holds nobody up.
+    """Return the whole body of a request; a long body lies on disk. A slow sender blocks no other request.
 
-    :raises StorageError: the folder of temporary files is full.
+    :raises StorageError: the folder of temporary files is full
     """
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as stream:
         with storage_errors(tempfile.gettempdir()):

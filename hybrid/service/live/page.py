@@ -1,4 +1,4 @@
-"""What the page asks for besides searches: questions to begin with, and the words to mark in a whole text."""
+"""Data that the web page needs besides searches: sample questions, and the words to mark in a full text."""
 
 from __future__ import annotations
 

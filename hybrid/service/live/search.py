@@ -1,4 +1,4 @@
-"""A batch of questions, searched together and written as JSON."""
+"""Searches a batch of questions together and writes the results as JSON."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _ADDING: dict[str, Remedy] = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How questions are searched; those of one plan go into Java in one call.
+    """The settings of a search; questions with equal plans share one call into Java.
 
-    `weights` are the channels, one or several with their weights; `name` is how they were named.
+    `weights` are the channels with their weights; `name` is the request's spelling of them.
     """
 
     name: str
@@ -48,13 +48,13 @@ class Plan:
 
     @property
     def fused(self) -> bool:
-        """Whether rankings are fused, also those of one channel that has a weight."""
+        """Whether rankings are fused; a single channel with a weight counts as fused."""
         return "," in self.name or "=" in self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The questions of one request; `one` where it was one by itself, not a list."""
+    """The questions of one request; `one` is false if the request sent a list."""
 
     queries: Sequence[str]
     plan: Plan
@@ -64,9 +64,9 @@ class Job:
 
 @lru_cache(256)
 def weights_of(channels: str) -> tuple[tuple[str, float], ...]:
-    """The channels that a request names, with their weights.
+    """Return the channels of a request with their weights.
 
-    :raises InputError: an unknown channel or a weight that is none.
+    :raises InputError: a channel is unknown, or a weight is no number
     """
     if "," in channels or "=" in channels:
         return tuple(parse_weights(channels, CHANNELS, option="").items())
@@ -74,10 +74,10 @@ def weights_of(channels: str) -> tuple[tuple[str, float], ...]:
 
 
 class BatchSearch(Closing):
-    """Answers jobs: one call into Java searches for those of one plan, one reads the records of their hits.
+    """Answers jobs: one call into Java searches all jobs of a plan, one more reads the records of their hits.
 
-    :param reader: of the index; closing this closes it
-    :param threads: Java's threads over the questions of one call
+    :param reader: reader of the index; closing this object closes the reader
+    :param threads: number of Java's threads per call
     """
 
     def __init__(self, reader: IndexReader, threads: int, metrics: Metrics) -> None:
@@ -100,7 +100,7 @@ class BatchSearch(Closing):
         return answers
 
     def _tried(self, plan: Plan, jobs: Sequence[Job]) -> Sequence[bytes | Exception]:
-        """The answers of jobs of one plan; a job that fails is searched again without the other jobs."""
+        """Return the answers of jobs with one plan; if the call fails, each job is searched alone."""
         try:
             return self.answers(plan, jobs)
         except BaseException as error:  # also a panic of the tokenizer
@@ -125,7 +125,7 @@ class BatchSearch(Closing):
 
     @property
     def channels(self) -> list[str]:
-        """The channels that there are."""
+        """The channels of the index."""
         with self.reader.reading() as snapshot:
             return [name for name in CHANNELS if name in snapshot.channels]
 
@@ -177,9 +177,9 @@ class BatchSearch(Closing):
 
 
 def require_channels(weights: Sequence[tuple[str, float]], there: Sequence[str]) -> list[str]:
-    """The names of channels that are all there, in an index that has these.
+    """Return the names of the channels, if the index has all of them.
 
-    :raises InputError: one is not.
+    :raises InputError: the index lacks a channel
     """
     names = [name for name, _ in weights]
     for name in names:

@@ -1,4 +1,4 @@
-"""What the endpoints ask: the index, the batches, side work, all of it opened and closed together."""
+"""The object behind the endpoints: index, batches and side work, opened and closed together."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Service:
                 self._search.close()
 
     async def search(self, request: SearchRequest) -> bytes:
-        """The answer to a search, as JSON."""
+        """Return the answer to a search, as JSON."""
         queries, limits = request.queries, self.settings.limits
         limits.check_search(queries, request.k, request.offset, explain=request.explain)
         deepest = limits.hits // len(queries)
@@ -133,7 +133,7 @@ class Service:
             self._aside[chosen] -= 1
 
     async def passage(self, passage_id: str) -> dict[str, Any]:
-        """A passage as it is stored."""
+        """Return a passage as stored."""
 
         def read() -> dict[str, Any]:
             hit = hit_of(passage_id, 0.0, self._search.lucene.passage(passage_id))
@@ -158,7 +158,7 @@ class Service:
         return await self.aside(look)
 
     async def info(self) -> dict[str, Any]:
-        """What is searched."""
+        """Return the facts of the searched index."""
 
         def look() -> dict[str, Any]:
             lucene = self._search.lucene
@@ -178,7 +178,7 @@ class Service:
 
     @property
     def default_channels(self) -> str:
-        """The channels that are searched where a request names none."""
+        """The channels of a search whose request names none."""
         if self.settings.channels:
             return self.settings.channels
         return self._search.lucene.channels[0]

@@ -31,7 +31,7 @@ Report = dict[str, Any]
 
 
 class Writer(Closing):
-    """Writes into the index of a service, in a thread of its own; uploads wait for each other."""
+    """Writes into the index of a service, in its own thread; uploads run one after the other."""
 
     def __init__(self, reader: IndexReader, refresh: Callable[[], object], settings: Settings) -> None:
         self._reader, self._refresh, self._settings = reader, refresh, settings
@@ -58,7 +58,7 @@ class Writer(Closing):
             self._waiting -= 1
 
     async def put(self, stream: BinaryIO) -> Report:
-        """Replace passages by id, and add those that are new."""
+        """Replace passages by id, and add new ones."""
         return await self._upload(stream, partial(self._write, "update"), ids=False)
 
     async def add(self, stream: BinaryIO) -> Report:
@@ -169,7 +169,7 @@ class Writer(Closing):
         return options_to_grow(self._settings.index, options)
 
     def _encoder(self, options: IndexOptions) -> SparseEncoder | None:
-        """The model, which stays open from one upload to the next; None for BM25 alone, which needs none."""
+        """Return the model, which stays open between uploads; None for a BM25-only index."""
         if options.channels == BM25:
             return None
         if self._opened is None or self._opened[0] != (options.model, options.bits):
@@ -177,7 +177,7 @@ class Writer(Closing):
         return self._opened[1]
 
     def _without_ids_of_parts(self, lines: list[Line], errors: LineErrors) -> list[Line]:
-        """Leave out, of an index of sentences or chunks, lines whose ids are those of parts."""
+        """Leave out lines whose ids belong to parts, in an index of sentences or chunks."""
         with self._reader.reading() as snapshot:
             if not is_cut(snapshot.generation.unit):
                 return lines
@@ -193,7 +193,7 @@ class Writer(Closing):
         return good
 
     def _held(self, passage_ids: Sequence[str]) -> set[str]:
-        """Those of some ids that the index holds, of passages or of what was cut from them."""
+        """Return the ids that the index holds, as passages or as parts of passages."""
         with self._reader.reading() as snapshot:
             there = zip(passage_ids, snapshot.lucene.docids(passage_ids), strict=True)
             held = {passage_id for passage_id, docid in there if docid >= 0}
@@ -210,7 +210,7 @@ def _open_encoder(options: IndexOptions) -> SparseEncoder:
 
 
 def _too_late(seconds: float, *, begun: bool) -> HttpError:
-    """What is said of an upload that is not written in time."""
+    """Return the error for an upload that is not written in time."""
     what, remedy = "nothing of it is written", "send it again later"
     if begun:
         what, remedy = "it may still be committed", "see what GET /passages/ID gives before you send it again"
@@ -225,6 +225,6 @@ def _refuse_if_nothing(lines: Sequence[Line], errors: LineErrors) -> None:
 
 
 def _told(errors: LineErrors, behind: Sequence[str] = ()) -> dict[str, Any]:
-    """How many lines are wrong, what is wrong with the first thousand, and channels that could not follow."""
+    """Return the report of invalid lines, and the channels that failed to update."""
     more = {"behind": list(behind)} if behind else {}
     return {**errors.report(), **more}
