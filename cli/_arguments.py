@@ -92,12 +92,9 @@ def _refuse_change(self: object, name: str, _: Any) -> None:
     raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
 
-def group(kind: type[Any], section: str | None = None) -> Any:
-    """Return one decorator for all options of an arguments class; as a field, it holds an instance.
-
-    :param section: heading of these options in the help [default: the `SECTION` of the class]
-    """
-    heading = getattr(kind, "SECTION", "") if section is None else section
+def group(kind: type[Any]) -> Any:
+    """Return one decorator for all options of an arguments class; as a field, it holds an instance."""
+    heading = getattr(kind, "SECTION", "")
     defaults: list[Any] = [field.default for field in fields(kind)]
     add_options = options(*defaults)
 
@@ -108,8 +105,9 @@ def group(kind: type[Any], section: str | None = None) -> Any:
             parameter.section = getattr(parameter, "section", "") or heading
         return decorated
 
-    decorate.kind = kind  # type: ignore[attr-defined]
-    return decorate
+    decorator: Any = decorate
+    decorator.kind = kind
+    return decorator
 
 
 class SectionedCommand(click.Command):

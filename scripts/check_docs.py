@@ -193,10 +193,15 @@ def broken_links(path: Path) -> Iterator[tuple[int, str]]:
             yield line, f"a link to {link[3]}: {target.name} has no such heading"
 
 
+def is_prose(path: Path) -> bool:
+    """Return whether the rules on sentences hold for a page: not for decision records and generated pages."""
+    return path.parent.name != "decisions" and not path.as_posix().endswith(GENERATED)
+
+
 def faults(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line and description of each fault of a page."""
     page = path.read_text(encoding="utf-8")
-    if path.parent.name != "decisions" and not path.as_posix().endswith(GENERATED):
+    if is_prose(path):
         yield from long_sentences(page)
     if path.resolve() == ROOT / "README.md":
         yield from too_long(page)

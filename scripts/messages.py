@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from sparta.base.remedies import Option
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("sparta", "dense", "hybrid", "cli")
 HEAD = """# Messages
@@ -20,26 +22,31 @@ _LOGS = ("debug", "info", "warning", "error", "exception")
 
 
 class Message(NamedTuple):
-    """A message in the code: file, line, text and remedy ("" without)."""
+    """A message in the code: file, text and remedy ("" without)."""
 
     file: str
-    line: int
     text: str
     remedy: str
 
 
-def messages(root: Path = ROOT) -> Iterator[Message]:
-    """Yield the messages of errors, logs and warnings, and printed lines, in the order of the files."""
+def modules() -> Iterator[tuple[str, str, ast.Module]]:
+    """Yield path, text and tree of each module of the product."""
     for package in PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if not isinstance(node, ast.Call) or not _is_message(node):
-                    continue
-                text = written(node.args[0])
-                if re.search("[a-z]{2}", re.sub(r"\{[^{}]*\}|%s", "", text)):
-                    remedy = next((k.value for k in node.keywords if k.arg == "remedy"), None)
-                    name = path.relative_to(root).as_posix()
-                    yield Message(name, node.lineno, text, written(remedy) if remedy else "")
+        for path in sorted((ROOT / package).rglob("*.py")):
+            text = path.read_text(encoding="utf-8")
+            yield path.relative_to(ROOT).as_posix(), text, ast.parse(text)
+
+
+def messages() -> Iterator[Message]:
+    """Yield the messages of errors, logs and warnings, and printed lines, in the order of the files."""
+    for name, _, tree in modules():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not _is_message(node):
+                continue
+            text = written(node.args[0])
+            if re.search("[a-z]{2}", re.sub(r"\{[^{}]*\}|%s", "", text)):
+                remedy = next((k.value for k in node.keywords if k.arg == "remedy"), None)
+                yield Message(name, text, written(remedy) if remedy else "")
 
 
 def _is_message(call: ast.Call) -> bool:
@@ -74,7 +81,7 @@ def _option(part: ast.expr) -> str:
     """Return an option as it is typed, and other parts of a remedy in braces."""
     match part:
         case ast.Call(func=ast.Name(id="Option"), args=[ast.Constant(value=str(name)), *_]):
-            return "--" + name.replace("_", "-")
+            return Option(name).for_command_line()
         case ast.Call(func=ast.Attribute(attr="of"), args=[first, *_]):
             return f"{written(first)} …"
     return f"{{{ast.unparse(part)}}}"
@@ -84,10 +91,10 @@ def _value(part: ast.expr) -> str:
     return ast.unparse(part.value) if isinstance(part, ast.FormattedValue) else "…"
 
 
-def page(root: Path = ROOT) -> str:
+def page() -> str:
     """Return the page."""
     lines, file = [HEAD], ""
-    for message in messages(root):
+    for message in messages():
         if message.file != file:
             file = message.file
             lines.append(f"\n## {file}\n")

@@ -10,24 +10,12 @@ from __future__ import annotations
 import ast
 import random
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
-from check_docs import GENERATED, pages, sentences
-from messages import PACKAGES, messages
-
-ROOT = Path(__file__).parents[1]
+from check_docs import is_prose, pages, sentences
+from messages import messages, modules
 
 _SHORTEST, _LONGEST = 4, 40
 """Lines of a function that is worth reading and not tiring."""
-
-
-def modules() -> Iterator[tuple[str, str, ast.Module]]:
-    """Yield name, text and tree of each module of the product."""
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            text = path.read_text(encoding="utf-8")
-            yield path.relative_to(ROOT).as_posix(), text, ast.parse(text)
 
 
 def docstrings() -> list[str]:
@@ -57,7 +45,7 @@ def main() -> None:
     documented = [
         f"{path.name}: {sentence.text}"
         for path in pages()
-        if path.parent.name != "decisions" and not path.as_posix().endswith(GENERATED)
+        if is_prose(path)
         for sentence in sentences(path.read_text("utf-8"))
     ]
     printed = [f"{m.file}: {m.text}" + (f"\n  → {m.remedy}" if m.remedy else "") for m in messages()]

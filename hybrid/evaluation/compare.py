@@ -84,7 +84,8 @@ def compare(
         if cutoff_of(measure) > fewest_candidates:
             logger.warning(
                 "%s needs more passages than the %d candidates per channel of a fusion",
-                *(measure, fewest_candidates),
+                measure,
+                fewest_candidates,
             )
     if output_runs:
         make_folder(path_of(output_runs, "a folder"))  # a wrong path raises before hours of searching

@@ -52,12 +52,12 @@ class SpartaError(Exception):
 
     @property
     def remedy(self) -> Remedy:
-        """What the user can do about the error. A string that is assigned becomes a Remedy."""
+        """The advice shown with the error. An assigned string becomes a Remedy."""
         return self._remedy
 
     @remedy.setter
     def remedy(self, remedy: str | Remedy) -> None:
-        """What the user can do about the error. A string that is assigned becomes a Remedy."""
+        """The advice shown with the error. An assigned string becomes a Remedy."""
         self._remedy = Remedy(remedy) if isinstance(remedy, str) else remedy
 
     def __str__(self) -> str:

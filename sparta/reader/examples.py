@@ -108,7 +108,9 @@ def _dpr_examples(path: Path, language: str) -> Iterator[ReadingExample]:
             keys = [keys_of(p.text, p.passage_id) for p in map(context_in_file, contexts)]
             spans = [tuple(answer_spans(text.text, answers, language=language)) for text in texts]
             right_keys = known_answers.right(question)
-            kept_numbers = [i for i in range(len(texts)) if spans[i] or right_keys.isdisjoint(keys[i])]
+            kept_numbers = [
+                i for i, text_spans in enumerate(spans) if text_spans or right_keys.isdisjoint(keys[i])
+            ]
             example = matched(
                 question,
                 answers,

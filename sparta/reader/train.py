@@ -217,14 +217,15 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         scores = self._scores([question_windows for _, question_windows in questions])
         for number, question_windows in questions:
             spans = [self._targets(number, window) for window in question_windows]
-            question_scores, first_row = (
-                scores[:, first_row : first_row + len(question_windows)],
-                first_row + len(question_windows),
-            )
+            end_row = first_row + len(question_windows)
+            question_scores = scores[:, first_row:end_row]
+            first_row = end_row
             if self.recipe.globally:
                 losses.append(span_loss(question_scores, spans))
             else:
-                losses += [span_loss(question_scores[:, [i]], [spans[i]]) for i in range(len(spans))]
+                losses += [
+                    span_loss(question_scores[:, [i]], [window_spans]) for i, window_spans in enumerate(spans)
+                ]
         return torch.stack(losses).mean(), {}
 
     def _scores(self, questions: Sequence[Sequence[Window]]) -> torch.Tensor:
