@@ -65,7 +65,7 @@ class AnsweringArguments:
                 f"expected --depths up to {retrieved}, the number of retrieved passages, found {depths[-1]}",
                 remedy=f"raise {raise_by}",
             )
-        from sparta.neural.encoding import parse_devices
+        from sparta.neural.devices import parse_devices
         from sparta.reader.config import reader_folder
         from sparta.reader.reader import Reader
 

@@ -194,7 +194,7 @@ def encoding_options(
 
     :param shards: `part` and `shard_size` of `EncodeOptions`
     """
-    from sparta.neural.encoding import parse_devices
+    from sparta.neural.devices import parse_devices
     from sparta.shards.encode import EncodeOptions
 
     devices = parse_devices(model.device)

@@ -89,7 +89,7 @@ def sweep(chosen: _Sweep) -> None:
     from sparta.index.folder import default_index
     from sparta.models.load import open_encoder
     from sparta.models.resolve import model_for
-    from sparta.neural.encoding import parse_devices
+    from sparta.neural.devices import parse_devices
     from sparta.shards.encode import EncodeOptions
 
     encoding = made(EncodeOptions, chosen, devices=parse_devices(chosen.model.device))

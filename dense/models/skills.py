@@ -28,7 +28,8 @@ from dense.models.skill_inputs import (
 from dense.models.span_head import SpanHead
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
-from sparta.neural.encoding import arithmetic, length_sorted_batches, one_thread, pick_device
+from sparta.neural.batches import length_sorted_batches
+from sparta.neural.encoding import arithmetic, one_thread, pick_device
 from sparta.neural.inputs import EncoderInput
 
 TOKENS, INPUTS = 4096, 64

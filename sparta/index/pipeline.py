@@ -85,7 +85,7 @@ class IndexOptions:
 
     def for_encoding(self) -> EncodeOptions:
         """Return the options for encoding passages."""
-        from sparta.neural.encoding import parse_devices
+        from sparta.neural.devices import parse_devices
         from sparta.shards.encode import EncodeOptions
 
         return EncodeOptions(

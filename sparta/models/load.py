@@ -7,23 +7,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sparta.base.errors import ModelError
+from safetensors import SafetensorError
+
+from sparta.base.errors import ModelError, SpartaError
+from sparta.base.extras import optional_packages
 from sparta.base.records import Passage
 from sparta.base.remedies import Command, remedy
 from sparta.models.document_encoder import fit_quantizer
-from sparta.models.foreign import load_beir_sparta, load_sparse_encoder
+from sparta.models.model import SparseModel
 from sparta.models.quantize import Quantizer
 from sparta.models.resolve import DEFAULT_MODEL, hash_folder, lasting_name, model_folder
-from sparta.models.sparse import SparseEncoder
-from sparta.models.sparta import SpartaModel
-from sparta.neural.checkpoint import read_json
-from sparta.neural.encoding import pick_device
+from sparta.models.stored_model import StoredModel, open_stored
+from sparta.neural.devices import best_device, uses_cpu
+
+if TYPE_CHECKING:
+    from sparta.models.sparse import SparseEncoder
 
 logger = logging.getLogger(__name__)
 
 
-def load_model(name: str | Path | None = None, *, bits: int | None = None) -> SparseEncoder:
+def load_model(
+    name: str | Path | None = None, *, bits: int | None = None, device: str | None = None
+) -> SparseModel:
     """Open a model folder or hub id; None means the default model, which ships with sparta.
 
     Three formats are supported: sparta's models (config.json with a `sparta` object), sentence-transformers
@@ -31,17 +38,56 @@ def load_model(name: str | Path | None = None, *, bits: int | None = None) -> Sp
     BEIR's SPARTA checkpoints (tied, without bias). A model without a quantizer gets one, calibrated on
     fixed texts in sparta, so that it is the same on every machine.
 
+    On a CPU, OpenVINO encodes with BERT and DistilBERT; torch encodes with other encoders, and on GPUs.
+
     :param bits: the bits per impact; None means the model's setting. The weight scale stays the same.
+    :param device: `cpu`, `cuda:0` or another device of torch; None means a GPU if there is one
     :raises ModelError: the model cannot be loaded.
     """
     folder = model_folder(name)
-    model = _load(folder)
+    if uses_cpu(device) and (stored := _stored(folder)) is not None:
+        return _named(stored, name, folder, bits)
+    return load_module(name, bits=bits).on_device(device or best_device())
+
+
+def load_module(name: str | Path | None = None, *, bits: int | None = None) -> SparseEncoder:
+    """Open a model as a torch module on the CPU, to train, export or inspect it; see `load_model`."""
+    folder = model_folder(name)
+    with optional_packages():
+        module = _load(folder)
+    return _named(module, name, folder, bits).eval()
+
+
+def _stored(folder: Path) -> StoredModel | None:
+    """Return the model of a folder that can be read without torch; None if torch must read the folder.
+
+    Torch also reads broken folders, because its errors say what is wrong.
+    """
+    if (folder / "modules.json").is_file():
+        return None
+    try:
+        return open_stored(folder)
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+        LookupError,
+        TypeError,
+        SafetensorError,
+        SpartaError,
+    ) as error:
+        logger.debug("%s: torch reads this model: %s", folder, error)
+        return None
+
+
+def _named[M: SparseModel](model: M, name: str | Path | None, folder: Path, bits: int | None) -> M:
+    """Set a model's name, identity and quantizer, and return it."""
     model.name = lasting_name(name or DEFAULT_MODEL)
     model.identity = hash_folder(folder)
     quantizer = model.config.quantizer or fit_quantizer(model, calibration_passages())
     impact_bits = quantizer.bits if bits is None else bits
     model.config = replace(model.config, quantizer=Quantizer(quantizer.max_weight, impact_bits))
-    return model.eval()
+    return model
 
 
 def calibration_passages() -> list[Passage]:
@@ -51,6 +97,10 @@ def calibration_passages() -> list[Passage]:
 
 
 def _load(folder: Path) -> SparseEncoder:
+    from sparta.models.foreign import load_beir_sparta, load_sparse_encoder
+    from sparta.models.sparta import SpartaModel
+    from sparta.neural.checkpoint import read_json
+
     if (folder / "modules.json").is_file():
         return load_sparse_encoder(folder)
     config = read_json(folder / "config.json")
@@ -70,6 +120,6 @@ def _load(folder: Path) -> SparseEncoder:
 
 def open_encoder(
     name: str | Path | None, bits: int | None = None, devices: Sequence[str] = ()
-) -> SparseEncoder:
+) -> SparseModel:
     """Open a model on the first of the devices; without devices, on the best available device."""
-    return load_model(name, bits=bits).to(pick_device(devices[0] if devices else None))
+    return load_model(name, bits=bits, device=devices[0] if devices else None)

@@ -11,49 +11,11 @@ import torch
 
 from sparta.base.errors import InputError
 from sparta.base.remedies import Command, Option, remedy
+from sparta.neural.batches import CPU_TOKENS, OTHER_TOKENS
 
 logger = logging.getLogger(__name__)
 
-CPU_TOKENS = 1024
-"""The maximum number of tokens in a CPU thread's batch: more tokens would not fit its cache."""
-GPU_TOKENS = 32768
-"""The maximum number of tokens in a GPU's batch: 1.4 GiB with 12 layers of 384 dimensions (decision 0028)."""
-OTHER_TOKENS = 4096
-"""The maximum number of tokens in other devices' batches, and of tokens pooled at once on a CPU."""
-LARGEST_BATCH = 1024
-"""The maximum number of texts in a batch."""
-
 _MEMORY_SIGNS = ("out of memory", "not enough memory", "can't allocate memory", "cublas_status_alloc_failed")
-
-
-def length_sorted_batches(lengths: Sequence[int], token_budget: int, max_batch: int) -> Iterator[list[int]]:
-    """Group items into batches of similar length; yield the indices of each batch, longest items first.
-
-    A batch holds at most `max_batch` items and, padded to its longest item, at most `token_budget` tokens
-    (but at least one item). Batches depend only on `lengths`, so a shard is always batched in the same way.
-    """
-    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    start = 0
-    while start < len(order):
-        size = max(1, min(max_batch, token_budget // max(1, lengths[order[start]])))
-        yield order[start : start + size]
-        start += size
-
-
-def parse_devices(text: str | None) -> tuple[str, ...]:
-    """Parse comma-separated device names such as `cuda:0,cuda:1`.
-
-    :raises InputError: torch cannot use a device.
-    """
-    names = tuple(name.strip() for name in text.split(",")) if text is not None else ()
-    for name in names:
-        if not name:
-            raise InputError(
-                f"expected a device or several, separated by commas, found {text!r}",
-                remedy=remedy("name a device, as in {}, or omit the option", Option("device", "cpu")),
-            )
-        pick_device(name)
-    return names
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -36,6 +36,19 @@ def is_plain_bert(config: dict[str, Any]) -> bool:
     )
 
 
+def is_plain_distilbert(config: dict[str, Any]) -> bool:
+    """Return whether a config.json describes DistilBERT's encoder with learned positions and GELU."""
+    return (
+        config.get("model_type") == "distilbert"
+        and config.get("activation") == "gelu"
+        and all(
+            type(config.get(name)) is int and config[name] > 0
+            for name in ("vocab_size", "dim", "hidden_dim", "n_layers", "n_heads", "max_position_embeddings")
+        )
+        and config["dim"] % config["n_heads"] == 0
+    )
+
+
 _MAXIMA = {"num_hidden_layers": 1000, "n_layers": 1000, "n_layer": 1000, "num_layers": 1000, "experts": 1000}
 _ALWAYS_ALLOWED = 1 << 20
 _TABLES = (

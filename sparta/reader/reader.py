@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from sparta.neural.encoding import each_batch, length_sorted_batches, pick_device, pick_dtype
+from sparta.neural.batches import length_sorted_batches
+from sparta.neural.encoding import each_batch, pick_device, pick_dtype
 from sparta.reader.config import ReaderConfig, reader_folder
 from sparta.reader.decode import best_spans
 from sparta.reader.records import Span, Text

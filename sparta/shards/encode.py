@@ -26,7 +26,8 @@ from sparta.models.document_encoder import DocumentEncoder
 from sparta.models.load import open_encoder
 from sparta.models.prune import check_top_k, prune
 from sparta.models.sparse import SparseEncoder
-from sparta.neural.encoding import GPU_TOKENS, dtype_name
+from sparta.neural.batches import GPU_TOKENS
+from sparta.neural.encoding import dtype_name
 from sparta.shards.executors import Facts, LocalExecutor, Work, work_ahead
 from sparta.shards.folder import (
     Block,

@@ -16,8 +16,9 @@ from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.models.document_encoder import fit_quantizer
 from sparta.models.sparta import SpartaModel
+from sparta.neural.batches import surroundings
 from sparta.neural.inputs import EncoderInput
-from sparta.neural.pooling import mixed, occurrences, pad_inputs, pooled_positions, surroundings
+from sparta.neural.pooling import mixed, occurrences, pad_inputs, pooled_positions
 from sparta.neural.processes import mean_of_all
 from sparta.training.batches import Batch, SampledNegatives
 from sparta.training.model_card import SPARTA

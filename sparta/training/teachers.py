@@ -21,7 +21,8 @@ from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
 from sparta.models.resolve import sparta_folder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import load_encoder
-from sparta.neural.encoding import arithmetic, length_sorted_batches
+from sparta.neural.batches import length_sorted_batches
+from sparta.neural.encoding import arithmetic
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import pad_inputs
 from sparta.training.negatives import Bm25, bag_matrix

@@ -15,7 +15,8 @@ from sparta.models.document_encoder import DocumentEncoder, greatest
 from sparta.models.load import calibration_passages, load_model
 from sparta.models.resolve import default_model_folder
 from sparta.models.sparta import SpartaModel
-from sparta.neural.encoding import length_sorted_batches, pick_dtype, with_halving
+from sparta.neural.batches import length_sorted_batches
+from sparta.neural.encoding import pick_dtype, with_halving
 from sparta.neural.inputs import InputLayout
 from tests.sparta.models.brute_force import TEXTS, Make, dense, passages
 

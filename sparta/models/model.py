@@ -1,0 +1,216 @@
+"""Sparse encoders of passages and queries, independent of what computes the passages' weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer
+from tqdm import tqdm
+
+from sparta.base.errors import ModelError
+from sparta.base.records import Passage
+from sparta.models.backend import Backend
+from sparta.models.config import SpartaConfig
+from sparta.models.prune import check_top_k
+from sparta.models.quantize import QueryQuantizer
+from sparta.models.query_encoder import QuerySide, QueryTokenizer, is_punctuation
+from sparta.neural.batches import GPU_TOKENS, LARGEST_BATCH
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+_UNUSED = re.compile(r"\[unused\d+\]")
+
+
+class SparseModel:
+    """Base class of sparse encoders: passages and queries become weights of terms (SPARTA, §3.2, eq. 2 to 6).
+
+    Subclasses provide the number of terms, the query-term weights, and what computes the weights.
+    """
+
+    tokenizer: Tokenizer
+    config: SpartaConfig
+    name: str
+    identity: str
+
+    @property
+    def n_terms(self) -> int:
+        """The number of term embeddings."""
+        raise NotImplementedError
+
+    @property
+    def query_weights(self) -> npt.NDArray[np.float32] | None:
+        """The weight of each query term, `(vocabulary,)`; a term counts once per query.
+
+        None means that every occurrence of a term counts 1.
+        """
+        return None
+
+    @property
+    def query_quantizer(self) -> QueryQuantizer | None:
+        """The grid of the query-term weights: the configuration's, otherwise fitted to the weights."""
+        weights = self.query_weights
+        return None if weights is None else self.config.query_quantizer or QueryQuantizer.fit(weights)
+
+    def on_device(self, device: str | None) -> SparseModel:
+        """Return this model on a device; None means where it is."""
+        raise NotImplementedError
+
+    @property
+    def device_name(self) -> str:
+        """The name of the model's device, such as `cpu` or `cuda:0`."""
+        raise NotImplementedError
+
+    def arithmetic(self, dtype: str) -> str:
+        """Return the arithmetic of `dtype` on the model's device: int8, bf16, fp16 or fp32."""
+        raise NotImplementedError
+
+    def backend(self, dtype: str = "auto", token_budget: int = GPU_TOKENS) -> Backend:
+        """Return the backend that computes the weights on the model's device.
+
+        :param dtype: int8, bf16, fp16, fp32 or auto
+        :param token_budget: the maximum number of tokens in a GPU's batch
+        """
+        raise NotImplementedError
+
+    def excluded(self) -> npt.NDArray[np.bool_]:
+        """Return which terms get no impacts, `(vocabulary,)`: special and unused entries, and punctuation."""
+        excluded = np.zeros(self.n_terms, dtype=np.bool_)
+        special = {i for i, token in self.tokenizer.get_added_tokens_decoder().items() if token.special}
+        vocabulary = self.tokenizer.get_vocab().items()
+        wordless = {i for token, i in vocabulary if _UNUSED.fullmatch(token) or is_punctuation(token)}
+        excluded[[i for i in special | wordless if i < len(excluded)]] = True
+        excluded[self.tokenizer.get_vocab_size() :] = True
+        return excluded
+
+    def check_vocabulary(self) -> None:
+        """Check that the tokenizer has at most as many wordpieces as the model has term embeddings.
+
+        :raises ModelError: the tokenizer has more wordpieces.
+        """
+        wordpieces = self.tokenizer.get_vocab_size()
+        if wordpieces > self.n_terms:
+            raise ModelError(
+                f"the tokenizer has {wordpieces} wordpieces, but the model has only {self.n_terms} term"
+                " embeddings",
+                remedy="use the tokenizer that the model was trained with",
+            )
+
+    # ------------------------------------------------------------------ documents
+
+    def encode_document(
+        self,
+        inputs: str | Passage | Sequence[str | Passage],
+        *,
+        batch_size: int = LARGEST_BATCH,
+        show_progress_bar: bool = False,
+        device: str | None = None,
+        max_active_dims: int | None = None,
+        dtype: str = "auto",
+    ) -> scipy.sparse.csr_matrix:
+        """Encode passages (or texts) as a `(n, vocabulary) float32` matrix with one row per passage (eq.
+
+        4 to 6).
+
+        :param max_active_dims: keep only the strongest terms of each passage
+        """
+        from scipy.sparse import csr_matrix
+
+        from sparta.models.document_encoder import DocumentEncoder
+
+        single = isinstance(inputs, str | Passage)
+        texts = [inputs] if isinstance(inputs, str | Passage) else list(inputs)
+        passages = [
+            text if isinstance(text, Passage) else Passage(str(i), text) for i, text in enumerate(texts)
+        ]
+        encoder = DocumentEncoder(
+            self.on_device(device), dtype=dtype, max_batch=batch_size, top_k=max_active_dims
+        )
+        with tqdm(total=len(passages), unit="passage", disable=not show_progress_bar) as bar:
+            rows, _ = encoder.encode(passages, bar.update)
+        matrix = csr_matrix((rows.weights, rows.term_ids, rows.indptr), shape=(len(rows), self.n_terms))
+        return matrix[:1] if single else matrix
+
+    def encode_query(
+        self,
+        inputs: str | Sequence[str],
+        *,
+        batch_size: int = LARGEST_BATCH,
+        show_progress_bar: bool = False,
+        device: str | None = None,
+        max_active_dims: int | None = None,
+    ) -> scipy.sparse.csr_matrix:
+        """Encode queries as a `(n, vocabulary) float32` matrix of term weights on the model's grid.
+
+        `batch_size`, `show_progress_bar` and `device` have no effect; they exist so that both encode
+        methods take the same options.
+
+        :param max_active_dims: keep only the strongest terms of each query
+        """
+        from scipy.sparse import csr_matrix
+
+        texts = [inputs] if isinstance(inputs, str) else list(inputs)
+        tokenizer = self.query_tokenizer()
+        bags = [tokenizer.bag(text) for text in texts]
+        if max_active_dims is not None:
+            bags = [
+                dict(sorted(bag.items(), key=lambda entry: (-entry[1], entry[0]))[:max_active_dims])
+                for bag in bags
+            ]
+        indptr = np.cumsum([0, *(len(bag) for bag in bags)])
+        ids = np.array([i for bag in bags for i in bag], dtype=np.int32)
+        weights = (
+            np.array([weight for bag in bags for weight in bag.values()], dtype=np.float32) * tokenizer.step
+        )
+        return csr_matrix((weights, ids, indptr), shape=(len(bags), self.n_terms))
+
+    def query_tokenizer(self) -> QueryTokenizer:
+        """Return the tokenizer that converts queries to bags of terms."""
+        weights, grid = self.query_weights, self.query_quantizer
+        if weights is None or grid is None:
+            return QueryTokenizer(self.tokenizer)
+        return QueryTokenizer(self.tokenizer, grid.integers(weights), grid.step)
+
+    def query_side(self) -> QuerySide:
+        """Return the parts of this model that an index stores for searching.
+
+        :raises ModelError: the model has no quantizer.
+        """
+        if self.config.quantizer is None:
+            raise ModelError(
+                "the model has no quantizer", remedy="load the model with sparta.models.load.load_model"
+            )
+        return QuerySide(
+            self.tokenizer,
+            self.query_tokenizer().weights,
+            self.name,
+            self.identity,
+            self.config.quantizer,
+            self.query_quantizer,
+        )
+
+    def decode(
+        self, embeddings: scipy.sparse.csr_matrix, top_k: int | None = None
+    ) -> list[list[tuple[str, float]]]:
+        """Return each row's terms as `(wordpiece, weight)`, strongest first (SPARTA, Table 6).
+
+        :param top_k: the maximum number of terms per row; None means all
+        """
+        check_top_k(top_k)
+        decoded = []
+        for row in embeddings.tocsr():
+            order = np.lexsort((row.indices, -row.data))[:top_k]
+            decoded.append(
+                [(self.tokenizer.id_to_token(int(row.indices[i])) or "", float(row.data[i])) for i in order]
+            )
+        return decoded
+
+    def similarity(
+        self, queries: scipy.sparse.csr_matrix, documents: scipy.sparse.csr_matrix
+    ) -> npt.NDArray[np.float32]:
+        """Return eq. 6 for every pair, `(n_queries, n_documents) float32`."""
+        return (queries @ documents.T).toarray()

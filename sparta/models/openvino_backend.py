@@ -1,0 +1,169 @@
+"""The OpenVINO backend of sparse encoders, for CPUs (SPARTA, eq. 4 to 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer
+
+from sparta.base.errors import ModelError
+from sparta.models.backend import Indexes
+from sparta.models.config import SpartaConfig
+from sparta.models.prune import SparseRows
+from sparta.neural.batches import CPU_TOKENS, occurrences, pooled_positions, shared_inputs, surroundings
+from sparta.neural.inputs import EncoderInput
+from sparta.runtime.calibration import ranges_of
+from sparta.runtime.graph import Graph, Ranges
+from sparta.runtime.network import Network, arrays, in_threads
+from sparta.runtime.processor import pick_arithmetic
+from sparta.runtime.weights import Encoder, Floats, Linear, Matrix, Norm
+
+_ROUNDED_LENGTH = 8
+"""Padded lengths are multiples of this number: OpenVINO prepares its kernels for each new length."""
+
+
+@dataclass(frozen=True)
+class TermWeights:
+    """The weights that eq. 4 to 6 need.
+
+    :param transform: a linear layer, GELU and LayerNorm between encoder and terms, as in masked language
+        models; None without
+    :param terms: the term embeddings `(vocabulary, width)`
+    :param scale: multiplies the maximum of eq. 4
+    :param bias: a scalar, or one number for each term
+    :param gains: the weight of one occurrence of each term, `(vocabulary,)`; None without
+    """
+
+    encoder: Encoder
+    transform: tuple[Linear, Norm] | None
+    terms: Matrix
+    scale: float
+    bias: Floats
+    gains: Floats | None
+
+    def states(self, graph: Graph, *, with_segments: bool) -> Any:
+        """Add the encoder to a graph, and return its states `(n, length, width)`."""
+        states = graph.encoder(self.encoder, with_segments=with_segments)
+        if self.transform is None:
+            return states
+        linear, norm = self.transform
+        return graph.normalized(
+            graph.gelu(graph.linear(states, linear, "transform")), norm, self.encoder.epsilon
+        )
+
+
+class OpenVinoBackend:
+    """Computes the weights of all terms for encoder inputs, on several processors at once.
+
+    :param excluded: `(vocabulary,) bool`, the terms without impacts
+    :param folder: the model's folder, which may hold calibrated ranges
+    :param key: identifies the weights
+    :param dtype: int8, bf16, fp16, fp32 or auto
+    """
+
+    def __init__(
+        self,
+        weights: TermWeights,
+        config: SpartaConfig,
+        tokenizer: Tokenizer,
+        excluded: npt.NDArray[np.bool_],
+        folder: Path,
+        key: str,
+        dtype: str = "auto",
+    ) -> None:
+        self.arithmetic = pick_arithmetic(dtype, weights.encoder.width)
+        self.token_budget = CPU_TOKENS
+        self._config, self._allowed = config, ~excluded
+        self._scale, self._bias, self._gains = np.float32(weights.scale), weights.bias, weights.gains
+        with_segments = bool(config.layout.answer_segment) and not config.layout.share_context
+
+        def build(graph: Graph) -> None:
+            graph.maxima(weights.states(graph, with_segments=with_segments), weights.terms)
+
+        ranges = ranges_of(build, tokenizer, folder, key) if self.arithmetic == "int8" else None
+        encoder = Graph(ranges)
+        self._encoder = Network(
+            encoder.model([weights.states(encoder, with_segments=with_segments)]), self.arithmetic
+        )
+        self._arguments: Callable[..., list[np.ndarray]] = encoder.arguments
+        self._head = Network(_head(weights, ranges), self.arithmetic)
+
+    def padded_length(self, length: int) -> int:
+        """Return the length to which a text is padded."""
+        multiple = -(-length // _ROUNDED_LENGTH) * _ROUNDED_LENGTH
+        return max(length, min(multiple, self._config.layout.max_length))
+
+    def each[R](self, encode: Callable[[Indexes], R], batches: Sequence[Indexes]) -> Generator[R]:
+        """Yield `encode(batch)` for each batch in order; each thread computes a different batch."""
+        return in_threads(encode, batches, self._encoder.streams)
+
+    def encode(self, inputs: Sequence[EncoderInput], top_k: int | None) -> SparseRows:
+        """Return one row of term weights per input; with `top_k`, at least its strongest terms."""
+        rows = shared_inputs(inputs)
+        encoder_inputs = [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]]
+        length = self.padded_length(max(len(i.ids) for i in encoder_inputs))
+        [states] = self._encoder(*self._arguments(**arrays(encoder_inputs, length)))
+        share = self._config.context_share
+        contexts, context_of = surroundings(inputs) if share else ([], [-1] * len(inputs))
+        row_of = dict(zip(context_of, rows, strict=True))
+        around = [
+            self._weights(states, context, row_of[number], length) for number, context in enumerate(contexts)
+        ]
+        sparse_rows = []
+        for item, row, number in zip(inputs, rows, context_of, strict=True):
+            weights = self._weights(states, item, row, length)
+            if number >= 0:
+                weights += share * (around[number] - weights)
+            sparse_rows.append(_sparse(weights, top_k))
+        return SparseRows.concatenate(sparse_rows)
+
+    def _weights(self, states: Floats, item: EncoderInput, row: int, length: int) -> Floats:
+        """Return the weights of all terms for one input, `(vocabulary,)`.
+
+        Bias, ReLU and logarithm are monotone, so they come after the maximum.
+        """
+        positions, has_positions = pooled_positions(
+            [item], [row], length, pool_special=self._config.pool_special
+        )
+        if not has_positions[0]:
+            return np.zeros(len(self._allowed), np.float32)
+        [best] = self._head(states, positions.astype(np.int32))
+        weights: Floats = best[0] * self._scale
+        weights += self._bias
+        np.maximum(weights, 0, out=weights)
+        for _ in range(self._config.log_count):
+            np.log1p(weights, out=weights)
+        if self._gains is not None and self._config.lexical is not None:
+            _, terms, counts = occurrences([item], self._config.lexical)
+            weights[terms] += self._gains[terms] * counts
+        weights *= self._allowed
+        return weights
+
+
+def _head(weights: TermWeights, ranges: Ranges | None) -> Any:
+    """Return the graph of eq. 4: from states and pooled positions to maxima `(n, vocabulary)`."""
+    graph, width = Graph(ranges), weights.encoder.width
+    states = graph.parameter([-1, -1, width], np.float32, "states")
+    positions = graph.parameter([-1, -1], np.int32, "positions")
+    pooled = graph.gather(graph.reshape(states, [-1, width]), positions)
+    return graph.model([graph.maxima(pooled, weights.terms)])
+
+
+def _sparse(weights: Floats, top_k: int | None) -> SparseRows:
+    """Return the non-zero weights as a row; with `top_k`, only the strongest, and those that are equal.
+
+    :raises ModelError: a weight is infinite.
+    """
+    terms = np.flatnonzero(weights)
+    if top_k is not None and top_k < len(terms):
+        lowest_kept = np.partition(weights[terms], len(terms) - top_k)[len(terms) - top_k]
+        terms = np.flatnonzero(weights >= lowest_kept)
+    values = weights[terms]
+    if not np.isfinite(values).all():
+        raise ModelError("expected finite weights, found infinite weights: the model's weights are broken")
+    return SparseRows(np.array([0, len(terms)], np.int64), terms.astype(np.int32), values)

@@ -1,0 +1,1 @@
+"""Runs transformer encoders on a CPU without torch: weights, graphs, 8-bit arithmetic (OpenVINO)."""

@@ -1,0 +1,107 @@
+"""The ranges of an encoder's 8-bit inputs, measured once for each model on fixed texts."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import zipfile
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from sparta.base.errors import StorageError
+from sparta.base.files import atomic_write, storage_errors
+from sparta.neural.inputs import EncoderInput, special_frame
+from sparta.runtime.graph import Graph, Ranges
+from sparta.runtime.network import Network, arrays
+
+logger = logging.getLogger(__name__)
+
+FILE = "activations.npz"
+"""The ranges of a shipped model, in its folder."""
+_BATCH = 16
+_MOST_UNKNOWN = 0.2
+
+
+def calibration_lines() -> list[str]:
+    """Return the fixed texts that models are calibrated with."""
+    lines = (files("sparta.resources") / "calibration.txt").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.strip()]
+
+
+def ranges_of(build: Callable[[Graph], Any], tokenizer: Tokenizer, folder: Path, key: str) -> Ranges:
+    """Return the ranges of a network's linear inputs: the model folder's, the cached, or newly measured ones.
+
+    :param build: adds the network to a graph
+    :param key: identifies the network's weights
+    """
+    for path in (folder / FILE, cache_file(key)):
+        if (ranges := _read(path)) is not None:
+            return ranges
+    ranges = measured(build, calibration_inputs(tokenizer))
+    path = cache_file(key)
+    try:
+        with storage_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, ranges)
+    except StorageError as error:
+        logger.debug("the ranges of %s are not cached: %s", folder, error)
+    return ranges
+
+
+def cache_file(key: str) -> Path:
+    """Return the file of a network's measured ranges, in the user's cache folder."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return (
+        Path(home).expanduser() / "sparta" / "activations" / f"{hashlib.sha256(key.encode()).hexdigest()}.npz"
+    )
+
+
+def write(path: Path, ranges: Ranges) -> None:
+    """Write ranges atomically."""
+    buffer = BytesIO()
+    np.savez_compressed(buffer, **{name: values.astype(np.float16) for name, values in ranges.items()})
+    atomic_write(path, buffer.getvalue())
+
+
+def _read(path: Path) -> Ranges | None:
+    """Return the ranges in a file; None if there is no such file, or a damaged one."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            ranges = {name: stored[name].astype(np.float32) for name in stored.files}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+        return None
+    return ranges if ranges and all(np.isfinite(values).all() for values in ranges.values()) else None
+
+
+def calibration_inputs(tokenizer: Tokenizer, lines: Sequence[str] | None = None) -> list[EncoderInput]:
+    """Return the fixed texts as encoder inputs."""
+    first, last = special_frame(tokenizer)
+    inputs = []
+    for text in calibration_lines() if lines is None else lines:
+        ids = [first, *tokenizer.encode(text, add_special_tokens=False).ids[:254], last]
+        inputs.append(EncoderInput(ids, [0] * len(ids), 1, len(ids) - 1))
+    return inputs
+
+
+def measured(build: Callable[[Graph], Any], inputs: Sequence[EncoderInput]) -> Ranges:
+    """Return the largest absolute value of each channel of each linear layer's input, over all tokens."""
+    graph = Graph()
+    build(graph)
+    names = list(graph.linear_inputs)
+    network = Network(graph.model([graph.linear_inputs[name] for name in names]), "fp32")
+    ranges: dict[str, np.ndarray] = {}
+    order = sorted(inputs, key=lambda item: len(item.ids))
+    for start in range(0, len(order), _BATCH):
+        batch = arrays(order[start : start + _BATCH])
+        is_token = batch["mask"] == 0
+        for name, states in zip(names, network(*graph.arguments(**batch)), strict=True):
+            largest = np.abs(states[is_token]).max(0)
+            ranges[name] = np.maximum(ranges[name], largest) if name in ranges else largest
+    return ranges

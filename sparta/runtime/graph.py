@@ -1,0 +1,231 @@
+"""OpenVINO graphs of transformer encoders, in float or in 8 bits with fixed scales.
+
+In 8 bits, the input and the weights of every linear layer are integers. The scale of an input is fixed by
+calibration (`sparta.runtime.calibration`), so a passage gets the same states in every batch, apart from the
+rounding of sums. Before rounding, the channels of an input are divided by smoothing factors, and the columns
+of the weights are multiplied by them (SmoothQuant, Xiao et al., 2023, eq. 3 and 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sparta.runtime.processor import runtime
+from sparta.runtime.weights import Encoder, Floats, Linear, Matrix, Norm
+
+if TYPE_CHECKING:
+    import openvino
+
+SMOOTHING = 0.7
+"""The exponent α of SmoothQuant's eq. 4: how far the channels of an input are made equally large."""
+CLIPPING = 0.65
+"""The fraction of the largest calibrated value that 8 bits represent: larger values are clipped."""
+GELU_MINIMUM = 0.17
+"""GELU is never below -0.17, so its outputs plus 0.17 fit unsigned integers."""
+TERM_CHUNK = 1024
+"""The number of terms whose products are computed at once: with 160 positions they take 640 KiB."""
+HEAD = "head"
+"""The name of the terms' product in the ranges."""
+MASKED = -10_000.0
+"""The number that is added to the attention scores of padding."""
+Ranges = Mapping[str, Floats]
+"""The largest absolute value of each channel of each linear layer's input, by the layer's name."""
+
+
+class Graph:
+    """Builds one graph; the methods add nodes and return them.
+
+    :param ranges: compute in 8 bits with these ranges; None computes in floats
+    """
+
+    def __init__(self, ranges: Ranges | None = None) -> None:
+        openvino = runtime()
+        self.ranges = ranges
+        self.linear_inputs: dict[str, Any] = {}
+        self._ops = openvino.opset13
+        self._openvino = openvino
+        self._parameters: dict[str, Any] = {}
+
+    # ------------------------------------------------------------------ parts of any graph
+
+    def constant(self, values: Any, dtype: Any = np.float32) -> Any:
+        """Return a node with fixed values."""
+        return self._ops.constant(np.ascontiguousarray(values, dtype))
+
+    def parameter(self, shape: Sequence[int], dtype: Any, name: str) -> Any:
+        """Return an input of the graph; -1 is a size that differs from call to call."""
+        node = self._ops.parameter(list(shape), dtype, name=name)
+        self._parameters[name] = node
+        return node
+
+    def arguments(self, **values: np.ndarray) -> list[np.ndarray]:
+        """Return those of the values that are inputs of this graph, in the order of its inputs."""
+        return [values[name] for name in self._parameters]
+
+    def model(self, outputs: Sequence[Any]) -> openvino.Model:
+        """Return the graph with these outputs. Its inputs have the order in which they were made."""
+        return self._openvino.Model(list(outputs), list(self._parameters.values()), "sparta")
+
+    def reshape(self, node: Any, shape: Sequence[int]) -> Any:
+        """Return a node with another shape; 0 keeps a size, -1 is the remaining size."""
+        return self._ops.reshape(node, self.constant(shape, np.int64), True)
+
+    def gather(self, node: Any, indexes: Any, axis: int = 0) -> Any:
+        """Return the entries of a node with these indexes along an axis."""
+        return self._ops.gather(node, indexes, self.constant(axis, np.int64))
+
+    def maximum(self, node: Any, axis: int) -> Any:
+        """Return the maximum along an axis, which disappears."""
+        return self._ops.reduce_max(node, self.constant([axis], np.int64), False)
+
+    def linear(self, states: Any, layer: Linear, name: str, *, after_gelu: bool = False) -> Any:
+        """Return the output of a linear layer, `(…, rows)`.
+
+        :param name: the layer's name in the ranges
+        :param after_gelu: the input is the output of GELU
+        """
+        self.linear_inputs[name] = states
+        if self.ranges is None:
+            weight, bias = self.constant(layer.weight), layer.bias
+        else:
+            states, numbers, scale, bias = self._rounded_linear(
+                states, layer, self.ranges[name], after_gelu=after_gelu
+            )
+            weight = self._scaled(numbers, scale)
+        return self._ops.add(self._ops.matmul(states, weight, False, True), self.constant(bias))
+
+    def _rounded_linear(
+        self, states: Any, layer: Linear, largest: Floats, *, after_gelu: bool
+    ) -> tuple[Any, np.ndarray, Floats, Floats]:
+        """Return rounded states, 8-bit weights, their row scales, and the bias that undoes the states' shift.
+
+        :param largest: the largest absolute value of each channel of the states
+        """
+        factors = smoothing_factors(largest, layer.weight)
+        weight = layer.weight * factors
+        scale = np.maximum(np.abs(weight).max(1), 1e-12) / 127
+        numbers = np.rint(weight / scale[:, None]).astype(np.int8)
+        smooth = self._ops.multiply(states, self.constant(1 / factors))
+        limit, bias = CLIPPING * float((largest / factors).max()), layer.bias
+        if after_gelu:
+            shift = GELU_MINIMUM / factors
+            smooth = self._ops.add(smooth, self.constant(shift))
+            low, high = 0.0, limit + float(shift.max())
+            bias = bias - (numbers * scale[:, None]) @ shift
+        else:
+            low, high = -limit * 128 / 127, limit
+        return self._rounded(smooth, low, high), numbers, scale.astype(np.float32), bias
+
+    def _rounded(self, states: Any, low: float, high: float) -> Any:
+        """Return states rounded to one of 256 levels between two limits."""
+        limits = self.constant(low), self.constant(high)
+        return self._ops.fake_quantize(states, *limits, *limits, 256)
+
+    def _scaled(self, numbers: np.ndarray, scale: Floats) -> Any:
+        """Return an 8-bit matrix with its row scales, which OpenVINO keeps in 8 bits."""
+        floats = self._ops.convert(self.constant(numbers, np.int8), np.float32)
+        return self._ops.multiply(floats, self.constant(scale[:, None]))
+
+    def normalized(self, states: Any, norm: Norm, epsilon: float) -> Any:
+        """Return the LayerNorm of states along their last axis."""
+        centered = self._ops.mvn(states, self.constant([-1], np.int64), True, epsilon, "inside_sqrt")
+        return self._ops.add(
+            self._ops.multiply(centered, self.constant(norm.weight)), self.constant(norm.bias)
+        )
+
+    def gelu(self, states: Any) -> Any:
+        """Return GELU by the error function."""
+        return self._ops.gelu(states, "erf")
+
+    def sliced(self, table: Floats, length: Any) -> Any:
+        """Return the first rows of a table; `length` is a node `(1,)`."""
+        zero, one = self.constant([0], np.int64), self.constant([1], np.int64)
+        return self._ops.slice(self.constant(table), zero, length, one, zero)
+
+    def maxima(self, states: Any, terms: Matrix) -> Any:
+        """Return the maximum of the products with each term over the positions (SPARTA, eq. 4), `(n, terms)`.
+
+        The terms are divided into chunks, so that the products of a chunk fit into the processor's cache.
+
+        :param states: a node `(n, positions, width)`
+        """
+        self.linear_inputs[HEAD] = states
+        if self.ranges is None:
+            table = terms.floats()
+        else:
+            table, no_bias = None, np.zeros(len(terms.numbers), np.float32)
+            states, numbers, scale, _ = self._rounded_linear(
+                states, Linear(terms.floats(), no_bias), self.ranges[HEAD], after_gelu=False
+            )
+        chunks = []
+        for start in range(0, len(terms.numbers), TERM_CHUNK):
+            part = slice(start, start + TERM_CHUNK)
+            weight = (
+                self.constant(table[part]) if table is not None else self._scaled(numbers[part], scale[part])
+            )
+            chunks.append(self.maximum(self._ops.matmul(states, weight, False, True), 1))
+        return self._ops.concat(chunks, 1)
+
+    # ------------------------------------------------------------------ encoders
+
+    def encoder(self, weights: Encoder, *, with_segments: bool) -> Any:
+        """Return the last hidden states `(n, length, width)` of a BERT or DistilBERT.
+
+        Adds the parameters `ids (n, length) int32`, `mask (n, length) float32` with 0 for tokens and `MASKED`
+        for padding, and with `with_segments` also `segments (n, length) int32`.
+        """
+        ids = self.parameter([-1, -1], np.int32, "ids")
+        mask = self.parameter([-1, -1], np.float32, "mask")
+        states = self._embedded(weights, ids, with_segments=with_segments)
+        scores_mask = self._ops.unsqueeze(mask, self.constant([1, 2], np.int64))
+        for number, layer in enumerate(weights.layers):
+            name = f"layer.{number}"
+            width, size = weights.width, weights.width // weights.heads
+            query, key, value = (
+                self._ops.transpose(
+                    self.reshape(self.linear(states, part, f"{name}.heads"), [0, 0, weights.heads, size]),
+                    self.constant([0, 2, 1, 3], np.int64),
+                )
+                for part in (layer.query, layer.key, layer.value)
+            )
+            attended = self._ops.scaled_dot_product_attention(query, key, value, scores_mask)
+            attended = self._ops.transpose(attended, self.constant([0, 2, 1, 3], np.int64))
+            mixed = self.linear(self.reshape(attended, [0, 0, width]), layer.mix, f"{name}.mix")
+            states = self.normalized(self._ops.add(mixed, states), layer.mixed, weights.epsilon)
+            wide = self.gelu(self.linear(states, layer.widen, f"{name}.widen"))
+            narrow = self.linear(wide, layer.narrow, f"{name}.narrow", after_gelu=True)
+            states = self.normalized(self._ops.add(narrow, states), layer.fed, weights.epsilon)
+        return states
+
+    def _embedded(self, weights: Encoder, ids: Any, *, with_segments: bool) -> Any:
+        states = self._words(weights.words, ids)
+        shape = self._ops.shape_of(ids)
+        length = self.gather(shape, self.constant([1], np.int64))
+        positions, segments = weights.positions, weights.segments
+        if segments is not None and with_segments:
+            numbers = self.parameter([-1, -1], np.int32, "segments")
+            states = self._ops.add(states, self.gather(self.constant(segments), numbers))
+        elif segments is not None:
+            positions = positions + segments[0]
+        states = self._ops.add(states, self.sliced(positions, length))
+        return self.normalized(states, weights.norm, weights.epsilon)
+
+    def _words(self, words: Matrix, ids: Any) -> Any:
+        """Return the embeddings of wordpieces; an 8-bit table stays in 8 bits."""
+        if words.scale is None:
+            return self.gather(self.constant(words.numbers), ids)
+        rows = self._ops.convert(self.gather(self.constant(words.numbers, np.int8), ids), np.float32)
+        return self._ops.multiply(rows, self.gather(self.constant(words.scale[:, None]), ids))
+
+
+def smoothing_factors(largest: Floats, weight: Floats) -> Floats:
+    """Return SmoothQuant's factor of each input channel (eq. 4), `(columns,)`.
+
+    :param largest: the largest absolute value of each channel
+    """
+    inputs, columns = np.maximum(largest, 1e-5), np.maximum(np.abs(weight).max(0), 1e-5)
+    factors: Floats = (inputs**SMOOTHING / columns ** (1 - SMOOTHING)).astype(np.float32)
+    return factors

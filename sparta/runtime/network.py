@@ -1,0 +1,60 @@
+"""Compiled networks, which several threads may run at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sparta.neural.batches import Tokens, padded
+from sparta.runtime.graph import MASKED
+from sparta.runtime.processor import core, settings, threads
+
+if TYPE_CHECKING:
+    import openvino
+
+
+class Network:
+    """A compiled graph. Calls from different threads run at once, each on one processor.
+
+    :param arithmetic: `int8`, `bf16`, `fp16` or `fp32`
+    :param streams: the number of calls that may run at once; None means one for each processor
+    """
+
+    def __init__(self, model: openvino.Model, arithmetic: str, streams: int | None = None) -> None:
+        self.streams = streams or threads()
+        self._compiled = core().compile_model(model, "CPU", settings(arithmetic, self.streams))
+        self._local = threading.local()
+
+    def __call__(self, *inputs: np.ndarray) -> list[np.ndarray]:
+        """Return the outputs for these inputs. The arrays are valid until this thread's next call."""
+        request = getattr(self._local, "request", None)
+        if request is None:
+            request = self._local.request = self._compiled.create_infer_request()
+        outputs: Any = request.infer(list(inputs), share_inputs=True, share_outputs=True)
+        return [outputs[number] for number in range(len(self._compiled.outputs))]
+
+
+def arrays(inputs: Sequence[Tokens], length: int | None = None) -> dict[str, np.ndarray]:
+    """Return the inputs of `Graph.encoder` for texts: ids, mask and segments, each `(n, length)`.
+
+    :param length: the padded length; None means the length of the longest text
+    """
+    ids, is_token, segments = padded(inputs, length)
+    mask = np.where(is_token, np.float32(0), np.float32(MASKED))
+    return {"ids": ids.astype(np.int32), "mask": mask, "segments": segments.astype(np.int32)}
+
+
+def in_threads[T, R](compute: Callable[[T], R], items: Iterable[T], streams: int) -> Generator[R]:
+    """Yield `compute(item)` for all items in order, computing `streams` items at once.
+
+    Closing the generator cancels the items that have not begun.
+    """
+    pool = ThreadPoolExecutor(streams)
+    try:
+        yield from pool.map(compute, items)
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,119 @@
+"""OpenVINO on this machine: what its processor multiplies fast, and how networks are compiled for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from sparta.base.errors import InputError
+from sparta.base.extras import optional_packages
+from sparta.base.remedies import Option, remedy
+
+if TYPE_CHECKING:
+    import openvino
+
+ARITHMETICS = ("int8", "bf16", "fp16", "fp32")
+_CONVERTER = "openvino.tools.ovc"
+_HINTS = {"int8": "f32", "bf16": "bf16", "fp16": "f16", "fp32": "f32"}
+_CAPABILITIES = {"int8": "INT8", "bf16": "BF16", "fp16": "FP16", "fp32": "FP32"}
+
+
+@lru_cache(1)
+def runtime() -> Any:
+    """Return the module openvino, imported without its model converter.
+
+    The converter takes three times as long to import as the rest, and imports a package for telemetry. sparta
+    needs neither.
+
+    :raises InputError: openvino is not installed.
+    """
+    is_imported = "openvino" in sys.modules or _CONVERTER in sys.modules
+    if not is_imported:
+        sys.modules[_CONVERTER] = None  # type: ignore[assignment]  # openvino leaves out what it cannot import
+    try:
+        with optional_packages():
+            import openvino
+    finally:
+        if not is_imported:
+            del sys.modules[_CONVERTER]
+    return openvino
+
+
+@lru_cache(1)
+def core() -> openvino.Core:
+    """Return OpenVINO's core, which compiles networks."""
+    return runtime().Core()
+
+
+def threads() -> int:
+    """Return the number of threads that encode: one for each processor that this process may use."""
+    return os.process_cpu_count() or 1 if sys.version_info >= (3, 13) else len(_affinity()) or 1
+
+
+def _affinity() -> set[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+@lru_cache(1)
+def capabilities() -> frozenset[str]:
+    """Return the arithmetics that this processor computes in hardware: a subset of `ARITHMETICS`.
+
+    int8 needs instructions that sum products of 8-bit integers in 32 bits (VNNI or AMX). Older x86 processors
+    sum pairs in 16 bits, which can overflow.
+    """
+    supported = core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    names = {name for name in ARITHMETICS if _CAPABILITIES[name] in supported}
+    return frozenset(names if _sums_in_32_bits() else names - {"int8"})
+
+
+def _sums_in_32_bits() -> bool:
+    flags = _processor_flags()
+    return bool(flags & {"avx512_vnni", "avx_vnni", "amx_int8"})
+
+
+@lru_cache(1)
+def _processor_flags() -> frozenset[str]:
+    """Return the flags of /proc/cpuinfo; empty on other systems and processors."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123 (a file without a size)
+            line = next((line for line in lines if line.startswith("flags")), "")
+    except OSError:
+        return frozenset()
+    return frozenset(line.partition(":")[2].split())
+
+
+def pick_arithmetic(name: str, width: int) -> str:
+    """Return `int8`, `bf16`, `fp16` or `fp32`: the arithmetic of a CPU for an encoder of this width.
+
+    `auto` means int8 where the processor has it in hardware, else fp32. Encoders narrower than 256 gain
+    nothing from 8 bits, and use fp32.
+
+    :raises InputError: the name is unknown, or the processor cannot compute so.
+    """
+    if name == "auto":
+        return "int8" if "int8" in capabilities() and width >= _NARROWEST else "fp32"
+    if name not in ARITHMETICS:
+        raise InputError(f"expected the number format {', '.join(ARITHMETICS)} or auto, found {name!r}")
+    if name not in capabilities():
+        raise InputError(
+            f"this processor does not compute in {name}",
+            remedy=remedy("use {}", Option("dtype", "auto")),
+        )
+    return name
+
+
+_NARROWEST = 256
+
+
+def settings(arithmetic: str, streams: int) -> dict[str, str]:
+    """Return OpenVINO's settings for a network: `streams` inferences at once, with one thread each."""
+    return {
+        "INFERENCE_PRECISION_HINT": _HINTS[arithmetic],
+        "NUM_STREAMS": str(streams),
+        "INFERENCE_NUM_THREADS": str(streams),
+        "ENABLE_CPU_PINNING": "NO",
+    }

@@ -1,0 +1,227 @@
+"""The weights of a BERT or DistilBERT encoder, read from a model folder without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import safe_open
+
+from sparta.neural.stored import ROW_SCALE, is_plain_bert, is_plain_distilbert
+
+Floats = npt.NDArray[np.float32]
+
+
+class Linear(NamedTuple):
+    """A linear layer: `weight (rows, columns)` and `bias (rows,)`."""
+
+    weight: Floats
+    bias: Floats
+
+    def __call__(self, states: Floats) -> Floats:
+        """Return `states @ weight.T + bias`."""
+        outputs: Floats = states @ self.weight.T
+        outputs += self.bias
+        return outputs
+
+
+class Norm(NamedTuple):
+    """The scale and the shift of a LayerNorm, each `(width,)`."""
+
+    weight: Floats
+    bias: Floats
+
+
+class Layer(NamedTuple):
+    """One layer of BERT: the attention's four matrices, the feed-forward's two, and two LayerNorms."""
+
+    query: Linear
+    key: Linear
+    value: Linear
+    mix: Linear
+    mixed: Norm
+    widen: Linear
+    narrow: Linear
+    fed: Norm
+
+
+class Matrix(NamedTuple):
+    """A matrix as it is stored: float32, or 8-bit `numbers` with one `scale` for each row."""
+
+    numbers: np.ndarray
+    scale: Floats | None
+
+    def floats(self) -> Floats:
+        """Return the matrix in float32."""
+        return self.numbers if self.scale is None else self.numbers * self.scale[:, None]
+
+    def rows(self, ids: np.ndarray) -> Floats:
+        """Return the rows with these numbers, in float32."""
+        rows = self.numbers[ids]
+        return rows if self.scale is None else rows * self.scale[ids][..., None]
+
+
+class StoredWeights:
+    """The tensors of a model folder's model.safetensors, with checks of their shapes.
+
+    8-bit matrices become float32 when they are read. The folder can be replaced by the tensors themselves.
+
+    :raises ValueError: the file cannot be read, or has number formats that NumPy lacks.
+    """
+
+    def __init__(self, source: Path | Mapping[str, np.ndarray]) -> None:
+        if isinstance(source, Path):
+            self._stored = safe_open(str(source / "model.safetensors"), framework="numpy")
+            self._read: Callable[[str], np.ndarray] = self._stored.get_tensor
+            self._names = set(self._stored.keys())
+        else:
+            self._read = source.__getitem__
+            self._names = set(source)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Return all tensors by name, as they are stored."""
+        return {name: self._read(name) for name in sorted(self._names)}
+
+    def floats(self, name: str, *shape: int) -> Floats:
+        """Return a tensor in float32; no shape means a scalar.
+
+        :raises ValueError: the tensor is missing, or has another shape or number format.
+        """
+        return self.matrix(name, *shape).floats()
+
+    def matrix(self, name: str, *shape: int) -> Matrix:
+        """Return a tensor as it is stored.
+
+        :raises ValueError: the tensor is missing, or has another shape or number format.
+        """
+        if name not in self._names:
+            raise ValueError(f"expected the weights {name}, found none")
+        numbers = self._read(name)
+        scale = self._read(name + ROW_SCALE) if name + ROW_SCALE in self._names else None
+        if scale is None and numbers.dtype == np.float16:
+            numbers = numbers.astype(np.float32)
+        if numbers.shape != shape or numbers.dtype != (np.float32 if scale is None else np.int8):
+            raise ValueError(
+                f"expected {name} as {shape} float32 or 8-bit, found {numbers.shape} {numbers.dtype}"
+            )
+        return Matrix(numbers, scale)
+
+    def linear(self, name: str, rows: int, columns: int) -> Linear:
+        """Return the linear layer whose tensors are `name.weight` and `name.bias`."""
+        return Linear(self.floats(f"{name}.weight", rows, columns), self.floats(f"{name}.bias", rows))
+
+    def norm(self, name: str, width: int) -> Norm:
+        """Return the LayerNorm whose tensors are `name.weight` and `name.bias`."""
+        return Norm(self.floats(f"{name}.weight", width), self.floats(f"{name}.bias", width))
+
+
+class Encoder(NamedTuple):
+    """The weights of an encoder.
+
+    `positions (length, width)` include nothing else; `segments (types, width)` are added to the words, and
+    are None in DistilBERT. `heads` is the number of attention heads, `epsilon` the LayerNorms' constant.
+    """
+
+    words: Matrix
+    positions: Floats
+    segments: Floats | None
+    norm: Norm
+    layers: list[Layer]
+    heads: int
+    epsilon: float
+
+    @property
+    def width(self) -> int:
+        """The size of a hidden state."""
+        return len(self.norm.weight)
+
+
+Rename = Callable[[int, str], str]
+"""Returns the stored name of a part of a layer, where it differs from BERT's: experts have their own."""
+
+
+def is_supported(config: Mapping[str, Any]) -> bool:
+    """Return whether `read_encoder` can read an encoder with this config.json."""
+    return is_plain_bert(dict(config)) or is_plain_distilbert(dict(config))
+
+
+def read_encoder(
+    stored: StoredWeights, prefix: str, config: Mapping[str, Any], rename: Rename = lambda _, part: part
+) -> Encoder:
+    """Return the weights of an encoder.
+
+    :param prefix: the prefix of the encoder's tensors, such as `bert.`
+    :param config: the content of config.json
+    :param rename: returns the name of a part (`attention.self.query`, …) of the layer with this number
+    :raises ValueError: the encoder is neither a BERT nor a DistilBERT, or weights are missing.
+    """
+    if is_plain_bert(dict(config)):
+        return _read_bert(stored, prefix, config, rename)
+    if is_plain_distilbert(dict(config)):
+        return _read_distilbert(stored, prefix, config)
+    raise ValueError(f"expected a BERT or a DistilBERT, found {config.get('model_type')}")
+
+
+def _read_bert(stored: StoredWeights, prefix: str, config: Mapping[str, Any], rename: Rename) -> Encoder:
+    width, inner_width = config["hidden_size"], config["intermediate_size"]
+    embeddings = f"{prefix}embeddings."
+
+    def layer(number: int) -> Layer:
+        def named(part: str) -> str:
+            return f"{prefix}encoder.layer.{number}.{rename(number, part)}"
+
+        return Layer(
+            stored.linear(named("attention.self.query"), width, width),
+            stored.linear(named("attention.self.key"), width, width),
+            stored.linear(named("attention.self.value"), width, width),
+            stored.linear(named("attention.output.dense"), width, width),
+            stored.norm(named("attention.output.LayerNorm"), width),
+            stored.linear(named("intermediate.dense"), inner_width, width),
+            stored.linear(named("output.dense"), width, inner_width),
+            stored.norm(named("output.LayerNorm"), width),
+        )
+
+    return Encoder(
+        stored.matrix(f"{embeddings}word_embeddings.weight", config["vocab_size"], width),
+        stored.floats(f"{embeddings}position_embeddings.weight", config["max_position_embeddings"], width),
+        stored.floats(f"{embeddings}token_type_embeddings.weight", config["type_vocab_size"], width),
+        stored.norm(f"{embeddings}LayerNorm", width),
+        [layer(number) for number in range(config["num_hidden_layers"])],
+        config["num_attention_heads"],
+        float(config["layer_norm_eps"]),
+    )
+
+
+def _read_distilbert(stored: StoredWeights, prefix: str, config: Mapping[str, Any]) -> Encoder:
+    width, inner_width = config["dim"], config["hidden_dim"]
+
+    def layer(number: int) -> Layer:
+        name = f"{prefix}transformer.layer.{number}."
+        return Layer(
+            stored.linear(f"{name}attention.q_lin", width, width),
+            stored.linear(f"{name}attention.k_lin", width, width),
+            stored.linear(f"{name}attention.v_lin", width, width),
+            stored.linear(f"{name}attention.out_lin", width, width),
+            stored.norm(f"{name}sa_layer_norm", width),
+            stored.linear(f"{name}ffn.lin1", inner_width, width),
+            stored.linear(f"{name}ffn.lin2", width, inner_width),
+            stored.norm(f"{name}output_layer_norm", width),
+        )
+
+    return Encoder(
+        stored.matrix(f"{prefix}embeddings.word_embeddings.weight", config["vocab_size"], width),
+        stored.floats(
+            f"{prefix}embeddings.position_embeddings.weight", config["max_position_embeddings"], width
+        ),
+        None,
+        stored.norm(f"{prefix}embeddings.LayerNorm", width),
+        [layer(number) for number in range(config["n_layers"])],
+        config["n_heads"],
+        1e-12,
+    )
