@@ -24,11 +24,11 @@ from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types
 from sparta.neural.batches import GPU_TOKENS, LARGEST_BATCH, length_sorted_batches, shared_inputs
-from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
+from sparta.neural.checkpoint import load_state, save_model, with_weights
 from sparta.neural.encoding import arithmetic, each_batch, one_thread, tokens_at_once, with_halving
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import pad_inputs, pooled_positions
-from sparta.neural.stored import check_length
+from sparta.neural.stored import check_length, read_json
 
 START_SCALE = 20.0
 FEW = 4

@@ -17,8 +17,9 @@ from dense.models.config import DenseConfig
 from dense.models.resolve import bi_encoder_folder
 from sparta.base.errors import ModelError
 from sparta.models.query_encoder import load_tokenizer
-from sparta.neural.checkpoint import load_state, load_torch_file, read_json, with_weights
+from sparta.neural.checkpoint import load_state, load_torch_file, with_weights
 from sparta.neural.inputs import InputLayout
+from sparta.neural.stored import read_json
 
 State = dict[str, torch.Tensor]
 _SIDES = {"question": ("question_model.", "question_encoder."), "passage": ("ctx_model.", "ctx_encoder.")}

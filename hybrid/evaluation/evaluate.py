@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from dense.models.bi_encoder import DenseModel
     from hybrid.retrieval.fusion import Fusion
-    from sparta.models.sparse import SparseEncoder
+    from sparta.models.model import SparseModel
     from sparta.shards.encode import EncodeOptions
 
 logger = logging.getLogger("sparta.hybrid")
@@ -95,7 +95,7 @@ def named_runs(paths: Sequence[Path]) -> Mapping[str, Path]:
 
 def evaluate_set(
     path: str | Path,
-    model: SparseEncoder | None,
+    model: SparseModel | None,
     options: EncodeOptions,
     *,
     channels: Sequence[str] = CHANNELS,

@@ -23,7 +23,7 @@ from sparta.models.prune import prune
 from sparta.shards.store import read_shards
 
 if TYPE_CHECKING:
-    from sparta.models.sparse import SparseEncoder
+    from sparta.models.model import SparseModel
     from sparta.shards.encode import EncodeOptions
 
 
@@ -40,7 +40,7 @@ class PrunedResult(NamedTuple):
 
 def sweep(
     source: Path | QuestionSet,
-    model: SparseEncoder,
+    model: SparseModel,
     options: EncodeOptions,
     ks: Sequence[int],
     *,

@@ -21,11 +21,11 @@ from sparta.base.remedies import Option, remedy
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types
-from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
+from sparta.neural.checkpoint import load_state, save_model, with_weights
 from sparta.neural.inputs import EncoderInput, special_frame
 from sparta.neural.pooling import pad_inputs
 from sparta.neural.processes import training_device
-from sparta.neural.stored import check_length
+from sparta.neural.stored import check_length, read_json
 from sparta.reader.records import text_of
 from sparta.training.model_card import LABELS
 from sparta.training.options import TrainResult, TrainSettings

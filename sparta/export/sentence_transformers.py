@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from sparta.base.errors import ModelError
 from sparta.base.extras import optional_packages
 from sparta.base.files import check_new_folder, make_folder, storage_errors
-from sparta.models.load import load_model
+from sparta.models.load import load_module
 from sparta.models.sparse import SparseEncoder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import encoder_config, without_pooler
@@ -52,7 +52,7 @@ def export_sentence_transformers(model: SparseEncoder | str | Path | None, outpu
     The exported model gives the same weights as `encode_document` in float32 and `encode_query`. The folder
     contains the code that reads it. The folder appears only when it is complete.
 
-    :param model: a model, or an argument of `load_model`
+    :param model: a model, or an argument of `load_module`
     :raises ModelError: the model is not a SPARTA model.
     :raises IndexStateError: the folder already holds files.
     """
@@ -61,7 +61,7 @@ def export_sentence_transformers(model: SparseEncoder | str | Path | None, outpu
 
     from sparta.export.modeling_sparta import SpartaRouter
 
-    sparta_model = model if isinstance(model, SparseEncoder) else load_model(model)
+    sparta_model = model if isinstance(model, SparseEncoder) else load_module(model)
     if not isinstance(sparta_model, SpartaModel):
         raise ModelError(
             f"expected a SPARTA model, found {sparta_model.name}, which sentence-transformers can open",

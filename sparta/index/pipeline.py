@@ -33,7 +33,7 @@ from sparta.models.query_encoder import QuerySide
 from sparta.models.resolve import DEFAULT_MODEL, find_model, known_query_side, model_for, shipped_for
 
 if TYPE_CHECKING:
-    from sparta.models.sparse import SparseEncoder
+    from sparta.models.model import SparseModel
     from sparta.shards.encode import EncodeOptions
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def build_index(
     *,
     advance: Advance | None = None,
     progress: bool | None = False,
-    encoder: SparseEncoder | None = None,
+    encoder: SparseModel | None = None,
 ) -> IndexReport:
     """Encode a corpus and write it into an index. A crash at any moment keeps the last commit.
 
@@ -147,7 +147,7 @@ def _source(
     job: dict[str, Any],
     options: IndexOptions,
     progress: ReadingProgress,
-    encoder: SparseEncoder | None,
+    encoder: SparseModel | None,
 ) -> Source:
     """Return the source of a corpus: passages with impacts, or without impacts for a BM25-only index."""
     bm25_only = options.channels == BM25

@@ -43,7 +43,7 @@ from sparta.shards.store import (
 )
 
 if TYPE_CHECKING:
-    from sparta.models.sparse import SparseEncoder
+    from sparta.models.model import SparseModel
     from sparta.shards.encode import EncodeOptions
 
 _PASSAGES_PER_BATCH = 1000
@@ -61,7 +61,7 @@ def corpus_job(
 
 def corpus_source(
     corpus: Corpus,
-    model: SparseEncoder,
+    model: SparseModel,
     options: EncodeOptions,
     *,
     skip_invalid: bool = False,

@@ -1,15 +1,9 @@
-"""Loading BEIR's SPARTA checkpoints and inference-free sentence-transformers encoders.
-
-Only JSON and weights in folders are read; sentence-transformers is not needed.
-"""
+"""Loading BEIR's SPARTA checkpoints and inference-free sentence-transformers encoders in torch."""
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,24 +13,11 @@ from torch import nn
 
 from sparta.base.errors import ModelError
 from sparta.models.config import SpartaConfig
-from sparta.models.query_encoder import load_tokenizer
 from sparta.models.sparse import SparseEncoder
+from sparta.models.sparse_folder import read_beir_folder, read_sparse_folder
 from sparta.models.sparta import SpartaModel
-from sparta.neural.backbones import load_encoder
-from sparta.neural.checkpoint import from_pretrained, load_state, load_torch_file, read_json
-from sparta.neural.inputs import InputLayout
-
-logger = logging.getLogger(__name__)
-
-BEIR_MAX_LENGTH = 500
-_ROUTERS = ("Router", "Asym")
-_TRANSFORMERS = ("Transformer", "MLMTransformer")
-_DOCUMENT_ROUTES = ("document", "doc", "passage", "corpus")
-_LOG_COUNTS = {"relu": 1, "log1p_relu": 2}
-_NO_LIMIT = 512
-_WITHOUT_NETWORK = (
-    "use a model whose query side is a SparseStaticEmbedding (inference-free), or a SPARTA model"
-)
+from sparta.neural.backbones import encoder_config, load_encoder
+from sparta.neural.checkpoint import from_pretrained
 
 
 def load_beir_sparta(folder: Path, *, pool_special: bool = False) -> SparseEncoder:
@@ -53,9 +34,8 @@ def load_beir_sparta(folder: Path, *, pool_special: bool = False) -> SparseEncod
     - Unused vocabulary entries and special tokens have no weights.
     """
     encoder = load_encoder(folder)
-    longest = min(BEIR_MAX_LENGTH, _positions(encoder.config))
-    config = SpartaConfig(layout=_layout(longest), tied=True, pool_special=pool_special)
-    return SpartaModel(encoder, load_tokenizer(folder), config).eval()
+    read = read_beir_folder(folder, encoder_config(encoder), pool_special=pool_special)
+    return SpartaModel(encoder, read.tokenizer, read.config).eval()
 
 
 class SpladeDocumentEncoder(SparseEncoder):
@@ -111,212 +91,13 @@ def load_sparse_encoder(folder: Path) -> SparseEncoder:
 
     :raises ModelError: the folder has a different format, or the query side needs a network.
     """
-    try:
-        return _load_sparse_encoder(folder)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ModelError(
-            f"the folder is not a valid sentence-transformers SparseEncoder: {error!r}",
-            where=str(folder),
-            remedy="save the model again with a current sentence-transformers",
-        ) from error
-
-
-class _Module(NamedTuple):
-    """A module of a saved SparseEncoder: its class name and its folder."""
-
-    name: str
-    folder: Path
-
-    def settings(self, *names: str) -> dict[str, Any]:
-        """Return the first existing JSON file of the given names; {} if none exists."""
-        return next((read_json(self.folder / n) for n in names if (self.folder / n).is_file()), {})
-
-
-def _load_sparse_encoder(folder: Path) -> SparseEncoder:
-    _check_settings(folder)
-    query, document = _routes(folder)
-    transformer, pooling = _document_side(folder, document)
-    tokenizer = load_tokenizer(transformer.folder)
-    weights = _query_weights(folder, query, tokenizer)
+    read = read_sparse_folder(folder)
 
     from transformers import AutoModelForMaskedLM
 
-    language_model = from_pretrained(AutoModelForMaskedLM, transformer.folder)
-    config = SpartaConfig(
-        layout=_layout(_longest(transformer, language_model.config)),
-        tied=True,
-        pool_special=True,
-        log_count=_log_count(pooling),
-    )
-    return SpladeDocumentEncoder(language_model, tokenizer, config, weights).eval()
-
-
-def _check_settings(folder: Path) -> None:
-    """Refuse prompts and other similarities, which would change all weights or scores."""
-    settings = _Module("", folder).settings("config_sentence_transformers.json")
-    prompts = settings.get("prompts") or {}
-    if prompts.get("query") or prompts.get("document"):
-        raise ModelError("expected a model without prompts, found a model with prompts", where=str(folder))
-    similarity = settings.get("similarity_fn_name")
-    if similarity not in (None, "dot"):
-        raise ModelError(f"expected scores by dot product, found {similarity}", where=str(folder))
-
-
-def _routes(folder: Path) -> tuple[list[_Module], list[_Module]]:
-    """Return the modules of the query side and of the document side."""
-    path = folder / "modules.json"
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(
-            f"expected a list of modules, could not read it: {error}", where=str(path)
-        ) from error
-    modules = [_module(folder, entry["type"], entry["path"]) for entry in entries]
-    if len(modules) != 1 or modules[0].name not in _ROUTERS:
-        names = _names(modules)
-        if len(modules) == 2 and modules[0].name in _TRANSFORMERS and modules[1].name == "SpladePooling":
-            raise _needs_network(folder, names)
-        raise ModelError(f"expected one Router, found {names}", where=str(path), remedy=_WITHOUT_NETWORK)
-    router = modules[0]
-    settings = router.settings("router_config.json", "config.json")
-    sides = {
-        route: [_module(router.folder, settings["types"][key], key) for key in keys]
-        for route, keys in settings["structure"].items()
-    }
-    document = next((sides[name] for name in _DOCUMENT_ROUTES if name in sides), None)
-    if "query" not in sides or document is None:
-        raise ModelError(f"expected routes query and document, found {', '.join(sides)}", where=str(folder))
-    return sides["query"], document
-
-
-def _module(folder: Path, kind: str, subfolder: str) -> _Module:
-    if Path(subfolder).is_absolute() or ".." in Path(subfolder).parts:
-        raise ModelError(f"expected modules inside the model's folder, found {subfolder}", where=str(folder))
-    return _Module(kind.rpartition(".")[2], folder / subfolder)
-
-
-def _names(modules: Iterable[_Module]) -> str:
-    return " + ".join(module.name for module in modules) or "nothing"
-
-
-def _needs_network(folder: Path, names: str) -> ModelError:
-    return ModelError(
-        f"the model needs a neural network at query time ({names}), which sparta does not support",
-        where=str(folder),
-        remedy=_WITHOUT_NETWORK,
-    )
-
-
-def _document_side(folder: Path, modules: list[_Module]) -> tuple[_Module, _Module]:
-    """Return the transformer module and the pooling module, if eq. 4 to 6 can express them."""
-    if len(modules) != 2 or modules[0].name not in _TRANSFORMERS or modules[1].name != "SpladePooling":
-        raise ModelError(
-            f"expected a document side of a masked language model and SpladePooling, found {_names(modules)}",
-            where=str(folder),
-            remedy=_WITHOUT_NETWORK,
-        )
-    settings = modules[0].settings("sentence_bert_config.json")
-    default_task = "fill-mask" if modules[0].name == "MLMTransformer" else "feature-extraction"
-    task = settings.get("transformer_task", default_task)
-    if task != "fill-mask":
-        raise ModelError(f"expected a transformer for the task fill-mask, found {task}", where=str(folder))
-    pooling = modules[1].settings("config.json").get("pooling_strategy", "max")
-    if pooling != "max":
-        raise ModelError(
-            f"expected max pooling, found {pooling}: SPARTA's eq. 4 needs a maximum",
-            where=str(modules[1].folder),
-            remedy="use a model that was trained with pooling_strategy max",
-        )
-    return modules[0], modules[1]
-
-
-def _log_count(pooling: _Module) -> int:
-    activation = pooling.settings("config.json").get("activation_function", "relu")
-    if activation not in _LOG_COUNTS:
-        raise ModelError(
-            f"expected one of the activations {', '.join(_LOG_COUNTS)}, found {activation}",
-            where=str(pooling.folder),
-        )
-    return _LOG_COUNTS[activation]
-
-
-# ---------------------------------------------------------------------- query side
-
-
-def _query_weights(folder: Path, modules: list[_Module], tokenizer: Tokenizer) -> npt.NDArray[np.float32]:
-    """Return the query weight of each token: `(vocabulary,) float32`."""
-    if [module.name for module in modules] != ["SparseStaticEmbedding"]:
-        raise _needs_network(folder, _names(modules))
-    module = modules[0]
-    _check_tokenizer(module, tokenizer)
-    path = module.settings("config.json").get("path")
-    weights = _weights_from_json(folder, module, path, tokenizer) if path else _stored_weights(module)
-    if weights.shape != (tokenizer.get_vocab_size(),) or not np.isfinite(weights).all():
-        raise ModelError(
-            f"expected a finite weight for each of {tokenizer.get_vocab_size()} terms, found {weights.shape}",
-            where=str(module.folder),
-        )
-    if (weights < 0).any():
-        logger.warning(
-            "%s: %d query terms have negative weights, which count as 0", folder, int((weights < 0).sum())
-        )
-    return np.maximum(weights, 0)
-
-
-def _check_tokenizer(module: _Module, tokenizer: Tokenizer) -> None:
-    """Refuse a query side with a different tokenizer, since an index has only one tokenizer."""
-    if not any((module.folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
-        return
-    query_tokenizer = load_tokenizer(module.folder)
-    document_settings, query_settings = json.loads(tokenizer.to_str()), json.loads(query_tokenizer.to_str())
-    if tokenizer.get_vocab() != query_tokenizer.get_vocab() or any(
-        document_settings[k] != query_settings[k] for k in ("normalizer", "pre_tokenizer")
-    ):
-        raise ModelError(
-            "expected one tokenizer for queries and documents, found two", where=str(module.folder)
-        )
-
-
-def _weights_from_json(
-    folder: Path, module: _Module, path: str, tokenizer: Tokenizer
-) -> npt.NDArray[np.float32]:
-    """Return the weights by wordpiece from a JSON file in the model's folder.
-
-    :param path: the file's path on its author's machine; only its name is used
-    """
-    name = Path(path).name if path.endswith(".json") else "idf.json"
-    weight_file = next((p for p in (module.folder / name, folder / name) if p.is_file()), None)
-    if weight_file is None:
-        raise ModelError(f"expected the query weights in {name}, found no such file", where=str(folder))
-    weights = np.zeros(tokenizer.get_vocab_size(), dtype=np.float32)
-    for token, weight in read_json(weight_file).items():
-        if not isinstance(weight, int | float):
-            raise ModelError(
-                f"expected a number as the weight of {token!r}, found {type(weight).__name__}",
-                where=str(weight_file),
-            )
-        term = tokenizer.token_to_id(token)
-        if term is not None:
-            weights[term] = weight
-    return weights
-
-
-def _stored_weights(module: _Module) -> npt.NDArray[np.float32]:
-    path = module.folder / "model.safetensors"
-    if path.is_file():
-        return load_state(path)["weight"].float().numpy()
-    torch_file = module.folder / "pytorch_model.bin"
-    if not torch_file.is_file():
-        raise ModelError(
-            "expected the query weights in model.safetensors, found no such file", where=str(module.folder)
-        )
-    stored = load_torch_file(torch_file)
-    if not isinstance(stored, dict) or not isinstance(stored.get("weight"), torch.Tensor):
-        raise ModelError("expected a tensor named weight, found none", where=str(torch_file))
-    return stored["weight"].float().numpy()
-
-
-# ---------------------------------------------------------------------- document side
+    language_model = from_pretrained(AutoModelForMaskedLM, read.network)
+    weights = cast(npt.NDArray[np.float32], read.query_weights)
+    return SpladeDocumentEncoder(language_model, read.tokenizer, read.config, weights).eval()
 
 
 def _take_decoder(language_model: nn.Module) -> nn.Linear:
@@ -344,26 +125,3 @@ def _take_decoder(language_model: nn.Module) -> nn.Linear:
             f"the output of {type(language_model).__name__} is not its decoder's, so sparta cannot use it"
         )
     return decoder
-
-
-def _layout(longest: int) -> InputLayout:
-    return InputLayout(use_title=True, max_length=longest, overlap=min(InputLayout().overlap, longest // 4))
-
-
-def _positions(config: Any) -> int:
-    """Return the maximum number of wordpieces of an encoder with this configuration."""
-    limit = getattr(config, "max_position_embeddings", None) or _NO_LIMIT
-    offset = (
-        config.pad_token_id + 1 if "roberta" in config.model_type or config.model_type == "camembert" else 0
-    )
-    return int(limit) - offset
-
-
-def _longest(transformer: _Module, config: Any) -> int:
-    """Return the smallest limit of the model's settings, its tokenizer and its encoder."""
-    limits = [
-        transformer.settings("sentence_bert_config.json").get("max_seq_length"),
-        transformer.settings("tokenizer_config.json").get("model_max_length"),
-        _positions(config),
-    ]
-    return int(min(limit for limit in limits if limit))

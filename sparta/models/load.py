@@ -21,6 +21,7 @@ from sparta.models.quantize import Quantizer
 from sparta.models.resolve import DEFAULT_MODEL, hash_folder, lasting_name, model_folder
 from sparta.models.stored_model import StoredModel, open_stored
 from sparta.neural.devices import best_device, uses_cpu
+from sparta.neural.stored import read_json
 
 if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
@@ -45,14 +46,20 @@ def load_model(
     :raises ModelError: the model cannot be loaded.
     """
     folder = model_folder(name)
+    _check_kind(folder)
     if uses_cpu(device) and (stored := _stored(folder)) is not None:
         return _named(stored, name, folder, bits)
-    return load_module(name, bits=bits).on_device(device or best_device())
+    return _module(name, folder, bits).on_device(device or best_device())
 
 
 def load_module(name: str | Path | None = None, *, bits: int | None = None) -> SparseEncoder:
     """Open a model as a torch module on the CPU, to train, export or inspect it; see `load_model`."""
     folder = model_folder(name)
+    _check_kind(folder)
+    return _module(name, folder, bits)
+
+
+def _module(name: str | Path | None, folder: Path, bits: int | None) -> SparseEncoder:
     with optional_packages():
         module = _load(folder)
     return _named(module, name, folder, bits).eval()
@@ -63,8 +70,6 @@ def _stored(folder: Path) -> StoredModel | None:
 
     Torch also reads broken folders, because its errors say what is wrong.
     """
-    if (folder / "modules.json").is_file():
-        return None
     try:
         return open_stored(folder)
     except (
@@ -99,23 +104,30 @@ def calibration_passages() -> list[Passage]:
 def _load(folder: Path) -> SparseEncoder:
     from sparta.models.foreign import load_beir_sparta, load_sparse_encoder
     from sparta.models.sparta import SpartaModel
-    from sparta.neural.checkpoint import read_json
 
     if (folder / "modules.json").is_file():
         return load_sparse_encoder(folder)
-    config = read_json(folder / "config.json")
-    if "sparta" in config:
+    if "sparta" in read_json(folder / "config.json"):
         return SpartaModel.load(folder)
-    if "dense" in config:
+    return load_beir_sparta(folder)
+
+
+def _check_kind(folder: Path) -> None:
+    """Refuse a dense model, and warn of a plain encoder."""
+    if (folder / "modules.json").is_file():
+        return
+    config = read_json(folder / "config.json")
+    if "dense" in config and "sparta" not in config:
         raise ModelError(
             "expected a SPARTA model, found a dense model",
             where=str(folder),
             remedy=remedy("run {}, or name a SPARTA model", Command.of("dense index", model=folder)),
         )
-    logger.warning(
-        "%s: config.json has no sparta object, so the model is read as BEIR's SPARTA checkpoints are", folder
-    )
-    return load_beir_sparta(folder)
+    if "sparta" not in config:
+        logger.warning(
+            "%s: config.json has no sparta object, so the model is read as BEIR's SPARTA checkpoints are",
+            folder,
+        )
 
 
 def open_encoder(

@@ -17,9 +17,9 @@ from sparta.models.config import SpartaConfig
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.sparse import SparseEncoder
 from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder, token_types
-from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
+from sparta.neural.checkpoint import load_state, save_model, with_weights
 from sparta.neural.inputs import Lexical
-from sparta.neural.stored import check_length
+from sparta.neural.stored import check_length, read_json
 
 
 class SpartaModel(SparseEncoder):

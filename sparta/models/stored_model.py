@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +14,12 @@ from sparta.models.config import SpartaConfig
 from sparta.models.model import SparseModel
 from sparta.models.openvino_backend import OpenVinoBackend, TermWeights
 from sparta.models.query_encoder import load_tokenizer
+from sparta.models.resolve import QUERY_WEIGHTS
+from sparta.models.sparse_folder import SparseFolder, read_beir_folder, read_sparse_folder
 from sparta.neural.batches import GPU_TOKENS
-from sparta.neural.stored import check_length
+from sparta.neural.stored import check_length, read_json
 from sparta.runtime.processor import pick_arithmetic
 from sparta.runtime.weights import StoredWeights, is_supported, read_encoder
-
-QUERY_WEIGHTS = "query_term_weights"
 
 
 class StoredModel(SparseModel):
@@ -102,27 +101,86 @@ class StoredModel(SparseModel):
 
 
 def open_stored(folder: Path) -> StoredModel:
-    """Read a SPARTA model's folder.
+    """Read a model's folder: a SPARTA model, a SparseEncoder of sentence-transformers, or a plain encoder.
 
     :raises ValueError: the folder has another format, or its encoder is neither a BERT nor a DistilBERT.
     :raises ModelError: the configuration is invalid.
     """
-    raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if not isinstance(raw, dict) or "sparta" not in raw or not is_supported(raw):
-        raise ValueError("expected a SPARTA model of a BERT or a DistilBERT")
+    if (folder / "modules.json").is_file():
+        return _language_model(read_sparse_folder(folder), folder)
+    raw = read_json(folder / "config.json")
+    if not is_supported(raw):
+        raise ValueError("expected a BERT or a DistilBERT")
+    return _sparta(folder, raw) if "sparta" in raw else _plain_encoder(folder, raw)
+
+
+def _sparta(folder: Path, raw: dict[str, Any]) -> StoredModel:
     config = SpartaConfig.from_dict(raw["sparta"], str(folder / "config.json"))
     check_length(config.layout.max_length, raw, str(folder))
     stored = StoredWeights(folder)
     encoder = read_encoder(stored, "encoder.", raw)
     n_terms = len(encoder.words.numbers)
-    terms = encoder.words if config.tied else stored.matrix("term_embeddings", n_terms, encoder.width)
     weights = TermWeights(
         encoder,
         None,
-        terms,
+        encoder.words if config.tied else stored.matrix("term_embeddings", n_terms, encoder.width),
         float(stored.floats("scale")),
         stored.floats("bias"),
         np.maximum(stored.floats("gains", n_terms), 0) if config.lexical else None,
     )
     query_weights = np.maximum(stored.floats(QUERY_WEIGHTS, n_terms), 0) if config.weighted_queries else None
     return StoredModel(folder, load_tokenizer(folder), config, weights, query_weights)
+
+
+def _plain_encoder(folder: Path, raw: dict[str, Any]) -> StoredModel:
+    """Read a plain encoder: its terms have its word embeddings and no bias."""
+    if "dense" in raw or "reader" in raw:
+        raise ValueError("expected an encoder or a SPARTA model")
+    read, stored = read_beir_folder(folder, raw), StoredWeights(folder)
+    encoder = read_encoder(stored, _prefix(stored, raw["model_type"]), raw)
+    weights = TermWeights(encoder, None, encoder.words, 1.0, np.zeros((), np.float32), None)
+    return StoredModel(folder, read.tokenizer, read.config, weights, None)
+
+
+def _language_model(read: SparseFolder, folder: Path) -> StoredModel:
+    """Read a masked language model: its decoder holds the terms."""
+    raw, stored = read_json(read.network / "config.json"), StoredWeights(read.network)
+    encoder = read_encoder(stored, _prefix(stored, str(raw.get("model_type"))), raw)
+    n_terms, width = encoder.words.numbers.shape
+    names = _DECODERS[raw["model_type"]]
+    weights = TermWeights(
+        encoder,
+        (stored.linear(names.dense, width, width), stored.norm(names.norm, width)),
+        stored.matrix(names.terms, n_terms, width) if names.terms in stored else encoder.words,
+        1.0,
+        stored.floats(names.bias, n_terms),
+        None,
+    )
+    return StoredModel(folder, read.tokenizer, read.config, weights, read.query_weights)
+
+
+class _Decoder(NamedTuple):
+    """The names of the weights between a language model's encoder and its logits."""
+
+    dense: str
+    norm: str
+    terms: str
+    bias: str
+
+
+_DECODERS = {
+    "bert": _Decoder(
+        "cls.predictions.transform.dense",
+        "cls.predictions.transform.LayerNorm",
+        "cls.predictions.decoder.weight",
+        "cls.predictions.bias",
+    ),
+    "distilbert": _Decoder(
+        "vocab_transform", "vocab_layer_norm", "vocab_projector.weight", "vocab_projector.bias"
+    ),
+}
+
+
+def _prefix(stored: StoredWeights, model_type: str) -> str:
+    """Return the prefix of an encoder's weights: models with a head have one, plain encoders have none."""
+    return f"{model_type}." if f"{model_type}.embeddings.word_embeddings.weight" in stored else ""

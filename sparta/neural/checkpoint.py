@@ -17,9 +17,8 @@ from torch import nn
 from sparta.base.checks import check_vocabulary
 from sparta.base.errors import ModelError
 from sparta.base.files import atomic_write, make_folder
-from sparta.base.remedies import Option, remedy
 from sparta.neural.encoding import one_thread
-from sparta.neural.stored import ROW_SCALE, check_sizes
+from sparta.neural.stored import ROW_SCALE, read_json
 
 _SMALLEST_QUANTIZED = 4096
 
@@ -69,26 +68,6 @@ def load_state(path: Path) -> dict[str, torch.Tensor]:
             if name + ROW_SCALE in tensors:
                 state[name] = state[name] * tensors[name + ROW_SCALE][:, None]
     return state
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file of a model folder.
-
-    :raises ModelError: the file cannot be read or is not a JSON object.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(
-            f"expected a JSON object, could not read it: {error}",
-            where=str(path),
-            remedy=remedy("set {} to a folder with a saved model", Option("model")),
-        ) from error
-    if not isinstance(value, dict):
-        raise ModelError(f"expected a JSON object, found {type(value).__name__}", where=str(path))
-    if path.name == "config.json":
-        check_sizes(value, path.parent)
-    return value
 
 
 def save_model(

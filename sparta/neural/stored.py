@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,26 @@ def _too_large(expected: str, sizes: str, folder: Path) -> ModelError:
         where=str(folder / "config.json"),
         remedy="copy the complete model folder again",
     )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file of a model folder.
+
+    :raises ModelError: the file cannot be read or is not a JSON object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(
+            f"expected a JSON object, could not read it: {error}",
+            where=str(path),
+            remedy=remedy("set {} to a folder with a saved model", Option("model")),
+        ) from error
+    if not isinstance(value, dict):
+        raise ModelError(f"expected a JSON object, found {type(value).__name__}", where=str(path))
+    if path.name == "config.json":
+        check_sizes(value, path.parent)
+    return value
 
 
 def check_length(length: int, config: dict[str, Any], where: str = "", option: str = "") -> None:

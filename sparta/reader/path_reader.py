@@ -24,11 +24,11 @@ from sparta.data.sentences import sentence_splitter
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, token_types
-from sparta.neural.checkpoint import load_state, read_json, save_model
+from sparta.neural.checkpoint import load_state, save_model
 from sparta.neural.encoding import each_batch, pick_device, pick_dtype
 from sparta.neural.inputs import special_frame, with_accents
 from sparta.neural.pooling import pad_inputs
-from sparta.neural.stored import check_length
+from sparta.neural.stored import check_length, read_json
 from sparta.reader.config import ReaderConfig, path_reader_folder
 from sparta.reader.decode import best_spans
 from sparta.reader.records import Text

@@ -24,7 +24,8 @@ from sparta.neural.backbones import (
     load_encoder,
     token_types,
 )
-from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
+from sparta.neural.checkpoint import load_state, save_model, with_weights
+from sparta.neural.stored import read_json
 from sparta.reader.config import ReaderConfig, ReaderLayout, reader_folder
 from sparta.reader.fusion import FusedEncoder
 from sparta.reader.records import Text

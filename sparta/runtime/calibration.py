@@ -29,10 +29,16 @@ _BATCH = 16
 _MOST_UNKNOWN = 0.2
 
 
-def calibration_lines() -> list[str]:
-    """Return the fixed texts that models are calibrated with."""
-    lines = (files("sparta.resources") / "calibration.txt").read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line.strip()]
+def calibration_lines(tokenizer: Tokenizer) -> list[str]:
+    """Return the fixed texts whose wordpieces a tokenizer mostly knows: English, and Chinese."""
+    unknown = {tokenizer.token_to_id(token) for token in ("[UNK]", "<unk>")}
+    known_lines = []
+    for name in ("calibration.txt", "calibration-zh.txt"):
+        for line in (files("sparta.resources") / name).read_text(encoding="utf-8").splitlines():
+            ids = tokenizer.encode(line, add_special_tokens=False).ids
+            if ids and sum(i in unknown for i in ids) <= _MOST_UNKNOWN * len(ids):
+                known_lines.append(line)
+    return known_lines
 
 
 def ranges_of(build: Callable[[Graph], Any], tokenizer: Tokenizer, folder: Path, key: str) -> Ranges:
@@ -66,7 +72,8 @@ def cache_file(key: str) -> Path:
 def write(path: Path, ranges: Ranges) -> None:
     """Write ranges atomically."""
     buffer = BytesIO()
-    np.savez_compressed(buffer, **{name: values.astype(np.float16) for name, values in ranges.items()})
+    halves: dict[str, Any] = {name: values.astype(np.float16) for name, values in ranges.items()}
+    np.savez_compressed(buffer, **halves)
     atomic_write(path, buffer.getvalue())
 
 
@@ -84,7 +91,7 @@ def calibration_inputs(tokenizer: Tokenizer, lines: Sequence[str] | None = None)
     """Return the fixed texts as encoder inputs."""
     first, last = special_frame(tokenizer)
     inputs = []
-    for text in calibration_lines() if lines is None else lines:
+    for text in calibration_lines(tokenizer) if lines is None else lines:
         ids = [first, *tokenizer.encode(text, add_special_tokens=False).ids[:254], last]
         inputs.append(EncoderInput(ids, [0] * len(ids), 1, len(ids) - 1))
     return inputs

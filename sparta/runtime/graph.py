@@ -19,10 +19,8 @@ from sparta.runtime.weights import Encoder, Floats, Linear, Matrix, Norm
 if TYPE_CHECKING:
     import openvino
 
-SMOOTHING = 0.7
+SMOOTHING = 0.75
 """The exponent α of SmoothQuant's eq. 4: how far the channels of an input are made equally large."""
-CLIPPING = 0.65
-"""The fraction of the largest calibrated value that 8 bits represent: larger values are clipped."""
 GELU_MINIMUM = 0.17
 """GELU is never below -0.17, so its outputs plus 0.17 fit unsigned integers."""
 TERM_CHUNK = 1024
@@ -109,7 +107,7 @@ class Graph:
         scale = np.maximum(np.abs(weight).max(1), 1e-12) / 127
         numbers = np.rint(weight / scale[:, None]).astype(np.int8)
         smooth = self._ops.multiply(states, self.constant(1 / factors))
-        limit, bias = CLIPPING * float((largest / factors).max()), layer.bias
+        limit, bias = float((largest / factors).max()), layer.bias
         if after_gelu:
             shift = GELU_MINIMUM / factors
             smooth = self._ops.add(smooth, self.constant(shift))

@@ -49,13 +49,7 @@ def core() -> openvino.Core:
 
 def threads() -> int:
     """Return the number of threads that encode: one for each processor that this process may use."""
-    return os.process_cpu_count() or 1 if sys.version_info >= (3, 13) else len(_affinity()) or 1
-
-
-def _affinity() -> set[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @lru_cache(1)

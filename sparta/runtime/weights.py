@@ -88,6 +88,10 @@ class StoredWeights:
         """Return all tensors by name, as they are stored."""
         return {name: self._read(name) for name in sorted(self._names)}
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor."""
+        return self._read(name).shape
+
     def floats(self, name: str, *shape: int) -> Floats:
         """Return a tensor in float32; no shape means a scalar.
 

@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from sparta.base.checks import path_of
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT
@@ -23,11 +21,10 @@ from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
 from sparta.data.sentences import split_units
 from sparta.models.document_encoder import DocumentEncoder
-from sparta.models.load import open_encoder
+from sparta.models.load import load_module, open_encoder
+from sparta.models.model import SparseModel
 from sparta.models.prune import check_top_k, prune
-from sparta.models.sparse import SparseEncoder
 from sparta.neural.batches import GPU_TOKENS
-from sparta.neural.encoding import dtype_name
 from sparta.shards.executors import Facts, LocalExecutor, Work, work_ahead
 from sparta.shards.folder import (
     Block,
@@ -106,7 +103,7 @@ class EncodeReport(ShardReport):
         return {**asdict(self), "mean_terms": round(self.mean_terms, 1)}
 
 
-def _block_encoder(model: SparseEncoder, options: EncodeOptions) -> Work[EncodedShard]:
+def _block_encoder(model: SparseModel, options: EncodeOptions) -> Work[EncodedShard]:
     """Return a function that encodes a block into a shard, on the model's device."""
     encoder = DocumentEncoder(
         model, dtype=options.dtype, token_budget=options.token_budget, top_k=options.top_k
@@ -128,11 +125,11 @@ def _block_encoder(model: SparseEncoder, options: EncodeOptions) -> Work[Encoded
 class ShardEncoder:
     """Encodes blocks of passages, each block on one device, and returns the shards in order."""
 
-    def __init__(self, model: SparseEncoder, options: EncodeOptions) -> None:
-        devices = options.devices or (str(model.device),)
+    def __init__(self, model: SparseModel, options: EncodeOptions) -> None:
+        devices = options.devices or (model.device_name,)
         models = [model] + [deepcopy(model) for _ in devices[1:]]
         self._works = [
-            _block_encoder(copy.to(torch.device(device)), options)
+            _block_encoder(copy.on_device(device), options)
             for copy, device in zip(models, devices, strict=True)
         ]
 
@@ -148,13 +145,13 @@ class ShardEncoder:
 class SparseJob:
     """The job of encoding one corpus into shards of sparse vectors."""
 
-    model: SparseEncoder
+    model: SparseModel
     options: EncodeOptions
     folder: Path
 
     def open(self, device: str) -> Work[Facts]:
         """Return a function that encodes a block on a device and writes its shard."""
-        encode = _block_encoder(self.model.to(torch.device(device)), self.options)
+        encode = _block_encoder(self.model.on_device(device), self.options)
 
         def work(block: Block, advance: Advance | None) -> Facts:
             shard = encode(block, advance)
@@ -167,7 +164,7 @@ class SparseJob:
 def encode_corpus(
     source: str | Path,
     output: str | Path,
-    model: SparseEncoder | str | None,
+    model: SparseModel | str | None,
     options: EncodeOptions,
     *,
     bits: int | None = None,
@@ -186,15 +183,16 @@ def encode_corpus(
     :raises Interrupted: Ctrl-C; the error says how many passages are in the folder.
     """
     output = path_of(output, "a folder")
-    if not isinstance(model, SparseEncoder):
+    if not isinstance(model, SparseModel):
         with kept_on_interrupt(output):
-            model = open_encoder(model, bits, ("cpu",) if cluster else options.devices)
+            # A cluster's workers may lack the model's folder, so they get a module with its weights.
+            model = load_module(model, bits=bits) if cluster else open_encoder(model, bits, options.devices)
     reader = CorpusReader(source, skip_invalid=skip_invalid)
     progress_bar = ReadingProgress(shown=progress, advance=advance)
     passages = progress_bar.follow(reader, split_units(reader, options.unit, options.language))
     query_side = model.query_side()
     dtype = cluster.dtype(options.dtype) if cluster else options.dtype
-    options = replace(options, dtype=dtype_name(dtype, model.device))  # `auto` may differ between machines
+    options = replace(options, dtype=model.arithmetic(dtype))  # `auto` may differ between machines
     manifest = {
         "kind": KIND,
         "format_version": FORMAT_VERSION,
@@ -216,7 +214,7 @@ def encode_corpus(
             output, manifest, resume=resume, prepare=lambda: query_side.save(output / "tokenizer")
         )
         missing = missing_blocks(passages, options, existing_shards, report, keep, progress_bar.advance)
-        executor = cluster or LocalExecutor(options.devices or (str(model.device),))
+        executor = cluster or LocalExecutor(options.devices or (model.device_name,))
         job = SparseJob(model, options, output.absolute())
         with closing(executor.run(job, missing, progress_bar.advance)) as shards:
             for facts in shards:

@@ -22,7 +22,7 @@ from sparta.index.reader import IndexReader
 from sparta.search.searcher import BM25
 
 if TYPE_CHECKING:
-    from sparta.models.sparse import SparseEncoder
+    from sparta.models.model import SparseModel
 
 logger = logging.getLogger("sparta.serve")
 _MOST_WAITING = 16
@@ -41,7 +41,7 @@ class Writer(Closing):
         self._waiting = 0
         self.writing = False
         """Whether something is being written, in several commits where there are vectors."""
-        self._opened: tuple[tuple[str | None, int | None], SparseEncoder] | None = None
+        self._opened: tuple[tuple[str | None, int | None], SparseModel] | None = None
 
     @contextmanager
     def place(self) -> Iterator[None]:
@@ -168,7 +168,7 @@ class Writer(Closing):
         )
         return options_to_grow(self._settings.index, options)
 
-    def _encoder(self, options: IndexOptions) -> SparseEncoder | None:
+    def _encoder(self, options: IndexOptions) -> SparseModel | None:
         """Return the model, which stays open between uploads; None for a BM25-only index."""
         if options.channels == BM25:
             return None
@@ -203,7 +203,7 @@ class Writer(Closing):
 
 
 @optional_packages()
-def _open_encoder(options: IndexOptions) -> SparseEncoder:
+def _open_encoder(options: IndexOptions) -> SparseModel:
     from sparta.models.load import open_encoder
 
     return open_encoder(options.model, options.bits, options.for_encoding().devices)

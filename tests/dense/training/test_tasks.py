@@ -29,7 +29,7 @@ from dense.training.skill_examples import SkillSet
 from dense.training.skill_train import train_skills
 from sparta.base.errors import InputError
 from sparta.models.query_encoder import load_tokenizer
-from sparta.neural.checkpoint import read_json
+from sparta.neural.stored import read_json
 from tests.dense.training.skill_sets import recipe, sets_of, training
 
 pytestmark = pytest.mark.usefixtures("one_thread")
