@@ -220,9 +220,9 @@ def tiny_model_folder(
 @pytest.fixture
 def tiny_model(tiny_model_folder: Path) -> SpartaModel:
     """The model of `tiny_model_folder`, opened as every command opens it; each test has its own."""
-    from sparta.models.load import load_model
+    from sparta.models.load import load_module
 
-    return load_model(tiny_model_folder)  # type: ignore[return-value]
+    return load_module(tiny_model_folder)  # type: ignore[return-value]
 
 
 PYSERINI = """

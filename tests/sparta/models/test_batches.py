@@ -11,10 +11,11 @@ import torch
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Passage
 from sparta.models.config import SpartaConfig
-from sparta.models.document_encoder import DocumentEncoder, greatest
+from sparta.models.document_encoder import DocumentEncoder
 from sparta.models.load import calibration_passages, load_model
 from sparta.models.resolve import default_model_folder
 from sparta.models.sparta import SpartaModel
+from sparta.models.torch_backend import greatest
 from sparta.neural.batches import length_sorted_batches
 from sparta.neural.encoding import pick_dtype, with_halving
 from sparta.neural.inputs import InputLayout

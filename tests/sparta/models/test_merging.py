@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sparta.base.records import Passage
-from sparta.models import document_encoder
+from sparta.models import torch_backend
 from sparta.models.document_encoder import DocumentEncoder, _merge_windows
 from sparta.models.prune import SparseRows
 from sparta.models.sparta import SpartaModel
@@ -55,15 +55,15 @@ def test_a_passage_without_a_window_has_no_terms() -> None:
 
 def test_few_states_are_pooled_at_once(tiny_model: SpartaModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers in one context are read in one row of the encoder, however many they are."""
-    monkeypatch.setattr(document_encoder, "OTHER_TOKENS", 40)
+    monkeypatch.setattr(torch_backend, "OTHER_TOKENS", 40)
     seen: list[int] = []
-    original = DocumentEncoder._pool
+    original = TorchBackend._pool
 
     def watch(self: Any, pooled: torch.Tensor, *others: Any) -> torch.Tensor:
         seen.append(pooled.shape[0] * pooled.shape[1])
         return original(self, pooled, *others)
 
-    monkeypatch.setattr(DocumentEncoder, "_pool", watch)
+    monkeypatch.setattr(TorchBackend, "_pool", watch)
     same = [Passage(str(i), "the moon of the earth") for i in range(30)]
     rows, _ = DocumentEncoder(tiny_model, dtype="fp32").encode(same)
     assert len(seen) > 3

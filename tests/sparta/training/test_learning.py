@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.mark.slow
 def test_the_loss_falls_and_the_best_is_kept(training, tmp_path):
     """From random term embeddings to those of the words that are asked for."""
-    from sparta.models.load import load_model
+    from sparta.models.load import load_module
 
     made = training(
         trainer={"steps": 160, "learning_rate": 5e-3, "validate_every": 40}, batch=16, scale_rate=1.0
@@ -30,7 +30,7 @@ def test_the_loss_falls_and_the_best_is_kept(training, tmp_path):
     assert state.best == pytest.approx(max(figures.values()), abs=1e-6)
     assert figures[state.best_step] == max(figures.values())
     assert state.best > 2 * before
-    best = load_model(made.folder / "best")
+    best = load_module(made.folder / "best")
     assert best.config.quantizer.bits == 8
     largest = max(dense(best, [p.text for p in made.validation[0].paragraphs]).max(), 0)
     assert largest <= best.config.quantizer.max_weight <= 1.2 * largest

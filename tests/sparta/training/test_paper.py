@@ -131,10 +131,10 @@ def test_the_loss_is_eq_7_of_eq_4_to_6(make_tiny_model: Any, tmp_path: Any) -> N
 
 
 def test_a_training_as_printed(train: Any) -> None:
-    from sparta.models.load import load_model
+    from sparta.models.load import load_module
 
     done = train("paper", paper=True, pressure=0.001)
-    model: Any = load_model(done.folder)
+    model: Any = load_module(done.folder)
     layout = model.config.layout
     assert (layout.use_title, layout.use_context, layout.share_context, layout.answer_segment) == (
         False,

@@ -81,7 +81,7 @@ def test_teachers_score_as_they_say(encoder_folder, pairs_file, tiny_tokenizer):
 def test_a_sparta_model_teaches(tiny_model_folder):
     """Its scores are those of its own vectors, sentences in their contexts, the second time too."""
     from sparta.base.records import Passage
-    from sparta.models.load import load_model
+    from sparta.models.load import load_module
     from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
     from sparta.training.teachers import Mixture, open_teacher
 
@@ -91,7 +91,7 @@ def test_a_sparta_model_teaches(tiny_model_folder):
     asked = ["moon moon", "google house"]
     mixture = open_teacher([f"{tiny_model_folder}=3"], [], QueryTokenizer(load_tokenizer(tiny_model_folder)))
     assert isinstance(mixture, Mixture)
-    model = load_model(tiny_model_folder)
+    model = load_module(tiny_model_folder)
     expected = (model.encode_query(asked) @ model.encode_document(candidates).T).toarray() * 3 / 2
     assert expected.std() > 0
     np.testing.assert_allclose(mixture.scores(asked, candidates), expected, rtol=1e-4)

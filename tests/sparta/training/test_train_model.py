@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_what_training_leaves(train, tmp_path):
     from safetensors import safe_open
 
-    from sparta.models.load import load_model
+    from sparta.models.load import load_module
 
     result = train("out")
     assert result.folder == tmp_path / "out" / "best"
@@ -27,7 +27,7 @@ def test_what_training_leaves(train, tmp_path):
     with safe_open(str(result.folder / "model.safetensors"), framework="pt") as stored:
         assert stored.get_tensor("term_embeddings").dtype.itemsize == 1
         assert "term_embeddings.row_scale" in stored.keys()  # noqa: SIM118 (not a mapping)
-    model = load_model(result.folder)
+    model = load_module(result.folder)
     assert model.config.quantizer is not None
     assert not model.config.tied
     assert model.encode_document("the moon", dtype="fp32").nnz > 0
@@ -40,13 +40,13 @@ def test_what_training_leaves(train, tmp_path):
 def test_tied_and_in_full_precision(train):
     from safetensors import safe_open
 
-    from sparta.models.load import load_model
+    from sparta.models.load import load_module
 
     result = train("out", tied=True, full_precision=True)
     with safe_open(str(result.folder / "model.safetensors"), framework="pt") as stored:
         assert "term_embeddings" not in stored.keys()  # noqa: SIM118 (not a mapping)
         assert all(stored.get_tensor(name).dtype.itemsize == 4 for name in stored.keys())  # noqa: SIM118
-    model = load_model(result.folder)
+    model = load_module(result.folder)
     assert model.config.tied
     assert model.term_matrix() is model.encoder.get_input_embeddings().weight
 
@@ -107,10 +107,10 @@ def test_sets_are_drawn_by_their_weights(make_tiny_model, tmp_path, words):
 
 def test_the_layouts_of_a_model(train):
     """In a shared context by default, marked by segments as in the paper, or alone."""
-    from sparta.models.load import load_model
+    from sparta.models.load import load_module
 
     layouts = [
-        load_model(train(name, **options).folder).config.layout
+        load_module(train(name, **options).folder).config.layout
         for name, options in (("a", {}), ("b", {"segments": True}), ("c", {"context": False}))
     ]
     assert [(one.use_context, one.share_context, one.answer_segment) for one in layouts] == [
@@ -197,7 +197,7 @@ def test_occurrences_count_in_training_as_in_encoding(training, train, share):
     import torch
 
     from sparta.models.config import Lexical
-    from sparta.models.load import load_model
+    from sparta.models.load import load_module
     from sparta.models.sparta import SpartaModel
 
     made = training(data=hand_made(), held_out=0, dropout=0.0)
@@ -224,9 +224,9 @@ def test_occurrences_count_in_training_as_in_encoding(training, train, share):
     gains = model.gains.detach().numpy()
     assert gains.max() == pytest.approx(0.2 * np.log1p((len(train.texts) + 0.5) / 0.5), rel=0.01)
     assert 0 < gains[seen].min() < gains.max()
-    assert load_model(train("without", lexical=False).folder).lexical_gains() is None
+    assert load_module(train("without", lexical=False).folder).lexical_gains() is None
     further = train("further", encoder=str(result.folder))
-    assert load_model(further.folder).lexical_gains() is not None
+    assert load_module(further.folder).lexical_gains() is not None
     with pytest.raises(InputError, match="the model has lexical gains"):
         train("none", encoder=str(result.folder), lexical=False)
 
