@@ -218,7 +218,7 @@ class Index(Closing):
         return top_terms(self.searcher, str(passage_id), n)
 
     def passage(self, passage_id: str | int) -> dict[str, Any]:
-        """Return the stored record of a passage; the text of a split passage is joined from its parts."""
+        """Return a passage: `id`, `title`, `text` and metadata. A split passage is joined from its parts."""
         return self.searcher.passage(str(passage_id))
 
     @property

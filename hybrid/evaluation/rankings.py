@@ -220,9 +220,8 @@ def search_all(
         return channels.searchers[first_hit.channel].records([first_hit.docid])[0]
 
     def text(query_id: str, passage_id: str) -> str:
-        """Return the text of a stored record, without its title, for answer matching as in DPR."""
-        stored = record(query_id, passage_id)
-        return str(stored.get("text") or stored.get("contents") or "")
+        """Return the text of a record, without its title, for answer matching as in DPR."""
+        return str(record(query_id, passage_id).get("text") or "")
 
     holds = Holds(query_set.answers, text, match=query_set.match, language=query_set.language)
     ms = {name: 1000 * channel_seconds / len(query_set.queries) for name, channel_seconds in seconds.items()}

@@ -152,7 +152,7 @@ def tune_and_save(
     texts, ids = [query.text for query in queries], [query.query_id for query in queries]
     hits_by_query = retriever.batch_search(texts, ids, depth, threads)
     records = {
-        (query_id, hit.passage_id): {**hit.metadata, "title": hit.title, "contents": hit.text}
+        (query_id, hit.passage_id): {**hit.metadata, "title": hit.title, "text": hit.text}
         for query_id, hits in hits_by_query.items()
         for hit in as_read(retriever, hits)
     }

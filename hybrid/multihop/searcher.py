@@ -201,7 +201,7 @@ class ChainPassages(Retriever):
         return rankings
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the passages' stored records, by docid."""
+        """Return the passages' records, by docid."""
         return self.chain.tools.words.records(docids)
 
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:

@@ -30,7 +30,7 @@ from hybrid.opensearch.server import BUSY, Patience, Server, reason_of
 from hybrid.opensearch.state import count, live_index, load_side
 from sparta.base.errors import IndexStateError, InputError, ServerError
 from sparta.base.filters import Filter, FilterLike
-from sparta.base.records import Ranking
+from sparta.base.records import PassageRecord, Ranking
 from sparta.models.query_encoder import QuerySide, QueryTokenizer
 from sparta.search.contexts import joined
 from sparta.search.ranked import Keys, deepened, reduction
@@ -120,7 +120,7 @@ class RemoteIndex:
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
         """The records of passages, by their numbers."""
-        return [hit["_source"][RECORD] for hit in self._at(docids, {"_source": [RECORD]})]
+        return [PassageRecord.of(hit["_source"][RECORD]) for hit in self._at(docids, {"_source": [RECORD]})]
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """Return each passage's values of a metadata field, joined into one string; None without values."""

@@ -117,7 +117,7 @@ class HybridSearcher(Retriever):
                 yield fused(self.fusion, dict(zip(rankings, by_channel, strict=True)), page, keys)
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the passages' stored records, by docid."""
+        """Return the passages' records, by docid."""
         return self._first.records(docids)
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:

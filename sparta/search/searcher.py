@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparta.base.errors import InputError, NoPassageError
-from sparta.base.records import Hit, Ranking
+from sparta.base.records import Hit, PassageRecord, Ranking
 from sparta.data.units import SENTENCE, is_chunk, is_cut, passage_of
 from sparta.index.folder import default_index
 from sparta.index.reader import IndexReader
@@ -94,9 +94,9 @@ class ChannelSearcher(Retriever):
             return snapshot.generation.unit
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the stored records of these docids."""
+        """Return the records of these docids: `id`, `title`, `text` and metadata."""
         with self.reader.reading() as snapshot:
-            return [json.loads(raw) for raw in snapshot.lucene.raws(docids)]
+            return [PassageRecord.of(json.loads(raw)) for raw in snapshot.lucene.raws(docids)]
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """Return the passages' values of a metadata field, for grouping; None if a passage lacks it."""
@@ -201,7 +201,7 @@ class Searcher(ChannelSearcher):
             return docids
 
     def passage(self, passage_id: str) -> dict[str, Any]:
-        """Return the stored record of a passage; a split passage's record is joined from its parts.
+        """Return a passage's `id`, `title`, `text` and metadata; a split passage is joined from its parts.
 
         :raises NoPassageError: the index lacks the passage.
         """
@@ -209,15 +209,14 @@ class Searcher(ChannelSearcher):
             docids = docids_of(snapshot, passage_id)
             records = [json.loads(raw) for raw in snapshot.lucene.raws(docids)]
             if snapshot.lucene.ids(docids[:1]) != [passage_id]:
-                return whole_record(passage_id, records)
-            record: dict[str, Any] = records[0]
-            return record
+                return PassageRecord.of(whole_record(passage_id, records))
+            return PassageRecord.of(records[0])
 
     def first_part(self, passage_id: str) -> dict[str, Any]:
-        """Return the stored record of a passage, or of a split passage's first part."""
+        """Return the record of a passage, or of a split passage's first part."""
         with self.reader.reading() as snapshot:
-            record: dict[str, Any] = json.loads(snapshot.lucene.raws(docids_of(snapshot, passage_id)[:1])[0])
-            return record
+            raw = snapshot.lucene.raws(docids_of(snapshot, passage_id)[:1])[0]
+            return PassageRecord.of(json.loads(raw))
 
     def hits_of(self, docids: Sequence[int], score: float = 1.0) -> list[Hit]:
         """Return the passages of these docids as hits with one score.

@@ -102,7 +102,7 @@ def test_sentences_are_read_in_their_passage(index: Path, tmp_path: Path) -> Non
     given = json.loads(printed(tmp_path / "ix", "answer", QUESTION, "--chain", "hop-read", "--json"))
     with Index(index) as whole:
         passage = whole.passage(given["passage_id"].partition("#")[0])
-    assert given["text"] == passage["contents"]
+    assert given["text"] == passage["text"]
     assert given["text"][given["start"] : given["end"]] == given["answer"]
     found = printed(tmp_path / "ix", "explain", QUESTION, "mary-shelley", "--chain", "hop")
     assert found.splitlines()[-1].startswith("rank ")

@@ -145,8 +145,8 @@ def test_standard_input_twice_is_written_twice(tiny_model_folder, tmp_path):
         assert done.exit_code == 0, done.output
     with Searcher(tmp_path / "ix") as searcher:
         assert searcher.num_docs == 5
-        assert searcher.passage("a")["contents"] == "star a"
-        assert all(searcher.passage(i)["contents"].endswith(i) for i in "bcde")
+        assert searcher.passage("a")["text"] == "star a"
+        assert all(searcher.passage(i)["text"].endswith(i) for i in "bcde")
 
 
 @pytest.mark.jvm

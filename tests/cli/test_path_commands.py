@@ -96,7 +96,7 @@ def test_sentences_are_mined_in_their_passages(index: Path, questions: Path, tmp
     output = tmp_path / "paths.jsonl"
     printed(sparta, "mine-paths", "--dataset", questions, "--index", tmp_path / "ix", "--output", output)
     with Index(index) as whole:
-        texts = {whole.passage(i)["contents"] for i in ("frankenstein", "mary-shelley")}
+        texts = {whole.passage(i)["text"] for i in ("frankenstein", "mary-shelley")}
     for line in map(json.loads, output.read_text().splitlines()):
         assert {one["text"] for one in line["passages"] if one["gold"]} == texts
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparta import Bm25, Index, IndexOptions
+from sparta import Bm25, Hit, Index, IndexOptions
 from sparta.base.errors import IndexStateError, InputError
+from sparta.search.retriever import hit_of
 
 pytestmark = pytest.mark.jvm
 
@@ -70,9 +71,22 @@ def test_generators_of_queries(index: Index) -> None:
 def test_numbers_of_numpy(index: Index) -> None:
     assert index.passage("fox")["year"] == 1990
     assert index.passage("fox")["score"] == 0.5
-    assert index.passage(3)["contents"] == "the moon of the earth"
+    assert index.passage(3)["text"] == "the moon of the earth"
     for kept in ({"year": np.int64(1990)}, {"year": {"lt": np.float32(1995)}}, {"score": np.float32(0.5)}):
         assert [hit.passage_id for hit in index.search("red moon", channel="bm25", filter=kept)] == ["fox"]
+
+
+def test_the_old_key_of_a_text(index: Index) -> None:
+    passage = index.passage(3)
+    assert list(passage)[:3] == ["id", "title", "text"]
+    with pytest.warns(DeprecationWarning, match="The key 'contents' is now 'text'"):
+        assert passage["contents"] == passage["text"]
+
+
+def test_a_retriever_whose_records_have_the_old_key() -> None:
+    with pytest.warns(DeprecationWarning, match="The key 'contents' of a record is now 'text'"):
+        hit = hit_of("a", 1.0, {"id": "a", "title": "Sun", "contents": "a star", "year": 1990})
+    assert hit == Hit("a", 1.0, "Sun", "a star", {"year": 1990})
 
 
 @pytest.mark.parametrize("wrong", [{"k1": 1.0, "b": 0.5}, Bm25("x", 0.5), (0.9, 0.4)])

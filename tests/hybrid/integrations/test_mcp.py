@@ -75,7 +75,7 @@ def test_explain_and_passage_are_the_indexs(index: Path, server: Any) -> None:
                 (i, opened.passage(i)["title"]) for i in named
             ]
             for one, record in zip(read, map(opened.passage, named), strict=True):
-                assert one["text"] == record["contents"]
+                assert one["text"] == record["text"]
                 assert one["metadata"] == {"lang": record["lang"], "year": record["year"]}
 
 

@@ -59,7 +59,7 @@ class Fake(Retriever):
         return self.rank(queries, page), self.other.rank(queries, page)
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        return [{"contents": f"{self.name} {docid}"} for docid in docids]
+        return [{"text": f"{self.name} {docid}"} for docid in docids]
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         return [self.groups.get(docid) for docid in docids]

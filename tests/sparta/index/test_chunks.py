@@ -118,7 +118,7 @@ def test_a_document_is_opened_by_the_id_of_its_hits(built: tuple[Path, Path]) ->
     with Index(built[0]) as index:
         for record in documents():
             found = index.passage(record["id"])
-            assert found == {"id": record["id"], "title": "", "contents": record["text"].strip()}
+            assert found == {"id": record["id"], "title": "", "text": record["text"].strip()}
         first, parts = index.passage("d0#0"), range(len(brute_chunks(documents()[0]["text"], 6, 2)))
         assert (first["id"], first["document_id"], first["start"]) == ("d0#0", "d0", 0)
         highest: dict[str, int] = {}

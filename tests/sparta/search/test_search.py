@@ -171,7 +171,7 @@ def test_hits(collection, searcher, words):
     hits = searcher.search(words[0], 5)
     for hit in hits:
         record = searcher.passage(hit.passage_id)
-        assert (record["id"], record["title"], record["contents"]) == (hit.passage_id, hit.title, hit.text)
+        assert (record["id"], record["title"], record["text"]) == (hit.passage_id, hit.title, hit.text)
         assert json.loads(json.dumps(hit.as_dict()))["metadata"] == hit.metadata
         assert searcher.records(searcher.docids([hit.passage_id])) == [record]
         assert isinstance(hit.score, int)
@@ -369,4 +369,4 @@ def test_a_closed_index_is_not_changed(tiny_model_folder: Path, tmp_path: Path) 
     with pytest.raises(IndexStateError, match="the index is closed"):
         index.delete(["a"])
     with Index(tmp_path / "ix") as again:
-        assert (len(again), again.passage("a")["contents"]) == (1, "the moon")
+        assert (len(again), again.passage("a")["text"]) == (1, "the moon")
