@@ -21,7 +21,7 @@ from sparta.base.files import atomic_path
 from sparta.base.records import Query
 
 if TYPE_CHECKING:
-    from sparta.search.explain import Snippet, TermShare
+    from sparta.search.explain import Snippet, TermContribution
 
 _CHANNELS = ("impact", "bm25", "dense")
 _QUERIES_AT_ONCE = 500  # bounds the memory of the rankings
@@ -160,13 +160,13 @@ def print_hits(
     retriever: Any,
     search: SearchArguments,
     shown_score: Callable[[Any], str] = lambda hit: f"{hit.score:.4g}",
-    shares_of: Callable[[Sequence[Any]], Sequence[Sequence[TermShare]]] | None = None,
+    contributions_of: Callable[[Sequence[Any]], Sequence[Sequence[TermContribution]]] | None = None,
     matched: Callable[[str], Snippet] | None = None,
 ) -> None:
     """Search for a query and print the hits with the matched words marked in their texts.
 
     :param shown_score: writes the score of a hit
-    :param shares_of: returns the term shares of each hit, whose sum is its score
+    :param contributions_of: returns the terms' contributions to each hit's score
     :param matched: marks the matched words of a text [default: the terms of the query]
     """
     from sparta.search.explain import marked_snippet
@@ -185,19 +185,23 @@ def print_hits(
         )
         for bound in page["filter"].text_bounds() if page["filter"] else ():
             click.echo(f"note: the filter compares {bound!r} as a text, not as a number")
-    all_shares = shares_of(hits) if shares_of else [()] * len(hits)
-    for rank, (hit, shares) in enumerate(zip(hits, all_shares, strict=True), 1 + page["offset"]):
+    all_contributions = contributions_of(hits) if contributions_of else [()] * len(hits)
+    for rank, (hit, contributions) in enumerate(
+        zip(hits, all_contributions, strict=True), 1 + page["offset"]
+    ):
         by_terms = partial(
-            marked_snippet, retriever.tokenizer, terms={s.term: float(s.share) for s in shares} or terms
+            marked_snippet,
+            retriever.tokenizer,
+            terms={s.term: float(s.contribution) for s in contributions} or terms,
         )
         snippet = shown_snippet(hit, matched or by_terms, as_json=as_json)
         if as_json:
-            more = {"terms": [s.as_dict() for s in shares]} if shares else {}
+            more = {"terms": [s.as_dict() for s in contributions]} if contributions else {}
             click.echo(dumps({"rank": rank, **hit.as_dict(), "snippet": snippet, **more}))
             continue
         echo_hit(rank, hit, shown_score(hit), snippet)
-        if shares:
-            click.echo("     " + " + ".join(f"{visible(s.term)} {s.share}" for s in shares))
+        if contributions:
+            click.echo("     " + " + ".join(f"{visible(s.term)} {s.contribution}" for s in contributions))
 
 
 def search_fused(

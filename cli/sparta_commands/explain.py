@@ -49,7 +49,7 @@ def explain(explanation: _Explanation) -> None:
     if explanation.as_json:
         click.echo(dumps(why.as_dict()))
         return
-    rows = [[s.term, str(s.count), str(s.impact), f"{s.weight:.3f}", str(s.share)] for s in why.terms]
+    rows = [[s.term, str(s.count), str(s.impact), f"{s.weight:.3f}", str(s.contribution)] for s in why.terms]
     click.echo(table(["term", "count in query", "impact", "weight", "adds to score"], rows))
     rank = (
         f"rank {why.rank:,} of {total:,}"

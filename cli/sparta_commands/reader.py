@@ -42,7 +42,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import check_place
 
 
-def _share(name: str, default: float, text: str) -> Any:
+def _fraction(name: str, default: float, text: str) -> Any:
     """Declare an option of a fraction from 0 to 1."""
     return real(default, text, name, most=1)
 
@@ -166,16 +166,16 @@ class _ReaderTraining:
     learning_rate: float = rate_option(
         "--learning-rate", 6e-5, "Peak learning rate; the span layer learns ten times as fast."
     )
-    layer_decay: float = _share(
+    layer_decay: float = _fraction(
         "--layer-decay", 1.0, "Factor on the learning rate per layer, from the top layer down."
     )
-    negatives: float = _share(
+    negatives: float = _fraction(
         "--negatives", 0.4, "Fraction of questions that also get passages without the answer (negatives)."
     )
     passages: int = whole(
         2, "Most passages of a question with negatives, the passage with the answer included.", least=2
     )
-    unanswered: float = _share(
+    unanswered: float = _fraction(
         "--unanswered", 0.15, "Fraction of the questions with negatives that get no passage with the answer."
     )
     globally: bool = option(
@@ -327,7 +327,7 @@ class _PathTraining:
     learning_rate: float = rate_option(
         "--learning-rate", 5e-5, "Peak learning rate; the scoring layers learn ten times as fast."
     )
-    layer_decay: float = _share(
+    layer_decay: float = _fraction(
         "--layer-decay", 0.9, "Factor on the learning rate per layer, from the top layer down."
     )
     dropout: float = dropout_option("Dropout rate.")

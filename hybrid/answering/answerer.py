@@ -16,7 +16,7 @@ from hybrid.multihop.searcher import ChainPassages, ChainSearcher
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.api import Index
-from sparta.base.checks import queries_of, share, whole
+from sparta.base.checks import fraction, queries_of, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
@@ -81,8 +81,8 @@ class Answerer(Closing):
                 f"expected a Reader, found {type(reader).__name__}",
                 remedy="open a reader: Reader.open(folder)",
             )
-        self.config = reader.config.with_weight(None if weight is None else share("a weight", weight))
-        self.depth, self.threshold = whole("depth", depth), share("a threshold", threshold)
+        self.config = reader.config.with_weight(None if weight is None else fraction("a weight", weight))
+        self.depth, self.threshold = whole("depth", depth), fraction("a threshold", threshold)
         self.weight, self.language = self.config.weight, language or self.retriever.language
         self.counts = ReadingCounts()
 

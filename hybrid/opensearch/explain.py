@@ -13,7 +13,7 @@ from hybrid.opensearch.state import count
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
 from sparta.data.units import is_chunk, passage_of
-from sparta.search.explain import Explanation, TermShare
+from sparta.search.explain import Explanation, TermContribution
 
 
 def explain_remote(
@@ -42,13 +42,14 @@ def explain_remote(
     scale = impacts_query(bag, view.kind)[1]
     added = {named_term(name): round(s * scale) for name, s in hit.get("matched_queries", {}).items()}
     step = view.side.quantizer.step
-    shares = [
-        TermShare(term, weight, impact, float(impact * step))
+    contributions = [
+        TermContribution(term, weight, impact, float(impact * step))
         for term, weight in bag.items()
         for impact in [added.get(term, 0) // weight]
     ]
-    shares.sort(key=lambda share: -share.share)
-    return Explanation(passage_id, rank, sum(share.share for share in shares), tuple(shares))
+    contributions.sort(key=lambda term: -term.contribution)
+    score = sum(term.contribution for term in contributions)
+    return Explanation(passage_id, rank, score, tuple(contributions))
 
 
 def _best_part(

@@ -73,6 +73,7 @@ class PathTraining(ReadingTraining[PathReader, PathExample]):
 
     kind, heads = PATH_READER, ("spans.", "passages.", "sentences.")
     figure = "mean of passage EM and F1 {:.1f}".format
+    in_percent = True
 
     def __init__(self, recipe: PathRecipe, examples: Sequence[PathExample], folder: Path) -> None:
         torch.manual_seed(recipe.seed)

@@ -60,7 +60,7 @@ def plain_number(value: Any) -> int | float:
     raise TypeError(f"Object of type {_kind(value)} is not JSON serializable")
 
 
-def share(name: str, value: Any) -> float:
+def fraction(name: str, value: Any) -> float:
     """Return `value` as a float from 0 to 1.
 
     :param name: the argument's name, for the error message

@@ -362,7 +362,7 @@ class ImpactSearcher(Closing):
             return np.frombuffer(_bytes(self._java.impacts(int(docid), packed)), "<i4")
 
     def word_scores(self, text: str, docids: Integers) -> npt.NDArray[np.float32]:
-        """Return each distinct word's share of the passages' BM25 scores, `(n_docids, n_words)`."""
+        """Return each distinct word's contribution to the passages' BM25 scores, `(n_docids, n_words)`."""
         packed = pack_integers(docids, np.int32, "docids")
         with self._reading(packed):
             scores = np.frombuffer(_bytes(self._java.wordScores(composed(text), packed)), "<f4")

@@ -87,6 +87,7 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
     """The training of a reader: examples, batches, loss and validation."""
 
     kind, heads, figure = READER, ("spans.", "encoder.global_states"), "F1 {:.1f}".format
+    in_percent = True
 
     def __init__(self, recipe: ReaderRecipe, sets: Sequence[ReadingSet], folder: Path) -> None:
         if recipe.passages < 2:

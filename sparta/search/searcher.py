@@ -229,7 +229,7 @@ class Searcher(ChannelSearcher):
             return self.hits([Ranking(passage_ids, list(docids), [score] * len(docids))])[0]
 
     def term_scores(self, query: str, passage_ids: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return each distinct query term's share of each passage's score, `(n_passages, n_terms)`.
+        """Return each distinct query term's contribution to each passage's score, `(n_passages, n_terms)`.
 
         A split passage takes each term's maximum over its parts.
 

@@ -150,7 +150,10 @@ class TrainerState:
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """The best model's folder, its validation figure and step, and the sets of the validation queries."""
+    """The best model's folder, its validation figure and step, and the sets of the validation queries.
+
+    `validation` is a fraction from 0 to 1, or the negated rank if the measure is `average-rank`.
+    """
 
     folder: Path
     validation: float

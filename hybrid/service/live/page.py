@@ -31,6 +31,6 @@ def example_questions(index: Path) -> list[str]:
 def marks_of_text(searcher: Searcher, why: Explanation) -> list[tuple[int, int, float]]:
     """The words to mark in a passage's text, by share of its score."""
     text = hit_of(why.passage_id, why.score, searcher.passage(why.passage_id)).text
-    shares = {term.term: float(term.share) for term in why.terms if term.share}
-    words = marked_words(searcher.tokenizer, text, shares)
-    return [(start, end, round(share / why.score, _DIGITS)) for start, end, share in words]
+    contributions = {term.term: float(term.contribution) for term in why.terms if term.contribution}
+    words = marked_words(searcher.tokenizer, text, contributions)
+    return [(start, end, round(added / why.score, _DIGITS)) for start, end, added in words]

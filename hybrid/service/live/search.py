@@ -19,7 +19,7 @@ from sparta.base.errors import InputError
 from sparta.base.records import Hit
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.index.reader import IndexReader
-from sparta.search.explain import marked_snippet, term_shares, word_snippets
+from sparta.search.explain import marked_snippet, term_contributions, word_snippets
 from sparta.search.retriever import Page
 from sparta.search.searcher import IMPACT, Searcher
 
@@ -149,29 +149,27 @@ class BatchSearch(Closing):
         return shown
 
     def _explained(self, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
-        """Return for each hit a snippet, its marked words, and each term's share of the impact score.
+        """Return for each hit a snippet, its marked words, and each term's contribution to the impact score.
 
         Hits of other channels have them too, if the index has impacts. In a BM25-only index, words are marked
-        without shares.
+        without contributions.
         """
         tokenizer = self.lucene.tokenizer
         by_impacts = IMPACT in self.channels
         ids = [hit.passage_id for hit in hits]
-        shares = term_shares(self.lucene, query, ids) if by_impacts else [()] * len(hits)
+        contributions = term_contributions(self.lucene, query, ids) if by_impacts else [()] * len(hits)
         words = set(tokenizer.terms(query))
         by_words = None if by_impacts else word_snippets(self.lucene, query)
         explained = []
-        for hit, hit_shares in zip(hits, shares, strict=True):
-            terms = [share for share in hit_shares if share.impact]
-            shares_of_terms = {s.term: float(s.share) for s in terms}
+        for hit, hit_contributions in zip(hits, contributions, strict=True):
+            terms = [term for term in hit_contributions if term.impact]
+            by_term = {term.term: float(term.contribution) for term in terms}
             snippet = (
-                by_words(hit.text)
-                if by_words
-                else marked_snippet(tokenizer, hit.text, shares_of_terms or words)
+                by_words(hit.text) if by_words else marked_snippet(tokenizer, hit.text, by_term or words)
             )
-            total = sum(share.share for share in terms) or len(words) or 1
-            marks = [[start, end, round(share / total, 4)] for start, end, share in snippet.marks]
-            more = {"terms": [share.as_dict() for share in terms]} if by_impacts else {}
+            total = sum(term.contribution for term in terms) or len(words) or 1
+            marks = [[start, end, round(added / total, 4)] for start, end, added in snippet.marks]
+            more = {"terms": [term.as_dict() for term in terms]} if by_impacts else {}
             explained.append({**more, "snippet": snippet.text, "marks": marks})
         return explained
 

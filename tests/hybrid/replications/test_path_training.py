@@ -147,7 +147,7 @@ def test_it_learns(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     result = train_path_reader(
         [data], recipe(encoder_folder, steps=250, validate_every=250, layer_decay=1.0), tmp_path / "made"
     )
-    assert result.validation > 60, "by chance passage EM is near 20 and F1 near 12"
+    assert 0.6 < result.validation <= 1, "by chance passage EM is near 0.2 and F1 near 0.12"
     reader = PathReader.open(tmp_path / "made", device="cpu")
     needed, other = Text("the red house", "north"), Text("the old park", "south")
     good, bad = reader.read("which house and river", [[needed], [other]])

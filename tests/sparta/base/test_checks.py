@@ -12,7 +12,7 @@ import pytest
 
 import hybrid
 import sparta
-from sparta.base.checks import limit, path_of, paths_of, plain_number, queries_of, query_of, share, whole
+from sparta.base.checks import fraction, limit, path_of, paths_of, plain_number, queries_of, query_of, whole
 from sparta.base.errors import IndexStateError, InputError
 
 
@@ -74,9 +74,9 @@ def test_counts() -> None:
 
 
 @pytest.mark.parametrize("given", [None, "1", True, -0.1, 1.1, float("nan")])
-def test_what_is_no_share(given: Any) -> None:
+def test_what_is_no_fraction(given: Any) -> None:
     with pytest.raises(InputError, match="expected a weight from 0 to 1, found"):
-        share("a weight", given)
+        fraction("a weight", given)
 
 
 def test_numbers_of_others() -> None:
