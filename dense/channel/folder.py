@@ -51,15 +51,18 @@ _FIELDS: dict[str, Any] = {
     "crc32?": dict,
 }
 
+_STORED_NAMES = {"requested_kind": "asked"}
+"""The manifest's names of fields that have another name here."""
+
 
 @dataclass(frozen=True, slots=True)
 class Channel:
     """The content of a dense channel's manifest.
 
     `serial` numbers the updates and names the files. `store` names the folder of vectors, `shards` lists its
-    valid shards in the order of their rows. `passages` is the number of searched passages. `asked` is the
-    requested kind (maybe `auto`), `search` describes the index that was built. `commit` names the Lucene
-    commit that the channel covers.
+    valid shards in the order of their rows. `passages` is the number of searched passages. `requested_kind`
+    may be `auto`; `search` describes the index that was built. `commit` names the Lucene commit that the
+    channel covers.
     """
 
     serial: int
@@ -67,7 +70,7 @@ class Channel:
     store: str
     shards: tuple[int, ...]
     passages: int
-    asked: str
+    requested_kind: str
     search: Parameters
     commit: str
 
@@ -170,7 +173,7 @@ class ChannelFolder:
             stored = read_manifest(self.path, KIND, FORMAT_VERSION, manifest)
             check_fields(stored, _FIELDS, self.path / "manifest.json")
         try:
-            fields = {name: stored[name] for name in Channel.__dataclass_fields__}
+            fields = {name: stored[_STORED_NAMES.get(name, name)] for name in Channel.__dataclass_fields__}
             fields["shards"] = _shard_numbers(stored["shards"])
             fields["model"], fields["search"] = (
                 ModelIdentity(**stored["model"]),
@@ -198,9 +201,10 @@ class ChannelFolder:
         :param facts: further fields, such as `unit`; None keeps the further fields of the old manifest
         """
         facts_to_keep = read_manifest(self.path, KIND, FORMAT_VERSION) if facts is None else facts
+        fields = {_STORED_NAMES.get(name, name): value for name, value in asdict(channel).items()}
         model = channel.model._asdict()
         format_fields = {"kind": KIND, "format_version": FORMAT_VERSION}
-        write_manifest(self.path, {**facts_to_keep, **asdict(channel), "model": model, **format_fields})
+        write_manifest(self.path, {**facts_to_keep, **fields, "model": model, **format_fields})
 
     def checksums(self, channel: Channel) -> dict[str, int]:
         """Return the CRC-32 of each file that search needs, by name, without the shards of vectors."""

@@ -253,7 +253,7 @@ def test_index_killed_at_every_file(killed: Any, index: Path, model: Path, tmp_p
     assert killed(5, whole, command) == [-signal.SIGKILL] * 4 + [0]
     for moment in range(4):
         assert rankings(Path(f"{whole}-{moment}")) == before
-        assert build_dense(Path(f"{whole}-{moment}")).forgotten == 3
+        assert build_dense(Path(f"{whole}-{moment}")).removed_vectors == 3
         assert rankings(Path(f"{whole}-{moment}")) == before
 
 
