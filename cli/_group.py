@@ -151,7 +151,7 @@ def _interrupted(command: click.Command | None, interrupt: Interrupted | None) -
     if interrupt is None:
         return "interrupted"
     if not interrupt.kept:
-        unchanged = f"; {interrupt.untouched} is unchanged" if interrupt.untouched else ""
+        unchanged = f"; {interrupt.unchanged} is unchanged" if interrupt.unchanged else ""
         return f"interrupted: nothing was written yet{unchanged}; {again} starts from the beginning"
     return f"interrupted: {counted(interrupt.kept, interrupt.unit)} kept; {again} continues"
 
