@@ -17,6 +17,7 @@ from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import FilterLike
 from sparta.base.records import Advance, Hit, Ranking
 from sparta.base.remedies import Command, remedy
+from sparta.base.renames import renamed_arguments
 from sparta.data.corpus import Corpus
 from sparta.index.build import IndexReport
 from sparta.index.channels import other_channels
@@ -44,22 +45,28 @@ class Index(Closing):
 
     :param path: an index folder [default: `$SPARTA_INDEX` or `./sparta-index`]
     :param bm25: BM25's k1 and b [default: 0.9 and 0.4]
-    :param every: seconds after which a search looks for commits of other processes; None means only
+    :param refresh_seconds: seconds after which a search looks for commits of other processes; None means only
         `refresh` looks
     :raises IndexStateError: there is no index at the path, or its format is newer than this version
     """
 
+    @renamed_arguments(every="refresh_seconds")
     def __init__(
-        self, path: str | Path | None = None, *, bm25: Bm25 | None = None, every: float | None = None
+        self,
+        path: str | Path | None = None,
+        *,
+        bm25: Bm25 | None = None,
+        refresh_seconds: float | None = None,
     ) -> None:
         self.path = lasting_path(path if path is not None else default_index())
-        self.reader = IndexReader(self.path, bm25, every=every)
+        self.reader = IndexReader(self.path, bm25, refresh_seconds=refresh_seconds)
         self.searcher = Searcher(self.reader)
         self._writing = threading.Lock()
         self.report: IndexReport | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return partial(type(self), self.path, bm25=self.reader.bm25, every=self.reader.every), ()
+        reader = self.reader
+        return partial(type(self), self.path, bm25=reader.bm25, refresh_seconds=reader.refresh_seconds), ()
 
     @classmethod
     def create(
@@ -188,7 +195,7 @@ class Index(Closing):
         channel = self.searcher.channels[0] if channel is None else channel
         if not isinstance(channel, str):
             raise no_channel(channel, self.channels)
-        with self.reader.reading():  # a closed index opens nothing
+        with self.reader.snapshot():  # a closed index opens nothing
             if channel != "dense" and not set(channel) & set(",="):
                 return self.searcher.beside(channel_name(channel))
             if channel == "dense" and channel not in other_channels(self.path):
@@ -262,5 +269,5 @@ class Index(Closing):
 
     def _require_open(self) -> None:
         """Raise IndexStateError if the index is closed."""
-        with self.reader.reading():
+        with self.reader.snapshot():
             pass

@@ -297,7 +297,7 @@ def _language_and_channels(reader: IndexReader, chosen: _Evaluation) -> tuple[st
     """Return the index's language and the names of its measured channels."""
     from hybrid.retrieval.channels import CHANNELS
 
-    with reader.reading() as snapshot:
+    with reader.snapshot() as snapshot:
         language, existing = snapshot.generation.language, snapshot.channels
     names = [name for name in CHANNELS if name in existing and (name != "dense" or not chosen.no_dense)]
     weights = chosen.named_weights() if chosen.names_fusion() else {}

@@ -39,7 +39,7 @@ def gold_of(
     :raises InputError: the provenance names passages by id, and the index has none of these passages.
     """
     with Searcher(index, channel=BM25) as searcher:
-        with searcher.reader.reading() as snapshot:
+        with searcher.reader.snapshot() as snapshot:
             unit, by_id = snapshot.generation.unit, WIKIPEDIA_ID in snapshot.lucene.fields()
         cut = is_cut(unit)
         evidence_index = _EvidenceIndex(searcher, evidence.values(), cut=cut, by_id=by_id)

@@ -11,7 +11,7 @@ from sparta.base.errors import InputError
 from sparta.base.records import Hit
 from sparta.search.retriever import Retriever
 
-_LOOK_AFTER = 1.0
+_REFRESH_SECONDS = 1.0
 """Seconds from one look for new commits to the next, of a retriever that an application holds open."""
 Source = str | Path | Retriever | None
 """An index folder (None: `$SPARTA_INDEX` or `./sparta-index`), or a retriever that is open."""
@@ -25,7 +25,9 @@ def open_source(index: Source = None, channels: str | None = None, k: int = 10) 
     :raises InputError: channels were named for a retriever that is open.
     """
     if index is None or isinstance(index, str | Path):
-        return open_retriever(index, channels, candidates=max(CANDIDATES, k), every=_LOOK_AFTER)
+        return open_retriever(
+            index, channels, candidates=max(CANDIDATES, k), refresh_seconds=_REFRESH_SECONDS
+        )
     if channels:
         raise InputError(
             f"expected channels with an index folder only, found {channels!r} with the open {index.channel}",

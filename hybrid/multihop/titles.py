@@ -182,7 +182,7 @@ def _read_titles(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArra
     """Read the titles of all passages; needs 21 bytes of memory per name."""
     name_hashes, title_hashes, is_shortened, docids = array("Q"), array("Q"), array("b"), array("i")
     previous_title = None
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         live = snapshot.lucene.live()
         order = np.argsort(snapshot.lucene.positions(live), kind="stable")
         for block in itertools.batched(live[order].tolist(), _BLOCK):
@@ -218,7 +218,7 @@ def _load_cached(path: Path) -> TitleTable | None:
 
 def _cache_path(searcher: Searcher) -> Path | None:
     """Return the cache file for an index's current commit; None without a cache folder."""
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         header = snapshot.committed.segments
     try:
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

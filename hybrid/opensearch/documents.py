@@ -142,7 +142,7 @@ def opened_source(searcher: Searcher) -> Iterator[Source]:
     :raises InputError: impacts above 511, or a language without an analyzer.
     :raises IndexStateError: the index has no impacts.
     """
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         snapshot.require_impacts()
         side = searcher.reader.folder.query_side(snapshot.generation)
         contents = Contents.read(snapshot.lucene)

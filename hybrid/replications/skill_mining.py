@@ -82,7 +82,7 @@ def mine_skill(
 
 def passages_of(searcher: Searcher) -> Iterator[Passage]:
     """Yield the live passages of an index, in corpus order."""
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         live = snapshot.lucene.live()
         order = np.argsort(snapshot.lucene.positions(live), kind="stable")
         for some in batched(live[order].tolist(), _AT_ONCE):

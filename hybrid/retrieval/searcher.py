@@ -141,14 +141,15 @@ def open_retriever(
     *,
     bm25: Bm25 | None = None,
     candidates: int = CANDIDATES,
-    every: float | None = None,
+    refresh_seconds: float | None = None,
 ) -> HybridSearcher | ChannelSearcher:
     """Open a retriever for one channel (`impact`, `bm25`, `dense`) or a fusion (`bm25=1.2,impact`).
 
     :param index: an index folder, or an open reader
     :param channels: None is `impact`, or `bm25` if the index has only BM25
     :param candidates: the number of passages that each channel contributes to a fusion
-    :param every: seconds between checks for new commits; a search triggers the check. None never checks
+    :param refresh_seconds: seconds between checks for new commits; a search triggers the check. None never
+        checks
     """
     fusion = None
     if channels and ("," in channels or "=" in channels):
@@ -157,13 +158,14 @@ def open_retriever(
         channel(channels)
     dense_names = [name for name in (fusion.weights if fusion else [channels]) if name == DENSE]
     if not isinstance(index, IndexReader):
-        index = IndexReader(index if index is not None else default_index(), bm25, dense_names, every)
-    with index.reading() as snapshot:
+        path = index if index is not None else default_index()
+        index = IndexReader(path, bm25, dense_names, refresh_seconds)
+    with index.snapshot() as snapshot:
         for name in dense_names:
             snapshot.channel(name)  # a missing channel raises here, before the first search
     if fusion:
         return HybridSearcher(index, fusion)
     if channels is None:
-        with index.reading() as snapshot:
+        with index.snapshot() as snapshot:
             channels = next(name for name in (IMPACT, BM25) if name in snapshot.channels)
     return open_channel(index, channel(channels))

@@ -49,7 +49,7 @@ def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]
         raise InputError(
             "expected a file to write, found a folder", where=str(output), remedy="name a file in this folder"
         )
-    with searcher.reader.reading() as snapshot, atomic_path(output) as temporary:
+    with searcher.reader.snapshot() as snapshot, atomic_path(output) as temporary:
         snapshot.require_impacts()
         contents = Contents.read(snapshot.lucene)
         with _opened(temporary, zipped=output.suffix == ".gz") as stream:
@@ -63,7 +63,7 @@ def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]
 
 def scale(searcher: Searcher) -> str:
     """Describe in words which weights the exported integers stand for."""
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         impact_step, query_step = snapshot.quantizer.step, snapshot.tokenizer.step
     return f"an impact of 1 is a weight of {impact_step:.6g}, a query weight of 1 is {query_step:.6g}"
 

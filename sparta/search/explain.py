@@ -88,7 +88,7 @@ def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike 
     :raises InputError: the index lacks the passage.
     """
     checked_filter = Filter.of(filter)
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         snapshot.require_impacts()
         if checked_filter:
             snapshot.require_fields()
@@ -105,7 +105,7 @@ def term_contributions(
     searcher: Searcher, query: str, passage_ids: Iterable[str]
 ) -> list[tuple[TermContribution, ...]]:
     """Return each query term's contribution to each passage's score, as in `explain`, without ranks."""
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         snapshot.require_impacts()
         bag = snapshot.tokenizer.terms(query)
         return [_contributions(snapshot, passage_id, bag)[1] for passage_id in passage_ids]
@@ -136,7 +136,7 @@ def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list
     A split passage takes each term's maximum impact over its parts.
     """
     n = limit("n", n)
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         snapshot.require_impacts()
         vector: Counter[str] = Counter()
         for docid in docids_of(snapshot, passage_id):
@@ -187,14 +187,14 @@ def word_snippets(searcher: Searcher, query: str, words: int | None = None) -> C
     analyzer reads pairs of characters and single characters; a single character is marked only if no pair
     matches. The snippet shows the `composed` text, which the analyzer reads.
     """
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         language = snapshot.tokenizer.language
         folded_query = language.fold(query)
         whole_words = _whole_words(snapshot.lucene.word_places(folded_query, folded_query))
 
     def snippet(text: str) -> Snippet:
         text = composed(text)
-        with searcher.reader.reading() as snapshot:
+        with searcher.reader.snapshot() as snapshot:
             matches = snapshot.lucene.word_places(folded_query, language.fold(text))
         matches = [place for place in matches if place[0] in whole_words] or matches
         places = [_Place(str(word), start, end) for word, start, end in matches]

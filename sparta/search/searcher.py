@@ -72,41 +72,41 @@ class ChannelSearcher(Retriever):
     @property
     def num_docs(self) -> int:
         """The number of passages."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             return snapshot.lucene.num_docs
 
     @property
     def tokenizer(self) -> QueryTokenizer:
         """The tokenizer that turns queries into bags of terms."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             return snapshot.tokenizer
 
     @property
     def language(self) -> str:
         """The language code of the index's texts."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             return snapshot.generation.language
 
     @property
     def unit(self) -> str:
         """The unit of the index: `passage`, `sentence` or `chunk:…`."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             return snapshot.generation.unit
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
         """Return the records of these docids: `id`, `title`, `text` and metadata."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             return [PassageRecord.of(json.loads(raw)) for raw in snapshot.lucene.raws(docids)]
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """Return the passages' values of a metadata field, for grouping; None if a passage lacks it."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             snapshot.require_fields()
             return snapshot.lucene.keys(docids, field)
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
         """Return the hits for a reader; sentences get their passage's text as `context`."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             if snapshot.generation.unit == SENTENCE:
                 return in_context(snapshot.lucene, hits)
             return list(hits)
@@ -143,7 +143,7 @@ class Searcher(ChannelSearcher):
     @property
     def channels(self) -> tuple[str, ...]:
         """The channels of the Lucene index, the default channel first."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             return snapshot.generation.lucene_channels
 
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
@@ -162,7 +162,7 @@ class Searcher(ChannelSearcher):
         self, impact_queries: Sequence[str], bm25_queries: Sequence[str], page: Page, threads: int
     ) -> list[Ranking]:
         """Rank one list of queries by impacts and another list by BM25, in this order."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             if impact_queries or self.channel == IMPACT:
                 snapshot.require_impacts()
             if page.filter or page.collapse:
@@ -191,12 +191,12 @@ class Searcher(ChannelSearcher):
     @property
     def fields(self) -> list[str]:
         """The names of the metadata fields; none if an older sparta built the index."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             return snapshot.lucene.fields()
 
     def docids(self, passage_ids: Sequence[str]) -> list[int]:
         """Return Lucene's docids of passages; −1 if the index lacks the passage."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             docids: list[int] = snapshot.lucene.docids(passage_ids).tolist()
             return docids
 
@@ -205,7 +205,7 @@ class Searcher(ChannelSearcher):
 
         :raises NoPassageError: the index lacks the passage.
         """
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             docids = docids_of(snapshot, passage_id)
             records = [json.loads(raw) for raw in snapshot.lucene.raws(docids)]
             if snapshot.lucene.ids(docids[:1]) != [passage_id]:
@@ -214,7 +214,7 @@ class Searcher(ChannelSearcher):
 
     def first_part(self, passage_id: str) -> dict[str, Any]:
         """Return the record of a passage, or of a split passage's first part."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             raw = snapshot.lucene.raws(docids_of(snapshot, passage_id)[:1])[0]
             return PassageRecord.of(json.loads(raw))
 
@@ -235,7 +235,7 @@ class Searcher(ChannelSearcher):
 
         :raises NoPassageError: the index lacks a passage.
         """
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             docids = snapshot.lucene.docids(passage_ids).tolist()
             docids_by_passage = [
                 [docid] if docid >= 0 else docids_of(snapshot, passage_id)

@@ -188,7 +188,7 @@ def test_sentences_follow_their_passage(tiny_model_folder, tmp_path):
         corpus.write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in records))
 
     def ids():
-        with Searcher(tmp_path / "ix") as searcher, searcher.reader.reading() as view:
+        with Searcher(tmp_path / "ix") as searcher, searcher.reader.snapshot() as view:
             return sorted(view.lucene.ids(view.lucene.live()))
 
     write(("p", "The moon is old. The sun is large. The sea is blue."), ("q", "The year is long. It is new."))

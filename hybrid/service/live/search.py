@@ -126,7 +126,7 @@ class BatchSearch(Closing):
     @property
     def channels(self) -> list[str]:
         """The channels of the index."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             return [name for name in CHANNELS if name in snapshot.channels]
 
     def hits(self, plan: Plan, queries: Sequence[str]) -> list[list[Hit]]:

@@ -178,7 +178,7 @@ class Writer(Closing):
 
     def _without_ids_of_parts(self, lines: list[Line], errors: LineErrors) -> list[Line]:
         """Leave out lines whose ids belong to parts, in an index of sentences or chunks."""
-        with self._reader.reading() as snapshot:
+        with self._reader.snapshot() as snapshot:
             if not is_cut(snapshot.generation.unit):
                 return lines
         good = []
@@ -194,7 +194,7 @@ class Writer(Closing):
 
     def _held(self, passage_ids: Sequence[str]) -> set[str]:
         """Return the ids that the index holds, as passages or as parts of passages."""
-        with self._reader.reading() as snapshot:
+        with self._reader.snapshot() as snapshot:
             there = zip(passage_ids, snapshot.lucene.docids(passage_ids), strict=True)
             held = {passage_id for passage_id, docid in there if docid >= 0}
             if is_cut(snapshot.generation.unit):

@@ -416,7 +416,7 @@ def test_a_failure_half_way_leaves_the_old_file(
 def test_a_passage_too_long_for_ciff_is_named(
     built: tuple[Path, Vectors], searcher: Searcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with searcher.reader.reading() as view:
+    with searcher.reader.snapshot() as view:
         contents = Contents.read(view.lucene)
     sums = contents.sums.copy()
     sums[3] = 2**31

@@ -121,7 +121,7 @@ def test_impacts_are_not_added_to_what_the_corpus_does_not_hold(
         again = f"sparta index --corpus FILE --overwrite --index {built}"
         assert caught.value.remedy.for_command_line().endswith(again)
     with Index(built) as index:
-        with index.searcher.reader.reading() as view:
+        with index.searcher.reader.snapshot() as view:
             assert sorted(view.lucene.ids(view.lucene.live())) == left
         with pytest.raises(IndexStateError, match="BM25-only") as caught:
             index.search("cat", channel="impact")

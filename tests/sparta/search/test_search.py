@@ -302,7 +302,7 @@ def test_pyserini_opens_the_index_and_ranks_as_we_do(collection, words, ask_pyse
     asked = [" ".join(q) for q in questions(words, 25, seed=9)]
     with Searcher(collection.index) as searcher:
         bags = [searcher.tokenizer.terms(q) for q in asked]
-        with searcher.reader.reading() as snapshot:
+        with searcher.reader.snapshot() as snapshot:
             lucene = snapshot.lucene.path
     theirs = ask_pyserini(lucene, bags, asked, "p7", 100)
     assert json.loads(theirs["raw"])["id"] == "p7"
