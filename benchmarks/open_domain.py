@@ -214,7 +214,10 @@ def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: S
             fusions.append(chosen(three, tune(channels, sets[:1], three, MEASURE, alphas=alphas)))
         table = results_table([compare(channels, one, fusions) for one in sets])
     for one in sets:
-        print(f"{one.name}: {len(one.queries):,} questions" + (f" of {one.of:,}" if one.of else ""))
+        print(
+            f"{one.name}: {len(one.queries):,} questions"
+            + (f" of {one.sampled_from:,}" if one.sampled_from else "")
+        )
     print(f"\n{table.write('markdown')}\n\n{formula(*fusions)}\n\n{rates(rankings).write('markdown')}")
 
 

@@ -148,8 +148,8 @@ def query_sets(questions: QuestionArguments, index: Path) -> list[QuestionSet]:
 def _unmeasured(questions: QuestionSet) -> Iterator[str]:
     """Yield a note on the questions that no measure covers, and one for each partial kind of judgments."""
     total = len(questions.queries)
-    if questions.left_out:
-        without = counted(questions.left_out, "question")
+    if questions.omitted_questions:
+        without = counted(questions.omitted_questions, "question")
         yield f"{questions.name}: {without} left out, without answers and without judged passages"
     for judgments, known in questions.known().items():
         if 0 < known < total:
@@ -174,8 +174,8 @@ def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Itera
     from hybrid.retrieval.fusion import formula
 
     for questions in query_sets:
-        if questions.of:
-            size = f"{len(questions.queries):,} of {questions.of:,}"
+        if questions.sampled_from:
+            size = f"{len(questions.queries):,} of {questions.sampled_from:,}"
             yield f"{questions.name}: a sample of {size} questions (seed {SAMPLE_SEED})"
     if fusions:
         yield formula(*fusions)

@@ -194,8 +194,8 @@ def _evaluate_sets(
             domain=domain,
             answering=answering,
         )
-        if results.left_out:
-            left = counted(results.left_out, "question")
+        if results.omitted_questions:
+            left = counted(results.omitted_questions, "question")
             click.echo(f"{results.name}: {left} left out, without a judged passage", err=True)
         yield results
 

@@ -61,7 +61,7 @@ def run_chain(
 ) -> ChainRun:
     """Run a chain on each question of a set, one question at a time.
 
-    If the set is `without_own`, a hit with the query's id does not count.
+    If the set is `excludes_query_id`, a hit with the query's id does not count.
     """
     evidence_sets = evidence_by_passage(query_set.gold, query_set.qrels)
     passage_of_hit = query_set.gold.passage if query_set.gold else str
@@ -74,11 +74,11 @@ def run_chain(
     _warm_up(searcher, query_set)
     for query in query_set.queries:
         result = searcher.search(query.text, ALL)
-        hits = passages_of(result.paths, depth + query_set.without_own)
+        hits = passages_of(result.paths, depth + query_set.excludes_query_id)
         runs[query.query_id] = [
             ScoredPassage(hit.passage_id, hit.score)
             for hit in hits
-            if not query_set.without_own or hit.passage_id != query.query_id
+            if not query_set.excludes_query_id or hit.passage_id != query.query_id
         ][:depth]
         ms[query.query_id] = {name: 1000 * seconds for name, seconds in result.seconds.items()}
         if searcher.reads:

@@ -133,7 +133,7 @@ def compare(
             **_milliseconds(query_set, retrieved.ms, other_runs),
             **{chain_run.name: chain_run.median() for chain_run in chain_runs},
         },
-        left_out=query_set.left_out,
+        omitted_questions=query_set.omitted_questions,
         misplaced=query_set.misplaced,
         steps={chain_run.name: chain_run for chain_run in chain_runs},
     )

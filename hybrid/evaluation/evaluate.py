@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from hybrid.evaluation.answering import Answering
 from hybrid.evaluation.compare import compare
-from hybrid.evaluation.measures import DEFAULT_MEASURES, evaluate, parse_measures, without_own_passages
+from hybrid.evaluation.measures import DEFAULT_MEASURES, evaluate, parse_measures, without_query_ids
 from hybrid.evaluation.results import SetResults, save_run
-from hybrid.evaluation.testsets import QuestionSet, ignores_own_ids, open_test_set
+from hybrid.evaluation.testsets import QuestionSet, excludes_query_ids, open_test_set
 from hybrid.retrieval.channels import Channels
 from sparta.base.checks import path_of, paths_of
 from sparta.base.errors import InputError
@@ -60,12 +60,12 @@ def evaluate_runs(
     """
     qrels, measures = path_of(qrels, "judgments"), parse_measures(measures)
     judged = read_qrels(qrels)
-    ignores_own = ignores_own_ids(qrels, judged)
+    excludes_ids = excludes_query_ids(qrels, judged)
     runs: dict[str, Run] = {}
     if not paths:
         raise InputError("expected at least one run to measure, found none")
     for name, path in named_runs(paths_of(paths, "runs")).items():
-        runs[name] = without_own_passages(read_run(path), None) if ignores_own else read_run(path)
+        runs[name] = without_query_ids(read_run(path), None) if excludes_ids else read_run(path)
         if not runs[name].keys() & judged.keys():
             raise InputError(
                 "the run has none of the judged queries",
@@ -242,9 +242,9 @@ def search_index(
         ids = [query.query_id for query in test_set.queries]
         searcher.run(texts[:10], ids[:10], depth, threads)
         start = time.monotonic()
-        run = searcher.run(texts, ids, depth + test_set.without_own, threads)
+        run = searcher.run(texts, ids, depth + test_set.excludes_query_id, threads)
         seconds = time.monotonic() - start
-        return without_own_passages(run, depth) if test_set.without_own else run, seconds
+        return without_query_ids(run, depth) if test_set.excludes_query_id else run, seconds
 
 
 def search_exactly(
@@ -276,9 +276,9 @@ def search_exactly(
     ids = [candidate.passage_id for candidate in candidates]
     start = time.monotonic()
     queries = [replace(query, text=language_rules.fold(query.text)) for query in test_set.queries]
-    run = rank_exactly(encoder, vectors, ids, queries, depth + test_set.without_own)
+    run = rank_exactly(encoder, vectors, ids, queries, depth + test_set.excludes_query_id)
     seconds = time.monotonic() - start
-    return without_own_passages(run, depth) if test_set.without_own else run, seconds
+    return without_query_ids(run, depth) if test_set.excludes_query_id else run, seconds
 
 
 def rank_exactly(

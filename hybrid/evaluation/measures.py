@@ -174,7 +174,7 @@ def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Eval
     return Evaluation(name, per_query)
 
 
-def without_own_passages(run: Run, depth: int | None) -> dict[str, list[ScoredPassage]]:
+def without_query_ids(run: Run, depth: int | None) -> dict[str, list[ScoredPassage]]:
     """Return a run without hits whose passage id is the query id, as in BEIR (ArguAna, Quora).
 
     Each ranking is cut to `depth` hits.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybrid.evaluation.testsets import QuestionSet, ignores_own_ids, judged_set, warn_of_unknown
+from hybrid.evaluation.testsets import QuestionSet, excludes_query_ids, judged_set, warn_of_unknown
 from hybrid.evidence.gold import gold_of
 from hybrid.evidence.supporting import Supporting, supporting_of
 from sparta.base.checks import path_of
@@ -121,8 +121,10 @@ def questions_of(path: str | Path) -> QuestionSet:
             question.query.query_id: question.supporting for question in usable if question.supporting
         }
         answerable = tuple(question.query for question in usable)
-        left_out = len(questions) - len(answerable)
-        return QuestionSet(name, answerable, evidence=evidence, supporting=supporting, left_out=left_out)
+        omitted_questions = len(questions) - len(answerable)
+        return QuestionSet(
+            name, answerable, evidence=evidence, supporting=supporting, omitted_questions=omitted_questions
+        )
     for queries, qrels in IN_FOLDERS:
         if (path / queries).is_file():
             return _read_set(path.name, path / queries, path / qrels)
@@ -153,8 +155,13 @@ def _read_set(name: str, queries: Path, qrels: Path) -> QuestionSet:
         for query in queries_used
         if query.query_id in qrels_by_query
     }
-    without_own, left_out = ignores_own_ids(qrels, set_qrels), len(all_queries) - len(queries_used)
-    return QuestionSet(name, queries_used, set_qrels, without_own=without_own, left_out=left_out)
+    return QuestionSet(
+        name,
+        queries_used,
+        set_qrels,
+        excludes_query_id=excludes_query_ids(qrels, set_qrels),
+        omitted_questions=len(all_queries) - len(queries_used),
+    )
 
 
 def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:

@@ -195,7 +195,7 @@ def search_all(
             start_time = time.monotonic()
             options: dict[str, Any] = {"names": names} if one_by_one else {}
             rankings_by_channel |= channels.batch_search(
-                texts, depth + query_set.without_own, threads, **options
+                texts, depth + query_set.excludes_query_id, threads, **options
             )
             seconds[names[0]] += time.monotonic() - start_time
         for name, rankings in rankings_by_channel.items():
@@ -208,7 +208,7 @@ def search_all(
                 runs[name][query.query_id] = [
                     ScoredPassage(passage.passage_id, score)  # all rankings share one string per passage id
                     for passage, score in zip(ranked_passages, ranking.scores, strict=True)
-                    if not query_set.without_own or passage.passage_id != query.query_id
+                    if not query_set.excludes_query_id or passage.passage_id != query.query_id
                 ][:depth]
         if query_set.gold:
             pages |= _pages(channels, [hit for hit in first_hits.values() if hit.passage_id not in pages])

@@ -22,6 +22,7 @@ from hybrid.evidence.measures import PAGE_PRECISION, R_PRECISION
 from sparta.base.checks import path_of
 from sparta.base.files import atomic_write, make_folder
 from sparta.base.records import Run
+from sparta.base.renames import renamed_fields
 from sparta.data.trec import write_run
 
 SIGNIFICANT = 0.05
@@ -33,14 +34,16 @@ EXACT = "EM"
 OF_ANSWERS = (EXACT, "F1")
 
 
+@renamed_fields(left_out="omitted_questions")
 @dataclass(frozen=True, slots=True)
 class SetResults:
     """The measured rankings of one test set.
 
     `fused` has the names of rankings that are fusions: p-values compare with the best other ranking. `ms` is
     each ranking's latency in ms/query, if measured; `steps` has the times of chains' steps. `domain` is
-    "in-domain", "out-of-domain" or empty; means are computed per domain. `left_out` is the number of queries
-    without judged passages. `misplaced` is the number of answers that are not at their stated position.
+    "in-domain", "out-of-domain" or empty; means are computed per domain. `omitted_questions` is the number of
+    queries without judged passages. `misplaced` is the number of answers that are not at their stated
+    position.
     """
 
     name: str
@@ -48,7 +51,7 @@ class SetResults:
     fused: Collection[str] = ()
     ms: Mapping[str, float] = field(default_factory=dict)
     domain: str = ""
-    left_out: int = 0
+    omitted_questions: int = 0
     misplaced: int = 0
     answers: Mapping[str, Mapping[str, Answer | None]] = field(default_factory=dict)
     steps: Mapping[str, ChainRun] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
 from sparta.base.remedies import Command, remedy
+from sparta.base.renames import renamed_fields
 from sparta.data.kilt import Evidence
 from sparta.data.qa_formats import QuestionedText, misplacement, read_candidates, read_mrqa, read_squad
 from sparta.data.queries import read_queries
@@ -35,16 +36,17 @@ DOMAINS = {
 """The domains of the sets of MultiReQA and SPARTA (Table 3), as in both papers."""
 
 
+@renamed_fields(of="sampled_from", left_out="omitted_questions", without_own="excludes_query_id")
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
     """Questions with judged passages (qrels), answers, or both.
 
     `groups` maps query ids to relations, for EntityQuestions. `match` is how answers are matched: `string` or
-    `regex`. `of` is the number of questions before sampling; 0 means that the set is not a sample. With
-    `without_own`, a hit with the query's id does not count (see `ignores_own_ids`). `language` decides when
-    two answers are equal. `evidence` is KILT's provenance by query id; `gold` is the provenance mapped to an
-    index (see `judged`). `supporting` has HotpotQA's supporting facts by query id. `left_out` is the number
-    of questions in the file that have neither answers nor judged passages.
+    `regex`. `sampled_from` is the number of questions before sampling; 0 means that the set is not a sample.
+    With `excludes_query_id`, a hit with the query's id does not count (see `excludes_query_ids`). `language`
+    decides when two answers are equal. `evidence` is KILT's provenance by query id; `gold` is the provenance
+    mapped to an index (see `judged`). `supporting` has HotpotQA's supporting facts by query id.
+    `omitted_questions` is the number of questions in the file that have neither answers nor judged passages.
 
     For a test set, `corpus` is a file that `sparta index` reads. `misplaced` is the number of answers that
     are not at their stated position; these answers make no sentence relevant. `judged` means that the
@@ -58,13 +60,13 @@ class QuestionSet:
     qrels: Qrels = field(default_factory=dict)
     groups: Mapping[str, str] = field(default_factory=dict)
     match: str = "string"
-    of: int = 0
-    without_own: bool = False
+    sampled_from: int = 0
+    excludes_query_id: bool = False
     language: str = "en"
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     gold: Gold | None = None
     supporting: Mapping[str, Supporting] = field(default_factory=dict)
-    left_out: int = 0
+    omitted_questions: int = 0
     corpus: Path | None = None
     misplaced: int = 0
     judged: bool = False
@@ -114,7 +116,7 @@ class QuestionSet:
             evidence={id_: sets for id_, sets in self.evidence.items() if id_ in sampled},
             gold=self.gold.of(sampled) if self.gold else None,
             supporting={id_: facts for id_, facts in self.supporting.items() if id_ in sampled},
-            of=len(self.queries),
+            sampled_from=len(self.queries),
         )
 
 
@@ -251,14 +253,14 @@ def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> Quest
         )
     warn_of_unknown(name, qrels, all_queries)
     set_qrels = {query.query_id: qrels[query.query_id] for query in judged_queries}
-    left_out = len(all_queries) - len(judged_queries)
-    without_own = ignores_own_ids(judgments, set_qrels)
+    omitted_questions = len(all_queries) - len(judged_queries)
+    excludes_query_id = excludes_query_ids(judgments, set_qrels)
     return QuestionSet(
         name,
         judged_queries,
         set_qrels,
-        without_own=without_own,
-        left_out=left_out,
+        excludes_query_id=excludes_query_id,
+        omitted_questions=omitted_questions,
         corpus=corpus,
         judged=True,
     )
@@ -273,7 +275,7 @@ def warn_of_unknown(name: str, qrels: Qrels, queries: Iterable[Query]) -> None:
         )
 
 
-def ignores_own_ids(qrels_file: Path, qrels: Qrels) -> bool:
+def excludes_query_ids(qrels_file: Path, qrels: Qrels) -> bool:
     """Return whether hits with the query's id do not count, as in BEIR (ArguAna, Quora).
 
     If a hit with the query's id is judged relevant, queries and passages only happen to share ids: then hits
@@ -291,7 +293,7 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
     """
     split = sentence_splitter(language)
     queries: list[Query] = []
-    left_out = misplaced = 0
+    omitted_questions = misplaced = 0
     qrels: dict[str, dict[str, int]] = {}
     numbers: dict[Any, int] = {}
     seen_ids: set[str] = set()
@@ -331,7 +333,7 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
                     queries.append(Query(query_id, question, tuple(dict.fromkeys(answers))))
                     qrels[query_id] = relevant
                 else:
-                    left_out += 1
+                    omitted_questions += 1
     if not queries:
         raise InputError(
             "no question has an answer in its paragraph",
@@ -340,4 +342,6 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
             if misplaced
             else "name a file with answer positions: answer_start (SQuAD) or char_spans (MRQA)",
         )
-    return QuestionSet(name, tuple(queries), qrels, left_out=left_out, corpus=corpus, misplaced=misplaced)
+    return QuestionSet(
+        name, tuple(queries), qrels, omitted_questions=omitted_questions, corpus=corpus, misplaced=misplaced
+    )

@@ -33,7 +33,7 @@ def test_dprs_rows(tmp_path: Path) -> None:
         Query("1", "who founded google", ("Larry Page", "Sergey Brin's friend")),
         Query("2", 'what is a "cat" called', ("Tom", "O'Malley")),
     )
-    assert (asked.qrels, asked.groups, asked.match, asked.of) == ({}, {}, "string", 0)
+    assert (asked.qrels, asked.groups, asked.match, asked.sampled_from) == ({}, {}, "string", 0)
     packed = tmp_path / "nq.csv.gz"
     packed.write_bytes(gzip.compress(DPR.encode()))
     assert questions_of(packed).queries == asked.queries
@@ -266,7 +266,7 @@ def test_a_sample_is_always_the_same_and_a_larger_one_holds_it(tmp_path: Path) -
     path.write_text("".join(f"question {i}\t['a']\n" for i in range(200)))
     asked = questions_of(path)
     few, more = asked.sample(20), asked.sample(50)
-    assert (len(few.queries), few.of, len(more.queries)) == (20, 200, 50)
+    assert (len(few.queries), few.sampled_from, len(more.queries)) == (20, 200, 50)
     assert few == asked.sample(20)
     assert [q for q in more.queries if q in few.queries] == list(few.queries), "in the file's order"
     assert more.sample(20).queries == few.queries
@@ -346,7 +346,7 @@ def test_what_is_left_out_and_measured_for_some_is_said(tmp_path: Path, caplog: 
     (tmp_path / "corpus.jsonl").write_text("")
     found = questions_of(tmp_path)
     assert [q.query_id for q in found.queries] == ["judged", "answered"]
-    assert (found.answers, found.left_out) == ({"answered": ("x",)}, 2)
+    assert (found.answers, found.omitted_questions) == ({"answered": ("x",)}, 2)
     warned = [record.message for record in caplog.records if "no-text" in record.message]
     assert len(warned) == 1
     assert found.known() == {"answers": 1, "judged passages": 1, "pages": 0, "supporting facts": 0}
@@ -366,7 +366,7 @@ def test_squads_impossible_questions_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "dev.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "Page founded it", "qas": asked}]}]}))
     found = questions_of(path)
-    assert (found.answers, found.left_out) == ({"a": ("Page",)}, 2)
+    assert (found.answers, found.omitted_questions) == ({"a": ("Page",)}, 2)
 
 
 @pytest.mark.parametrize(
