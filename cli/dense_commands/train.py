@@ -191,6 +191,6 @@ def train(training: _Training) -> None:
     from dense.training.stages import train_in_two_stages
     from dense.training.train import train_dense
 
-    train = partial(train_in_two_stages, p2_alone=learning.p2_alone) if learning.two_stages else train_dense
+    train = partial(train_in_two_stages, only_p2=learning.p2_alone) if learning.two_stages else train_dense
     resume, command = training.end.resume, typed_command()
     report(train(sets, training.recipe(), data.output, resume=resume, command=command))
