@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cli._arguments import Finite, Needs, arguments, flag, option, output_type
 from sparta.base.errors import InputError
-from sparta.base.files import check_place
+from sparta.base.files import check_output_file
 
 if TYPE_CHECKING:
     from hybrid.evaluation.answering import Answering
@@ -58,7 +58,7 @@ class AnsweringArguments:
         from hybrid.evaluation.tune import parse_candidates
 
         check_plot(plot)
-        check_place(self.output_answers, "file")
+        check_output_file(self.output_answers, "file")
         depths = sorted(set(parse_candidates(self.depths, "depths")))
         if depths[-1] > retrieved:
             raise InputError(

@@ -41,7 +41,7 @@ def print_index_report(report: Any, *, optimized: bool = False) -> None:
 def print_deletion(report: Any) -> None:
     """Print how many of the named passages were deleted."""
     units = f" ({counted(report.deleted, unit_noun(report.unit))})" if is_cut(report.unit) else ""
-    click.echo(f"deleted {report.named - len(report.missing)} of {report.named}{units}")
+    click.echo(f"deleted {report.requested - len(report.missing)} of {report.requested}{units}")
 
 
 def print_channel_reports(reports: Iterable[Any]) -> None:

@@ -11,7 +11,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
-from sparta.base.checks import queries_of, several
+from sparta.base.checks import list_of, queries_of
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import FilterLike
@@ -122,13 +122,13 @@ class Index(Closing):
 
     def delete(self, passage_ids: Iterable[str | int]) -> int:
         """Delete passages by id; return how many existed. Unknown ids are not an error."""
-        ids = [passage_ids] if isinstance(passage_ids, str) else several(passage_ids, "passage ids")
+        ids = [passage_ids] if isinstance(passage_ids, str) else list_of(passage_ids, "passage ids")
         wrong = [passage_id for passage_id in ids if not isinstance(passage_id, str | Integral)]
         if wrong:
             raise InputError(f"expected passage ids as texts or numbers, found {wrong[0]!r}")
         with self._write():
             report = delete_from_index(self.path, [str(passage_id) for passage_id in ids])
-        return report.named - len(report.missing)
+        return report.requested - len(report.missing)
 
     def search(
         self,

@@ -40,7 +40,7 @@ from cli._opensearch import REMOTE_CHANNELS, ServerArguments
 from cli._options import Bm25Arguments, form_option, index_option, quiet_option, threads_option
 from cli._output import counted
 from sparta.base.errors import IndexStateError, InputError
-from sparta.base.files import check_place
+from sparta.base.files import check_output_file
 
 if TYPE_CHECKING:
     from hybrid.evaluation.testsets import QuestionSet
@@ -158,9 +158,11 @@ class _Evaluation:
 
     def fusions(self, channels: Sequence[str]) -> list[Fusion]:
         """Return the fusion of the options, or all fusions of the channels."""
-        from hybrid.retrieval.fusion import every_hybrid
+        from hybrid.retrieval.fusion import all_fusion_weights
 
-        all_weights = [self.named_weights()] if self.names_fusion() else every_hybrid(channels, self.alpha)
+        all_weights = (
+            [self.named_weights()] if self.names_fusion() else all_fusion_weights(channels, self.alpha)
+        )
         return [self.method.fusion(weights, self.method.candidates) for weights in all_weights]
 
     def names_fusion(self) -> bool:
@@ -206,7 +208,7 @@ def evaluate_channels(chosen: _Evaluation) -> None:
     from sparta.index.folder import default_index
 
     measures = chosen.named_measures()
-    check_place(chosen.per_query, "file")
+    check_output_file(chosen.per_query, "file")
     index, remote = chosen.index or default_index(), chosen.server.is_remote()
     if remote and not chosen.questions.datasets:
         raise InputError("expected --dataset with --opensearch, found none", remedy="add --dataset FILE")
@@ -269,7 +271,7 @@ def _evaluate_runs(chosen: _Evaluation) -> None:
             "expected --qrels and at least two --runs, or neither",
             remedy="hybrid eval --runs a.trec b.trec --qrels test.tsv",
         )
-    check_place(chosen.per_query, "file")
+    check_output_file(chosen.per_query, "file")
     names = list(named_runs(runs))
     weights = dict.fromkeys(names, chosen.alpha) | {names[0]: 1.0}
     if chosen.weights is not None:

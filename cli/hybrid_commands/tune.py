@@ -90,7 +90,7 @@ def tune(tuning: _Tuning) -> None:
     hybrid tune --base dense --channels bm25,impact --candidates 20,50,100
     """  # noqa: D301 (click looks for the backspace)
     from hybrid.evaluation.measures import parse_any
-    from hybrid.evaluation.tune import chosen, measure_for, parse_alphas, parse_candidates, tune_table
+    from hybrid.evaluation.tune import best_fusion, measure_for, parse_alphas, parse_candidates, tune_table
     from hybrid.evaluation.tune import tune as measured
     from hybrid.retrieval.channels import Channels
     from sparta.index.folder import default_index
@@ -105,4 +105,4 @@ def tune(tuning: _Tuning) -> None:
         settings = measured(
             channels, sets, fusion, measure, tuned, alphas, candidates=candidates, threads=tuning.threads
         )
-    print_table(tune_table(settings), tuning.form, notes(sets, [chosen(fusion, settings)]))
+    print_table(tune_table(settings), tuning.form, notes(sets, [best_fusion(fusion, settings)]))

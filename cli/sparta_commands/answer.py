@@ -29,7 +29,7 @@ from cli._options import Bm25Arguments, index_option, refuse_unused_bm25
 from cli._output import counted, dumps, visible
 from cli._search import bold, channel_option, check_search, mark
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_path, check_place
+from sparta.base.files import atomic_path, check_output_file
 
 if TYPE_CHECKING:
     from hybrid.answering.answerer import Answerer
@@ -117,7 +117,7 @@ def answer(answering: _Answering) -> None:
     sparta answer --queries questions.jsonl --output answers.jsonl
     """  # noqa: D301 (click looks for the backspace)
     check_search("sparta answer", answering, "answers.jsonl")
-    check_place(answering.output, "file")
+    check_output_file(answering.output, "file")
     with answering.open() as answerer:
         refuse_unused_bm25(answerer.retriever.channel)
         if answering.queries is not None:

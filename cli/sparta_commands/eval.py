@@ -34,7 +34,7 @@ from cli._options import (
 )
 from cli._output import counted
 from sparta.base.errors import InputError
-from sparta.base.files import check_place
+from sparta.base.files import check_output_file
 
 if TYPE_CHECKING:
     from hybrid.evaluation.answering import Answering
@@ -105,7 +105,7 @@ class _Evaluation:
                 "expected test sets, or --run and --qrels together",
                 remedy="sparta eval FOLDER, or sparta eval --run run.trec --qrels test.tsv",
             )
-        check_place(self.per_query, "file")
+        check_output_file(self.per_query, "file")
 
 
 @command("eval")

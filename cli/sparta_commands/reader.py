@@ -39,7 +39,7 @@ from cli._training import (
     validate_option,
 )
 from sparta.base.errors import InputError
-from sparta.base.files import check_place
+from sparta.base.files import check_output_file
 
 
 def _fraction(name: str, default: float, text: str) -> Any:
@@ -104,7 +104,7 @@ def _check_output(output: Path) -> None:
             where=str(output),
             remedy="for example: --output examples.jsonl",
         )
-    check_place(output, "file")
+    check_output_file(output, "file")
 
 
 @arguments
@@ -262,7 +262,7 @@ def tune_reader(tuning: _Tuning) -> None:
             int8=tuning.int8,
         )
     for (sums, weight), em in tuned.by_setting.items():
-        chosen = (sums, weight) == (tuned.config.adds_up, tuned.config.weight)
+        chosen = (sums, weight) == (tuned.config.combines_mentions, tuned.config.weight)
         mentions = "all mentions" if sums else "best mention"
         best = "  (best, saved)" if chosen else ""
         click.echo(f"{mentions}  retrieval weight {weight:.1f}  EM {100 * em:.2f}{best}")

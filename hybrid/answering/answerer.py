@@ -134,7 +134,7 @@ class Answerer(Closing):
                 if not is_repeated:
                     spans_by_text[text] = next(reading)
                 spans.append(spans_by_text[text])
-                if is_repeated or self.config.adds_up:
+                if is_repeated or self.config.combines_mentions:
                     continue
                 # The same text under another title has overlapping answers: combine from the first passage.
                 first_position = 0 if text.text in read_contents else position

@@ -31,7 +31,7 @@ from hybrid.multihop.searcher import ChainSearcher
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, named
 from hybrid.retrieval.searcher import HybridSearcher
-from sparta.base.checks import path_of, several
+from sparta.base.checks import list_of, path_of
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
 from sparta.base.records import Advance, Run
@@ -170,7 +170,7 @@ def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[
         *(MEASURES if chains else ()),
         *(OF_SENTENCES if marks_sentences else ()),
     ]
-    requested = [parse_any(measure) for measure in several(measures, "measures")] or defaults
+    requested = [parse_any(measure) for measure in list_of(measures, "measures")] or defaults
     chosen = [measure for measure in requested if can_measure(query_set, measure)]
     if not chosen:
         raise InputError(

@@ -12,7 +12,7 @@ import ir_measures
 from hybrid.evaluation.testsets import Qrels, QuestionSet
 from hybrid.evidence.measures import NAMES, OF_PAGES, OF_PASSAGES, evidence_by_passage
 from hybrid.evidence.supporting import OF_SENTENCES
-from sparta.base.checks import several
+from sparta.base.checks import list_of
 from sparta.base.errors import InputError
 from sparta.base.records import Run, ScoredPassage
 
@@ -118,7 +118,7 @@ def parse_measures(names: Sequence[str]) -> list[str]:
 
     :raises InputError: a name is unknown, or there are no names.
     """
-    name_list, parsed = several(names, "measures", _REMEDY), []
+    name_list, parsed = list_of(names, "measures", _REMEDY), []
     if not name_list:
         raise InputError("expected a measure, found none", remedy=_REMEDY)
     for name in name_list:

@@ -27,7 +27,7 @@ from sparta.data.queries import read_queries, remember_id
 from sparta.data.trec import read_qrels
 from sparta.index.folder import IndexFolder
 
-FORMS = (
+QUESTION_FORMATS = (
     "a BEIR folder (queries.jsonl, qrels/test.tsv), a folder with questions.jsonl, EntityQuestions (a folder"
     " of P*.json), or a file: DPR's question<TAB>['answer', …], SQuAD JSON, MRQA JSONL, KILT's JSON lines, or"
     ' JSON lines or a JSON list of {"question", "answers"}'
@@ -104,7 +104,7 @@ def _corpus_of(index: Path) -> Path | None:
 
 
 def questions_of(path: str | Path) -> QuestionSet:
-    """Return the questions of a file or folder in one of `FORMS`.
+    """Return the questions of a file or folder in one of `QUESTION_FORMATS`.
 
     Questions without an id are numbered from 1, by line or item. In EntityQuestions, `P106-1` is the first
     question of relation P106.
@@ -134,7 +134,7 @@ def questions_of(path: str | Path) -> QuestionSet:
     raise InputError(
         "the folder has no evaluation questions" if path.exists() else "no such file or folder",
         where=str(path),
-        remedy=f"name {FORMS}",
+        remedy=f"name {QUESTION_FORMATS}",
     )
 
 
@@ -197,7 +197,9 @@ def _read_file(path: Path) -> Iterator[_FileQuestion]:
     lines = numbered_lines(path)
     first = next(lines, None)
     if first is None:
-        raise InputError("the file of questions is empty", where=str(path), remedy=f"write {FORMS}")
+        raise InputError(
+            "the file of questions is empty", where=str(path), remedy=f"write {QUESTION_FORMATS}"
+        )
     first_text = first[1].removeprefix(b"\xef\xbb\xbf").lstrip()
     if first_text.startswith(b"[") and b"\t" not in first_text:
         yield from _read_items(path)

@@ -16,7 +16,7 @@ from hybrid.evaluation.tables import Cell, Exact, Table
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
-from sparta.base.checks import several, whole
+from sparta.base.checks import list_of, whole
 from sparta.base.errors import InputError
 from sparta.base.remedies import Option, remedy
 
@@ -130,9 +130,9 @@ def tune(
     :raises InputError: there is nothing to try or to measure, there are more than 20,000 settings, or a set
         lacks the data for the measure.
     """
-    sets, measure = several(sets, "sets of questions"), parse_any(measure)
-    alphas, tuned = several(alphas, "weights to try"), several(tuned, "channels to tune")
-    candidate_counts = [whole("candidates", count) for count in several(candidates, "numbers of candidates")]
+    sets, measure = list_of(sets, "sets of questions"), parse_any(measure)
+    alphas, tuned = list_of(alphas, "weights to try"), list_of(tuned, "channels to tune")
+    candidate_counts = [whole("candidates", count) for count in list_of(candidates, "numbers of candidates")]
     _check_measure(measure, sets)
     _check_tried(fusion, sets, alphas, tuned)
     fusions = [
@@ -283,7 +283,7 @@ def _remark(tuned: Tuned) -> str:
     return f"best ({'; '.join(ends)})" if ends else "best"
 
 
-def chosen(fusion: Fusion, tuned: Tuned) -> Fusion:
+def best_fusion(fusion: Fusion, tuned: Tuned) -> Fusion:
     """Return the fusion with the best weights and the best number of candidates."""
     best = dict(zip(tuned.channels, tuned.best.weights, strict=True))
     return replace(fusion, weights={**fusion.weights, **best}, candidates=tuned.best.candidates)

@@ -100,7 +100,7 @@ def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> T
                 for query_id, answer in answers.items()
                 if answer
             }
-            results_by_setting[config.adds_up, weight] = replace(config, weight=weight), scored
+            results_by_setting[config.combines_mentions, weight] = replace(config, weight=weight), scored
     by_setting = {
         setting: sum(is_right for _, is_right in scored.values()) / max(1, len(expected))
         for setting, (_, scored) in results_by_setting.items()

@@ -10,7 +10,7 @@ from typing import Any
 from hybrid.evidence.measures import EvidenceSets, Gold, Unit
 from sparta.base.errors import InputError
 from sparta.base.remedies import Option, remedy
-from sparta.data.kilt import Evidence, Place, Provenance
+from sparta.data.kilt import Evidence, PagePosition, Provenance
 from sparta.data.units import is_chunk, is_cut, passage_of
 from sparta.search.searcher import BM25, Searcher
 
@@ -265,7 +265,9 @@ def _stand_in_id(provenance: Provenance) -> str:
     return f"not in the index: {provenance.wikipedia_id or provenance.passage_ids} {provenance.start or ''}"
 
 
-def overlapping(passages: Sequence[tuple[str, Mapping[str, Any]]], start: Place, end: Place) -> list[str]:
+def overlapping(
+    passages: Sequence[tuple[str, Mapping[str, Any]]], start: PagePosition, end: PagePosition
+) -> list[str]:
     """Return the ids of the passages of a page that overlap a span.
 
     A span in a heading overlaps no passage; then the result is the passage after the heading. A span behind
@@ -274,8 +276,8 @@ def overlapping(passages: Sequence[tuple[str, Mapping[str, Any]]], start: Place,
     :param passages: ids and records of the page's passages, in page order
     """
 
-    def boundary(record: Mapping[str, Any], side: str) -> Place:
-        return Place(int(record[f"{side}_paragraph_id"]), int(record[f"{side}_character"]))
+    def boundary(record: Mapping[str, Any], side: str) -> PagePosition:
+        return PagePosition(int(record[f"{side}_paragraph_id"]), int(record[f"{side}_character"]))
 
     span_end = max(end, start._replace(character=start.character + 1))
     overlapping_ids = [

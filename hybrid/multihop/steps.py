@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError
-from sparta.base.files import reading
+from sparta.base.files import input_errors
 from sparta.base.filters import Filter
 
 RETRIEVE, EXPAND, LINK, RERANK, READ = "retrieve", "expand", "link", "rerank", "read"
@@ -215,7 +215,7 @@ def read_chain(name: str | Path) -> list[Step]:
         raise InputError("expected the name of a chain, found none", remedy=_CHAIN_REMEDY)
     path = Path(str(files("hybrid.multihop") / f"{name}.toml")) if str(name) in CHAINS else Path(name)
     try:
-        with reading(path):
+        with input_errors(path):
             raw = path.read_bytes()
     except InputError as error:
         error.remedy = _CHAIN_REMEDY

@@ -48,7 +48,7 @@ class UpdateReport:
 class DeleteReport:
     """Report of a deletion; `deleted` counts units, which may be sentences or chunks."""
 
-    named: int
+    requested: int
     deleted: int
     missing: tuple[str, ...] = field(default=())
     unit: str = "passage"

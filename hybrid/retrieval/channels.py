@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
 
-from sparta.base.checks import path_of, queries_of, several, whole
+from sparta.base.checks import list_of, path_of, queries_of, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import Filter, FilterLike
@@ -63,7 +63,7 @@ class Channels(Closing):
     def __init__(
         self, index: str | Path | IndexReader, names: Sequence[str], bm25: Bm25 | None = None
     ) -> None:
-        names = [channel(name) for name in several(names, "channels")]
+        names = [channel(name) for name in list_of(names, "channels")]
         if not names:
             raise InputError(f"expected at least one channel of {', '.join(CHANNELS)}, found none")
         if not isinstance(index, IndexReader):

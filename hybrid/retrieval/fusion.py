@@ -14,6 +14,7 @@ from sparta.base.checks import is_number, limit, whole
 from sparta.base.errors import InputError
 from sparta.base.records import Ranking, Run, ScoredPassage
 from sparta.base.remedies import Option, remedy
+from sparta.base.renames import renamed_attributes
 
 Columns = tuple[Sequence[str], Sequence[float]]
 Scores = npt.NDArray[np.float64]
@@ -59,6 +60,7 @@ _NORMALIZATION_LABELS = {
 }
 
 
+@renamed_attributes(sum="weighted_sum_text")
 @dataclass(frozen=True, slots=True)
 class Fusion:
     """The settings of a fusion: weights of channels, method, normalization and number of candidates.
@@ -103,9 +105,11 @@ class Fusion:
     def label(self) -> str:
         """A short name: `impact + 1.2·bm25`, `sparta + 1.2·bm25 (zscore)`, `RRF impact + bm25`."""
         if self.method == "rrf":
-            return f"RRF {self.sum()}"
+            return f"RRF {self.weighted_sum_text()}"
         is_unusual = self.normalization != "minmax" and len(self.weights) > 1
-        return f"{self.sum()} ({self.normalization})" if is_unusual else self.sum()
+        return (
+            f"{self.weighted_sum_text()} ({self.normalization})" if is_unusual else self.weighted_sum_text()
+        )
 
     @property
     def full_label(self) -> str:
@@ -113,7 +117,7 @@ class Fusion:
         constant = f"k {self.rrf_k}, " if self.method == "rrf" else ""
         return f"{self.label} ({constant}{self.candidates} candidates)"
 
-    def sum(self, term: str = "{}") -> str:
+    def weighted_sum_text(self, term: str = "{}") -> str:
         """Return the weighted sum as text: `impact + 1.2·bm25`; `term` is the format of a channel name."""
         summands = ((term.format(name), weight) for name, weight in self.weights.items())
         return " + ".join(text if weight == 1 else f"{weight:g}·{text}" for text, weight in summands)
@@ -236,7 +240,7 @@ def formula(*fusions: Fusion) -> str:
     first = fusions[0]
     uses_ranks = first.method == "rrf"
     term = f"1/({first.rrf_k}+rank {{}})" if uses_ranks else "{}"
-    score = f"score = {', or '.join(fusion.sum(term) for fusion in fusions)}"
+    score = f"score = {', or '.join(fusion.weighted_sum_text(term) for fusion in fusions)}"
     candidates = f"each channel's {first.candidates} best passages"
     if uses_ranks:
         return f"{score}; {candidates}"
@@ -255,7 +259,7 @@ def default_weights(channels: Collection[str]) -> dict[str, float]:
     return dict.fromkeys(names or ["bm25"], 1.0)
 
 
-def every_hybrid(channels: Collection[str], alpha: float) -> list[dict[str, float]]:
+def all_fusion_weights(channels: Collection[str], alpha: float) -> list[dict[str, float]]:
     """Return the weights of all fusions of two or three channels: `alpha` for BM25, 1 for the other channels.
 
     The base channel comes first, dense before impact, and BM25 last (TASER, eq. 7).

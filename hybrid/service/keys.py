@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sparta.base.errors import InputError
-from sparta.base.files import reading
+from sparta.base.files import input_errors
 
 READ, WRITE = "read", "write"
 KEYS_VARIABLE = "SPARTA_SERVE_KEYS"
@@ -45,7 +45,7 @@ class Keys:
         if path is None:
             variable = os.environ.get(KEYS_VARIABLE, "")
             return cls(variable.replace(",", "\n").splitlines(), f"${KEYS_VARIABLE}")
-        with reading(path):
+        with input_errors(path):
             text = path.read_bytes().decode("utf-8-sig", "replace")
         keys = cls(text.splitlines(), str(path))
         if not keys:

@@ -87,10 +87,10 @@ def paths_of(values: Any, description: str) -> list[Path]:
 
     :raises InputError: `values` is a single path, or holds an element that is not a path.
     """
-    return [path_of(path, description) for path in several(values, f"paths of {description}")]
+    return [path_of(path, description) for path in list_of(values, f"paths of {description}")]
 
 
-def several(values: Any, description: str, remedy: str | Remedy = "") -> list[Any]:
+def list_of(values: Any, description: str, remedy: str | Remedy = "") -> list[Any]:
     """Return the elements of an iterable as a list.
 
     :param description: a description of the elements, for the error message
@@ -122,14 +122,14 @@ def queries_of(queries: Any, query_ids: Any = None) -> tuple[list[str], list[str
 
     :raises InputError: a query is not a string, the number of ids differs, or an id is repeated.
     """
-    texts = several(queries, "queries", _LISTS)
+    texts = list_of(queries, "queries", _LISTS)
     for position, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"queries must be strings, found {_kind(text)} at position {position}")
         _unicode(text)
     if query_ids is None:
         return texts, [str(index) for index in range(len(texts))]
-    ids = several(query_ids, "query ids", _LISTS)
+    ids = list_of(query_ids, "query ids", _LISTS)
     if len(texts) != len(ids):
         raise InputError(
             f"expected as many query ids as queries, found {len(ids)} ids and {len(texts)} queries"

@@ -122,7 +122,7 @@ def check_new_folder(path: Path) -> None:
         raise folder_in_use(path, resumable=False)
 
 
-def check_place(path: Path | None, description: str) -> None:
+def check_output_file(path: Path | None, description: str) -> None:
     """Check, before long work, that an output file can be written at `path`; None means no output file.
 
     :param description: a description of the output file, for the error message
@@ -434,7 +434,7 @@ def numbered_lines(
         longer than `longest_line`.
     """
     number, max_bytes = 0, longest_line()
-    with reading(path, lambda: number + 1), open_decompressed(path, tally, opened) as stream:
+    with input_errors(path, lambda: number + 1), open_decompressed(path, tally, opened) as stream:
         for number, line in enumerate(iter(lambda: stream.readline(max_bytes + 1), b""), 1):
             if number == 1:
                 _refuse_unsupported(line, path)
@@ -477,7 +477,7 @@ def too_long(where: str, description: str, max_bytes: int) -> InputError:
 
 
 @contextlib.contextmanager
-def reading(path: str | Path, line: Callable[[], int] | None = None) -> Iterator[None]:
+def input_errors(path: str | Path, line: Callable[[], int] | None = None) -> Iterator[None]:
     """Convert errors while reading an input file into InputError.
 
     :param line: returns the current line number, for the error message

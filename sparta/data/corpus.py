@@ -26,11 +26,11 @@ from sparta.base.errors import InputError
 from sparta.base.files import (
     STANDARD_INPUT,
     Tally,
+    input_errors,
     longest_line,
     numbered_lines,
     open_decompressed,
     plain_name,
-    reading,
     shown_name,
     too_long,
     unread_form,
@@ -150,7 +150,7 @@ class CorpusReader:
         self._paths, self._left_out = files_of(self.source)
         self._file: BinaryIO | None = None
         if self._paths == [self.source] and Path(self.source).is_file():
-            with reading(self.source):
+            with input_errors(self.source):
                 self._file = Path(self.source).open("rb")  # noqa: SIM115 (closed after reading)
             for _, first_line in itertools.islice(numbered_lines(self.source, Tally(), self._file), 1):
                 format_of(self.source, first_line)
@@ -412,7 +412,7 @@ def _text_file(path: str, folder: str, tally: Tally) -> tuple[int, _Outcome]:
     title.
     """
     max_bytes = longest_line()
-    with reading(path), open_decompressed(path, tally) as stream:
+    with input_errors(path), open_decompressed(path, tally) as stream:
         data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise too_long(path, "a text file", max_bytes)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sparta.base.errors import InputError
-from sparta.base.files import MAX_LINE_VARIABLE, longest_line, open_decompressed, reading
+from sparta.base.files import MAX_LINE_VARIABLE, input_errors, longest_line, open_decompressed
 from sparta.data.parsing import TO_UTF8, refuse_half_pairs
 
 CHUNK_BYTES = 1 << 20
@@ -26,7 +26,7 @@ def json_list(path: Path, form: str) -> Iterator[Any]:
     """
     element_count = 0
     try:
-        with reading(path), open_decompressed(path) as stream:
+        with input_errors(path), open_decompressed(path) as stream:
             text = _Text(stream)
             if text.take("[]") != "[":
                 raise ValueError("it does not begin with [")
@@ -56,7 +56,7 @@ def begins_list(path: Path) -> bool:
     :raises InputError: the file is not UTF-8.
     """
     try:
-        with reading(path), open_decompressed(path) as stream:
+        with input_errors(path), open_decompressed(path) as stream:
             return _Text(stream).peek() == "["
     except UnicodeDecodeError as error:
         raise InputError(

@@ -27,7 +27,7 @@ _WORD = re.compile(r"\S+")
 _PROVENANCE = 'write "provenance": [{"wikipedia_id": "…", "start_paragraph_id": 1, "end_paragraph_id": 1, …}]'
 
 
-class Place(NamedTuple):
+class PagePosition(NamedTuple):
     """A position in a page: a paragraph number (0 is the title) and a character in the paragraph."""
 
     paragraph: int
@@ -46,8 +46,8 @@ class Provenance:
     wikipedia_id: str = ""
     title: str = ""
     passage_ids: tuple[str, ...] = ()
-    start: Place | None = None
-    end: Place | None = None
+    start: PagePosition | None = None
+    end: PagePosition | None = None
     section: str = ""
     bleu: float = 1.0
 
@@ -98,9 +98,9 @@ def _provenance(entry: Mapping[str, Any]) -> Provenance:
     last_paragraph = first_paragraph if (end := _number(entry, "end_paragraph_id")) is None else end
     start = end_place = None
     if first_paragraph is not None and last_paragraph is not None:
-        start = Place(first_paragraph, _number(entry, "start_character") or 0)
+        start = PagePosition(first_paragraph, _number(entry, "start_character") or 0)
         end_character = _number(entry, "end_character")
-        end_place = Place(last_paragraph, math.inf if end_character is None else end_character)
+        end_place = PagePosition(last_paragraph, math.inf if end_character is None else end_character)
         if last_paragraph < first_paragraph:
             detail = f"provenance ends before its start: paragraphs {first_paragraph} to {last_paragraph}"
             raise BadRecordError("invalid span", detail, remedy=_PROVENANCE)

@@ -191,12 +191,12 @@ def build_index_from_vectors(
 class DeleteReport:
     """The result of a deletion.
 
-    `named` counts the distinct ids in the request. `deleted` counts units: sentences, if the index's unit is
-    the sentence. `missing` lists the ids that the index does not hold. `channels` and `behind` are as in
+    `requested` counts the distinct ids in the request. `deleted` counts units: sentences, if the index's unit
+    is the sentence. `missing` lists the ids that the index does not hold. `channels` and `behind` are as in
     `IndexReport`.
     """
 
-    named: int
+    requested: int
     deleted: int
     missing: tuple[str, ...]
     unit: str

@@ -176,7 +176,7 @@ def model_for(name: str | None, language: str, kind: Kind = "model") -> str | No
     return name if chosen_name == default_name(kind) else chosen_name
 
 
-def given_or_shipped(name: str | Path | None, language: str, kind: Kind) -> Path:
+def named_or_shipped_folder(name: str | Path | None, language: str, kind: Kind) -> Path:
     """Return the folder of the named model; without a name, the folder of the language's shipped model.
 
     :raises ModelError: there is no name, and no model is shipped for the language.

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.remedies import Command, Option, remedy
-from sparta.models.resolve import default_name, folder_with, given_or_shipped
+from sparta.models.resolve import default_name, folder_with, named_or_shipped_folder
 
 DEFAULT_READER = default_name("reader")
 
@@ -19,7 +19,7 @@ def reader_folder(name: str | Path | None = None, language: str = "en") -> Path:
 
     :raises ModelError: there is no such reader.
     """
-    folder = given_or_shipped(name, language, "reader")
+    folder = named_or_shipped_folder(name, language, "reader")
     model_folder = folder_with("reader", folder) or folder
     if not (model_folder / "config.json").is_file():
         raise ModelError(
@@ -37,7 +37,7 @@ def path_reader_folder(name: str | Path | None = None, language: str = "en") -> 
 
     :raises ModelError: there is no such path reader.
     """
-    folder = given_or_shipped(name, language, "path_reader")
+    folder = named_or_shipped_folder(name, language, "path_reader")
     model_folder = folder_with("path_reader", folder)
     if model_folder is None:
         raise ModelError(
@@ -102,7 +102,7 @@ class ReaderConfig:
     sum_mentions: bool = False
 
     @property
-    def adds_up(self) -> bool:
+    def combines_mentions(self) -> bool:
         """Whether every passage with an answer raises the answer's probability."""
         return self.sum_mentions or bool(self.global_tokens)
 

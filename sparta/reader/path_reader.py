@@ -95,7 +95,7 @@ class PathReading(NamedTuple):
     sentences: list[list[tuple[int, int]]] | None
 
 
-class Part(NamedTuple):
+class InputPassage(NamedTuple):
     """A passage in an input: the position of its mark, the start of its text, and its wordpieces' offsets."""
 
     mark: int
@@ -113,7 +113,7 @@ class PathInput(NamedTuple):
     ids: list[int]
     segments: list[int]
     choices: tuple[int, int]
-    parts: list[Part]
+    parts: list[InputPassage]
     sentences: list[tuple[int, int, int, int]]
 
     def window(self, number: int) -> Window:
@@ -247,10 +247,10 @@ class PathReader(nn.Module):
         heads = [[self.mark, *title, *([last] if title else [])] for title in titles]
         encoded = [self.tokenizer.encode(text.text, add_special_tokens=False) for text in texts]
         lengths = shares([len(encoding.ids) for encoding in encoded], room - sum(map(len, heads)))
-        parts: list[Part] = []
+        parts: list[InputPassage] = []
         for text, head, encoding, length in zip(texts, heads, encoded, lengths, strict=True):
             offsets = with_accents(text.text, encoding.offsets[:length])
-            parts.append(Part(len(ids), len(ids) + len(head), offsets))
+            parts.append(InputPassage(len(ids), len(ids) + len(head), offsets))
             ids += [*head, *encoding.ids[:length]]
         ids.append(last)
         segments += [1] * (len(ids) - len(segments))
@@ -389,7 +389,7 @@ def shares(lengths: Sequence[int], room: int) -> list[int]:
     return [limits[i] for i in range(len(lengths))]
 
 
-def _places(part: Part, start: int, end: int) -> tuple[int, int] | None:
+def _places(part: InputPassage, start: int, end: int) -> tuple[int, int] | None:
     """Return the input positions of a character span, the end exclusive; None if the input lacks the span."""
     inside = [i for i, (a, b) in enumerate(part.offsets) if a < end and b > start]
     return (part.text_start + inside[0], part.text_start + inside[-1] + 1) if inside else None

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from sparta.base.checks import path_of, several
+from sparta.base.checks import list_of, path_of
 from sparta.base.errors import InputError, ModelError
 from sparta.base.files import short_hash
 from sparta.base.remedies import Option, remedy
@@ -360,7 +360,7 @@ def train_reader(
     :param command: the command for the model card; empty means the recipe
     """
     output = check_output(output, resume=resume)
-    pairs = [item if isinstance(item, tuple) else (item, None) for item in several(data, "files")]
+    pairs = [item if isinstance(item, tuple) else (item, None) for item in list_of(data, "files")]
     sized = [(path_of(path, "a file"), size) for path, size in pairs]
     check_different([path for path, _ in sized])
     sets = [ReadingSet(path.name, read_examples(path, recipe.language), size) for path, size in sized]

@@ -115,7 +115,7 @@ def shard_files(folder: Path) -> dict[int, Path]:
 
 
 @contextmanager
-def reading_shard(path: Path) -> Iterator[None]:
+def shard_errors(path: Path) -> Iterator[None]:
     """Convert the errors from reading a damaged shard into an InputError."""
     try:
         yield
@@ -136,7 +136,7 @@ def shard_facts(path: Path) -> dict[str, Any]:
 
     The facts include the shard's number, first position and count.
     """
-    with reading_shard(path), safe_open(str(path), framework="np") as stored:
+    with shard_errors(path), safe_open(str(path), framework="np") as stored:
         facts: dict[str, Any] = json.loads(stored.metadata()["shard"])
     return facts
 

@@ -20,7 +20,7 @@ from sparta.base.records import Passage
 from sparta.data.units import UNIT
 from sparta.models.prune import SparseRows
 from sparta.models.query_encoder import MODEL_FIELDS
-from sparta.shards.folder import check_finished, reading_shard, shard_facts, shard_files
+from sparta.shards.folder import check_finished, shard_errors, shard_facts, shard_files
 
 KIND = "encoded-shards"
 FORMAT_VERSION = 1
@@ -136,7 +136,7 @@ def read_shard(path: Path) -> EncodedShard:
 
     :raises InputError: the shard is damaged.
     """
-    with reading_shard(path):
+    with shard_errors(path):
         with safe_open(str(path), framework="np") as stored:
             facts = json.loads(stored.metadata()["shard"])
             indptr, term_ids, weights, raw = (
@@ -147,10 +147,10 @@ def read_shard(path: Path) -> EncodedShard:
         if wrong_ids := [record_id for record_id in record_ids if type(record_id) not in (str, int)]:
             raise ValueError(f"expected strings as ids, found {shortened(wrong_ids[0])}")
         ids = tuple(map(str, record_ids))
-    with reading_shard(path):
+    with shard_errors(path):
         _check_rows(indptr, term_ids, weights, len(records))
     rows = SparseRows(indptr, term_ids.astype(np.int32), weights)
-    with reading_shard(path):
+    with shard_errors(path):
         if (facts["weights"], facts["passages"]) != (_weights_hash(rows), passages_hash(records)):
             raise ValueError("the vectors or records were changed: they do not match their hashes")
     return EncodedShard(facts["number"], facts["first"], ids, records, rows, facts["windowed"])
@@ -218,7 +218,7 @@ def shard_series(folders: Iterable[Path]) -> list[tuple[Path, dict[str, Any]]]:
 
 def last_passage_id(path: Path) -> str:
     """Return the id of a shard's last passage, without reading its vectors."""
-    with reading_shard(path), safe_open(str(path), framework="np") as stored:
+    with shard_errors(path), safe_open(str(path), framework="np") as stored:
         record = stored.get_tensor("records").tobytes().rpartition(b"\n")[2]
         return str(json.loads(record)["id"])
 

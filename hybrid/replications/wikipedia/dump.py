@@ -19,7 +19,14 @@ from hybrid.replications.wikipedia.wikitext import (
     unescaped,
 )
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_path, longest_line, numbered_lines, open_decompressed, reading, too_long
+from sparta.base.files import (
+    atomic_path,
+    input_errors,
+    longest_line,
+    numbered_lines,
+    open_decompressed,
+    too_long,
+)
 from sparta.base.records import Advance
 from sparta.base.remedies import Option, remedy
 from sparta.data.kilt import PASSAGE_WORDS
@@ -137,7 +144,7 @@ def _json(record: dict[str, Any]) -> str:
 def _is_xml(dump: Path) -> bool:
     if dump.is_dir():
         return False
-    with reading(dump), open_decompressed(dump) as stream:
+    with input_errors(dump), open_decompressed(dump) as stream:
         return stream.read(200).lstrip(b"\xef\xbb\xbf \r\n").startswith((b"<mediawiki", b"<?xml"))
 
 
@@ -214,7 +221,7 @@ def _entries(dump: Path, reader: _DumpReader) -> Iterator[_Entry]:
     :raises InputError: it is damaged, or has a longer page than the memory is meant for.
     """
     limit, size = longest_line() // _PAGES_IN_A_LINE, 0
-    with reading(dump), open_decompressed(dump) as stream, placed(str(dump)):
+    with input_errors(dump), open_decompressed(dump) as stream, placed(str(dump)):
         data = b"-"
         while data:
             # Expat reads an unfinished tag anew with each piece, so pieces grow with what has not ended.

@@ -23,7 +23,7 @@ from hybrid.evaluation.tune import (
     Setting,
     Tuned,
     _check_measure,
-    chosen,
+    best_fusion,
     cross_validate,
     fold_of,
     measure_for,
@@ -119,7 +119,7 @@ def test_the_mean_over_the_sets_decides() -> None:
     best = max(ALPHAS, key=lambda alpha: (round(means[alpha], 12), -alpha))
     assert found.best == Setting((best,), 100)
     assert found.folds == []
-    assert chosen(Fusion({"impact": 1.0, "bm25": 9.0}), found).weights == {"impact": 1.0, "bm25": best}
+    assert best_fusion(Fusion({"impact": 1.0, "bm25": 9.0}), found).weights == {"impact": 1.0, "bm25": best}
     table = tune_table(found)
     assert list(table.header) == ["weight of bm25", "set1 RR", "set2 RR", "mean", "note"]
     assert [row[3] for row in table.rows[:16]] == pytest.approx([100 * means[alpha] for alpha in ALPHAS])
@@ -248,7 +248,7 @@ def test_candidates_are_tuned_with_the_weights() -> None:
     assert len({round(mean, 9) for [mean] in found.means.values()}) == 4, "they differ"
     best = max(found.means, key=lambda setting: found.means[setting][0])
     assert found.best == best
-    assert chosen(fusion, found) == Fusion(
+    assert best_fusion(fusion, found) == Fusion(
         {"dense": 1.0, "bm25": best.weights[0]}, candidates=best.candidates
     )
     table = tune_table(found)

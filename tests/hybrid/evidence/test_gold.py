@@ -18,7 +18,7 @@ from hybrid.evaluation.questions import judged, questions_of
 from hybrid.evidence.gold import overlapping, page_of
 from hybrid.evidence.measures import Gold
 from sparta.base.errors import InputError
-from sparta.data.kilt import Place
+from sparta.data.kilt import PagePosition
 
 MOON = [
     "Moon\n",
@@ -320,7 +320,7 @@ CHUNKS = [
 def test_which_passages_a_span_overlaps(
     start: tuple[int, float], end: tuple[int, float], expected: list[str]
 ) -> None:
-    assert overlapping(CHUNKS, Place(*start), Place(*end)) == expected
+    assert overlapping(CHUNKS, PagePosition(*start), PagePosition(*end)) == expected
 
 
 def test_what_a_page_is() -> None:

@@ -137,7 +137,7 @@ def test_passages_are_deleted_by_id(opened, server, name) -> None:
     assert delete(server, name, ["nope", "no"]).missing == ("nope", "no")
     assert push(opened, server, name).unchanged
     report = delete(server, name, ["a3", "a5", "nope", "a3"])
-    assert (report.named, report.deleted, report.missing) == (3, 2, ("nope",))
+    assert (report.requested, report.deleted, report.missing) == (3, 2, ("nope",))
     assert held(server, name) == [f"a{i}" for i in range(60) if i not in (3, 5)]
     with pytest.raises(IndexStateError, match="changed since") as refused:
         push(opened, server, name)
@@ -152,7 +152,7 @@ def test_all_sentences_of_a_passage_are_deleted(builder, docs, server, name) -> 
     with Searcher(builder.folder.path) as searcher:
         push(searcher, server, name)
     report = delete(server, name, ["p1", "p2#0", "p9"])
-    assert (report.named, report.deleted, report.missing) == (3, 5, ("p9",))
+    assert (report.requested, report.deleted, report.missing) == (3, 5, ("p9",))
     left = [doc.passage_id for doc in made if not doc.passage_id.startswith("p1#")]
     assert held(server, name) == [i for i in left if i != "p2#0"]
 

@@ -166,7 +166,7 @@ def test_an_update_killed_as_it_made_good_an_append_leaves_that_interrupted(
     corpus = write("b")
     interrupted(index, corpus, "append")
     killed_before_it_wrote(index, corpus, "update")
-    assert manifest(index).found == f"the update of {corpus} was interrupted"
+    assert manifest(index).state == f"the update of {corpus} was interrupted"
     with pytest.raises(IndexStateError, match="must be finished first"):
         build_index(index, write("c"), "append", OPTIONS)
     run_what_is_printed(on_command_line(manifest(index).remedy))
