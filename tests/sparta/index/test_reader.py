@@ -86,6 +86,22 @@ def test_a_thread_that_holds_a_snapshot_reads_no_other(builder: Any) -> None:
         assert generations == [1, 2, 1, 2]
 
 
+def test_the_old_names_of_a_reader(builder: Any) -> None:
+    write(builder, "a")
+    old: dict[str, Any] = {"every": 0.05}
+    with pytest.warns(DeprecationWarning, match=r"^IndexReader\(every=…\) is now IndexReader\(refresh_sec"):
+        reader: Any = IndexReader(builder.folder.path, **old)
+    with (
+        reader,
+        pytest.warns(DeprecationWarning, match="^IndexReader.every is now IndexReader.refresh_seconds$"),
+    ):
+        assert reader.every == reader.refresh_seconds == 0.05
+    with pytest.warns(DeprecationWarning, match="^IndexReader.reading is now IndexReader.snapshot$"):
+        lend = reader.reading
+    with pytest.raises(IndexStateError), lend():
+        pass
+
+
 def test_a_reader_that_looks_by_itself(builder: Any, caplog: pytest.LogCaptureFixture) -> None:
     """A commit that cannot be opened is logged, and the last one is searched on."""
     write(builder, "a")
