@@ -246,7 +246,7 @@ class PathReader(nn.Module):
         titles = [self._ids(text.title)[: room // len(texts) // 4] for text in texts]
         heads = [[self.mark, *title, *([last] if title else [])] for title in titles]
         encoded = [self.tokenizer.encode(text.text, add_special_tokens=False) for text in texts]
-        lengths = shares([len(encoding.ids) for encoding in encoded], room - sum(map(len, heads)))
+        lengths = length_limits([len(encoding.ids) for encoding in encoded], room - sum(map(len, heads)))
         parts: list[InputPassage] = []
         for text, head, encoding, length in zip(texts, heads, encoded, lengths, strict=True):
             offsets = with_accents(text.text, encoding.offsets[:length])
@@ -379,7 +379,7 @@ class PathReader(nn.Module):
         return best._replace(score=float(torch.exp(2 * best.score - spans.logsumexp(1).sum())))
 
 
-def shares(lengths: Sequence[int], room: int) -> list[int]:
+def length_limits(lengths: Sequence[int], room: int) -> list[int]:
     """Return each passage's length limit: short passages fit whole, and the others share the rest equally."""
     limits: dict[int, int] = {}
     for passages_left, i in zip(

@@ -12,7 +12,7 @@ import torch
 
 from sparta.base.errors import InputError, ModelError
 from sparta.reader.config import ReaderConfig, ReaderLayout
-from sparta.reader.path_reader import PathLayout, PathReader, PathScores, shares
+from sparta.reader.path_reader import PathLayout, PathReader, PathScores, length_limits
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
 
@@ -54,8 +54,8 @@ def test_what_is_too_long_is_cut_alike(reader: PathReader) -> None:
     first, whole, last = (len(part.offsets) for part in made.parts)
     assert whole == len(reader._ids(SEA.text))
     assert 0 <= last - first <= 1
-    assert shares([5, 100, 7, 100], 50) == [5, 19, 7, 19]
-    assert shares([1, 2], 50) == [1, 2]
+    assert length_limits([5, 100, 7, 100], 50) == [5, 19, 7, 19]
+    assert length_limits([1, 2], 50) == [1, 2]
     with pytest.raises(InputError, match="path of 1 to 7 passages, found 8"):
         reader.make_input("", [SEA] * 8)
     with pytest.raises(InputError, match="found 0"):
