@@ -31,6 +31,7 @@ LEGEND = (
 """The legend under a table with p-values."""
 EXACT = "EM"
 OF_ANSWERS = (EXACT, "F1")
+"""Prefixes of the names of answer measures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def results_table(
     KILT tasks.
 
     p is the p-value of a paired t-test (Holm) against the best ranking that is no fusion. A star marks p
-    below `SIGNIFICANT`; ↑ marks a ranking that is better than the best such ranking, ↓ a worse one. ± is half
+    below `SIGNIFICANT`; ↑ marks a ranking that is better than this best ranking, ↓ a worse ranking. ± is half
     of the 95 % interval of EM, F1 and R-precision (bootstrap over questions).
 
     :param measures: the columns, in addition to the measures of answers; p is for the first measure. Without
