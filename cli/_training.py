@@ -1,4 +1,4 @@
-"""Shared by the training commands: options, training sets, and the report."""
+"""Options, training sets and the report of the training commands."""
 
 from __future__ import annotations
 
@@ -156,9 +156,11 @@ def named_sets(data: DataArguments, lengths: LengthArguments) -> list[ParagraphS
     dev = [(name, files[0][1]) for name in data.dev]
     sets += [replace(open_set(name, layout, 1, words, data.language), dev=True) for name, layout in dev]
     files += dev
-    shared = {name for name, n in Counter(each.name for each in sets).items() if n > 1}
+    repeated_names = {name for name, n in Counter(each.name for each in sets).items() if n > 1}
     paths = [f"{name_and_weight(name, 'FILE')[0]}/{layout}" for name, layout in files]
-    return [replace(s, name=path) if s.name in shared else s for s, path in zip(sets, paths, strict=True)]
+    return [
+        replace(s, name=path) if s.name in repeated_names else s for s, path in zip(sets, paths, strict=True)
+    ]
 
 
 RETRIEVER_RULES = (

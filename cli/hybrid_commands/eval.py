@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sparta.index.reader import IndexReader
 
 
-_OF_CHANNELS = (
+_OF_CHANNELS = (  # options without effect on runs
     "index",
     "datasets",
     "sample",
@@ -259,6 +259,7 @@ def _chains_bar(sets: Sequence[QuestionSet], chains: int, *, quiet: bool) -> Any
 
 
 def _evaluate_runs(chosen: _Evaluation) -> None:
+    """Measure TREC runs and their fusion against --qrels, and print the table."""
     from hybrid.evaluation.evaluate import evaluate_runs, named_runs
     from hybrid.evaluation.measures import MEASURES, parse_measures
     from hybrid.evaluation.results import results_table, write_per_query
@@ -312,6 +313,7 @@ def _language_and_channels(reader: IndexReader, chosen: _Evaluation) -> tuple[st
 
 
 def _build_dense(index: Path, *, quiet: bool) -> None:
+    """Build the dense channel with the shipped model, unless the index has one."""
     from tqdm import tqdm
 
     from dense.channel.sync import build_dense

@@ -77,6 +77,8 @@ def search(chosen: _Search) -> None:
             shares = term_shares(index.searcher, search.query, [hit.passage_id for hit in hits])
             return [[share for share in terms if share.impact] for terms in shares]
 
-        explained = shares_of if retriever.channel == "impact" else None
-        matched = word_snippets(index.searcher, search.query) if retriever.channel == "bm25" else None
-        print_hits(retriever, search, lambda hit: f"{hit.score:.6g}", explained, matched)
+        shares_function = shares_of if retriever.channel == "impact" else None
+        snippet_of_words = (
+            word_snippets(index.searcher, search.query) if retriever.channel == "bm25" else None
+        )
+        print_hits(retriever, search, lambda hit: f"{hit.score:.6g}", shares_function, snippet_of_words)
