@@ -266,12 +266,12 @@ class Declared:
 
 
 def option(text: str, *flags: str, **settings: Any) -> Any:
-    """Declare an option of any type; the return type lets it stand as the default of a typed field."""
+    """Declare an option of any type. The return type `Any` allows the option as default of a typed field."""
     return Declared(text, *flags, **settings)
 
 
 def argument(*names: str, **settings: Any) -> Any:
-    """Declare an argument; the return type lets it stand as the default of a typed field."""
+    """Declare an argument. The return type `Any` allows the argument as default of a typed field."""
     return click.argument(*names, **settings)
 
 

@@ -152,7 +152,7 @@ def query_sets(questions: QuestionArguments, index: Path) -> list[QuestionSet]:
 
 
 def _unmeasured(questions: QuestionSet) -> Iterator[str]:
-    """Yield a note on the questions that no measure covers, and one for each partial kind of judgments."""
+    """Yield notes: how many questions no measure covers, and which judgments cover only some questions."""
     total = len(questions.queries)
     if questions.left_out:
         n_left_out = counted(questions.left_out, "question")
@@ -165,13 +165,16 @@ def _unmeasured(questions: QuestionSet) -> Iterator[str]:
 def _matched(sets: Sequence[QuestionSet], text: str) -> list[QuestionSet]:
     """Return the sets with the matching that one value of --match names, for its set or for all sets."""
     name, equals, match = text.rpartition("=")
-    names = [each.name for each in sets]
+    names = [query_set.name for query_set in sets]
     if match not in ("string", "regex") or (equals and name not in names):
         raise InputError(
             f"expected --match string, regex or SET=regex (sets: {', '.join(names)}), found {text}",
             remedy=f"--match regex, or --match {names[-1]}=regex",
         )
-    return [replace(each, match=match) if not equals or each.name == name else each for each in sets]
+    return [
+        replace(query_set, match=match) if not equals or query_set.name == name else query_set
+        for query_set in sets
+    ]
 
 
 def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Iterator[str]:

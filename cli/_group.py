@@ -212,7 +212,7 @@ def _refuse_overwriting(command: click.Command, values: Mapping[str, Any]) -> No
 
 
 def _read(value: Any) -> Iterator[Path]:
-    """Yield the files that a parameter names, and the files in folders of test sets that it names."""
+    """Yield the files that a parameter's value names, and the test-set files in folders that it names."""
     for word in value if isinstance(value, list | tuple) else [value]:
         path = Path(word) if isinstance(word, str) else None
         try:

@@ -92,12 +92,12 @@ def channel_option(
         "--channel",
         name,
         metavar="NAME[=WEIGHT],…",
-        callback=_known,
+        callback=_check_channel,
         section=section,
     )
 
 
-def _known(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+def _check_channel(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     """Return the value of --channel; raise click.BadParameter if it names a single, unknown channel."""
     if value not in (None, "sparta", *_CHANNELS) and not re.search("[,=]", value or ""):
         names = ", ".join(map(repr, _CHANNELS))

@@ -211,10 +211,10 @@ def evaluate_channels(chosen: _Evaluation) -> None:
     if remote and not chosen.questions.datasets:
         raise InputError("expected --dataset with --opensearch, found none", remedy="add --dataset FILE")
     sets = query_sets(chosen.questions, index)
-    if chosen.answering.answers and not any(each.answers for each in sets):
+    if chosen.answering.answers and not any(query_set.answers for query_set in sets):
         raise InputError(
             "expected questions with answers, found none",
-            where=", ".join(each.name for each in sets),
+            where=", ".join(query_set.name for query_set in sets),
             remedy="leave --answers out, or add a list `answers` to each question",
         )
     results = []
@@ -251,10 +251,10 @@ def evaluate_channels(chosen: _Evaluation) -> None:
 
 
 def _chains_bar(sets: Sequence[QuestionSet], chains: int, *, quiet: bool) -> Any:
-    """Return a progress bar of the questions searched by chains; it shows only on a terminal."""
+    """Return a progress bar of the questions that chains search; the bar shows only on a terminal."""
     from tqdm import tqdm
 
-    total = chains * sum(len(each.queries) for each in sets)
+    total = chains * sum(len(query_set.queries) for query_set in sets)
     return tqdm(total=total, unit="question", disable=True if quiet or not total else None)
 
 
@@ -283,7 +283,7 @@ def _evaluate_runs(chosen: _Evaluation) -> None:
 
 
 def _opened(index: Path, chosen: _Evaluation) -> IndexReader:
-    """Return an open reader of the index with the measured channels; builds the dense channel if asked to."""
+    """Return an open reader of the index with the measured channels; --build-dense adds the dense channel."""
     from sparta.index.reader import IndexReader
 
     weights = chosen.named_weights() if chosen.names_fusion() else {}

@@ -202,9 +202,11 @@ def draw(sets: Sequence[SetResults], measure: str, path: Path) -> None:
                 {evaluation.name: evaluation for evaluation in results.evaluations} for results in sets
             ]
             values = [100 * rankings[name].mean(measure) if name in rankings else 0 for rankings in by_name]
-            bars = axis.bar([n + i * width for n in range(len(sets))], values, width, label=name)
+            bars = axis.bar(
+                [set_number + i * width for set_number in range(len(sets))], values, width, label=name
+            )
             axis.bar_label(bars, fmt="%.1f", fontsize=7)
-        centers = [n + 0.4 - width / 2 for n in range(len(sets))]
+        centers = [set_number + 0.4 - width / 2 for set_number in range(len(sets))]
         axis.set_xticks(centers, [results.name for results in sets], fontsize=8)
         axis.set(ylabel=f"{measure}, %", ylim=(0, 105))
         axis.legend(fontsize=8, loc="lower right")

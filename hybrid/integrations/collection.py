@@ -108,8 +108,8 @@ class Collection:
         return {
             query_id: dict(
                 zip(
-                    [self._name(p.passage_id) for p in ranking],
-                    falling([p.score for p in ranking]),
+                    [self._name(hit.passage_id) for hit in ranking],
+                    falling([hit.score for hit in ranking]),
                     strict=True,
                 )
             )
@@ -120,8 +120,8 @@ class Collection:
         """Return the evaluation tool's id of a passage or of a sentence (`id#number`)."""
         if self._names is None:
             return passage_id
-        number, mark, part = passage_id.partition("#")
-        return f"{self._names[int(number)]}{mark}{part}"
+        number, mark, sentence_number = passage_id.partition("#")
+        return f"{self._names[int(number)]}{mark}{sentence_number}"
 
 
 def falling(scores: Sequence[float]) -> list[float]:

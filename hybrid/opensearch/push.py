@@ -85,32 +85,32 @@ def push(
     :raises IndexStateError: another index has this name
     :raises ServerError: the server cannot be reached, or refuses a request
     """
-    chosen, started = options or PushOptions(), time.monotonic()
+    push_options, started = options or PushOptions(), time.monotonic()
     check_name(name)
     with opened_source(searcher) as source:
         old_indices = indices_of(server, name)
         for index in old_indices:
             meta = meta_of(server, index)
             if meta["identity"] == source.identity:
-                verify(server, index, source, chosen.sample)
-                obsolete = () if chosen.keep_old else replaced_by(meta)
+                verify(server, index, source, push_options.sample)
+                obsolete = () if push_options.keep_old else replaced_by(meta)
                 if replaced_by(meta):
                     remove(server, obsolete)
                     _say_whole(server, index, source)
                 seconds = time.monotonic() - started
                 return PushReport(index, len(source), 0, len(source), obsolete, seconds, unchanged=True)
         index = f"{name}-{source.identity}"
-        _make(server, index, source, chosen)
+        _make(server, index, source, push_options)
         n_kept = whole_prefix(server, index, source.positions)
         if advance:
             advance(n_kept)
         actions = source.actions(n_kept)
-        n_sent = send_all(server, index, actions, connections=chosen.connections, advance=advance)
+        n_sent = send_all(server, index, actions, connections=push_options.connections, advance=advance)
         refresh(server, index)
-        verify(server, index, source, chosen.sample)
-        _serve(server, index, source, chosen, old_indices)
+        verify(server, index, source, push_options.sample)
+        _serve(server, index, source, push_options, old_indices)
         _swap(server, name, index, old_indices)
-        if old_indices and not chosen.keep_old:
+        if old_indices and not push_options.keep_old:
             remove(server, old_indices)
             _say_whole(server, index, source)
     return PushReport(index, n_kept + n_sent, n_sent, n_kept, tuple(old_indices), time.monotonic() - started)

@@ -21,7 +21,7 @@ Json = dict[str, Any]
 def impacts_query(
     bag: Mapping[str, int], kind: str = NEURAL_SPARSE, *, named: bool = False
 ) -> tuple[Json, int]:
-    """Return the impact query for weighted terms, and the factor from its scores to impact scores.
+    """Return the impact query for weighted terms, and the factor that turns its scores into sums of impacts.
 
     :param bag: the weight of each query term
     :param kind: `neural_sparse` (needs the plugin neural-search) or `rank_feature` (every OpenSearch)
@@ -41,7 +41,9 @@ def impacts_query(
         _refuse_dots(weights)
         clauses = [_rank_feature(term, weight) for term, weight in weights.items()]
     elif named:
-        clauses = [{NEURAL_SPARSE: {IMPACTS: {"query_tokens": {t: w}}}} for t, w in weights.items()]
+        clauses = [
+            {NEURAL_SPARSE: {IMPACTS: {"query_tokens": {term: weight}}}} for term, weight in weights.items()
+        ]
     else:
         return {NEURAL_SPARSE: {IMPACTS: {"query_tokens": weights}}}, scale
     if named:
@@ -50,7 +52,7 @@ def impacts_query(
 
 
 def text_query(text: str) -> Json:
-    """Return the BM25 query of a text: matches any of its words, in the normal form of the documents."""
+    """Return the BM25 query of a text: matches any word; the text gets the documents' Unicode form (NFC)."""
     match = {"query": composed(text), "operator": "or", "auto_generate_synonyms_phrase_query": False}
     return {"match": {TEXT: match}}
 
@@ -78,7 +80,7 @@ def following(query: Json, size: int, before: Sequence[Json]) -> Json:
 
 
 def check_most(k: int) -> None:
-    """Raise InputError unless `k` is from 1 to 10,000, OpenSearch's limits for one search."""
+    """Raise InputError unless `k` is from 1 to 10,000, the numbers of hits that OpenSearch can return."""
     if not 1 <= k <= MOST_HITS:
         raise InputError(
             f"expected k from 1 to {MOST_HITS:,}, as OpenSearch gives them, found {k:,}",
@@ -93,7 +95,7 @@ def within(query: Json, *chosen: Json) -> Json:
 
 def counts_words(query: Json) -> bool:
     """Return whether a query is scored by BM25, which needs word counts over all shards."""
-    return "match" in query or any(counts_words(part) for part in query.get("bool", {}).get("must", ()))
+    return "match" in query or any(counts_words(clause) for clause in query.get("bool", {}).get("must", ()))
 
 
 def named_term(name: str) -> str:

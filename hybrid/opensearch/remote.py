@@ -153,18 +153,18 @@ class RemoteIndex:
 
     def _at(self, docids: Sequence[int], fields: Json) -> list[Json]:
         """Return the hits with these document numbers; `fields` names the fields that each hit has."""
-        now = self.now
+        view = self.now
         documents: dict[int, Json] = {}
         for block in itertools.batched(dict.fromkeys(docids), MOST_HITS // _AT_A_POSITION):
             positions = [docid & _POSITIONS for docid in block]
             n_hits = _AT_A_POSITION * len(block)
             body = {**search_body({"terms": {POSITION: positions}}, n_hits), **fields}
-            (answer,) = self.search([body], now)
-            documents |= {_docid(now, hit): hit for hit in answer["hits"]["hits"]}
+            (answer,) = self.search([body], view)
+            documents |= {_docid(view, hit): hit for hit in answer["hits"]["hits"]}
         if any(docid not in documents for docid in docids):
             raise IndexStateError(
                 "the passages were replaced or deleted since they were ranked",
-                where=self._where(now),
+                where=self._where(view),
                 remedy="search again",
             )
         return [documents[docid] for docid in docids]
@@ -251,7 +251,7 @@ def _hash_of(name: str) -> int:
 
 
 def _query(now: View, channel: str, text: str) -> tuple[Json, int]:
-    """Return the query of a text in a channel, and the factor from its scores to the channel's scores."""
+    """Return the query of a text in a channel, and the factor that turns its scores into the channel's."""
     return (text_query(text), 1) if channel == BM25 else impacts_query(now.tokenizer.terms(text), now.kind)
 
 

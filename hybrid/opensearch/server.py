@@ -93,8 +93,8 @@ class Access:
 
 def _is_url(url: str) -> bool:
     try:
-        parts = urlsplit(url)
-        return bool(_URL.fullmatch(url) and parts.hostname) and parts.port != 0
+        url_parts = urlsplit(url)
+        return bool(_URL.fullmatch(url) and url_parts.hostname) and url_parts.port != 0
     except ValueError:  # an invalid port or IPv6 address
         return False
 
@@ -162,7 +162,10 @@ class Server(Closing):
         :raises IndexStateError: 404, the index does not exist
         """
         headers = {"content-type": "application/x-ndjson"} if lines else None
-        parameters = {name: str(v).lower() if isinstance(v, bool) else v for name, v in parameters.items()}
+        parameters = {
+            name: str(value).lower() if isinstance(value, bool) else value
+            for name, value in parameters.items()
+        }
 
         def ask() -> Any:
             return self._client.transport.perform_request(

@@ -123,7 +123,9 @@ def measure(
         }
         accurate = per_query[ACCURACY]
         per_query[PRECISION] = {q: precisions[q] for q in accurate if q in precisions}
-        per_query[KILT_ACCURACY] = {q: v * (precisions.get(q) == 1) for q, v in accurate.items()}
+        per_query[KILT_ACCURACY] = {
+            q: accuracy * (precisions.get(q) == 1) for q, accuracy in accurate.items()
+        }
     return Evaluation(name, per_query)
 
 

@@ -80,7 +80,9 @@ class LabelModel(nn.Module):
     def forward(self, claims: Sequence[Claim]) -> torch.Tensor:
         """`(n_claims, n_labels)`: logits."""
         device = self.head.weight.device
-        ids, mask, segments = (t.to(device) for t in pad_inputs([self.input(c) for c in claims]))
+        ids, mask, segments = (
+            tensor.to(device) for tensor in pad_inputs([self.input(claim) for claim in claims])
+        )
         types = token_types(self._encoder_config, segments)
         states = self.encoder(input_ids=ids, attention_mask=mask, **types).last_hidden_state
         return self.head(states[:, 0].float())
@@ -153,8 +155,8 @@ class LabelTraining(TrainingRun[LabelModel]):
     kind, validated = LABELS, ("held out",)
 
     def __init__(self, recipe: LabelRecipe, claims: Sequence[Claim], folder: Path) -> None:
-        labels = sorted({c.label for c in claims})
-        self.claims = sorted(claims, key=lambda c: hashlib.sha256(c.text.encode()).digest())
+        labels = sorted({claim.label for claim in claims})
+        self.claims = sorted(claims, key=lambda claim: hashlib.sha256(claim.text.encode()).digest())
         self.held_out, self.rest = self.claims[: recipe.held_out], self.claims[recipe.held_out :]
         if len(labels) < 2 or len(self.rest) < recipe.batch_size:
             raise InputError(
@@ -181,13 +183,13 @@ class LabelTraining(TrainingRun[LabelModel]):
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
         """Return the cross entropy of the labels in a random batch."""
         batch = random.Random(f"{self.recipe.seed} {step}").sample(self.rest, self.recipe.batch_size)
-        target = torch.tensor([self.model.labels.index(c.label) for c in batch], device=self.device)
+        target = torch.tensor([self.model.labels.index(claim.label) for claim in batch], device=self.device)
         return functional.cross_entropy(self.model(batch), target), {}
 
     def validate(self) -> float:
         """Return the accuracy on held-out claims."""
         predicted = self.model.predict(self.held_out)
-        are_right = [label == c.label for label, c in zip(predicted, self.held_out, strict=True)]
+        are_right = [label == claim.label for label, claim in zip(predicted, self.held_out, strict=True)]
         return sum(are_right) / max(1, len(are_right))
 
 

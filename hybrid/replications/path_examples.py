@@ -92,7 +92,11 @@ def _without_gold_negatives(examples: Sequence[PathExample]) -> list[PathExample
         gold_texts.setdefault(example.question, set()).update(passage.text.text for passage in example.gold)
 
     def kept_passages(example: PathExample) -> tuple[PathPassage, ...]:
-        return tuple(p for p in example.passages if p.gold or p.text.text not in gold_texts[example.question])
+        return tuple(
+            passage
+            for passage in example.passages
+            if passage.gold or passage.text.text not in gold_texts[example.question]
+        )
 
     return [replace(example, passages=kept_passages(example)) for example in examples]
 
@@ -102,8 +106,10 @@ def _matched(example: PathExample) -> PathExample:
     if example.choice is not None:
         return example
     passages = (
-        replace(p, spans=tuple(answer_spans(p.text.text, example.answers))) if p.gold else p
-        for p in example.passages
+        replace(passage, spans=tuple(answer_spans(passage.text.text, example.answers)))
+        if passage.gold
+        else passage
+        for passage in example.passages
     )
     return replace(example, passages=tuple(passages))
 
@@ -116,8 +122,11 @@ def _mined(path: Path) -> Iterator[PathExample]:
             record = parse_object(decoded(line))
             answers = tuple(_of(str, answer) for answer in _of(list, record["answers"]))
             passages = tuple(
-                PathPassage(Text(_of(str, p["text"]), _of(str, p.get("title") or "")), _of(bool, p["gold"]))
-                for p in _of(list, record["passages"])
+                PathPassage(
+                    Text(_of(str, passage["text"]), _of(str, passage.get("title") or "")),
+                    _of(bool, passage["gold"]),
+                )
+                for passage in _of(list, record["passages"])
             )
             if not answers:
                 raise ValueError("no answer")

@@ -98,9 +98,9 @@ class PathTraining(ReadingTraining[PathReader, PathExample]):
         other_passages = draw.sample(
             example.others, min(draw.randint(least_others, _OF_A_KIND), len(example.others))
         )
-        chosen = [*gold_passages, *other_passages][:MOST_PASSAGES] or [draw.choice(example.gold)]
-        draw.shuffle(chosen)
-        return self._read(example, chosen)
+        passages = [*gold_passages, *other_passages][:MOST_PASSAGES] or [draw.choice(example.gold)]
+        draw.shuffle(passages)
+        return self._read(example, passages)
 
     def _read(self, example: PathExample, passages: Sequence[PathPassage]) -> Drawn:
         texts, sentences = [passage.text for passage in passages], [passage.sentences for passage in passages]
@@ -132,7 +132,7 @@ class PathTraining(ReadingTraining[PathReader, PathExample]):
             for losses in (passage_losses, answer_losses, sentence_losses)
         )
         loss_parts = {"passages": passages, "answers": answers, "sentences": sentences}
-        logs = {name: float(part.detach()) for name, part in loss_parts.items()}
+        logs = {name: float(loss_part.detach()) for name, loss_part in loss_parts.items()}
         return passages + answers + SENTENCES_SHARE * sentences, logs
 
     def validate(self) -> float:
@@ -147,21 +147,26 @@ class PathTraining(ReadingTraining[PathReader, PathExample]):
             for example in self.held_out:
                 passage_sets = [example.gold, *replaced(example.gold, example.others[:_RIVALS])]
                 readings = self.model.read(
-                    example.question, [[p.text for p in passages] for passages in passage_sets]
+                    example.question, [[passage.text for passage in passages] for passages in passage_sets]
                 )
                 gold_score, *replaced_scores = [sum(reading.scores) for reading in readings]
                 if replaced_scores:
                     is_gold_best.append(gold_score > max(replaced_scores))
                 f1 += token_f1(readings[0].answer.text, example.answers)
                 em += exact_match(readings[0].answer.text, example.answers)
-        n = max(1, len(self.held_out)) / 100
+        one_percent = max(1, len(self.held_out)) / 100
         passage_em = 100 * sum(is_gold_best) / max(1, len(is_gold_best))
-        logger.info("held-out questions: passage EM %.1f, F1 %.1f, EM %.1f", passage_em, f1 / n, em / n)
-        return (passage_em + f1 / n) / 2
+        logger.info(
+            "held-out questions: passage EM %.1f, F1 %.1f, EM %.1f",
+            passage_em,
+            f1 / one_percent,
+            em / one_percent,
+        )
+        return (passage_em + f1 / one_percent) / 2
 
 
 def list_mle(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Return the ListMLE loss (Chain-of-Skills, eq. 9): relevant above the threshold, it above irrelevant.
+    """Return the ListMLE loss (Chain-of-Skills, eq. 9) for the order: relevant, threshold, irrelevant.
 
     :param scores: `(1 + n,)`: the score of the threshold (label 0.5), then of n passages or sentences (label
         1 if relevant, else 0)
@@ -192,7 +197,7 @@ def answer_places(drawn: Drawn) -> list[tuple[int, int]]:
 
 def supporting(drawn: Drawn) -> list[bool]:
     """Return whether each sentence of an input supports the answer; empty for passages without sentences."""
-    return [drawn.passages[p].supporting[number] for p, number, _, _ in drawn.input.sentences]
+    return [drawn.passages[row].supporting[number] for row, number, _, _ in drawn.input.sentences]
 
 
 def replaced(gold: Sequence[PathPassage], others: Sequence[PathPassage]) -> list[list[PathPassage]]:

@@ -159,7 +159,7 @@ class TaskPool:
 
     def _measured(self, name: str, questions: QuestionSet, run: Run) -> Evaluation:
         assert questions.gold is not None
-        names = [m for m in questions.gold.measures() if "success" not in m]
+        names = [measure for measure in questions.gold.measures() if "success" not in measure]
         return Evaluation(name, measured(run, questions.gold, names, self.pages.__getitem__))
 
 

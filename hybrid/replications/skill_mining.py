@@ -98,7 +98,7 @@ def passages_of(searcher: Searcher) -> Iterator[Passage]:
 def _search(
     searcher: Any, skill: str, model: str | None
 ) -> Callable[[Sequence[SkillExample], int, int], list[list[Hit]]]:
-    """Return a function that takes examples, a depth and a number of threads and returns each one's hits."""
+    """Return a function that takes examples, a depth and a number of threads, and returns hits by example."""
     if isinstance(searcher, DenseSearcher):
         skills = _skills_for(searcher, skill, model)
 

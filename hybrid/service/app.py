@@ -162,13 +162,13 @@ class _Search:
 
 async def _body(receive: Receive) -> bytes:
     """Return the whole body of a request."""
-    chunks, more = [], True
-    while more:
+    chunks, has_more = [], True
+    while has_more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         chunks.append(message.get("body", b""))
-        more = message.get("more_body", False)
+        has_more = message.get("more_body", False)
     return b"".join(chunks)
 
 

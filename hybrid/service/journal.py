@@ -55,7 +55,7 @@ class Journal:
             )
 
     def failed(self, request_id: str, error: Exception) -> None:
-        """Log an internal error with its traceback; log an error that the operator can fix in one line."""
+        """Log an internal error with its traceback; log one line for an error that the operator can fix."""
         status = status_of(error)
         if status == 500:
             logger.error("failed", exc_info=error, extra={"request_id": request_id})
@@ -63,7 +63,7 @@ class Journal:
             logger.warning("refused", extra={"request_id": request_id, "error": str(error)})
 
     def refusal(self, error: HttpError, seconds: float, client: str) -> bytes:
-        """Count and log an error before a request was whole, and return the JSON body of its response."""
+        """Count and log an error on a connection without a whole request; return the response's JSON body."""
         request_id = self.request_id()
         self.answered(request_id, error.status, seconds, client=client)
         return error_body(error, request_id)[1]

@@ -112,7 +112,7 @@ def pages_of(dump: Path) -> Iterator[Page]:
     if _is_xml(dump):
         yield from _xml_pages(dump)
         return
-    files = sorted(p for p in dump.rglob("*") if p.is_file()) if dump.is_dir() else [dump]
+    files = sorted(path for path in dump.rglob("*") if path.is_file()) if dump.is_dir() else [dump]
     for path in files:
         yield from _extracted(path)
 

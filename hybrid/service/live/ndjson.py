@@ -38,7 +38,7 @@ class LineErrors(list[dict[str, Any]]):
 
 
 class Line(NamedTuple):
-    """A valid line of an upload: its number, a passage's id, and the passage if the line holds more."""
+    """A valid line of an upload: its number, the passage's id, and the passage unless it holds only an id."""
 
     number: int
     passage_id: str

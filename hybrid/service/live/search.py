@@ -74,7 +74,7 @@ def weights_of(channels: str) -> tuple[tuple[str, float], ...]:
 
 
 class BatchSearch(Closing):
-    """Answers jobs: one call into Java searches all jobs of a plan, one more reads the records of their hits.
+    """Answers jobs: one call into Java searches all jobs of a plan, a second reads the records of all hits.
 
     :param reader: reader of the index; closing this object closes the reader
     :param threads: number of Java's threads per call
