@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @arguments
 class AnsweringArguments:
-    """Whether and how answers are extracted and measured."""
+    """Options that turn on the measurement of answers and configure the reader."""
 
     SECTION = "Answers"
     answers: bool = flag(
@@ -70,5 +70,5 @@ class AnsweringArguments:
         from sparta.reader.reader import Reader
 
         folder = reader_folder(self.reader, language)
-        first = next(iter(parse_devices(device)), None)  # a reader takes the first of several devices
-        return Answering(Reader.open(folder, device=first), depths, self.weight)
+        first_device = next(iter(parse_devices(device)), None)  # a reader takes the first of several devices
+        return Answering(Reader.open(folder, device=first_device), depths, self.weight)

@@ -1,4 +1,4 @@
-"""Shared by commands with --chain: options, and the printing of paths."""
+"""Options of commands with --chain, and the printing of paths."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ class ChainModels:
         """Raise InputError if no step of the chains uses a typed model, entity index or path reader."""
         from hybrid.multihop.steps import LINK, READ, read_chain
 
-        named = [name for name in _READ_BY if getattr(self, name)]
-        steps = [step for chain in chains for step in read_chain(chain)] if named else []
-        read = {
+        typed_options = [name for name in _READ_BY if getattr(self, name)]
+        steps = [step for chain in chains for step in read_chain(chain)] if typed_options else []
+        is_used = {
             "model": any(step.by_model for step in steps),
             "entities": any(step.by_model and step.skill == LINK for step in steps),
             "path_reader": any(step.skill == READ for step in steps),
         }
-        for name in named:
-            if not read[name]:
+        for name in typed_options:
+            if not is_used[name]:
                 option = name.replace("_", "-")
                 raise InputError(
                     f"expected a chain that uses --{option}, found {', '.join(chains)}",
@@ -118,7 +118,7 @@ def open_chains(
     models.refuse_unread(chains)
     with ExitStack() as stack:
         opened = [stack.enter_context(models.open(name, index, None, None)) for name in chains]
-        stack.pop_all()  # from here on the caller closes them
+        stack.pop_all()  # from here on, the caller closes the chains
     return opened
 
 
@@ -140,7 +140,7 @@ def open_chain(
 
 
 def chain_reads(name: str) -> bool:
-    """Whether a chain ends with a step that reads its paths."""
+    """Return whether a chain ends with a step that reads its paths."""
     from hybrid.multihop.steps import READ, read_chain
 
     return read_chain(name)[-1].skill == READ

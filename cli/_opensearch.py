@@ -38,7 +38,7 @@ class ServerArguments:
 
     @property
     def url(self) -> str | None:
-        """Return the nodes: as typed, or from the variable if --name is typed. None means an index folder."""
+        """The nodes: as typed, or from $SPARTA_OPENSEARCH_URL if --name is typed. None: an index folder."""
         return self.opensearch or (os.environ.get(URL_VARIABLE) if self.name else None)
 
     def is_remote(self) -> bool:
@@ -79,6 +79,7 @@ class ServerArguments:
         return OpenSearchChannels(RemoteIndex(self.server(), alias), REMOTE_CHANNELS)
 
     def _alias(self) -> str:
+        """Return the alias; raise InputError without --name, or with options for index folders only."""
         others = typed("index", "k1", "b", "build_dense", "no_dense")
         if not self.name or others:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Shared by the three search commands: options, printing of hits, runs of many queries."""
+"""Options of the three search commands, printing of hits, and runs of many queries."""
 
 from __future__ import annotations
 
@@ -92,12 +92,13 @@ def channel_option(
         "--channel",
         name,
         metavar="NAME[=WEIGHT],…",
-        callback=_known,
+        callback=_check_channel,
         section=section,
     )
 
 
-def _known(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+def _check_channel(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """Return the value of --channel; raise click.BadParameter if it names a single, unknown channel."""
     if value not in (None, "sparta", *_CHANNELS) and not re.search("[,=]", value or ""):
         names = ", ".join(map(repr, _CHANNELS))
         raise click.BadParameter(f"{visible(value or '')!r} is not one of {names}")
@@ -176,11 +177,11 @@ def print_hits(
     page = search.page.for_retriever()
     hits = retriever.search(query, search.k, **page)
     if not hits and not as_json:
-        unknown = retriever.channel == "impact" and not terms
+        has_no_known_term = retriever.channel == "impact" and not terms
         which = " after --offset" if page["offset"] else " that passes the filter" if page["filter"] else ""
         click.echo(
             "no passage found: no word of the query is in the vocabulary of the index"
-            if unknown
+            if has_no_known_term
             else f"no passage{which} matches the query"
         )
         for bound in page["filter"].text_bounds() if page["filter"] else ():
@@ -189,15 +190,15 @@ def print_hits(
     for rank, (hit, contributions) in enumerate(
         zip(hits, all_contributions, strict=True), 1 + page["offset"]
     ):
-        by_terms = partial(
+        marked_by_terms = partial(
             marked_snippet,
             retriever.tokenizer,
             terms={s.term: float(s.contribution) for s in contributions} or terms,
         )
-        snippet = shown_snippet(hit, matched or by_terms, as_json=as_json)
+        snippet = shown_snippet(hit, matched or marked_by_terms, as_json=as_json)
         if as_json:
-            more = {"terms": [s.as_dict() for s in contributions]} if contributions else {}
-            click.echo(dumps({"rank": rank, **hit.as_dict(), "snippet": snippet, **more}))
+            term_fields = {"terms": [s.as_dict() for s in contributions]} if contributions else {}
+            click.echo(dumps({"rank": rank, **hit.as_dict(), "snippet": snippet, **term_fields}))
             continue
         echo_hit(rank, hit, shown_score(hit), snippet)
         if contributions:

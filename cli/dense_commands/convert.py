@@ -58,5 +58,5 @@ def convert(
     if int8:
         model = without_unread(model)
     model.save_pretrained(output, int8=int8)
-    parameters = sum(p.numel() for p in model.parameters()) / 1e6
+    parameters = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     click.echo(f"{output}: {form_of(model.config)}, {parameters:.1f}M parameters")

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sparta.index.reader import IndexReader
 
 
-_OF_CHANNELS = (
+_OF_CHANNELS = (  # options without effect on runs
     "index",
     "datasets",
     "sample",
@@ -213,10 +213,10 @@ def evaluate_channels(chosen: _Evaluation) -> None:
     if remote and not chosen.questions.datasets:
         raise InputError("expected --dataset with --opensearch, found none", remedy="add --dataset FILE")
     sets = query_sets(chosen.questions, index)
-    if chosen.answering.answers and not any(each.answers for each in sets):
+    if chosen.answering.answers and not any(query_set.answers for query_set in sets):
         raise InputError(
             "expected questions with answers, found none",
-            where=", ".join(each.name for each in sets),
+            where=", ".join(query_set.name for query_set in sets),
             remedy="leave --answers out, or add a list `answers` to each question",
         )
     results = []
@@ -253,14 +253,15 @@ def evaluate_channels(chosen: _Evaluation) -> None:
 
 
 def _chains_bar(sets: Sequence[QuestionSet], chains: int, *, quiet: bool) -> Any:
-    """Return a progress bar of the questions searched by chains; it shows only on a terminal."""
+    """Return a progress bar of the questions that chains search; the bar shows only on a terminal."""
     from tqdm import tqdm
 
-    total = chains * sum(len(each.queries) for each in sets)
+    total = chains * sum(len(query_set.queries) for query_set in sets)
     return tqdm(total=total, unit="question", disable=True if quiet or not total else None)
 
 
 def _evaluate_runs(chosen: _Evaluation) -> None:
+    """Measure TREC runs and their fusion against --qrels, and print the table."""
     from hybrid.evaluation.evaluate import evaluate_runs, named_runs
     from hybrid.evaluation.measures import MEASURES, parse_measures
     from hybrid.evaluation.results import results_table, write_per_query
@@ -284,7 +285,7 @@ def _evaluate_runs(chosen: _Evaluation) -> None:
 
 
 def _opened(index: Path, chosen: _Evaluation) -> IndexReader:
-    """Return an open reader of the index with the measured channels; builds the dense channel if asked to."""
+    """Return an open reader of the index with the measured channels; --build-dense adds the dense channel."""
     from sparta.index.reader import IndexReader
 
     weights = chosen.named_weights() if chosen.names_fusion() else {}
@@ -314,6 +315,7 @@ def _language_and_channels(reader: IndexReader, chosen: _Evaluation) -> tuple[st
 
 
 def _build_dense(index: Path, *, quiet: bool) -> None:
+    """Build the dense channel with the shipped model, unless the index has one."""
     from tqdm import tqdm
 
     from dense.channel.sync import build_dense

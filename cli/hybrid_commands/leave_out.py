@@ -50,7 +50,7 @@ class _LeaveOut:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Return the numbers of examples for few-shot training."""
+        """The numbers of examples for few-shot training."""
         parts = [part.strip() for part in self.shots.split(",") if part.strip()]
         if not all(part.isdecimal() and int(part) > 1 for part in parts):
             raise InputError(

@@ -49,7 +49,7 @@ class _Sweep:
 
     @property
     def numbers(self) -> list[int]:
-        """Return the numbers of terms in -K."""
+        """The numbers of terms in -K."""
         try:
             numbers = [int(k) for k in self.ks.split(",")]
             if min(numbers) < 1:
@@ -95,10 +95,10 @@ def sweep(chosen: _Sweep) -> None:
     encoding = made(EncodeOptions, chosen, devices=parse_devices(chosen.model.device))
     name = model_for(chosen.model.model, chosen.language)
     model = open_encoder(name, chosen.model.bits, encoding.devices)
-    kept = []
+    results = []
     sets: list[tuple[Path | QuestionSet, str]] = [*names_of(chosen.sets).items()]
-    for source, shown in sets or [(set_beside(chosen.index or default_index()), "")]:
-        kept += measure(
+    for source, set_name in sets or [(set_beside(chosen.index or default_index()), "")]:
+        results += measure(
             source,
             model,
             encoding,
@@ -108,8 +108,8 @@ def sweep(chosen: _Sweep) -> None:
             threads=chosen.threads,
             skip_invalid=chosen.skip_invalid,
             progress=False if chosen.quiet else None,
-            name=shown,
+            name=set_name,
         )
-    click.echo(sweep_table(kept, measures).write(chosen.form))
+    click.echo(sweep_table(results, measures).write(chosen.form))
     if chosen.plot:
-        draw(kept, measures[0], chosen.plot)
+        draw(results, measures[0], chosen.plot)

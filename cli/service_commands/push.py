@@ -73,6 +73,7 @@ def push(pushing: _Push) -> None:
 
 
 def _push(pushing: _Push, server: Any) -> None:
+    """Push or update the index, and print the report."""
     from tqdm import tqdm
 
     from hybrid.opensearch.push import PushOptions, push
@@ -105,6 +106,7 @@ def _push(pushing: _Push, server: Any) -> None:
 
 
 def _delete(server: Any, name: str, ids: tuple[str, ...]) -> None:
+    """Delete passages in OpenSearch, and print the report; raise InputError for ids that are not there."""
     from hybrid.opensearch.update import delete
 
     report = delete(server, name, ids)

@@ -126,19 +126,21 @@ def answer(answering: _Answering) -> None:
         answers = answerer.answer(answering.query or "", answering.n)
     if not answers and not answering.as_json:
         click.echo("no answer: no passage was found, or no answer reached --threshold")
-    for each in answers:
+    for result in answers:
         if answering.as_json:
-            click.echo(dumps(each.as_dict()))
+            click.echo(dumps(result.as_dict()))
             continue
-        passage_id = visible(each.passage_id)
-        place = f"{bold(visible(each.title))} [{passage_id}]" if each.title else f"[{passage_id}]"
-        click.echo(f"  {bold(visible(each.answer))}   {each.score:.2f}   {place}")
-        before, words, after = (visible(part, keep="\n\t") for part in each.around())
-        marked = mark(words) if each.start < each.end else ""  # yes and no are no part of the text
+        passage_id = visible(result.passage_id)
+        place = f"{bold(visible(result.title))} [{passage_id}]" if result.title else f"[{passage_id}]"
+        click.echo(f"  {bold(visible(result.answer))}   {result.score:.2f}   {place}")
+        before, words, after = (visible(part, keep="\n\t") for part in result.around())
+        # The answers yes and no are not in the text.
+        marked = mark(words) if result.start < result.end else ""
         click.echo(f"  {' '.join(f'{before}{marked}{after}'.split())}")
 
 
 def _answer_many(answerer: Any, answering: _Answering, file: str) -> None:
+    """Answer a file of questions and write the answers as JSON lines; "" for a question without an answer."""
     from sparta.data.queries import read_queries
 
     queries = list(read_queries(file))
@@ -146,8 +148,8 @@ def _answer_many(answerer: Any, answering: _Answering, file: str) -> None:
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
         texts, ids = [q.text for q in queries], [q.query_id for q in queries]
         for query_id, answers in answerer.batch_answer(texts, ids, answering.n, answering.threads):
-            for each in [answer.as_dict() for answer in answers] or [{"answer": ""}]:
-                stream.write(dumps({"query_id": query_id, **each}, unicode=True) + "\n")
+            for answer_fields in [answer.as_dict() for answer in answers] or [{"answer": ""}]:
+                stream.write(dumps({"query_id": query_id, **answer_fields}, unicode=True) + "\n")
             lines += len(answers)
     counts = answerer.counts
     report = (

@@ -20,6 +20,7 @@ from cli._options import (
 from cli._reports import print_index_report
 from sparta.base.errors import InputError
 
+# Options that have an effect only with --corpus.
 _OF_CORPUS = ("channels", "model", "bits", "unit", "chunk", "overlap", "top_k", "min_weight", "skip_invalid")
 
 

@@ -94,10 +94,7 @@ class _Questions:
 
 
 def _check_output(output: Path) -> None:
-    """Check that the output is a .jsonl file in a writable folder.
-
-    :raises InputError: it is not
-    """
+    """Raise InputError unless the output is a .jsonl file in a writable folder."""
     if not output.name.endswith(".jsonl"):
         raise InputError(
             "expected a file name that ends in .jsonl",
@@ -261,13 +258,13 @@ def tune_reader(tuning: _Tuning) -> None:
             threads=source.threads,
             int8=tuning.int8,
         )
-    for (sums, weight), em in tuned.by_setting.items():
-        chosen = (sums, weight) == (tuned.config.combines_mentions, tuned.config.weight)
-        mentions = "all mentions" if sums else "best mention"
-        best = "  (best, saved)" if chosen else ""
+    for (combines_mentions, weight), em in tuned.by_setting.items():
+        is_best = (combines_mentions, weight) == (tuned.config.combines_mentions, tuned.config.weight)
+        mentions = "all mentions" if combines_mentions else "best mention"
+        best = "  (best, saved)" if is_best else ""
         click.echo(f"{mentions}  retrieval weight {weight:.1f}  EM {100 * em:.2f}{best}")
-    error = tuned.calibration_error
-    shown = "not measured" if error is None else f"{100 * error:.1f} points"
+    calibration_error = tuned.calibration_error
+    shown = "not measured" if calibration_error is None else f"{100 * calibration_error:.1f} points"
     questions = counted(tuned.questions, "question")
     click.echo(f"expected calibration error: {shown} ({questions})\n{tuning.output}: tuned reader")
 

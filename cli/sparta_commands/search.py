@@ -77,6 +77,10 @@ def search(chosen: _Search) -> None:
             contributions = term_contributions(index.searcher, search.query, [hit.passage_id for hit in hits])
             return [[term for term in terms if term.impact] for terms in contributions]
 
-        explained = contributions_of if retriever.channel == "impact" else None
-        matched = word_snippets(index.searcher, search.query) if retriever.channel == "bm25" else None
-        print_hits(retriever, search, lambda hit: f"{hit.score:.6g}", explained, matched)
+        contributions_function = contributions_of if retriever.channel == "impact" else None
+        snippet_of_words = (
+            word_snippets(index.searcher, search.query) if retriever.channel == "bm25" else None
+        )
+        print_hits(
+            retriever, search, lambda hit: f"{hit.score:.6g}", contributions_function, snippet_of_words
+        )

@@ -88,7 +88,7 @@ def compare(
                 fewest_candidates,
             )
     if output_runs:
-        make_folder(path_of(output_runs, "a folder"))  # a wrong path raises before hours of searching
+        make_folder(path_of(output_runs, "a folder"))  # raises for a wrong path before hours of searching
     retrieved = search_all(channels, query_set, depth, threads, one_by_one=one_by_one)
     warn_if_none_judged(retrieved)
     other_runs = {name: rank(depth) for name, rank in (others or {}).items()}
@@ -249,6 +249,7 @@ def latencies(
 
 
 def _search_fusion(channels: Channels, fusion: Fusion, k: int, query: str) -> object:
+    """Search a fusion for at most `k` hits, as `hybrid search` does."""
     return HybridSearcher(channels, fusion).search(query, min(k, fusion.candidates))
 
 
@@ -270,8 +271,8 @@ def _by_group(evaluation: Evaluation, groups: Mapping[str, str]) -> Evaluation:
     """Return the evaluation with groups in place of queries, so that its mean is the macro average."""
     means: dict[str, dict[str, float]] = {}
     for measure, values in evaluation.per_query.items():
-        members: dict[str, list[float]] = {}
+        values_by_group: dict[str, list[float]] = {}
         for query_id, value in values.items():
-            members.setdefault(groups[query_id], []).append(value)
-        means[measure] = {group: fmean(group_values) for group, group_values in members.items()}
+            values_by_group.setdefault(groups[query_id], []).append(value)
+        means[measure] = {group: fmean(group_values) for group, group_values in values_by_group.items()}
     return Evaluation(evaluation.name, means)

@@ -52,7 +52,7 @@ def evaluate_runs(
     fusion: Fusion | None = None,
     output_runs: str | Path | None = None,
 ) -> SetResults:
-    """Measure TREC runs by qrels in TREC's or BEIR's format.
+    """Measure TREC runs against qrels in TREC's or BEIR's format.
 
     :param fusion: a fusion of the runs, by the names of `named_runs`; the fused run is measured too
     :param output_runs: a folder for the fused run
@@ -222,7 +222,7 @@ def corpus_of(test_set: QuestionSet) -> Path:
 
 
 def check_unit(test_set: QuestionSet, unit: str) -> None:
-    """Raise if sentences of a BEIR folder would be measured: BEIR judges whole passages."""
+    """Raise if the unit is a sentence and the set is a BEIR folder: BEIR judges whole passages."""
     if test_set.judged and unit == "sentence":
         raise InputError(
             "cannot measure sentences: a BEIR folder judges whole passages",
@@ -303,7 +303,7 @@ def rank_exactly(
         question_vectors = torch.from_numpy(model.encode_questions([query.text for query in block], task))
         for query, scores in zip(block, model.score(question_vectors, vectors).detach().numpy(), strict=True):
             lowest = np.partition(scores, -depth)[-depth] if depth < len(scores) else -np.inf
-            contenders = np.flatnonzero(scores >= lowest)
-            best = contenders[np.argsort(-scores[contenders], kind="stable")][:depth]
-            run[query.query_id] = [ScoredPassage(ids[row], float(scores[row])) for row in best]
+            candidate_rows = np.flatnonzero(scores >= lowest)
+            best_rows = candidate_rows[np.argsort(-scores[candidate_rows], kind="stable")][:depth]
+            run[query.query_id] = [ScoredPassage(ids[row], float(scores[row])) for row in best_rows]
     return run

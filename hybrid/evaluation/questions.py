@@ -315,7 +315,7 @@ def _parse_question(record: Mapping[str, Any], number: str) -> _FileQuestion:
 
 
 def _kilt_question(query_id: str, text: str, outputs: Any) -> _FileQuestion:
-    """Return a KILT question with its outputs' distinct answers and provenance; one of both is required."""
+    """Return a KILT question with its outputs' distinct answers and provenance; raise if it has neither."""
     output_list = outputs if isinstance(outputs, list) else [outputs]
     values = [output["answer"] for output in output_list if isinstance(output, dict) and output.get("answer")]
     answers = [answer for answer in values if not isinstance(answer, str) or answer.strip()]

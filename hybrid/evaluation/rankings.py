@@ -35,7 +35,7 @@ from sparta.data.answers import has_answer
 from sparta.data.units import is_chunk
 from sparta.search.searcher import Searcher
 
-_BLOCK = 500
+_BLOCK = 500  # queries that are searched together
 _WARM_UP_QUERIES = 10
 logger = logging.getLogger("sparta.hybrid")
 
@@ -44,7 +44,8 @@ class Holds:
     """Returns whether a passage contains an answer to a question; results are cached.
 
     :param text: returns the text of a passage, from a query id and a passage id
-    :param match: how answers are matched, and `language`: as in `has_answer`
+    :param match: how answers are matched, as in `has_answer`
+    :param language: language of the matching rules, as in `has_answer`
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Retrieved:
         return Evaluation(name, per_query)
 
     def _judgments(self) -> Qrels:
-        """Return the qrels; for KILT, evidence that the index lacks is added, and counts as not found."""
+        """Return the qrels; for KILT, evidence that the index lacks is added as a relevant passage."""
         gold, qrels = self.query_set.gold, self.query_set.qrels
         if not gold or not qrels:
             return qrels
@@ -158,7 +159,7 @@ class Retrieved:
 
 
 def depth_of(fusion: Fusion, measure: str = "") -> int:
-    """Return the number of passages to rank per channel: enough for the fusion and for the measure."""
+    """Return the number of passages to rank per channel, sufficient for the fusion and the measure."""
     return max(fusion.candidates, *RECALL_AT, cutoff_of(measure))
 
 

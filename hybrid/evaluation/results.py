@@ -32,6 +32,7 @@ LEGEND = (
 """The legend under a table with p-values."""
 EXACT = "EM"
 OF_ANSWERS = (EXACT, "F1")
+"""Prefixes of the names of answer measures."""
 
 
 @renamed_fields(left_out="omitted_questions")
@@ -92,7 +93,7 @@ def results_table(
     KILT tasks.
 
     p is the p-value of a paired t-test (Holm) against the best ranking that is no fusion. A star marks p
-    below `SIGNIFICANT`; ↑ marks a ranking that is better than the best such ranking, ↓ a worse one. ± is half
+    below `SIGNIFICANT`; ↑ marks a ranking that is better than this best ranking, ↓ a worse ranking. ± is half
     of the 95 % interval of EM, F1 and R-precision (bootstrap over questions).
 
     :param measures: the columns, in addition to the measures of answers; p is for the first measure. Without
@@ -204,9 +205,11 @@ def draw(sets: Sequence[SetResults], measure: str, path: Path) -> None:
                 {evaluation.name: evaluation for evaluation in results.evaluations} for results in sets
             ]
             values = [100 * rankings[name].mean(measure) if name in rankings else 0 for rankings in by_name]
-            bars = axis.bar([n + i * width for n in range(len(sets))], values, width, label=name)
+            bars = axis.bar(
+                [set_number + i * width for set_number in range(len(sets))], values, width, label=name
+            )
             axis.bar_label(bars, fmt="%.1f", fontsize=7)
-        centers = [n + 0.4 - width / 2 for n in range(len(sets))]
+        centers = [set_number + 0.4 - width / 2 for set_number in range(len(sets))]
         axis.set_xticks(centers, [results.name for results in sets], fontsize=8)
         axis.set(ylabel=f"{measure}, %", ylim=(0, 105))
         axis.legend(fontsize=8, loc="lower right")

@@ -43,10 +43,11 @@ class QuestionSet:
 
     `groups` maps query ids to relations, for EntityQuestions. `match` is how answers are matched: `string` or
     `regex`. `sampled_from` is the number of questions before sampling; 0 means that the set is not a sample.
-    With `excludes_query_id`, a hit with the query's id does not count (see `excludes_query_ids`). `language`
-    decides when two answers are equal. `evidence` is KILT's provenance by query id; `gold` is the provenance
-    mapped to an index (see `judged`). `supporting` has HotpotQA's supporting facts by query id.
-    `omitted_questions` is the number of questions in the file that have neither answers nor judged passages.
+    With `excludes_query_id`, a hit whose passage id is the query's id does not count (see
+    `excludes_query_ids`). `language` selects the rules that decide when two answers are equal. `evidence` is
+    KILT's provenance by query id; `gold` is the provenance mapped to an index (see `judged`). `supporting`
+    has HotpotQA's supporting facts by query id. `omitted_questions` is the number of questions in the file
+    that have neither answers nor judged passages.
 
     For a test set, `corpus` is a file that `sparta index` reads. `misplaced` is the number of answers that
     are not at their stated position; these answers make no sentence relevant. `judged` means that the
@@ -105,10 +106,10 @@ class QuestionSet:
         if size >= len(self.queries):
             return self
 
-        def draw(query_id: str) -> bytes:
+        def hash_of_id(query_id: str) -> bytes:
             return hashlib.sha256(f"{SAMPLE_SEED}:{query_id}".encode()).digest()
 
-        sampled = set(sorted((query.query_id for query in self.queries), key=draw)[:size])
+        sampled = set(sorted((query.query_id for query in self.queries), key=hash_of_id)[:size])
         return replace(
             self,
             queries=tuple(query for query in self.queries if query.query_id in sampled),
@@ -168,7 +169,7 @@ def check_test_set(path: Path) -> None:
 
 
 def _refuse_tasks(path: Path) -> None:
-    """Raise for a KILT task, which has no corpus of its own."""
+    """Raise if a file is a KILT task, because KILT's task files come without a corpus."""
     _, line = next(numbered_lines(path), (0, b""))
     if line.lstrip().startswith(b"{") and b'"input"' in line and b'"output"' in line:
         raise InputError(
@@ -278,11 +279,11 @@ def warn_of_unknown(name: str, qrels: Qrels, queries: Iterable[Query]) -> None:
 def excludes_query_ids(qrels_file: Path, qrels: Qrels) -> bool:
     """Return whether hits with the query's id do not count, as in BEIR (ArguAna, Quora).
 
-    If a hit with the query's id is judged relevant, queries and passages only happen to share ids: then hits
-    count.
+    If the qrels judge a passage with the query's id relevant, queries and passages share ids by chance; then
+    such hits count.
     """
-    relevant = any(judgments.get(query_id, 0) > 0 for query_id, judgments in qrels.items())
-    return qrels_file.is_file() and is_beir(qrels_file) and not relevant
+    is_own_id_relevant = any(judgments.get(query_id, 0) > 0 for query_id, judgments in qrels.items())
+    return qrels_file.is_file() and is_beir(qrels_file) and not is_own_id_relevant
 
 
 def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language: str) -> QuestionSet:
@@ -291,19 +292,23 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
     Questions whose answer starts in no sentence are left out. A repeated paragraph, as in files with one
     question per line, is written once.
     """
-    split = sentence_splitter(language)
+    split_sentences = sentence_splitter(language)
     queries: list[Query] = []
     omitted_questions = misplaced = 0
     qrels: dict[str, dict[str, int]] = {}
-    numbers: dict[Any, int] = {}
+    number_by_paragraph: dict[Any, int] = {}
     seen_ids: set[str] = set()
     corpus = work / f"{name}.reqa.jsonl"
     with corpus.open("w", encoding="utf-8") as stream:
         for paragraph in paragraphs:
             misplaced += paragraph.misplaced
-            next_number = len(numbers)
-            number = numbers.setdefault((paragraph.title, paragraph.text, paragraph.sentences), next_number)
-            sentences = split(paragraph.text) if paragraph.sentences is None else paragraph.sentences
+            next_number = len(number_by_paragraph)
+            number = number_by_paragraph.setdefault(
+                (paragraph.title, paragraph.text, paragraph.sentences), next_number
+            )
+            sentences = (
+                split_sentences(paragraph.text) if paragraph.sentences is None else paragraph.sentences
+            )
             for sentence_number, (start, end) in enumerate(sentences) if number == next_number else ():
                 record = {
                     "id": f"{number}-{sentence_number}",
@@ -314,13 +319,13 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
                     "end": end,
                 }
                 stream.write(json.dumps(record, ensure_ascii=False) + "\n")
-            for (query_id, question, begins), answers in zip(
+            for (query_id, question, answer_starts), answers in zip(
                 paragraph.questions, paragraph.named, strict=True
             ):
                 relevant = {
                     f"{number}-{sentence_number}": 1
                     for sentence_number, (start, end) in enumerate(sentences)
-                    if any(start <= begin < end for begin in begins)
+                    if any(start <= answer_start < end for answer_start in answer_starts)
                 }
                 if query_id in seen_ids:
                     raise InputError(

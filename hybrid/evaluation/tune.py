@@ -27,7 +27,7 @@ MOST_ALPHAS = 1000
 MOST_SETTINGS = 20_000
 
 Weights = tuple[float, ...]
-"""The weights of the tuned channels, in the order of the channels."""
+"""The weights of the tuned channels, in channel order."""
 
 
 class Setting(NamedTuple):
@@ -209,15 +209,15 @@ def cross_validate(values: Values) -> list[Fold]:
     query_ids = sorted(next(iter(values.values())))
     folds = []
     for number in range(FOLDS):
-        inside = [query_id for query_id in query_ids if fold_of(query_id) == number]
-        outside = [query_id for query_id in query_ids if fold_of(query_id) != number]
-        if inside and outside:
+        fold_ids = [query_id for query_id in query_ids if fold_of(query_id) == number]
+        other_ids = [query_id for query_id in query_ids if fold_of(query_id) != number]
+        if fold_ids and other_ids:
             means = {
-                setting: fmean(query_values[query_id] for query_id in outside)
+                setting: fmean(query_values[query_id] for query_id in other_ids)
                 for setting, query_values in values.items()
             }
             best_setting = _best(means)
-            fold_values = {query_id: values[best_setting][query_id] for query_id in inside}
+            fold_values = {query_id: values[best_setting][query_id] for query_id in fold_ids}
             folds.append(Fold(number + 1, best_setting, fold_values))
     return folds
 
@@ -270,14 +270,14 @@ def tune_table(tuned: Tuned) -> Table:
 def _remark(tuned: Tuned) -> str:
     """Return the note on the best setting."""
 
-    def flat(setting: Setting) -> tuple[float, ...]:
+    def numbers_of(setting: Setting) -> tuple[float, ...]:
         return (*setting.weights, setting.candidates)
 
     names = [*tuned.channels, "candidates"]
-    tried_values = [sorted(set(values)) for values in zip(*map(flat, tuned.means), strict=True)]
+    tried_values = [sorted(set(values)) for values in zip(*map(numbers_of, tuned.means), strict=True)]
     ends = [
         f"{name}: the {'lowest' if value == values[0] else 'highest'} value tried"
-        for name, value, values in zip(names, flat(tuned.best), tried_values, strict=True)
+        for name, value, values in zip(names, numbers_of(tuned.best), tried_values, strict=True)
         if len(values) > 1 and value in (values[0], values[-1])
     ]
     return f"best ({'; '.join(ends)})" if ends else "best"

@@ -1,4 +1,4 @@
-"""Converts filters of frameworks into filters of `search`."""
+"""Converts the filters of other frameworks to the argument `filter` of `search`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAMES = {"in": "in", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 
 
 def filter_of(conditions: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
-    """Return the filter that requires all conditions; a condition is a field, an operator and a value.
+    """Return the filter that requires all conditions, each a field, an operator and a value.
 
     :raises InputError: an unsupported operator, or several conditions on one field that are not two bounds
     """

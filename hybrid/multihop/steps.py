@@ -54,12 +54,13 @@ class Step:
     scores.
 
     `rerank` combines the passages of the steps in `after`. It multiplies the scores of passages that are both
-    retrieved and linked by `promote` (α, Eq. 7), adds `weight` (β, Eq. 8) times the reranking score, and
-    keeps the `keep` best paths. With weight 0 the step computes no reranking scores. Passages that a step
-    found for the question can extend every path, also in later hops. Reranking takes most of the time: with
-    `candidates`, the step reranks only this number of best paths and drops the other paths.
+    retrieved and linked by `promote` (Chain-of-Skills, α in Eq. 7), adds `weight` (β in Eq. 8) times the
+    reranking score, and keeps the `keep` best paths. With weight 0 the step computes no reranking scores.
+    Passages that a step found for the question can extend every path, also in later hops. Reranking takes
+    most of the time: with `candidates`, the step reranks only this number of best paths and drops the other
+    paths.
 
-    `read` is the last step. A reader of paths reads the best paths (`candidates`, by default 20), adds
+    `read` is the last step. A path reader reads the best paths (`candidates`, by default 20), adds
     `weight` times its score of each passage, and gives each path an answer. Unread paths rank behind read
     paths.
 
@@ -188,8 +189,8 @@ def ordered(steps: Sequence[Step]) -> list[Step]:
     except CycleError as error:
         circle = " → ".join(reversed(error.args[1]))
         raise InputError(f"the steps form a cycle: {circle}") from None
-    needed = {name for step in steps for name in step.after}
-    last_names = [name for name in order if name not in needed]
+    earlier_steps = {name for step in steps for name in step.after}
+    last_names = [name for name in order if name not in earlier_steps]
     if len(last_names) != 1 or steps_by_name[last_names[0]].skill not in (RERANK, READ):
         has_two_ends = sum(steps_by_name[name].skill in (RERANK, READ) for name in last_names) > 1
         raise InputError(

@@ -17,6 +17,7 @@ from sparta.base.remedies import Option, remedy
 from sparta.base.renames import renamed_attributes
 
 Columns = tuple[Sequence[str], Sequence[float]]
+"""Passage ids and scores of a ranking, best first."""
 Scores = npt.NDArray[np.float64]
 CANDIDATES = 100
 _HIGHEST_WEIGHT = 1e6
@@ -148,14 +149,16 @@ class Fusion:
             passage_ids, scores = columns.get(name, ((), ()))
             candidates.append((passage_ids[: self.candidates], scores[: self.candidates]))
         ids = list(dict.fromkeys(itertools.chain.from_iterable(passage_ids for passage_ids, _ in candidates)))
-        position = dict(zip(ids, range(len(ids)), strict=True))
-        added = np.zeros((len(candidates), len(ids)))
-        for contributions, (passage_ids, scores) in zip(added, candidates, strict=True):
+        position_of_id = dict(zip(ids, range(len(ids)), strict=True))
+        contributions_by_channel = np.zeros((len(candidates), len(ids)))
+        for contributions, (passage_ids, scores) in zip(contributions_by_channel, candidates, strict=True):
             if passage_ids:
-                values = self._contributions(scores)
-                contributions[:] = self._contribution_below(values)
-                contributions[[position[passage_id] for passage_id in passage_ids]] = values
-        return Candidates(ids, added)
+                ranked_contributions = self._contributions(scores)
+                contributions[:] = self._contribution_below(ranked_contributions)
+                contributions[[position_of_id[passage_id] for passage_id in passage_ids]] = (
+                    ranked_contributions
+                )
+        return Candidates(ids, contributions_by_channel)
 
     def _contribution_below(self, contributions: Scores) -> float:
         """Return the contribution of a channel to passages that the channel does not rank.
@@ -211,11 +214,11 @@ class Candidates:
 
     def ranked(self, weights: Sequence[float], k: int | None = None) -> Ranking:
         """Return the `k` best passages by weighted sum, added up in channel order, without docids."""
-        total = np.zeros(len(self.ids))
-        for weight, column in zip(weights, self.added, strict=True):
-            total += weight * column
-        order = np.argsort(-total, kind="stable")[:k]
-        return Ranking([self.ids[i] for i in order], (), total[order].tolist())
+        scores = np.zeros(len(self.ids))
+        for weight, contributions in zip(weights, self.added, strict=True):
+            scores += weight * contributions
+        order = np.argsort(-scores, kind="stable")[:k]
+        return Ranking([self.ids[i] for i in order], (), scores[order].tolist())
 
 
 def named(fusions: Sequence[Fusion]) -> dict[str, Fusion]:
@@ -262,7 +265,7 @@ def default_weights(channels: Collection[str]) -> dict[str, float]:
 def all_fusion_weights(channels: Collection[str], alpha: float) -> list[dict[str, float]]:
     """Return the weights of all fusions of two or three channels: `alpha` for BM25, 1 for the other channels.
 
-    The base channel comes first, dense before impact, and BM25 last (TASER, eq. 7).
+    Channels are ordered dense, impact, BM25; the first is the base channel of the sum (TASER, eq. 7).
     """
     weights = {"dense": 1.0, "impact": 1.0, "bm25": alpha}
     combinations = (("dense", "bm25"), ("impact", "bm25"), ("dense", "impact"), ("dense", "impact", "bm25"))

@@ -29,8 +29,8 @@ class HybridSearcher(Retriever):
     """Searches several channels of an index in parallel and fuses their rankings.
 
     Hits are ordered by fused score, descending; `Fusion.fuse` defines the order of equal scores. A page must
-    lie within the fusion's `candidates`. A filter applies to each channel's candidates. A hit has its place
-    in each channel.
+    lie within the fusion's `candidates`. A filter applies to each channel's candidates. A hit's `channels`
+    hold its rank, score and contribution in each channel.
 
     :param index: an index folder, an open reader, or open channels; None is `$SPARTA_INDEX` or
         `./sparta-index`
@@ -97,7 +97,7 @@ class HybridSearcher(Retriever):
             return [Ranking(fused.passage_ids, fused.docids, fused.scores) for fused in fused_rankings]
 
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
-        """Return one page of hits for each query; each hit has its passage's place in each channel."""
+        """Return one page of hits for each query; each hit has its rank and score in each channel."""
         hits: list[list[Hit]] = []
         with self.holding():
             for rankings in itertools.batched(self._fused_rankings(queries, page, threads), _QUERY_BLOCK):
@@ -108,13 +108,16 @@ class HybridSearcher(Retriever):
         return hits
 
     def _fused_rankings(self, queries: Sequence[str], page: Page, threads: int) -> Iterator[FusedRanking]:
+        """Yield one page of the fused ranking of each query."""
         check_page(self.fusion, page)
         keys = partial(self._first.keys, field=page.collapse) if page.collapse else None
         names, depth = list(self.fusion.weights), self.fusion.candidates
         for block in itertools.batched(queries, _QUERY_BLOCK):
-            rankings = self.channels.batch_search(block, depth, threads, names, filter=page.filter)
-            for by_channel in zip(*rankings.values(), strict=True):
-                yield fused(self.fusion, dict(zip(rankings, by_channel, strict=True)), page, keys)
+            rankings_by_channel = self.channels.batch_search(block, depth, threads, names, filter=page.filter)
+            for query_rankings in zip(*rankings_by_channel.values(), strict=True):
+                yield fused(
+                    self.fusion, dict(zip(rankings_by_channel, query_rankings, strict=True)), page, keys
+                )
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
         """Return the passages' records, by docid."""
@@ -130,6 +133,7 @@ class HybridSearcher(Retriever):
 
 
 def _channel_names(index: Path | IndexReader | Channels) -> list[str]:
+    """Return the channels of an index folder or an open reader, or the names of open channels."""
     if isinstance(index, Channels):
         return list(index.searchers)
     return channels_of(index.folder.path if isinstance(index, IndexReader) else index)

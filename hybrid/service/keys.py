@@ -41,7 +41,7 @@ class Keys:
 
     @classmethod
     def read(cls, path: Path | None) -> Keys:
-        """Return the keys of a file, or of `$SPARTA_SERVE_KEYS` (lines or separated by commas)."""
+        """Return the keys of a file; without a path, of `$SPARTA_SERVE_KEYS` (lines, or commas between)."""
         if path is None:
             variable = os.environ.get(KEYS_VARIABLE, "")
             return cls(variable.replace(",", "\n").splitlines(), f"${KEYS_VARIABLE}")
@@ -62,13 +62,14 @@ class Keys:
         """
         digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
         granted = None
-        for known, scope in self._scopes.items():
-            if secrets.compare_digest(known, digest):
+        for key_digest, scope in self._scopes.items():
+            if secrets.compare_digest(key_digest, digest):
                 granted = scope
         return granted
 
 
 def _scope(words: list[str], where: str) -> tuple[bytes, str]:
+    """Return the hash and the scope of a key, from the words `scope key` of a line."""
     if len(words) != 2 or words[0] not in (READ, WRITE):
         raise InputError(f"expected {_FORM}; found another form", where=where, remedy="mend the line")
     if len(words[1]) < SHORTEST:
