@@ -257,7 +257,7 @@ def test_a_tuned_reader_keeps_what_was_fitted(folder: Path, monkeypatch: pytest.
         *("--dataset", folder, "--index", folder / "index", "--depth", 3),
     )
     assert again.exit_code != 0
-    assert "expected an empty or a new folder" in again.output
+    assert "output folder already contains files" in again.output
     assert "--resume" not in again.output
     assert tuned.answer is not None
     assert tuned.passage.a > 0, "a higher score is more probable"

@@ -36,9 +36,9 @@ BAD_CORPORA = {
             "--skip-invalid",
         ],
     ),
-    "not an object": (
+    "not a JSON object": (
         GOOD + b'["b"]\n',
-        ["corpus.jsonl:2: not an object", "expected a JSON object, found a list"],
+        ["corpus.jsonl:2: not a JSON object", "the line contains a list"],
     ),
     "missing id": (
         GOOD + b'{"text": "x"}\n',

@@ -39,7 +39,7 @@ REFUSED: dict[str, tuple[Call, str]] = {
     "a text for queries": (lambda ix: ix.batch_search("red"), "a list of queries, found str"),
     "a dictionary for queries": (lambda ix: ix.run({"q1": "red fox"}), "a list of queries, found dict"),
     "a retriever": (lambda ix: ix.retriever().run("red", ["1"]), "a list of queries, found str"),
-    "a query": (lambda ix: ix.explain(None, "fox"), "expected one query"),
+    "a query": (lambda ix: ix.explain(None, "fox"), "the query must be a string"),
     "threads": (lambda ix: ix.run(["red"], threads=0), "threads must be at least 1"),
     "no threads": (lambda ix: ix.run(["red"], threads=None), "threads must be a whole number"),
     "a channel": (lambda ix: ix.search("red", channel=5), "expected a channel of impact, bm25, found 5"),
@@ -49,7 +49,7 @@ REFUSED: dict[str, tuple[Call, str]] = {
     "terms": (lambda ix: ix.terms("fox", -1), "n must be at least 1"),
     "no passages": (lambda ix: ix.append(None), "expected passages, or a file or folder"),
     "an id": (lambda ix: ix.delete(5), "a list of passage ids, found int"),
-    "ids": (lambda ix: ix.delete([None]), "passage ids as texts or numbers, found None"),
+    "ids": (lambda ix: ix.delete([None]), "passage ids must be strings or whole numbers, found None"),
 }
 
 

@@ -130,7 +130,7 @@ def test_questions_of_another_width_or_not_finite_are_refused(made: Path) -> Non
             list(searcher.search_vectors(np.array([np.ones(32), np.full(32, np.nan)], np.float32)))
         with pytest.raises(InputError, match="k must be at least 1"):
             searcher.search("the moon", 0)
-        with pytest.raises(InputError, match="as many query ids as queries"):
+        with pytest.raises(InputError, match="every query needs one query id"):
             searcher.batch_search(["a"], [])
         with pytest.raises(InputError, match="a list of queries, found dict"):
             searcher.run({"q": "moon"}, ["q"])

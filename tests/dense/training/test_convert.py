@@ -59,7 +59,7 @@ def test_a_dict_file_is_converted(encoder: str, tiny_tokenizer: Any, tmp_path: P
     np.testing.assert_allclose(model.encode_questions(["the moon"])[0], expected, atol=1e-5)
     again = dense("convert", "--from", source, "--tokenizer", encoder, "--output", tmp_path / "out")
     assert again.exit_code == 2
-    assert "expected an empty or a new folder" in again.output
+    assert "output folder already contains files" in again.output
     tiny_tokenizer.save(str(tmp_path / "dpr" / "tokenizer.json"))
     whole = dense("convert", "--from", tmp_path / "dpr", "--output", tmp_path / "folder")
     assert whole.exit_code == 0, whole.output

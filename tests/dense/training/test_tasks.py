@@ -237,7 +237,7 @@ def test_hyperlinks_of_a_page(write_jsonl: Callable[..., Path], tmp_path: Path) 
     [
         ({"passage_ids": ["p1"], "bleu_score": 0.4}, "found none"),
         ({"wikipedia_id": "1", "start_paragraph_id": 1, "end_paragraph_id": 1}, "dense mine"),
-        ({"passage_ids": []}, "names a page or passages"),
+        ({"passage_ids": []}, "provenance without a page"),
         ({"passage_ids": ["elsewhere"]}, "found none with known passages among 1"),
     ],
 )

@@ -227,7 +227,7 @@ ROW = "q\t['a']\n"
         ("x.jsonl", '{"question": "q", "answer": "a"\n', ":1", "broken JSON"),
         ("x.jsonl", '{"id": 1, "question": "q", "answer": "a"}\n' * 2, ":2", "'1' was already the id of"),
         ("x.json", "[]", "", "found []"),
-        ("x.json", '[{"question": "q",\n "answers": }]', "", "after 0 whole elements (Expecting value)"),
+        ("x.json", '[{"question": "q",\n "answers": }]', "", "after 0 complete elements (Expecting value)"),
         ("x.json", '[{"question": "q", "answers": ["a"]}, "q"]', ", item 2", 'found "q"'),
         (
             "x.json",

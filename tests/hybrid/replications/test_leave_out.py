@@ -217,4 +217,4 @@ def test_bad_input(data: Data, encoder_folder: Path, tmp_path: Path) -> None:
     assert "a task with provenance, found none" in said(data=bare)
     nowhere = {"id": "1", "input": "who", "output": [{"provenance": [{"passage_ids": []}]}]}
     (bare / "fever.dev.jsonl").write_text(json.dumps(nowhere))
-    assert "names a page or passages, found neither" in said(data=bare)
+    assert "expected wikipedia_id, wikipedia_title or passage_ids" in said(data=bare)

@@ -184,7 +184,7 @@ DOC = '<doc id="7" url="u" title="A">\nA\n\nThe text.\n'
         (DOC, "wiki: expected </doc> behind the page 'A', found the end of the file"),
         (DOC + DOC + "</doc>\n", "wiki:5: expected </doc> behind the page 'A', found another page"),
         ('{"id": "7", "text": "x"}', "wiki:1: missing title"),
-        ('{"id": "7", "title": "A", "text": null}', "wiki:1: wrong type"),
+        ('{"id": "7", "title": "A", "text": null}', "wiki:1: text of the wrong type"),
         ('{"title": "A", "text": "x"}', "wiki:1: missing id"),
     ],
 )

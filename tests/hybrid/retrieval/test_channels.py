@@ -140,7 +140,7 @@ def test_a_wait_is_that_for_the_slowest(channels: Make) -> None:
         assert batch["1"] == batch["2"] == searcher.search("q", 10)
         assert searcher.num_docs == 3
         assert searcher.run(["q"], ["1"], 3) == {"1": expected}
-        with pytest.raises(InputError, match="as many query ids"):
+        with pytest.raises(InputError, match="every query needs one query id"):
             searcher.batch_search(["q"], [])
         with pytest.raises(InputError, match="k must be at least 1"):
             searcher.search("q", 0)

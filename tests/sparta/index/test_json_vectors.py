@@ -84,7 +84,7 @@ def test_json_vectors(builder, json_vectors):
         ({"contents": "", "vector": {}}, "missing id"),
         (line("a", moon=1), "duplicate id: 'a' was already the id of .*:1"),
         ("{", "broken JSON"),
-        ("[]", "not an object"),
+        ("[]", "not a JSON object"),
         (b'{"id": "b", "contents": "\xff", "vector": {}}', "invalid UTF-8"),
     ],
 )
@@ -177,7 +177,7 @@ def test_large_integers_and_deep_metadata_are_read_as_of_a_corpus(builder, json_
     assert raws[str(big)]["number"] == big
     assert raws[str(big + 1)]["unread"] == {"deep": [big]}
     deep = '{"id": "d", "contents": "", "vector": {}, "deep": ' + "[" * 600 + "]" * 600 + "}"
-    with pytest.raises(InputError, match="nested too deeply") as caught:
+    with pytest.raises(InputError, match="JSON nested too deeply") as caught:
         builder.write(json_vectors(line("a", moon=1), deep), "overwrite")
     assert caught.value.where.endswith("vectors.jsonl:2")
 

@@ -184,7 +184,7 @@ def test_a_process_killed_before_its_first_shard(encode):
 
 def test_what_is_there_is_not_overwritten(encode, tmp_path):
     encode("out")
-    with pytest.raises(IndexStateError, match="expected an empty or a new folder") as caught:
+    with pytest.raises(IndexStateError, match="output folder already contains files") as caught:
         encode("out")
     assert Option("resume", True) in caught.value.remedy.options
     (tmp_path / "notes").mkdir()

@@ -54,7 +54,7 @@ def test_tied_and_in_full_precision(train):
 def test_what_is_there_is_not_overwritten(train, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").touch()
-    with pytest.raises(IndexStateError, match="expected an empty or a new folder"):
+    with pytest.raises(IndexStateError, match="output folder already contains files"):
         train("out")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["mine.txt"]
 

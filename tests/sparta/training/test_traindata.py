@@ -267,7 +267,7 @@ def test_answers_beyond_what_is_read_are_left_out(write_jsonl, tmp_path):
     ("line", "message"),
     [
         (b"{", "broken JSON"),
-        (b"[1]", "not an object"),
+        (b"[1]", "not a JSON object"),
         (b'{"question": "q"}', "missing positive"),
         (b'{"positive": "q"}', "missing question"),
         (b'{"question": 3, "positive": "p"}', "expected a string as question, found a number"),
@@ -297,7 +297,7 @@ def test_bad_files(tmp_path, pairs_file):
         open_set(str(tmp_path / "none.jsonl"), "pairs", 2)
     broken = tmp_path / "broken.jsonl.gz"
     broken.write_bytes(gzip.compress(pairs_file.read_bytes())[:-20])
-    with pytest.raises(InputError, match="broken compression"):
+    with pytest.raises(InputError, match="damaged or incomplete"):
         open_set(str(broken), "pairs", 2)
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(InputError, match="at least 2 different texts for a batch, found 0"):
