@@ -43,7 +43,7 @@ def messages() -> Iterator[Message]:
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or not _is_message(node):
                 continue
-            text = written(node.args[0])
+            text = written(node.args[1 if ast.unparse(node.func) == "HttpError" else 0])
             if ast.unparse(node.func) == "BadRecordError" and len(node.args) > 1:
                 text += f": {written(_value_of(node.args[1], tree)) or '{…}'}"
             if re.search("[a-z]{2}", re.sub(r"\{[^{}]*\}|%s", "", text)):

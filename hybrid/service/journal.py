@@ -57,9 +57,9 @@ class Journal:
         """Tell of a fault with its traceback, and in a line of what whoever runs the service can mend."""
         status = status_of(error)
         if status == 500:
-            logger.error("failed", exc_info=error, extra={"request_id": request_id})
+            logger.error("request failed", exc_info=error, extra={"request_id": request_id})
         elif status in (409, 503):
-            logger.warning("refused", extra={"request_id": request_id, "error": str(error)})
+            logger.warning("request refused", extra={"request_id": request_id, "error": str(error)})
 
     def refusal(self, error: HttpError, seconds: float, client: str) -> bytes:
         """Count and log what never became a request, and return the JSON that answers it."""

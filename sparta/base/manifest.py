@@ -63,7 +63,7 @@ def read_manifest(
         raise _unusable(path, f"expected a format_version from 1 to {newest_version}, found {version!r}")
     if version > newest_version:
         raise NewerFormatError(
-            f"the format version {version} is too new: this sparta reads versions up to {newest_version}",
+            f"format version {version} is newer than this sparta can read (up to {newest_version})",
             where=str(path),
             remedy="upgrade sparta, or rebuild the folder with this release",
         )

@@ -116,7 +116,7 @@ def test_a_field_that_no_passage_has_is_told_of_the_index(index: Path) -> None:
 def test_a_bound_that_is_no_number_is_told(index: Path, bound: str, told: bool) -> None:
     result = CliRunner().invoke(sparta, ["search", "moon", "--filter", bound, "--index", str(index)])
     assert result.stdout.startswith("no passage that passes the filter")
-    assert ("the filter compares 'abc' as a text" in result.stdout) == told
+    assert ("the filter compares 'abc' as a string" in result.stdout) == told
 
 
 NUMBERS = [

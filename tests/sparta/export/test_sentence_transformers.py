@@ -137,6 +137,6 @@ def test_what_cannot_be_exported(make_tiny_model: Callable[..., Any], tmp_path: 
     from sparta.models.sparse import SparseEncoder
 
     foreign = SparseEncoder(make_tiny_model().tokenizer, replace(SpartaConfig(), tied=True))
-    with pytest.raises(ModelError, match="expected a SPARTA model"):
+    with pytest.raises(ModelError, match="is not a SPARTA model"):
         export_sentence_transformers(foreign, tmp_path / "other")
     assert [p.name for p in tmp_path.iterdir()] == ["full"]
