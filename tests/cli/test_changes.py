@@ -66,7 +66,7 @@ def test_what_is_added_is_pruned_as_the_index_is(tmp_path, corpus, model):
     result = sparta("index", "--append", "--corpus", more, "--top-k", 4, *index)
     refused(result, 2, "the index has the top-k 3, but the input has 4", "use --top-k 3", "--overwrite")
     result = sparta("update", "--corpus", more, "--min-weight", 0, *index)
-    refused(result, 2, "own min-weight 0.01, found 0.0", "use --min-weight 0.01")
+    refused(result, 2, "the index has the min-weight 0.01, but the input has 0.0", "use --min-weight 0.01")
 
 
 def test_an_index_that_is_not_pruned_takes_nothing_that_is(index, corpus, tmp_path, model):

@@ -70,7 +70,7 @@ def test_vectors_of_other_passages_or_units_are_refused(
         tmp_path / "s",
     )
     refused(
-        "kind: 'dense-vectors'",
+        "kind 'dense-vectors'",
         "index",
         "--index",
         index,

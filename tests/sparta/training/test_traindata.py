@@ -270,13 +270,16 @@ def test_answers_beyond_what_is_read_are_left_out(write_jsonl, tmp_path):
         (b"[1]", "not a JSON object"),
         (b'{"question": "q"}', "missing positive"),
         (b'{"positive": "q"}', "missing question"),
-        (b'{"question": 3, "positive": "p"}', "expected a string as question, found a number"),
-        (b'{"question": "q", "positive": " "}', "expected a positive, found an empty one"),
+        (
+            b'{"question": 3, "positive": "p"}',
+            "question of the wrong type: expected a string, found a number",
+        ),
+        (b'{"question": "q", "positive": " "}', "the field positive is empty"),
         (
             b'{"question": "q", "positive": "p", "negative": 5}',
             "must be a string or a list .* found int",
         ),
-        (b'{"question": "q", "positive": "p", "negative": ["n", {}]}', "or a list of texts, found dict"),
+        (b'{"question": "q", "positive": "p", "negative": ["n", {}]}', "or a list of strings, found dict"),
         (b'{"question": "\xff", "positive": "p"}', "invalid UTF-8"),
     ],
 )
