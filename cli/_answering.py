@@ -62,7 +62,7 @@ class AnsweringArguments:
         depths = sorted(set(parse_candidates(self.depths, "depths")))
         if depths[-1] > retrieved:
             raise InputError(
-                f"expected --depths up to {retrieved}, the number of retrieved passages, found {depths[-1]}",
+                f"--depths may be at most {retrieved}, the number of retrieved passages, found {depths[-1]}",
                 remedy=f"raise {raise_by}",
             )
         from sparta.neural.encoding import parse_devices

@@ -51,8 +51,9 @@ class Needs(NamedTuple):
         """Raise InputError if a dependent option was typed without the setting."""
         flag = self.what[2:].replace("-", "_")
         if not (self.has(values) if self.has else getattr(values, flag)) and (unused := typed(*self.names)):
-            remedy = self.remedy or f"leave {unused[0]} out"
-            raise InputError(f"expected {self.what} with {unused[0]}, found {self.actual}", remedy=remedy)
+            remedy = self.remedy or f"omit {unused[0]}"
+            found = "" if self.actual == "none" else f", found {self.actual}"
+            raise InputError(f"{unused[0]} needs {self.what}{found}", remedy=remedy)
 
 
 class Excludes(NamedTuple):
@@ -60,13 +61,13 @@ class Excludes(NamedTuple):
 
     first: tuple[str, ...]
     second: tuple[str, ...]
-    remedy: str = "leave one of them out"
+    remedy: str = "omit one of these options"
 
     def check(self, values: Any) -> None:
         """Raise InputError if options of both groups were typed."""
         first, second = typed(*self.first), typed(*self.second)
         if first and second:
-            message = f"expected {first[0]} or {' and '.join(second)}, found both"
+            message = f"{first[0]} cannot be combined with {' and '.join(second)}"
             raise InputError(message, remedy=self.remedy)
 
 

@@ -60,8 +60,8 @@ class ChainModels:
             if not is_used[name]:
                 option = name.replace("_", "-")
                 raise InputError(
-                    f"expected a chain that uses --{option}, found {', '.join(chains)}",
-                    remedy=f"leave --{option} out, or use --chain {_READ_BY[name]}",
+                    f"--{option} has no effect on the chain {', '.join(chains)}",
+                    remedy=f"omit --{option}, or use --chain {_READ_BY[name]}",
                 )
 
 
@@ -77,7 +77,7 @@ class ChainArguments:
     )
     models: ChainModels = group(ChainModels)
     RULES = tuple(
-        Needs("--chain", (name,), remedy=f"--chain {chain}, or leave it out")
+        Needs("--chain", (name,), remedy=f"add --chain {chain}, or omit the option")
         for name, chain in _READ_BY.items()
     )
 
@@ -107,8 +107,8 @@ def open_chains(
     if len(set(map(file_word, names))) < len(names) or (names and remote):
         conflict = "--opensearch" if remote else f"one name twice among {', '.join(names)}"
         raise InputError(
-            f"expected --chain with different names and an index folder, found {conflict}",
-            remedy="rename a file of steps, or leave one option out",
+            f"--chain needs different names and an index folder, found {conflict}",
+            remedy="rename a file of steps, or omit one of the options",
         )
     if names:
         _refuse_with_chain("k1", "b")
@@ -133,7 +133,7 @@ def open_chain(
     if chain_reads(chain) and (others := typed("threads")):
         raise InputError(
             f"{others[0]} has no effect on a chain that reads its paths",
-            remedy=f"leave {others[0]} out: the path reader uses all processors",
+            remedy=f"omit {others[0]}: the path reader uses all processors",
         )
     models.refuse_unread([chain])
     return models.open(chain, index, channel, device)
@@ -149,7 +149,9 @@ def chain_reads(name: str) -> bool:
 def _refuse_with_chain(*names: str) -> None:
     """Raise InputError if an option is typed that chains do not use."""
     if others := typed(*names):
-        raise InputError(f"expected --chain without {others[0]}, found both", remedy="leave one of them out")
+        raise InputError(
+            f"--chain cannot be combined with {others[0]}", remedy=f"omit --chain or {others[0]}"
+        )
 
 
 def search_chain(chain: ChainSearcher, search: SearchArguments) -> None:

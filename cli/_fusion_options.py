@@ -42,8 +42,8 @@ class MethodArguments:
 
         if self.method == "rrf" and typed("normalization"):
             raise InputError(
-                "expected --method linear for --normalization, found rrf, which uses ranks",
-                remedy="leave one of them out",
+                "--normalization has no effect with --method rrf, which uses ranks",
+                remedy="omit --normalization, or use --method linear",
             )
         return made(Fusion, self, weights=weights, candidates=candidates)
 
@@ -117,8 +117,8 @@ def typed_weights(text: str, known: Sequence[str]) -> dict[str, float]:
 
     if others := typed("base", "alpha"):
         raise InputError(
-            f"expected --weights or {' and '.join(others)}, found both",
-            remedy="leave the others out: --weights sets the weight of every channel",
+            f"--weights cannot be combined with {' and '.join(others)}",
+            remedy=f"omit {' and '.join(others)}: --weights sets the weight of every channel",
         )
     return parse_weights(text, known)
 
@@ -137,9 +137,7 @@ def query_sets(questions: QuestionArguments, index: Path) -> list[QuestionSet]:
             for query_set, path in zip(sets, questions.datasets, strict=True)
         ]
     if len({query_set.name for query_set in sets}) < len(sets):
-        raise InputError(
-            "expected different sets of questions, found a set twice", remedy="name each set once"
-        )
+        raise InputError("a set of questions is named twice", remedy="name each set once")
     for match in questions.matches:
         sets = _matched(sets, match)
     sets = [
@@ -168,8 +166,8 @@ def _matched(sets: Sequence[QuestionSet], text: str) -> list[QuestionSet]:
     names = [query_set.name for query_set in sets]
     if match not in ("string", "regex") or (equals and name not in names):
         raise InputError(
-            f"expected --match string, regex or SET=regex (sets: {', '.join(names)}), found {text}",
-            remedy=f"--match regex, or --match {names[-1]}=regex",
+            f"--match must be string, regex or SET=regex (sets: {', '.join(names)}), found {text}",
+            remedy=f"write --match regex, or --match {names[-1]}=regex",
         )
     return [
         replace(query_set, match=match) if not equals or query_set.name == name else query_set

@@ -140,8 +140,8 @@ def _refuse_conflicts(
         if takes_one_value and order.count(option) > 1:
             several = " (several files: put them into one folder)" if option.name == "corpus" else ""
             raise click.UsageError(
-                f"expected {option.opts[-1] if len(option.opts[-1]) > 2 else option.opts[0]} once,"
-                f" found it {order.count(option)} times{several}",
+                f"{option.opts[-1] if len(option.opts[-1]) > 2 else option.opts[0]} may be given only once,"
+                f" found {order.count(option)} times{several}",
                 context,
             )
 
@@ -205,7 +205,7 @@ def _refuse_overwriting(command: click.Command, values: Mapping[str, Any]) -> No
             if other != name and any(Path(values[name]).samefile(path) for path in _read(values[other])):
                 source = options[other].opts[0] if isinstance(options[other], click.Option) else "an argument"
                 raise InputError(
-                    f"expected another file for {option.opts[0]} than for {source}, found the same",
+                    f"{option.opts[0]} names the same file as {source}",
                     where=str(values[name]),
                     remedy="name a new file: the command would overwrite this one",
                 )

@@ -34,7 +34,7 @@ def print_index_report(report: Any, *, optimized: bool = False) -> None:
         for skip in report.source.get("first_skips", []):
             click.echo(f"  skipped {skip['where']}: {skip['reason']}", err=True)
         if more := report.source.get("skipped", 0) - len(report.source.get("first_skips", [])):
-            click.echo(f"  … and {more:,} more", err=True)
+            click.echo(f"  … and {more:,} more skipped records", err=True)
     print_channel_reports(report.channels)
 
 

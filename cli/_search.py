@@ -113,14 +113,14 @@ def check_search(command: str, search: Any, output_name: str = "run.trec") -> No
     query, queries, output = search.query, search.queries, search.output
     if (query is None) == (queries is None):
         raise InputError(
-            f"expected a query or --queries FILE, found {'neither' if query is None else 'both'}",
-            remedy=f'{command} "who founded google"',
+            f"name either a query or --queries FILE, found {'neither' if query is None else 'both'}",
+            remedy=f'for example: {command} "who founded google"',
         )
     if (queries is None) != (output is None):
         raise InputError(
-            "expected --queries and --output together,"
-            f" found {'--output' if queries is None else '--queries'} alone",
-            remedy=f"{command} --queries questions.jsonl --output {output_name}",
+            "--queries and --output must be used together,"
+            f" found only {'--output' if queries is None else '--queries'}",
+            remedy=f"for example: {command} --queries questions.jsonl --output {output_name}",
         )
 
 
@@ -185,7 +185,7 @@ def print_hits(
             else f"no passage{which} matches the query"
         )
         for bound in page["filter"].text_bounds() if page["filter"] else ():
-            click.echo(f"note: the filter compares {bound!r} as a text, not as a number")
+            click.echo(f"note: the filter compares {bound!r} as a string, not as a number")
     all_contributions = contributions_of(hits) if contributions_of else [()] * len(hits)
     for rank, (hit, contributions) in enumerate(
         zip(hits, all_contributions, strict=True), 1 + page["offset"]

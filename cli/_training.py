@@ -143,7 +143,7 @@ def named_sets(data: DataArguments, lengths: LengthArguments) -> list[ParagraphS
     layouts = {"pairs": data.pairs, "articles": data.articles, "passages": data.passages}
     if not any(layouts.values()):
         raise InputError(
-            "expected --pairs, --articles or --passages, found none",
+            "no training data is named: --pairs, --articles or --passages is needed",
             remedy="name a training file: --pairs FILE",
         )
     from sparta.training.options import TRAIN_LENGTH

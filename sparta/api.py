@@ -125,7 +125,7 @@ class Index(Closing):
         ids = [passage_ids] if isinstance(passage_ids, str) else list_of(passage_ids, "passage ids")
         wrong = [passage_id for passage_id in ids if not isinstance(passage_id, str | Integral)]
         if wrong:
-            raise InputError(f"expected passage ids as texts or numbers, found {wrong[0]!r}")
+            raise InputError(f"passage ids must be strings or whole numbers, found {wrong[0]!r}")
         with self._write():
             report = delete_from_index(self.path, [str(passage_id) for passage_id in ids])
         return report.requested - len(report.missing)
@@ -200,9 +200,11 @@ class Index(Closing):
                 return self.searcher.beside(channel_name(channel))
             if channel == "dense" and channel not in other_channels(self.path):
                 raise InputError(
-                    "expected an index with a dense channel, found none",
+                    "the index has no dense channel",
                     where=str(self.path),
-                    remedy=remedy("build it with: {}", Command.of("dense index", index=self.path)),
+                    remedy=remedy(
+                        "build the dense channel with: {}", Command.of("dense index", index=self.path)
+                    ),
                 )
         from hybrid.retrieval.searcher import open_retriever
 

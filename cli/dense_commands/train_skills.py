@@ -74,7 +74,8 @@ class _Skills:
         if not files_of_skills:
             options = ", ".join(f"--{name}" for name in vars(self))
             raise InputError(
-                f"expected a file for one of {options}, found none", remedy="for example: --single FILE"
+                f"no training data is named: at least one of {options} is needed",
+                remedy="for example: --single FILE",
             )
         return [SkillFile(skill, Path(path), weight) for skill, (path, weight) in files_of_skills]
 

@@ -142,16 +142,16 @@ class _Evaluation:
         of_sentences = [name for name in of_chains if kind_of(name) is SENTENCES]
         if of_sentences and not self.chains:
             raise InputError(
-                f"{of_sentences[0]} needs --chain with a path reader, found no --chain",
+                f"the measure {of_sentences[0]} needs --chain with a path reader",
                 remedy="add --chain hop-read --path-reader FOLDER; sparta train-paths makes the path"
                 " reader from"
                 " HotpotQA's JSON",
             )
         only_paths = len(of_chains) == len(measures) and not of_sentences
         if of_chains and (not self.chains or only_paths):
-            missing = "a measure of channels as well" if self.chains else "--chain"
+            missing = "a measure of channels" if self.chains else "--chain"
             raise InputError(
-                f"{of_chains[0]} measures chains only: expected {missing}",
+                f"the measure {of_chains[0]} applies only to chains: {missing} is missing",
                 remedy=f"--chain {(self.chains or ['hop'])[0]} --measures passage_EM,{of_chains[0]}",
             )
         return measures
@@ -211,13 +211,13 @@ def evaluate_channels(chosen: _Evaluation) -> None:
     check_output_file(chosen.per_query, "file")
     index, remote = chosen.index or default_index(), chosen.server.is_remote()
     if remote and not chosen.questions.datasets:
-        raise InputError("expected --dataset with --opensearch, found none", remedy="add --dataset FILE")
+        raise InputError("--opensearch needs --dataset", remedy="add --dataset FILE")
     sets = query_sets(chosen.questions, index)
     if chosen.answering.answers and not any(query_set.answers for query_set in sets):
         raise InputError(
-            "expected questions with answers, found none",
+            "--answers needs questions with answers, but no question has an answer",
             where=", ".join(query_set.name for query_set in sets),
-            remedy="leave --answers out, or add a list `answers` to each question",
+            remedy="omit --answers, or add a list `answers` to each question",
         )
     results = []
     with ExitStack() as stack:
@@ -269,8 +269,8 @@ def _evaluate_runs(chosen: _Evaluation) -> None:
     runs = (*chosen.runs, *chosen.more_runs)
     if not (chosen.qrels and chosen.runs) or len(runs) < 2:
         raise InputError(
-            "expected --qrels and at least two --runs, or neither",
-            remedy="hybrid eval --runs a.trec b.trec --qrels test.tsv",
+            "to compare runs, name --qrels and at least two --runs",
+            remedy="for example: hybrid eval --runs a.trec b.trec --qrels test.tsv",
         )
     check_output_file(chosen.per_query, "file")
     names = list(named_runs(runs))
@@ -290,7 +290,10 @@ def _opened(index: Path, chosen: _Evaluation) -> IndexReader:
 
     weights = chosen.named_weights() if chosen.names_fusion() else {}
     if chosen.no_dense and (chosen.build_dense or "dense" in weights):
-        raise InputError("expected a dense channel or --no-dense, found both", remedy="leave one of them out")
+        raise InputError(
+            "--no-dense cannot be combined with a dense channel",
+            remedy="omit --no-dense or the dense channel",
+        )
     if chosen.build_dense:
         _build_dense(index, quiet=chosen.quiet)
     return IndexReader(index, chosen.bm25.parameters, channels=() if chosen.no_dense else None)

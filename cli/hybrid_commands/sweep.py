@@ -55,7 +55,7 @@ class _Sweep:
             if min(numbers) < 1:
                 raise ValueError
         except ValueError:
-            message = f"expected -K as numbers of at least 1, such as 100,500, found {self.ks!r}"
+            message = f"-K must be numbers of at least 1, such as 100,500, found {self.ks!r}"
             raise InputError(message) from None
         return numbers
 
@@ -83,7 +83,7 @@ def sweep(chosen: _Sweep) -> None:
     for path in chosen.sets:
         check_test_set(path)
     if chosen.sets and typed("index"):
-        raise InputError("expected test sets or --index, found both", remedy="leave one of them out")
+        raise InputError("--index cannot be combined with test sets", remedy="omit --index or the test sets")
     measures = parse_measures(chosen.measures.split(","))
     check_plot(chosen.plot)
     from sparta.index.folder import default_index

@@ -57,13 +57,13 @@ def push(pushing: _Push) -> None:
     fixed = typed("shards", "replicas", "keep_old", *(["connections"] if ids else []))
     if len(changing) > 1 or (changing and fixed):
         raise InputError(
-            f"expected only --update or only --delete, found {', '.join([*changing, *fixed])}",
-            remedy="leave the other options out: the live index keeps its shards and copies",
+            f"these options cannot be combined: {', '.join([*changing, *fixed])}",
+            remedy="use only --update or only --delete: the live index keeps its shards and replicas",
         )
     if ids and typed("index"):
         raise InputError(
-            "expected --delete without --index, found both: --delete changes only OpenSearch",
-            remedy="leave --index out; to delete from an index folder: sparta delete",
+            "--delete cannot be combined with --index, because --delete changes only OpenSearch",
+            remedy="omit --index; to delete from an index folder, run: sparta delete",
         )
     with pushing.server.server() as server:
         if ids:

@@ -85,7 +85,7 @@ class _Answering:
             if others := typed("reader", "depth", "weight"):
                 raise InputError(
                     f"{others[0]} has no effect on a chain that reads its paths",
-                    remedy=f"leave {others[0]} out, or use a chain that only retrieves: --chain hop",
+                    remedy=f"omit {others[0]}, or use a chain that only retrieves: --chain hop",
                 )
             opened = open_chain(chain, self.chain.models, self.index, self.channel, self.device)
             return PathAnswerer(opened, threshold=self.threshold)

@@ -102,8 +102,8 @@ class _Evaluation:
         """Raise InputError unless there are either test sets, or runs with judgments."""
         if bool(self.sets or self.out_of_domain) == bool(self.runs) or bool(self.runs) != bool(self.qrels):
             raise InputError(
-                "expected test sets, or --run and --qrels together",
-                remedy="sparta eval FOLDER, or sparta eval --run run.trec --qrels test.tsv",
+                "name either test sets, or --run and --qrels together",
+                remedy="run: sparta eval FOLDER, or sparta eval --run run.trec --qrels test.tsv",
             )
         check_output_file(self.per_query, "file")
 
@@ -196,7 +196,10 @@ def _evaluate_sets(
         )
         if results.omitted_questions:
             left = counted(results.omitted_questions, "question")
-            click.echo(f"{results.name}: {left} left out, without a judged passage", err=True)
+            click.echo(
+                f"{results.name}: {left} left out, because the qrels judge no passage for the question",
+                err=True,
+            )
         yield results
 
 
@@ -208,7 +211,7 @@ def _ranked_by(chosen: _Evaluation, options: Any) -> tuple[tuple[str, ...], Any]
     if not channels and model is None and shipped_for(language) is None:
         click.echo(
             f"note: no SPARTA model is shipped for the language {language!r}, so only BM25 is measured;"
-            " --model FOLDER names a model of your own",
+            " to measure impacts, name a model with --model FOLDER",
             err=True,
         )
         channels = ("bm25",)

@@ -97,9 +97,9 @@ def _check_output(output: Path) -> None:
     """Raise InputError unless the output is a .jsonl file in a writable folder."""
     if not output.name.endswith(".jsonl"):
         raise InputError(
-            "expected a file name that ends in .jsonl",
+            "the name of the output file must end in .jsonl",
             where=str(output),
-            remedy="for example: --output examples.jsonl",
+            remedy="write, for example, --output examples.jsonl",
         )
     check_output_file(output, "file")
 
@@ -353,7 +353,7 @@ def train_paths(training: _PathTraining) -> None:
     data = training.data
     for path in data:
         if not path.is_file():
-            raise InputError("expected a file of questions with their passages, found none", where=str(path))
+            raise InputError("no such file of questions with passages", where=str(path))
     logging.getLogger("sparta").setLevel(logging.INFO)
     recipe = made(PathRecipe, training, encoder=training.encoder or DEFAULT_READER)
     resume, command = training.end.resume, typed_command()
@@ -365,5 +365,5 @@ def _file_of(text: str) -> tuple[Path, int | None]:
     match = re.fullmatch(r"(.+)=([1-9]\d*)", text)
     path = Path(match[1] if match else text)
     if not path.is_file():
-        raise InputError("expected a file of questions with answers, found none", where=str(path))
+        raise InputError("no such file of questions with answers", where=str(path))
     return path, int(match[2]) if match else None

@@ -67,7 +67,7 @@ def search(chosen: _Search) -> None:
         if unused := typed("candidates"):
             raise InputError(
                 f"{unused[0]} has no effect on the single channel {retriever.channel}",
-                remedy=f"leave {unused[0]} out, or search several channels: --channel bm25=1,impact=1",
+                remedy=f"omit {unused[0]}, or search several channels: --channel bm25=1,impact=1",
             )
         if search.queries is not None:
             run_queries(retriever, search)

@@ -265,7 +265,7 @@ def _check_shared_passages(folders: Sequence[VectorFolder], hashes: Hashes) -> N
     for folder in folders:
         if len(folder) and len(hashes) and (find(folder.hashes, hashes) < 0).all():
             raise InputError(
-                "the folder holds no vector of a passage of this index",
+                "the folder of vectors has no vector of a passage of this index",
                 where=str(folder.folder),
                 remedy=remedy("encode the corpus that was indexed, with the same {}", Option("unit")),
             )

@@ -101,7 +101,7 @@ def _shard_numbers(stored: Any) -> tuple[int, ...]:
         return tuple(range(stored))
     if isinstance(stored, list) and all(type(number) is int and number in _SHARDS for number in stored):
         return tuple(stored)
-    raise TypeError(f"shards: expected numbers of shards, found {str(stored)[:80]}")
+    raise TypeError(f"the field shards must be a list of shard numbers, found {str(stored)[:80]}")
 
 
 def _model_hash(store: Path) -> str:
@@ -167,7 +167,7 @@ class ChannelFolder:
             raise IndexStateError(
                 "the index has no dense channel",
                 where=str(self.path.parent),
-                remedy=remedy("build it with: {}", self._update_remedy),
+                remedy=remedy("build the dense channel with: {}", self._update_remedy),
             )
         with self._with_rebuild_remedy():
             stored = read_manifest(self.path, KIND, FORMAT_VERSION, manifest)
@@ -222,7 +222,7 @@ class ChannelFolder:
             raise IndexStateError(
                 "a file of the dense channel is damaged: its checksum differs from the manifest's",
                 where=str(self.path / name),
-                remedy=remedy("run: {}", self._update_remedy),
+                remedy=remedy("repair the channel with: {}", self._update_remedy),
             )
 
     def is_as_written(self, name: str, manifest: bytes | None = None) -> bool:
@@ -257,17 +257,19 @@ class ChannelFolder:
             # A memory map: a damaged header with a huge shape must not allocate memory.
             array = np.load(path, mmap_mode="r" if n else None, allow_pickle=False)
             if array.shape != (n,) or array.dtype != np.int64:
-                raise ValueError(f"expected {n} numbers, found {array.dtype} {array.shape}")
+                raise ValueError(
+                    f"the file must contain {n} integers, found {array.dtype} of shape {array.shape}"
+                )
             numbers: Rows = np.array(array)
             if numbers.min(initial=0) < 0:
-                raise ValueError(f"expected no negative numbers, found {numbers.min()}")
+                raise ValueError(f"the numbers must not be negative, found {numbers.min()}")
         except (OSError, ValueError, EOFError, OverflowError, MemoryError, TypeError) as error:
             if isinstance(error, OSError) and disk_fails(error):
                 raise storage_error(path, error) from error
             raise IndexStateError(
                 f"a file of the dense channel cannot be read: {error}",
                 where=str(path),
-                remedy=remedy("run: {}", self._update_remedy),
+                remedy=remedy("repair the channel with: {}", self._update_remedy),
             ) from error
         return numbers
 

@@ -172,9 +172,9 @@ def _chosen_model(
         raise
     if channel_model and channel_model.sha256 != identity.sha256 and not overwrite:
         raise IndexStateError(
-            f"the dense channel holds vectors of the model {channel_model.name!r}, not of {identity.name!r}",
+            f"the dense channel has vectors of the model {channel_model.name!r}, not of {identity.name!r}",
             remedy=remedy(
-                "leave {} out, or replace the channel: {}",
+                "omit {}, or replace the channel with: {}",
                 Option("model"),
                 Command.of("dense index", overwrite=True, model=model_name, index=index),
             ),
@@ -187,17 +187,17 @@ def _check_vectors(vector_folder: VectorFolder, identity: ModelIdentity, generat
     where = str(vector_folder.folder)
     if vector_folder.model.sha256 != identity.sha256:
         raise InputError(
-            f"expected vectors of the model {identity.name!r}, found vectors of {vector_folder.model.name!r}",
+            f"the vectors are of the model {vector_folder.model.name!r}, not of {identity.name!r}",
             where=where,
             remedy=remedy(
-                "encode with the same model, or use the model of these vectors with {} (and {})",
+                "encode with the same model, or name the model of these vectors with {} (and {})",
                 Option("model"),
                 Option("overwrite", True),
             ),
         )
     if vector_folder.manifest["unit"] != generation.unit:
         raise InputError(
-            f"expected vectors of the unit {generation.unit!r}, found {vector_folder.manifest['unit']!r}",
+            f"the vectors are of the unit {vector_folder.manifest['unit']!r}, not {generation.unit!r}",
             where=where,
             remedy=remedy("encode with {}", options_of_unit(generation.unit)),
         )

@@ -175,7 +175,7 @@ def check_json_name(output: Path) -> None:
     """Raise an InputError unless a file is named .json or .json.gz, which marks DPR's format."""
     if not output.name.removesuffix(".gz").endswith(".json"):
         raise InputError(
-            "the output must be named .json or .json.gz: training recognizes DPR's files by this name",
+            "the output must end in .json or .json.gz, by which training recognizes DPR's files",
             where=str(output),
             remedy=f"name the file {output.name.split('.')[0]}.json",
         )

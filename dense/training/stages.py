@@ -58,7 +58,7 @@ def train_in_two_stages(
     if recipe.mine_every:
         raise InputError(
             "two stages cannot be combined with mining during training",
-            remedy=remedy("omit {}, or {}", Option("mine_every"), Option("two_stages")),
+            remedy=remedy("omit {}, or omit {}", Option("mine_every"), Option("two_stages")),
         )
     first = recipe.training(sets, output / "stage-1")  # fails for a bad encoder or set, before any writing
     _check_start(output, recipe.encoder, only_p2=only_p2)

@@ -78,8 +78,8 @@ class Answerer(Closing):
         self.retriever, self.reader = _retriever(retriever), reader
         if not hasattr(reader, "config"):
             raise InputError(
-                f"expected a Reader, found {type(reader).__name__}",
-                remedy="open a reader: Reader.open(folder)",
+                f"reader must be a Reader, found {type(reader).__name__}",
+                remedy="open a reader with Reader.open(folder)",
             )
         self.config = reader.config.with_weight(None if weight is None else fraction("a weight", weight))
         self.depth, self.threshold = whole("depth", depth), fraction("a threshold", threshold)
@@ -183,7 +183,7 @@ def _retriever(source: Any) -> Retriever:
         return ChainPassages(source)
     if not hasattr(source, "batch_search"):
         raise InputError(
-            f"expected a retriever, found {type(source).__name__}",
+            f"source must be a retriever, found {type(source).__name__}",
             remedy="pass index.retriever() or another Retriever",
         )
     return source

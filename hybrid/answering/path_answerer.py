@@ -29,7 +29,7 @@ class PathAnswerer(Closing):
     def __init__(self, chain: ChainSearcher, *, threshold: float = 0.0) -> None:
         if not isinstance(chain, ChainSearcher):
             raise InputError(
-                f"expected an open ChainSearcher, found {chain!r}",
+                f"chain must be an open ChainSearcher, found {chain!r}",
                 remedy='open the chain with an index: PathAnswerer(ChainSearcher("hop-read", "my-index"))',
             )
         if not chain.reads:

@@ -83,7 +83,7 @@ def compare(
     for measure in measure_names:
         if cutoff_of(measure) > fewest_candidates:
             logger.warning(
-                "%s needs more passages than the %d candidates per channel of a fusion",
+                "the measure %s needs more passages than the %d candidates per channel of a fusion",
                 measure,
                 fewest_candidates,
             )
@@ -181,7 +181,7 @@ def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[
     sentence_measures = [measure for measure in chosen if kind_of(measure) is SENTENCES]
     if sentence_measures and not marks_sentences:
         raise InputError(
-            f"{sentence_measures[0]} needs a chain whose reader marks supporting sentences",
+            f"the measure {sentence_measures[0]} needs a chain whose reader marks supporting sentences",
             where=query_set.name,
             remedy=remedy(
                 "train the reader on HotpotQA's JSON ({}), then use the trained reader: {} {}",
@@ -194,7 +194,7 @@ def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[
         chosen = [measures_of(query_set)[0], *chosen]  # the channels' rankings need a measure too
     if all(kind_of(measure).of_chains for measure in chosen):
         raise InputError(
-            f"{', '.join(chosen)} can measure only chains; the channels need a measure too",
+            f"{', '.join(chosen)} can only measure chains; add a measure for the channels",
             where=query_set.name,
             remedy=remedy(
                 "add a measure: {}", Option("measures", ",".join([*chosen, measures_of(query_set)[0]]))

@@ -63,14 +63,14 @@ def evaluate_runs(
     excludes_ids = excludes_query_ids(qrels, judged)
     runs: dict[str, Run] = {}
     if not paths:
-        raise InputError("expected at least one run to measure, found none")
+        raise InputError("no run is named: at least one run is needed")
     for name, path in named_runs(paths_of(paths, "runs")).items():
         runs[name] = without_query_ids(read_run(path), None) if excludes_ids else read_run(path)
         if not runs[name].keys() & judged.keys():
             raise InputError(
-                "the run has none of the judged queries",
+                "the run contains none of the judged queries",
                 where=str(path),
-                remedy=f"check that the run's query ids are those of {qrels}",
+                remedy=f"check that the run and {qrels} have the same query ids",
             )
     results = [evaluate(name, run, judged, measures) for name, run in runs.items()]
     if fusion is None:
@@ -87,9 +87,7 @@ def named_runs(paths: Sequence[Path]) -> Mapping[str, Path]:
     stems = [path.stem for path in paths]
     names = stems if len(set(stems)) == len(stems) else [str(path) for path in paths]
     if len(set(names)) < len(names):
-        raise InputError(
-            f"expected distinct runs, found {', '.join(map(str, paths))}", remedy="name each run once"
-        )
+        raise InputError(f"a run is named twice: {', '.join(map(str, paths))}", remedy="name each run once")
     return dict(zip(names, paths, strict=True))
 
 
@@ -174,7 +172,7 @@ def evaluate_set(
             build_index(index.path, corpus, options=index_options, advance=advance, progress=progress)
         elif model is None:
             raise InputError(
-                "the channel impact needs a model, but no model is set",
+                "the channel impact needs a model, but no model is named",
                 remedy="open a model, or use only the channel bm25",
             )
         else:
@@ -217,7 +215,7 @@ def evaluate_set(
 def corpus_of(test_set: QuestionSet) -> Path:
     """Return the corpus of a test set; raise if the set has only questions."""
     if test_set.corpus is None:
-        raise InputError("expected a test set with a corpus, found only questions", where=test_set.name)
+        raise InputError("the test set has questions, but no corpus", where=test_set.name)
     return test_set.corpus
 
 

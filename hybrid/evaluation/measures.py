@@ -120,10 +120,10 @@ def parse_measures(names: Sequence[str]) -> list[str]:
     """
     name_list, parsed = list_of(names, "measures", _REMEDY), []
     if not name_list:
-        raise InputError("expected a measure, found none", remedy=_REMEDY)
+        raise InputError("no measure is named", remedy=_REMEDY)
     for name in name_list:
         if not isinstance(name, str):
-            raise InputError(f"expected a measure, found {name!r}", remedy=_REMEDY)
+            raise InputError(f"a measure must be a string, found {name!r}", remedy=_REMEDY)
         head, separator, cutoff = name.strip().partition("@")
         try:
             measure = ir_measures.parse_measure(_OTHER_NAMES.get(head, head) + separator + cutoff)
@@ -135,7 +135,7 @@ def parse_measures(names: Sequence[str]) -> list[str]:
             parsed.append(str(measure))
         except (ValueError, NameError, SyntaxError, AssertionError) as error:
             raise InputError(
-                f"expected a measure, found {name!r}",
+                f"unknown or unsupported measure {name!r}",
                 remedy=_REMEDY,
             ) from error
     return parsed

@@ -21,7 +21,9 @@ def check_plot(path: Path | None) -> None:
         return
     formats = _pyplot().Figure().canvas.get_supported_filetypes()
     if path.suffix and path.suffix[1:].lower() not in formats:
-        raise InputError(f"expected a plot as PNG, SVG or PDF, found {path.suffix}", where=str(path))
+        raise InputError(
+            f"a plot is written as PNG, SVG or PDF, found the suffix {path.suffix}", where=str(path)
+        )
     check_output_file(path, "plot")
 
 

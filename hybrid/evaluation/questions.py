@@ -174,7 +174,7 @@ def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:
             query = replace(question.query, query_id=f"{relation}-{question.query.query_id}")
             if query.query_id in groups:
                 raise InputError(
-                    f"expected one file for relation {relation}, found a second file",
+                    f"the folder has two files for the relation {relation}",
                     where=str(path),
                     remedy="name a folder with one split only, such as dataset/test",
                 )
@@ -257,7 +257,7 @@ def _paragraph_questions(path: Path, paragraphs: Iterator[QuestionedText]) -> It
         raise InputError(
             "no question has an answer",
             where=str(path),
-            remedy="name another file: a hidden test set has no answers",
+            remedy="name a file with answers: hidden test sets have none",
         )
 
 
@@ -267,15 +267,15 @@ def _parse_row(line: str, number: str) -> _FileQuestion:
     try:
         columns = next(csv.reader([line], delimiter="\t"), [])
     except csv.Error as error:
-        raise BadRecordError("broken line", str(error), remedy=remedy) from None
+        raise BadRecordError("invalid TSV line", str(error), remedy=remedy) from None
     if len(columns) != 2:
-        detail = f"expected 2 (question, answers), found {len(columns)}"
+        detail = f"expected 2 columns (question, answers), found {len(columns)}"
         raise BadRecordError("wrong number of columns", detail, remedy=remedy)
     try:
         answers = ast.literal_eval(columns[1].strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise BadRecordError(
-            "broken answers", f"expected ['answer', …], found {columns[1][:60]!r}", remedy=remedy
+            "invalid list of answers", f"expected ['answer', …], found {columns[1][:60]!r}", remedy=remedy
         ) from None
     return _FileQuestion(Query(number, _as_dpr(columns[0]), _answers(answers, remedy)))
 
@@ -288,12 +288,14 @@ def _read_items(path: Path) -> Iterator[_FileQuestion]:
         with placed(where):
             if not isinstance(item, dict):
                 detail = f'expected {{"question", "answers"}}, found {_preview(item)}'
-                raise BadRecordError("not an object", detail, remedy=_JSON_REMEDY)
+                raise BadRecordError("not a JSON object", detail, remedy=_JSON_REMEDY)
             question = _parse_question(item, str(number))
             remember_id(question.query.query_id, where, places_by_id)
         yield question
     if not places_by_id:
-        raise InputError(f"expected {_LIST_FORM}, found []", where=str(path), remedy=_JSON_REMEDY)
+        raise InputError(
+            f"the list of questions is empty: expected {_LIST_FORM}", where=str(path), remedy=_JSON_REMEDY
+        )
 
 
 def _parse_question(record: Mapping[str, Any], number: str) -> _FileQuestion:
@@ -322,7 +324,7 @@ def _kilt_question(query_id: str, text: str, outputs: Any) -> _FileQuestion:
     evidence = evidence_of(output_list)
     remedy = 'write KILT\'s format: "output": [{"answer": "…"}]'
     if not (answers or evidence):
-        detail = "expected an output with an answer or with provenance, found neither"
+        detail = "no output has an answer or provenance"
         raise BadRecordError("missing answers", detail, remedy=remedy)
     valid_answers = _answers(answers, remedy) if answers else ()
     return _FileQuestion(Query(query_id, text, tuple(dict.fromkeys(valid_answers))), evidence)
@@ -341,12 +343,10 @@ def _answers(value: Any, remedy: str | Remedy) -> tuple[str, ...]:
         or not all(isinstance(answer, str) for answer in value)
     ):
         raise BadRecordError(
-            "wrong type", f"expected a list of answers, each a string, found {_preview(value)}", remedy=remedy
+            "answers of the wrong type", f"expected a list of strings, found {_preview(value)}", remedy=remedy
         )
     if not (answers := tuple(filter(str.strip, value))):
-        raise BadRecordError(
-            "no answer", f"expected a nonblank string, found {_preview(value)}", remedy=remedy
-        )
+        raise BadRecordError("missing answers", f"every answer is blank: {_preview(value)}", remedy=remedy)
     return answers
 
 

@@ -246,7 +246,7 @@ def words(channels: Channels) -> Searcher:
     for searcher in channels.searchers.values():
         if isinstance(searcher, Searcher):
             return searcher
-    raise InputError("a chain needs the channel impact or bm25, but neither is among the channels")
+    raise InputError("a chain needs the channel impact or bm25")
 
 
 def _pages(channels: Channels, passages: Sequence[FirstHit]) -> dict[str, str]:

@@ -77,7 +77,7 @@ class QuestionSet:
         for query in self.queries:
             if query.query_id in ids:
                 raise InputError(
-                    f"expected distinct query ids, found {query.query_id!r} twice",
+                    f"two queries have the id {query.query_id!r}",
                     where=self.name,
                     remedy="change the id of one of the two queries",
                 )
@@ -151,7 +151,7 @@ def open_test_set(path: Path, work: Path, language: str = "en") -> QuestionSet:
     if name.endswith(".json"):
         return _reqa(_name_of(path), read_squad(path), work, language)
     raise InputError(
-        f"expected a BEIR folder, SQuAD JSON (.json) or MRQA JSONL (.jsonl), found {name}",
+        f"a test set is a BEIR folder, SQuAD JSON (.json) or MRQA JSONL (.jsonl), found {name}",
         where=str(path),
         remedy="name a file with the suffix .json or .jsonl; gzipped files (.gz) are accepted",
     )
@@ -173,7 +173,7 @@ def _refuse_tasks(path: Path) -> None:
     _, line = next(numbered_lines(path), (0, b""))
     if line.lstrip().startswith(b"{") and b'"input"' in line and b'"output"' in line:
         raise InputError(
-            "expected a test set with its corpus, found a KILT task, which has no corpus",
+            "a KILT task cannot be a test set, because it has no corpus",
             where=str(path),
             remedy=remedy(
                 "measure the task on an index: {}", Command.of("hybrid eval", index="FOLDER", dataset=path)
@@ -209,9 +209,9 @@ def _multireqa(folder: Path) -> tuple[Path, Path] | None:
     mrqa = [path for path in files if plain_name(path.name).endswith(".jsonl")]
     if candidates and len(mrqa) != 1:
         raise InputError(
-            f"expected one MRQA JSONL file next to {candidates.name}, found {len(mrqa)}",
+            f"the folder must have one MRQA JSONL file next to {candidates.name}, found {len(mrqa)}",
             where=str(folder),
-            remedy="put the candidates' MRQA file into the folder, for example BioASQ/BioASQ.jsonl.gz",
+            remedy="put the MRQA file of the candidates into the folder, for example BioASQ/BioASQ.jsonl.gz",
         )
     return (candidates, mrqa[0]) if candidates else None
 
@@ -248,9 +248,9 @@ def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> Quest
     judged_queries = tuple(query for query in all_queries if query.query_id in qrels)
     if not judged_queries:
         raise InputError(
-            f"{judgments.name} judges none of the queries",
+            f"{judgments.name} has no judgment of these queries",
             where=str(queries),
-            remedy=f"check that the query ids are those of {judgments}",
+            remedy=f"check that the queries and {judgments} have the same query ids",
         )
     warn_of_unknown(name, qrels, all_queries)
     set_qrels = {query.query_id: qrels[query.query_id] for query in judged_queries}
@@ -329,7 +329,7 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
                 }
                 if query_id in seen_ids:
                     raise InputError(
-                        f"expected distinct question ids, found {query_id!r} twice",
+                        f"two questions have the id {query_id!r}",
                         where=name,
                         remedy="change the id of one of the two questions",
                     )

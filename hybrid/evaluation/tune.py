@@ -103,7 +103,7 @@ def _check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
             if measurable:
                 advice += remedy(", or choose another measure: {}", Option("measure", measurable[0]))
             raise InputError(
-                f"{measure} needs {kind.needs}, which this question set lacks",
+                f"the measure {measure} needs {kind.needs}, which the questions lack",
                 where=query_set.name,
                 remedy=advice,
             )
@@ -140,7 +140,7 @@ def tune(
     ]
     if (settings := len(alphas) ** len(tuned) * len(fusions)) > MOST_SETTINGS:
         raise InputError(
-            f"expected at most {MOST_SETTINGS:,} settings to measure, found {settings:,}",
+            f"the grid has {settings:,} settings; at most {MOST_SETTINGS:,} can be measured",
             remedy=remedy(
                 "try fewer {}, {} or {}",
                 Option("alphas"),
@@ -173,10 +173,12 @@ def _check_tried(
     needed = {"set of questions": sets, "weight to try": alphas, "channel to tune": tuned}
     for description, values in needed.items():
         if not values:
-            raise InputError(f"expected at least one {description}, found none")
+            raise InputError(f"no {description} is named: at least one is needed")
     Fusion({str(alpha): alpha for alpha in alphas})  # raises for an invalid weight
     if unknown := [name for name in tuned if name not in fusion.weights]:
-        raise InputError(f"expected channels of {', '.join(fusion.weights)} to tune, found {unknown[0]!r}")
+        raise InputError(
+            f"cannot tune the channel {unknown[0]!r}; channels of the fusion: {', '.join(fusion.weights)}"
+        )
 
 
 def _values(
@@ -306,8 +308,8 @@ def parse_alphas(text: str) -> tuple[float, ...]:
         alphas = []
     if not 0 < len(alphas) <= MOST_ALPHAS or not all(map(math.isfinite, alphas)):
         raise InputError(
-            f"expected 1 to {MOST_ALPHAS:,} weights as FROM:TO:STEP or comma-separated, found {text!r}",
-            remedy=remedy("{}, or {}", Option("alphas", "0.1:2:0.1"), Option("alphas", "0.2,0.5,1")),
+            f"expected up to {MOST_ALPHAS:,} weights as FROM:TO:STEP or W1,W2, found {text!r}",
+            remedy=remedy("write {}, or {}", Option("alphas", "0.1:2:0.1"), Option("alphas", "0.2,0.5,1")),
         )
     return tuple(alphas)
 

@@ -53,8 +53,8 @@ def fit(scores: Sequence[float], is_correct: Sequence[bool]) -> Calibration:
     n_correct, n_wrong = int(is_correct_array.sum()), int((~is_correct_array).sum())
     if not n_correct or not n_wrong:
         raise InputError(
-            f"a fit needs correct and wrong answers, found {n_correct} correct and {n_wrong} wrong",
-            remedy="use more questions",
+            f"calibration needs correct and wrong answers, found {n_correct} correct and {n_wrong} wrong",
+            remedy="tune with more questions",
         )
     targets = np.where(is_correct_array, (n_correct + 1) / (n_correct + 2), 1 / (n_wrong + 2))
     scale = score_array.std() or 1.0

@@ -146,8 +146,8 @@ def _check_provenance(name: str, evidence: Mapping[str, Evidence], index: Path) 
             remedy=remedy("choose the index of this evaluation set's corpus: {}", Option("index", "FOLDER")),
         )
     logger.warning(
-        "%s: the index has no passage of the provenance. Pages are compared by title (or Wikipedia id);"
-        " passages are not measured. To measure passages, index kilt_knowledgesource.json",
+        "%s: the index has no passage of the provenance, so only pages are measured (by title or"
+        " Wikipedia id). To measure passages, index kilt_knowledgesource.json",
         name,
     )
 

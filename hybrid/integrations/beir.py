@@ -58,8 +58,12 @@ class BeirSearch(BaseSearch):
 
     def encode(self, *_: Any, **__: Any) -> None:
         """Raise NotImplementedError: this adapter makes no vectors."""
-        raise NotImplementedError("sparta keeps an index: use retrieve, not encode_and_retrieve")
+        raise NotImplementedError(
+            "sparta searches its index without vectors of BEIR: call retrieve, not encode_and_retrieve"
+        )
 
     def search_from_files(self, *_: Any, **__: Any) -> dict[str, dict[str, float]]:
         """Raise NotImplementedError: this adapter reads no files of vectors."""
-        raise NotImplementedError("sparta keeps an index: use retrieve, not encode_and_retrieve")
+        raise NotImplementedError(
+            "sparta searches its index without vectors of BEIR: call retrieve, not encode_and_retrieve"
+        )

@@ -60,7 +60,7 @@ class Collection:
         self._names = [str(record["id"]) for record in records]
         if len(set(self._names)) < len(records):
             [(name, count)] = Counter(self._names).most_common(1)
-            raise InputError(f"expected distinct passage ids, found {name!r} {count} times")
+            raise InputError(f"the passage id {name!r} appears {count} times")
         numbered = [{**record, "id": str(number)} for number, record in enumerate(records)]
         report = build_index(self._folder, numbered, options=replace(self.options, channels=channels))
         if report.skipped:
@@ -94,7 +94,9 @@ class Collection:
     @property
     def _folder(self) -> Path:
         if self._temporary is None:
-            raise InputError("expected passages before questions", remedy="hand over the corpus first")
+            raise InputError(
+                "the collection has no passages to search yet", remedy="pass the corpus before the queries"
+            )
         return Path(self._temporary.name) / "index"
 
     def scores(self, queries: Mapping[str, str], k: int) -> dict[str, dict[str, float]]:

@@ -29,6 +29,6 @@ def unknown_filter(unsupported: str) -> InputError:
     """Return the error for a filter that no index can apply."""
     known = ", ".join(["==", *_NAMES])
     return InputError(
-        f"expected conditions with {known} that must all hold, found {unsupported}",
-        remedy="ask once for each alternative, or choose among the hits",
+        f"the filter contains {unsupported}, but only {known}, joined by AND, are supported",
+        remedy="search once for each alternative, or filter the hits afterwards",
     )

@@ -71,8 +71,8 @@ class HaystackRetriever:
         """
         if not (self.index is None or isinstance(self.index, str | Path)):
             raise InputError(
-                f"expected an index folder to write down, found the open retriever {self.index.channel}",
-                remedy="make the component with the folder and the names of the channels",
+                f"a component with the open retriever {self.index.channel} cannot be serialized",
+                remedy="create the component with the index folder and the names of the channels",
             )
         folder = None if self.index is None else str(self.index)
         settings = {"channels": self.channels, "top_k": self.top_k, "filters": self.filters}

@@ -89,11 +89,13 @@ def _in_time(queries: Sequence[str]) -> Iterator[str]:
     :raises InputError: there are too many queries or ids, or the time limit is over
     """
     if not 1 <= len(queries) <= LIMITS.queries:
-        raise InputError(f"expected 1 to {LIMITS.queries} queries or ids, found {len(queries)}")
+        raise InputError(f"a call takes 1 to {LIMITS.queries} queries or ids, found {len(queries)}")
     deadline = monotonic() + LIMITS.answer
     for query in queries:
         if monotonic() > deadline:
-            raise InputError(f"expected a call of at most {LIMITS.answer:g} s", remedy="name fewer queries")
+            raise InputError(
+                f"the call took longer than {LIMITS.answer:g} s", remedy="send fewer queries per call"
+            )
         yield query
 
 
@@ -103,7 +105,7 @@ def _guarded(call: Callable[..., Objects]) -> Callable[..., Objects]:
     @wraps(call)
     def guarded(self: _Tools, *args: Any, **kwargs: Any) -> Objects:
         if not self.lock.acquire(timeout=LIMITS.answer):
-            raise ToolError("the calls before this call are not done yet → try again later")
+            raise ToolError("the server is busy with earlier calls → try again later")
         try:
             self.refresh()
             return call(self, *args, **kwargs)
@@ -140,7 +142,7 @@ class _Tools:
     def passages(self) -> Index:
         """The opened index folder; raises InputError if the tools have an open retriever instead."""
         if self.index is None:
-            raise InputError("expected an index folder, found an open retriever")
+            raise InputError("this tool needs an index folder, but the server has an open retriever")
         return self.index
 
     def refresh(self) -> None:

@@ -31,8 +31,8 @@ def open_source(index: Source = None, channels: str | None = None, k: int = 10) 
         )
     if channels:
         raise InputError(
-            f"expected channels with an index folder only, found {channels!r} with the open {index.channel}",
-            remedy="name the channels when the retriever is opened",
+            f"channels {channels!r} cannot be named for the open retriever {index.channel}",
+            remedy="name the channels when you open the retriever, or pass the index folder",
         )
     return index
 

@@ -134,7 +134,7 @@ class ChainSearcher(Closing):
         whole("k", k)
         if offset or filter or collapse:
             raise InputError(
-                "chains support no offset, filter or collapse field",
+                "chains do not support offset, filter and collapse",
                 remedy="omit these arguments: the steps of a chain search the whole index",
             )
         threads = whole("threads", threads)

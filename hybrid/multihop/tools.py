@@ -186,7 +186,7 @@ class IndexTools(Closing):
         retriever = self._retriever(channel)
         if not isinstance(retriever, Searcher):
             raise InputError(
-                f"expected the channel impact or bm25 for a step by terms, found {channel!r}",
+                f"a step by terms needs the channel impact or bm25, found {channel!r}",
                 remedy='set channel = "impact" or channel = "bm25" in the step',
             )
         return retriever
@@ -207,7 +207,7 @@ class IndexTools(Closing):
         model = identify(Path(self._skills.where))
         if model.sha256 != searcher.vectors.model.sha256:
             raise IndexStateError(
-                f"expected a dense channel of the chain's model, found a channel of {searcher.model_name}",
+                f"the dense channel is not of the chain's model, but of {searcher.model_name}",
                 where=str(searcher.folder.path),
                 remedy=remedy(
                     "build the dense channel again: {}",
@@ -223,15 +223,15 @@ class IndexTools(Closing):
         is_passage_encoder = identify(Path(self._skills.where)).sha256 == searcher.vectors.model.sha256
         if is_passage_encoder and self._skills.config.placement != NONE:
             raise IndexStateError(
-                "expected an index encoded by the expert for entities, found one by the expert for passages",
+                "the index of entities was encoded by the expert for passages, not for entities",
                 where=str(searcher.folder.path),
                 remedy=_BY_EXPERT,
             )
         encoder_config: Any = self._skills.model.passage_encoder.config
         if searcher.vectors.width != encoder_config.hidden_size:
             raise IndexStateError(
-                f"expected vectors of the model's width {encoder_config.hidden_size}, found width"
-                f" {searcher.vectors.width}",
+                f"the vectors of entities have the width {searcher.vectors.width}, the model has the width"
+                f" {encoder_config.hidden_size}",
                 where=str(searcher.folder.path),
                 remedy=_BY_EXPERT,
             )
@@ -289,7 +289,7 @@ class IndexTools(Closing):
         ):
             folder = self._entity_index.folder.path
             raise IndexStateError(
-                f"expected descriptions with passage ids of the chain's index, found {unknown_id!r}",
+                f"the index of entities has the id {unknown_id!r}, which the chain's index lacks",
                 where=str(folder),
                 remedy=remedy(
                     "rebuild the index of entities from the index's passages, with the same ids: {}",

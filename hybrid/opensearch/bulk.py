@@ -79,7 +79,7 @@ def _check(server: Server, refused: Sequence[dict[str, Any]]) -> None:
         first = refused[0]
         more = f" and {len(refused) - 1:,} more" if len(refused) > 1 else ""
         raise ServerError(
-            f"the server refuses passage {first['_id']!r}{more} ({first['status']}): {reason_of(first)}",
+            f"the server rejects passage {first['_id']!r}{more} ({first['status']}): {reason_of(first)}",
             where=server.where,
-            remedy="what was taken stays; the same command goes on from there",
+            remedy="correct the cause and repeat the command: it continues after the accepted passages",
         )

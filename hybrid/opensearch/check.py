@@ -26,7 +26,7 @@ def query_kind(server: Server, index: str) -> str:
         return NEURAL_SPARSE
     if "unknown query" in reason_of(answer):
         return RANK_FEATURE
-    raise ServerError(f"the server answers 400: {reason_of(answer)}", where=server.where)
+    raise ServerError(f"the server rejects the query (400): {reason_of(answer)}", where=server.where)
 
 
 def verify(server: Server, index: str, source: Source, sample: int) -> None:
@@ -77,7 +77,7 @@ def _compare_impacts(server: Server, index: str, passages: list[StoredPassage]) 
     answers = server.request("POST", f"/{index}/_msearch", body, lines=True)["responses"]
     for passage, answer in zip(passages, answers, strict=True):
         if "error" in answer:
-            raise ServerError(f"the server answers: {reason_of(answer)}", where=server.where)
+            raise ServerError(f"the check search failed: {reason_of(answer)}", where=server.where)
         impacts = dict(zip(passage.terms, passage.impacts, strict=True))
         expected = sum(impacts[term] for term in _some_terms(passage, kind))
         score = answer["hits"]["hits"][0]["_score"] if answer["hits"]["hits"] else 0
@@ -98,7 +98,7 @@ def _some_terms(passage: StoredPassage, kind: str) -> dict[str, int]:
 
 def _differs(server: Server, index: str, expected: str, actual: str) -> ServerError:
     return ServerError(
-        f"expected {expected}, found {actual}",
+        f"the index differs from its source: expected {expected}, found {actual}",
         where=f"{server.where}/{index}",
-        remedy=f"does something else write to it? Delete the index {index} and push again",
+        remedy=f"stop other programs that write to the index, delete the index {index} and push again",
     )

@@ -158,15 +158,15 @@ def check_sayable(highest: int, language: str | Language) -> None:
     """
     if highest > HIGHEST_IMPACT:
         raise InputError(
-            f"expected impacts up to {HIGHEST_IMPACT}, which OpenSearch keeps exactly, found {highest:,}",
-            remedy=remedy("index again with {}", Option("bits", 8)),
+            f"OpenSearch stores impacts up to {HIGHEST_IMPACT} exactly, but the index has {highest:,}",
+            remedy=remedy("build the index again with {}", Option("bits", 8)),
         )
     analyzed = language_of(language) if isinstance(language, str) else language
     if not _can_analyze(analyzed):
         known = ", ".join(code for code, known_language in LANGUAGES.items() if _can_analyze(known_language))
         raise InputError(
-            f"expected a language that OpenSearch can analyze ({known}), found one of {analyzed.analyzer}",
-            remedy="search this index with sparta, or build it with one of these",
+            f"OpenSearch has no analyzer like {analyzed.analyzer}; known languages: {known}",
+            remedy="search this index with sparta, or build the index with a known language",
         )
 
 
@@ -221,8 +221,8 @@ def document(passage: StoredPassage, *, cut: bool = False) -> bytes:
     """
     if len(passage.passage_id.encode()) > _LONGEST_ID:
         raise InputError(
-            f"expected ids of at most {_LONGEST_ID} bytes, as OpenSearch takes them, found"
-            f" {passage.passage_id[:40]!r}… of {len(passage.passage_id.encode())}",
+            f"the passage id {passage.passage_id[:40]!r}… has {len(passage.passage_id.encode())} bytes;"
+            f" OpenSearch accepts at most {_LONGEST_ID}",
             remedy="give the passage a shorter id",
         )
     fields: dict[str, Any] = {POSITION: passage.position, **field_values(passage.raw)}

@@ -43,7 +43,7 @@ def export_opensearch(searcher: Searcher, folder: Path, *, most_bytes: int = FIL
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(
-            "expected a folder to write, found a file",
+            "the output is a file, not a folder",
             where=str(folder),
             remedy=remedy("choose another {}", Option("folder", flag="output")),
         )

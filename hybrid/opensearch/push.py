@@ -123,13 +123,15 @@ def _make(server: Server, index: str, source: Source, options: PushOptions) -> N
         shards = options.shards or _data_nodes(server)
         made = server.request("PUT", f"/{index}", index_body(source, shards=shards), ignore=(400,))
         if "error" in made and made["error"].get("type") != "resource_already_exists_exception":
-            raise InputError(f"the index cannot be made: {made['error'].get('reason')}", where=server.where)
+            raise InputError(
+                f"OpenSearch cannot create the index: {made['error'].get('reason')}", where=server.where
+            )
     meta = meta_of(server, index)
     if meta["identity"] != source.identity:
         raise IndexStateError(
-            f"expected {index!r} to hold these passages, found that it was changed since",
+            f"the index {index!r} was changed after it was pushed",
             where=server.where,
-            remedy=remedy("use {}, which writes what differs", Option("update", True)),
+            remedy=remedy("push with {}, which writes only the differences", Option("update", True)),
         )
 
 
@@ -150,7 +152,11 @@ def _serve(server: Server, index: str, source: Source, options: PushOptions, old
     replaces = {} if options.keep_old or not old else {_REPLACES: list(old)}
     _say_whole(server, index, source, **replaces)
     if not wait_until_green(server, index):
-        logger.warning("%s/%s: not all of its copies are there yet (not green)", server.where, index)
+        logger.warning(
+            "%s/%s: some replicas of the index are not allocated yet (its health is not green)",
+            server.where,
+            index,
+        )
 
 
 def wait_until_green(server: Server, index: str, seconds: float = _GREEN_SECONDS) -> bool:

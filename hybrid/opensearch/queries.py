@@ -30,8 +30,8 @@ def impacts_query(
     """
     if len(bag) > MOST_CLAUSES:
         raise InputError(
-            f"expected at most {MOST_CLAUSES:,} distinct terms, as OpenSearch takes them, found {len(bag):,}",
-            remedy="ask a shorter question",
+            f"the query has {len(bag):,} distinct terms; OpenSearch accepts at most {MOST_CLAUSES:,}",
+            remedy="search with a shorter query",
         )
     scale = weight_scale(bag)
     weights = {term: weight / scale for term, weight in bag.items() if weight > 0}
@@ -83,8 +83,8 @@ def check_most(k: int) -> None:
     """Raise InputError unless `k` is from 1 to 10,000, the numbers of hits that OpenSearch can return."""
     if not 1 <= k <= MOST_HITS:
         raise InputError(
-            f"expected k from 1 to {MOST_HITS:,}, as OpenSearch gives them, found {k:,}",
-            remedy="search with sparta for more",
+            f"k must be from 1 to {MOST_HITS:,}, the maximum of OpenSearch, found {k:,}",
+            remedy="lower k, or search the index folder with sparta",
         )
 
 
@@ -116,6 +116,6 @@ def _refuse_dots(terms: Mapping[str, float]) -> None:
     dotted = [term for term in terms if "." in term]
     if dotted:
         raise InputError(
-            f"expected terms without a dot, which {RANK_FEATURE} never finds, found {dotted[0]!r}",
+            f"the term {dotted[0]!r} contains a dot, which a {RANK_FEATURE} query cannot match",
             remedy="install the plugin neural-search on the nodes",
         )

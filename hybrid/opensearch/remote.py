@@ -163,9 +163,9 @@ class RemoteIndex:
             documents |= {_docid(view, hit): hit for hit in answer["hits"]["hits"]}
         if any(docid not in documents for docid in docids):
             raise IndexStateError(
-                "the passages were replaced or deleted since they were ranked",
+                "passages were replaced or deleted during the search",
                 where=self._where(view),
-                remedy="search again",
+                remedy="repeat the search",
             )
         return [documents[docid] for docid in docids]
 
@@ -229,7 +229,9 @@ class RemoteIndex:
     def _refused(self, answer: Json, now: View) -> ServerError | IndexStateError:
         if answer.get("status") == 404:
             return IndexStateError(
-                "the index was replaced since it was opened", where=self._where(now), remedy="open it again"
+                "the index was replaced after it was opened",
+                where=self._where(now),
+                remedy="open the index again",
             )
         return ServerError(f"the search failed: {reason_of(answer)}", where=self._where(now))
 

@@ -49,16 +49,16 @@ class Access:
 
         :raises InputError: a URL is invalid or holds credentials
         """
-        expected = "expected URLs such as https://host:9200, with commas between"
+        expected = "expected URLs such as https://host:9200, separated by commas"
         if "@" in self.urls:  # a password may hold commas and slashes: no part of the URLs is shown
             raise InputError(
-                f"{expected}, found an @ in them",
-                remedy=f"credentials belong into ${USER_VARIABLE} and ${PASSWORD_VARIABLE}",
+                f"{expected}; a URL must not contain a user or password (@)",
+                remedy=f"set ${USER_VARIABLE} and ${PASSWORD_VARIABLE} instead",
             )
         hosts = [url.strip().rstrip("/") for url in self.urls.split(",") if url.strip()]
         for url in hosts or [""]:
             if not _is_url(url):
-                raise InputError(f"{expected}, found {url!r}", remedy="name a node of the cluster")
+                raise InputError(f"{expected}, found {url!r}", remedy="name the URL of a node of the cluster")
         return hosts
 
     def options(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Access:
         key = self.environment.get(KEY_VARIABLE)
         if (user is None) != (password is None):
             raise InputError(
-                "expected a user and a password, found one of them",
+                f"only one of ${USER_VARIABLE} and ${PASSWORD_VARIABLE} is set",
                 remedy=f"set both ${USER_VARIABLE} and ${PASSWORD_VARIABLE}",
             )
         client_arguments: dict[str, Any] = {}
@@ -80,8 +80,8 @@ class Access:
         elif key:
             if not (key.isascii() and key.isprintable()):
                 raise InputError(
-                    f"expected a key of printable ASCII characters in ${KEY_VARIABLE}, found others",
-                    remedy="copy the key again, without quotes or a line end",
+                    f"the API key in ${KEY_VARIABLE} contains characters that are not printable ASCII",
+                    remedy="copy the API key again, without quotes or a line end",
                 )
             client_arguments["headers"] = {"Authorization": f"ApiKey {key}"}
         if self.insecure:
@@ -198,7 +198,7 @@ class Server(Closing):
                 if isinstance(error, SSLError) or not is_temporary or not patience.wait():
                     raise self._refused(error) from error
             except SerializationError as error:
-                raise ServerError("expected an OpenSearch, found something else", where=self.where) from error
+                raise ServerError("the server at this URL is not OpenSearch", where=self.where) from error
             except ImproperlyConfigured as error:
                 raise InputError(str(error), where=self.where) from error
 
@@ -206,31 +206,31 @@ class Server(Closing):
         status, said = error.status_code, reason_of(error.info) or str(error.error)
         if type(error).__name__ == "SSLError":
             return ServerError(
-                f"expected a certificate that can be trusted, found: {said}",
+                f"the certificate of the server cannot be verified: {said}",
                 where=self.where,
-                remedy=remedy("name the certificates of its authority with {}", Option("ca", "FILE")),
+                remedy=remedy("name the file of the CA certificates with {}", Option("ca", "FILE")),
             )
         if not isinstance(status, int):
             return ServerError(
-                f"expected an OpenSearch, could not reach it: {said}",
+                f"the OpenSearch server cannot be reached: {said}",
                 where=self.where,
-                remedy="is it running, and is this its URL?",
+                remedy="check that the server is running and that the URL is correct",
             )
         if "block" in said and status in (403, 429):
             return ServerError(
-                f"the server lets nothing be written ({status}): {said}",
+                f"the server blocks writing ({status}): {said}",
                 where=self.where,
-                remedy="free some space on its disks",
+                remedy="free some space on the disks of the server",
             )
         if status in (401, 403):
             return ServerError(
-                f"the server refuses who asks ({status}): {said}",
+                f"authentication failed ({status}): {said}",
                 where=self.where,
-                remedy=f"set ${USER_VARIABLE} and ${PASSWORD_VARIABLE}, or ${KEY_VARIABLE}, of one who may",
+                remedy=f"correct ${USER_VARIABLE} and ${PASSWORD_VARIABLE}, or ${KEY_VARIABLE}",
             )
         if status == 404:
-            return IndexStateError(f"expected an index that is there: {said}", where=self.where)
-        return ServerError(f"the server answers {status}: {said}", where=self.where)
+            return IndexStateError(f"no such index on the server: {said}", where=self.where)
+        return ServerError(f"the server responds with status {status}: {said}", where=self.where)
 
     def close(self) -> None:
         """Close the connections."""

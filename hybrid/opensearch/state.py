@@ -34,7 +34,7 @@ def check_name(name: str) -> None:
     """Raise InputError for a name that OpenSearch would refuse, or read as a pattern or a list."""
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"expected a name of small letters, digits, _, . and -, found {name!r}",
+            f"the index name may contain lower-case letters, digits, _, . and -, found {name!r}",
             remedy=_OTHER_NAME,
         )
 
@@ -49,7 +49,7 @@ def indices_of(server: Server, name: str) -> list[str]:
         return sorted(answer)
     if mapping_of(server, name) is not None:
         raise IndexStateError(
-            f"expected {name!r} to be an alias or unused, found an index of this name",
+            f"the name {name!r} must be an alias, but an index already has this name",
             where=server.where,
             remedy=_OTHER_NAME,
         )
@@ -65,9 +65,9 @@ def live_index(server: Server, name: str) -> tuple[str, dict[str, Any]]:
     indices = indices_of(server, name)
     if len(indices) != 1:
         raise IndexStateError(
-            f"expected one index behind the alias {name!r}, found {', '.join(indices) or 'none'}",
+            f"the alias {name!r} must point to one index, found {', '.join(indices) or 'none'}",
             where=server.where,
-            remedy=remedy("run: {}", Command.of("sparta push", opensearch="URL", name=name)),
+            remedy=remedy("push the index again: {}", Command.of("sparta push", opensearch="URL", name=name)),
         )
     return indices[0], meta_of(server, indices[0])
 
@@ -86,14 +86,14 @@ def meta_of(server: Server, index: str) -> dict[str, Any]:
     meta = ((mapping_of(server, index) or {}).get("_meta") or {}).get("sparta") or {}
     if meta.get("kind") != KIND:
         raise IndexStateError(
-            f"expected an index that sparta pushed, found {index!r}",
+            f"the index {index!r} was not created by sparta push",
             where=server.where,
             remedy=_OTHER_NAME,
         )
     if meta["format_version"] > FORMAT_VERSION:
         raise NewerFormatError(
-            f"format version {meta['format_version']} is newer than the newest that this sparta reads,"
-            f" {FORMAT_VERSION}",
+            f"format version {meta['format_version']} is newer than this sparta can read"
+            f" (up to {FORMAT_VERSION})",
             where=f"{server.where}/{index}",
             remedy="upgrade sparta, or push again with this version",
         )
@@ -169,7 +169,9 @@ def save_side(server: Server, side: QuerySide) -> None:
     body = {"settings": settings, "mappings": {"dynamic": False}}
     made = server.request("PUT", f"/{MODELS}", body, ignore=(400,))
     if "error" in made and made["error"].get("type") != "resource_already_exists_exception":
-        raise IndexStateError(f"cannot make the index {MODELS}: {made['error']}", where=server.where)
+        raise IndexStateError(
+            f"OpenSearch cannot create the index {MODELS}: {made['error']}", where=server.where
+        )
     server.request("PUT", f"/{MODELS}/_doc/{side_id(side)}", side_document(side))
 
 
@@ -181,8 +183,8 @@ def load_side(server: Server, meta: Mapping[str, Any]) -> QuerySide:
     answer = server.request("GET", f"/{MODELS}/_doc/{quote(meta['query_side'])}", ignore=(404,))
     if not answer.get("found"):
         raise IndexStateError(
-            f"expected the tokenizer of the index in {MODELS}/{meta['query_side']}, found none",
+            f"the tokenizer of the index is missing from {MODELS}/{meta['query_side']}",
             where=server.where,
-            remedy="push the index again",
+            remedy="push the index again (sparta push)",
         )
     return side_of_document(answer["_source"])

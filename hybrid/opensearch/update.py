@@ -79,7 +79,7 @@ def update(
         differing = [setting for setting, value in source.form.items() if meta.get(setting) != value]
         if differing:
             raise IndexStateError(
-                f"expected an index of the same {', '.join(differing)}, found another behind {name!r}",
+                f"the index behind the alias {name!r} was built with another {', '.join(differing)}",
                 where=server.where,
                 remedy=remedy(
                     "push the whole index: {}", Command.of("sparta push", opensearch="URL", name=name)

@@ -36,7 +36,7 @@ def claims_of(
     """
     queries = [query for query in known.queries if query.answers]
     if not queries:
-        raise InputError("expected claims with labels as answers, found none", where=known.name)
+        raise InputError("the file has no claims with labels as answers", where=known.name)
     path = folder / FILE
     settings = {"task": known.name, "claims": len(queries), "channel": channel, "depth": depth}
     fingerprint = hashlib.sha256(repr([(q.text, q.answers[0]) for q in queries]).encode()).hexdigest()[:16]

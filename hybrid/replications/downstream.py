@@ -68,9 +68,9 @@ def solve_task(
     queries = [query for query in query_set.queries if query.answers]
     if not queries:
         raise InputError(
-            "expected a task with answers, found none",
+            "the task has no answers",
             where=query_set.name,
-            remedy="give rows with output[].answer, as in KILT's training and development files",
+            remedy="name a file with output[].answer, such as KILT's training and development files",
         )
     judged_set = judged(query_set, index) if query_set.evidence else query_set
     settings = {"task": query_set.name, "solver": solver.name, "depth": depth, "channel": retriever.channel}
@@ -155,14 +155,16 @@ def _begun(
     """
     if is_standard_output(output):
         raise InputError(
-            "expected a file for the answers, which are kept as they come, found standard output",
-            remedy=remedy("give {}", Option("output", "answers.jsonl")),
+            "answers cannot be written to standard output, because a later run continues their file",
+            remedy=remedy("name a file: {}", Option("output", "answers.jsonl")),
         )
     if not resume and output.exists():
         raise InputError(
-            "expected a new file for the answers, found one that is there",
+            "the file of answers already exists",
             where=str(output),
-            remedy=remedy("go on with it by {}, or name another {}", Option("resume"), Option("output")),
+            remedy=remedy(
+                "continue the file with {}, or name another file with {}", Option("resume"), Option("output")
+            ),
         )
     if not output.exists():
         atomic_write(output, (json.dumps(facts) + "\n").encode())
@@ -176,11 +178,11 @@ def _begun(
     except (InputError, ValueError, KeyError):  # not a file of answers: it is left unchanged
         settings_of_file, solutions, other_ids = {}, {}, []
     if not settings_of_file:
-        raise InputError("expected answers, found another file", where=str(output), remedy=REPEAT)
+        raise InputError("the file exists, but does not contain answers", where=str(output), remedy=REPEAT)
     check_same(settings_of_file, {name: facts.get(name) for name in settings_of_file}, output)
     if other_ids:
         raise InputError(
-            f"expected answers to the same questions, found another question {other_ids[0]}",
+            f"the file contains an answer to another question: {other_ids[0]}",
             where=str(output),
             remedy=REPEAT,
         )

@@ -23,9 +23,11 @@ def dev_file(folder: Path, task: str) -> Path:
     path = _first(folder, task, _DEV)
     if path is None:
         raise InputError(
-            f"expected {', '.join(name.format(task) for name in _DEV)}, found none of them",
+            f"the folder has none of the files {', '.join(name.format(task) for name in _DEV)}",
             where=str(folder),
-            remedy=remedy("name the tasks' folder by {}, its tasks by {}", Option("data"), Option("task")),
+            remedy=remedy(
+                "name the folder of the tasks with {}, and the tasks with {}", Option("data"), Option("task")
+            ),
         )
     return path
 

@@ -109,9 +109,9 @@ class LabelModel(nn.Module):
         folder = folder_with("label_model", Path(name)) if Path(name).is_dir() else None
         if folder is None:
             raise ModelError(
-                "expected a classifier of labels, found none",
+                "the folder is not a classifier of labels",
                 where=str(name),
-                remedy="train one: hybrid train-labels",
+                remedy="train a classifier of labels: hybrid train-labels",
             )
         raw = read_json(folder / "config.json")
         label_config = raw.pop("label_model")
@@ -160,9 +160,9 @@ class LabelTraining(TrainingRun[LabelModel]):
         self.held_out, self.rest = self.claims[: recipe.held_out], self.claims[recipe.held_out :]
         if len(labels) < 2 or len(self.rest) < recipe.batch_size:
             raise InputError(
-                f"expected claims of two labels, and more than {recipe.held_out + recipe.batch_size}, found"
-                f" {len(claims)} of {', '.join(labels)}",
-                remedy=remedy("give more claims, or a smaller {}", Option("held_out")),
+                f"training needs {recipe.held_out + recipe.batch_size} claims with two labels, found"
+                f" {len(claims)} claims with {', '.join(labels)}",
+                remedy=remedy("add claims, or set a smaller {}", Option("held_out")),
             )
         torch.manual_seed(recipe.seed)
         encoder, tokenizer = load_encoder(recipe.encoder), load_tokenizer(recipe.encoder)

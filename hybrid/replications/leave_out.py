@@ -80,9 +80,7 @@ class LeaveOut:
         """Yield the trainings for a task, in order."""
         others = [other.train for other in tasks if other.name != task.name and other.train is not None]
         if not others:
-            raise InputError(
-                f"expected examples of other tasks than {task.name}, found none", remedy="name more tasks"
-            )
+            raise InputError(f"no task besides {task.name} has training examples", remedy="name more tasks")
         yield Training(ZERO_SHOT, others, self.recipe)
         if task.train is None:
             return
@@ -93,7 +91,12 @@ class LeaveOut:
         )
         for n in self.shots:
             if n > len(task.train.examples):
-                logger.warning("%s has %d examples, not %d", task.name, len(task.train.examples), n)
+                logger.warning(
+                    "the task %s has only %d examples, fewer than the %d shots",
+                    task.name,
+                    len(task.train.examples),
+                    n,
+                )
                 continue
             sets = [few_of(task.train, n)]
             yield Training(f"{n} examples", sets, few_shot_recipe, after=ZERO_SHOT)

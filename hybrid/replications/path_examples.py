@@ -78,9 +78,9 @@ def read_path_examples(path: Path) -> list[PathExample]:
     )
     if not examples:
         raise InputError(
-            "expected questions with passages that they need, found none",
+            "the file has no questions with evidence passages",
             where=str(path),
-            remedy=f"give lines of {MINED_FORM}, as `sparta mine-paths` writes them, or {HOTPOT_FORM}",
+            remedy=f"write lines of {MINED_FORM}, as `sparta mine-paths` writes them, or {HOTPOT_FORM}",
         )
     return examples
 
@@ -129,7 +129,7 @@ def _mined(path: Path) -> Iterator[PathExample]:
                 for passage in _of(list, record["passages"])
             )
             if not answers:
-                raise ValueError("no answer")
+                raise ValueError("the question has no answer")
             example = PathExample(_of(str, record["question"]), answers, passages)
         yield example
 
@@ -148,7 +148,7 @@ def _hotpot(path: Path) -> Iterator[PathExample | None]:
             )
             answer = _of(str, record["answer"])
             if not answer:
-                raise ValueError("no answer")
+                raise ValueError("the question has no answer")
             n_supporting_sentences = sum(sum(passage.supporting) for passage in passages)
             example = PathExample(_of(str, record["question"]), (answer,), passages)
         yield example if n_supporting_sentences == len(facts) else None
@@ -176,5 +176,5 @@ def _of_context(title: str, sentences: Sequence[str], facts: set[tuple[str, int]
 def _of[T](kind: type[T], value: Any) -> T:
     """Return a value if its type is exactly `kind`; else raise TypeError."""
     if type(value) is not kind:
-        raise TypeError(f"{kind.__name__} is wanted, not {type(value).__name__}")
+        raise TypeError(f"a value must be of type {kind.__name__}, found {type(value).__name__}")
     return value

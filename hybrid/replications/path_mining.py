@@ -69,9 +69,9 @@ def mine_paths(
                 advance(1)
         if not written:
             raise InputError(
-                "expected questions with answers whose evidence is in the index, found none",
+                "no question has an answer and evidence that the index contains",
                 where=questions.name,
-                remedy="give KILT's JSONL with provenance, or a BEIR folder with answers, and its own index",
+                remedy="name KILT's JSONL with provenance, or a BEIR folder with answers, and its index",
             )
     return written
 

@@ -49,7 +49,7 @@ class TaskPool:
         names = [questions.name for questions in self.sets]
         if len(set(names)) < len(names):
             raise InputError(
-                f"expected tasks of different names, found {', '.join(names)}",
+                f"two tasks have the same name: {', '.join(names)}",
                 where=", ".join(map(str, tasks)),
                 remedy="name each task once, or rename a file",
             )
@@ -63,9 +63,9 @@ class TaskPool:
         questions = judged(questions if sample is None else questions.sample(sample), self.index)
         if questions.gold is None or not questions.gold.pages:
             raise InputError(
-                "expected a task with provenance, found none in the file",
+                "the file of the task has no provenance",
                 where=str(path),
-                remedy='give rows of KILT\'s form: "output": [{"provenance": [{"wikipedia_title": "…", …}]}]',
+                remedy='write KILT\'s format: "output": [{"provenance": [{"wikipedia_title": "…", …}]}]',
             )
         return questions
 
@@ -79,9 +79,9 @@ class TaskPool:
             raise no_passages(self.index)
         if is_cut(generation.unit):
             raise InputError(
-                f"expected an index of passages, found one of {unit_noun(generation.unit)}s",
+                f"the index must be of whole passages, but is of {unit_noun(generation.unit)}s",
                 where=str(self.index),
-                remedy=remedy("make one without {}", options_of_unit(generation.unit)),
+                remedy=remedy("build an index without {}", options_of_unit(generation.unit)),
             )
         self._analysis = generation.analysis
         with LivePassages.open(folder.lucene_path(generation), generation.language) as live:

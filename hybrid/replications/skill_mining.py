@@ -124,8 +124,8 @@ def _skills_for(searcher: DenseSearcher, skill: str, model: str | None) -> Skill
     """Return the skills of a model; raise if the dense channel lacks its passage (or entity) vectors."""
     if model is None:
         raise InputError(
-            f"expected a model with the skill {skill} for channel dense, found none",
-            remedy=remedy("name one with {}, or mine with {}", Option("model"), Option("channel", BM25)),
+            f"the channel dense needs a model with the skill {skill}, but no model is named",
+            remedy=remedy("name a model with {}, or mine with {}", Option("model"), Option("channel", BM25)),
         )
     from dense.models.skills import Skills  # imports torch, which BM25 does not need
 
@@ -137,7 +137,7 @@ def _skills_for(searcher: DenseSearcher, skill: str, model: str | None) -> Skill
     if not fits or (skill == LINK and is_same_model and skills.config.placement != NONE):
         reader = "passage" if skill == EXPANDED else "entity"
         raise IndexStateError(
-            f"the dense channel does not hold the vectors of the model's expert for {reader}",
+            f"the vectors of the dense channel are not from the model's expert for {reader}",
             where=str(searcher.folder.path),
             remedy=remedy(
                 "index with this expert: {}, {}",
@@ -145,7 +145,9 @@ def _skills_for(searcher: DenseSearcher, skill: str, model: str | None) -> Skill
                 Command.of("dense index", overwrite=True),
             )
             if skill == LINK
-            else remedy("make the channel anew: {}", Command.of("dense index", overwrite=True, model=model)),
+            else remedy(
+                "rebuild the dense channel: {}", Command.of("dense index", overwrite=True, model=model)
+            ),
         )
     return skills
 

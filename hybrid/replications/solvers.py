@@ -91,9 +91,9 @@ class GeneratingSolver:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(str(model), trust_remote_code=False)
         except (OSError, ValueError, KeyError) as error:
             raise ModelError(
-                f"expected a tokenizer beside the model, could not open it: {error}",
+                f"the tokenizer in the model folder cannot be opened: {error}",
                 where=str(model),
-                remedy="name a folder with config.json, weights and a tokenizer, as of BART or T5",
+                remedy="name a folder with config.json, weights and a tokenizer, such as BART or T5",
             ) from error
         position_limit = getattr(self.model.config, "max_position_embeddings", None) or max_length
         self.max_length, self.longest = min(max_length, position_limit), longest
@@ -152,8 +152,8 @@ def open_solver(retriever: Retriever, by: str, model: str | None = None, device:
     if (model is None) == (by in ("label", "generated")) or (model and by == "title"):
         expected = "no model" if by == "title" else "a model folder"
         raise InputError(
-            f"expected {expected} for answers by {by}, found {model or 'none'}",
-            remedy=remedy(f"{'leave out' if by == 'title' else 'name one with'} {{}}", Option("model")),
+            f"answers by {by} need {expected}, found {model or 'no model'}",
+            remedy=remedy(f"{'omit' if by == 'title' else 'name a model with'} {{}}", Option("model")),
         )
     if by == "title":
         return TitleSolver()

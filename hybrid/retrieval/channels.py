@@ -65,7 +65,7 @@ class Channels(Closing):
     ) -> None:
         names = [channel(name) for name in list_of(names, "channels")]
         if not names:
-            raise InputError(f"expected at least one channel of {', '.join(CHANNELS)}, found none")
+            raise InputError(f"no channel is named; available channels: {', '.join(CHANNELS)}")
         if not isinstance(index, IndexReader):
             dense_names = [name for name in names if name == DENSE]
             index = IndexReader(path_of(index, "an index folder"), bm25, dense_names)

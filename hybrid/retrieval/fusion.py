@@ -85,19 +85,19 @@ class Fusion:
     def __post_init__(self) -> None:
         if not isinstance(self.weights, Mapping) or not self.weights:
             raise InputError(
-                f"expected a mapping of channels to weights, found {self.weights!r}",
+                f"weights must map channels to numbers, found {self.weights!r}",
                 remedy='name each channel with its weight: {"impact": 1.0, "bm25": 1.2}',
             )
         if not all(is_number(weight) and abs(weight) <= _HIGHEST_WEIGHT for weight in self.weights.values()):
             raise InputError(
-                f"expected weights as numbers within ±{_HIGHEST_WEIGHT:g}, found {dict(self.weights)}",
+                f"weights must be numbers within ±{_HIGHEST_WEIGHT:g}, found {dict(self.weights)}",
                 remedy="use weights near 1: only the ratios of the weights matter",
             )
         if self.method not in ("linear", "rrf"):
-            raise InputError(f"expected the fusion method linear or rrf, found {self.method!r}")
+            raise InputError(f"unknown fusion method {self.method!r}; known methods: linear, rrf")
         if self.normalization not in NORMALIZATIONS:
             raise InputError(
-                f"expected a normalization ({', '.join(NORMALIZATIONS)}), found {self.normalization!r}"
+                f"unknown normalization {self.normalization!r}; known: {', '.join(NORMALIZATIONS)}"
             )
         whole("candidates", self.candidates)
         whole("rrf_k", self.rrf_k)
@@ -192,7 +192,7 @@ class Fusion:
         """Return each query's candidates, by query id; `Candidates.ranked` takes any weights."""
         missing = [name for name in self.weights if name not in runs]
         if missing:
-            raise InputError(f"expected a run of each channel, found no run of {', '.join(missing)}")
+            raise InputError(f"the fusion lacks a run of {', '.join(missing)}")
         query_ids = dict.fromkeys(query_id for name in self.weights for query_id in runs[name])
         return {
             query_id: self.gather({name: runs[name].get(query_id, ()) for name in self.weights})
@@ -232,7 +232,7 @@ def named(fusions: Sequence[Fusion]) -> dict[str, Fusion]:
         label = fusion.full_label if is_ambiguous else fusion.label
         if by_label.setdefault(label, fusion) != fusion:
             raise InputError(
-                f"expected fusions with distinct labels, found two fusions labeled {label}",
+                f"two different fusions have the label {label}",
                 remedy="remove one of the two fusions, or compare the two in separate calls",
             )
     return by_label
@@ -306,6 +306,8 @@ def parse_weights(text: str, known: Sequence[str], option: str = "weights") -> d
 def _weights_error(option: str, known: Sequence[str], problem: str) -> InputError:
     example = ",".join(f"{name}=1" for name in known)
     return InputError(
-        f"expected weights NAME=NUMBER, once per channel ({', '.join(known)}), found {problem}",
-        remedy=remedy("for example {}", Option(option, example)) if option else f"for example {example}",
+        f"weights are NAME=NUMBER, once per channel ({', '.join(known)}), found {problem}",
+        remedy=remedy("write, for example, {}", Option(option, example))
+        if option
+        else f"write, for example, {example}",
     )

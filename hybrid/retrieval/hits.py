@@ -24,10 +24,10 @@ def check_page(fusion: Fusion, page: Page) -> None:
     """
     if page.depth > fusion.candidates:
         raise InputError(
-            f"expected a page within the {fusion.candidates} candidates of each channel, found ranks"
-            f" {page.offset + 1} to {page.depth}",
+            f"ranks {page.offset + 1} to {page.depth} are beyond the {fusion.candidates} candidates"
+            " of each channel",
             remedy=remedy(
-                "lower k or the offset, or fuse more candidates: {}, or {} when you open an adapter",
+                "lower k or the offset, or fuse more candidates with {} (or {} in an adapter)",
                 Option("candidates", page.depth),
                 f"k={page.depth}",
             ),

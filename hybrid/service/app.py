@@ -112,7 +112,7 @@ def create_app(settings: Settings) -> FastAPI:
 async def _refused(request: Request, error: Exception) -> Response:
     """Raise FastAPI's own errors (routing, validation) again, as `HttpError`."""
     if isinstance(error, HTTPException):
-        remedy = "GET /openapi.json lists what there is"
+        remedy = "GET /openapi.json lists the endpoints"
         error_answer = HttpError(error.status_code, str(error.detail), remedy=remedy)
         if error.status_code == 405:
             error_answer.headers.append((b"allow", ", ".join(_allowed(request)).encode()))

@@ -94,7 +94,7 @@ class TimedProtocol(HttpToolsProtocol):
         Httptools would read the body of such a request as the next request.
         """
         if self.parser.should_upgrade():
-            raise ValueError("expected a request without an upgrade")
+            raise ValueError("the service does not support requests that upgrade the connection")
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:

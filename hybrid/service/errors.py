@@ -90,7 +90,9 @@ def contained[R](work: Callable[[], R]) -> R:
 
 def too_slow(seconds: float) -> HttpError:
     """Return the 503 error for a request that has no answer in time."""
-    return HttpError(503, f"expected an answer within {seconds:g} s", remedy="try again later")
+    return HttpError(
+        503, f"the request took longer than the limit of {seconds:g} s", remedy="try again later"
+    )
 
 
 def status_of(error: Exception) -> int:

@@ -58,9 +58,9 @@ class Journal:
         """Log an internal error with its traceback; log one line for an error that the operator can fix."""
         status = status_of(error)
         if status == 500:
-            logger.error("failed", exc_info=error, extra={"request_id": request_id})
+            logger.error("request failed", exc_info=error, extra={"request_id": request_id})
         elif status in (409, 503):
-            logger.warning("refused", extra={"request_id": request_id, "error": str(error)})
+            logger.warning("request refused", extra={"request_id": request_id, "error": str(error)})
 
     def refusal(self, error: HttpError, seconds: float, client: str) -> bytes:
         """Count and log an error on a connection without a whole request; return the response's JSON body."""

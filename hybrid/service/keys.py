@@ -34,9 +34,9 @@ class Keys:
                 digest, scope = _scope(words, f"{where}:{number}")
                 if self._scopes.setdefault(digest, scope) != scope:
                     raise InputError(
-                        f"expected one scope for a key, found {scope} here and another on a line before",
+                        f"the key has two scopes: {scope} on this line, another on an earlier line",
                         where=f"{where}:{number}",
-                        remedy=f"remove one of the two lines; a key to {WRITE} may {READ} too",
+                        remedy=f"remove one of the two lines; a {WRITE} key may also {READ}",
                     )
 
     @classmethod
@@ -49,7 +49,11 @@ class Keys:
             text = path.read_bytes().decode("utf-8-sig", "replace")
         keys = cls(text.splitlines(), str(path))
         if not keys:
-            raise InputError(f"expected {_FORM}; found none", where=str(path), remedy="add a line")
+            raise InputError(
+                f"the file of keys is empty: expected {_FORM}",
+                where=str(path),
+                remedy="add a line with a key",
+            )
         return keys
 
     def __bool__(self) -> bool:
@@ -71,17 +75,19 @@ class Keys:
 def _scope(words: list[str], where: str) -> tuple[bytes, str]:
     """Return the hash and the scope of a key, from the words `scope key` of a line."""
     if len(words) != 2 or words[0] not in (READ, WRITE):
-        raise InputError(f"expected {_FORM}; found another form", where=where, remedy="mend the line")
+        raise InputError(
+            f"invalid line in the file of keys: expected {_FORM}", where=where, remedy="correct the line"
+        )
     if len(words[1]) < SHORTEST:
         raise InputError(
-            f"expected a key of at least {SHORTEST} characters, found {len(words[1])}",
+            f"a key must have at least {SHORTEST} characters, found {len(words[1])}",
             where=where,
-            remedy="make one with: openssl rand -hex 24",
+            remedy="make a key with: openssl rand -hex 24",
         )
     if not words[1].isascii():
         raise InputError(
-            "expected a key of ASCII characters, found others, which clients send in different ways",
+            "a key must be ASCII, because clients encode other characters in different ways",
             where=where,
-            remedy="make one with: openssl rand -hex 24",
+            remedy="make a key with: openssl rand -hex 24",
         )
     return hashlib.sha256(words[1].encode()).digest(), words[0]

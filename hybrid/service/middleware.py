@@ -112,7 +112,7 @@ class SameOrigin:
         """Pass a request on, or answer it with 403."""
         if scope["type"] == "http" and self._is_foreign(scope, scope[_HEADERS]):
             error = HttpError(
-                403, "expected a request of a page of this service, found another", remedy=_CORS_REMEDY
+                403, "requests from pages of other origins are not allowed", remedy=_CORS_REMEDY
             )
             await _send_error(error, scope[_ID], send)
             return
@@ -185,24 +185,26 @@ class Access:
 
     def _check(self, path: str, method: str, headers: dict[bytes, bytes]) -> None:
         if _CONTROL.search(path):  # routes would ignore a line end after an id
-            raise HttpError(400, "expected a path without control characters, found one")
+            raise HttpError(400, "the path of the URL contains a control character")
         writes = path.startswith("/passages") and method not in ("GET", "OPTIONS")
         if not self._keys:
             self._check_host(headers.get(b"host", b""))
         elif path not in OPEN_PATHS and not path.startswith(_STATIC) and method != "OPTIONS":
             allowed = self._keys.scope(_key(headers))
             if allowed is None:
-                raise HttpError(401, "expected an API key, found none that is known", remedy=_KEY_REMEDY)
+                raise HttpError(
+                    401, "authentication failed: the request has no valid API key", remedy=_KEY_REMEDY
+                )
             if writes and allowed != WRITE:
-                raise HttpError(403, f"expected a key to {WRITE}, found one to {READ}")
+                raise HttpError(403, f"the API key may only {READ}, but the request needs a key to {WRITE}")
         if writes and not self._writable:
-            raise HttpError(403, "this service does not change its index", remedy=_WRITE_REMEDY)
+            raise HttpError(403, "this service is read-only", remedy=_WRITE_REMEDY)
 
     def _check_host(self, host: bytes) -> None:
         """Refuse another host's name, which a web page can point to this machine (DNS rebinding)."""
         name = host.rpartition(b":")[0] if _PORT.search(host) else host
         if host and name.lower() not in self._names:
-            raise HttpError(421, "expected the host localhost, found another one", remedy=_HOST_REMEDY)
+            raise HttpError(421, "without keys, the Host header must be localhost", remedy=_HOST_REMEDY)
 
 
 class BoundedBody:
@@ -225,7 +227,7 @@ class BoundedBody:
         limits = self._limits
         coding = headers.get(b"content-encoding", b"identity").lower().decode("latin-1")
         if coding != "identity":
-            raise HttpError(415, f"expected a body that is not compressed, found Content-Encoding: {coding}")
+            raise HttpError(415, f"compressed bodies are not supported, found Content-Encoding: {coding}")
         upload = path.startswith("/passages")  # `spooled` bounds its whole time
         most_bytes, deadline = limits.upload if upload else limits.body, time.perf_counter() + limits.timeout
         content_length = headers.get(b"content-length", b"")
@@ -244,7 +246,7 @@ class BoundedBody:
                     message = await receive()
             except TimeoutError:
                 what = "the next part of the body" if upload else "the whole body"
-                raise HttpError(408, f"expected {what} within {limits.timeout:g} s") from None
+                raise HttpError(408, f"{what} did not arrive within {limits.timeout:g} s") from None
             received, is_more_expected = (
                 received + len(message.get("body", b"")),
                 message.get("more_body", False),
@@ -256,13 +258,13 @@ class BoundedBody:
         return bounded
 
 
-_ENDING = "the service ended before it had an answer; an upload may still be committed"
-_HOST_REMEDY = remedy("give the service keys: {}", _WITH_KEYS)
+_ENDING = "the service stopped before it could answer; an upload may still be committed"
+_HOST_REMEDY = remedy("start the service with keys: {}", _WITH_KEYS)
 _CORS_REMEDY = remedy(
     "start the service with: {}, or with: {}", Command.of("sparta serve", cors="ORIGIN"), _WITH_KEYS
 )
-_WRITE_REMEDY = remedy("start it with: {}", Command.of("sparta serve", writable=True))
-_KEY_REMEDY = "send one as X-API-Key: KEY, or as Authorization: Bearer KEY"
+_WRITE_REMEDY = remedy("start the service with: {}", Command.of("sparta serve", writable=True))
+_KEY_REMEDY = "send a key in the header X-API-Key: KEY, or Authorization: Bearer KEY"
 
 
 def _route(scope: Scope) -> str:
@@ -281,7 +283,7 @@ def _key(headers: dict[bytes, bytes]) -> str:
 
 
 def _too_large(most: int) -> HttpError:
-    return HttpError(413, f"expected a body of at most {most:,} bytes, found a longer one")
+    return HttpError(413, f"the body is longer than the limit of {most:,} bytes")
 
 
 async def _send_error(error: Exception, request_id: str, send: Send) -> None:

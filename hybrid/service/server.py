@@ -76,7 +76,9 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
     # A signal may come before uvicorn listens, and uvicorn raises it again at the end: both end the service.
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, server.handle_exit)
-    logger.info("listening", extra={"host": settings.host, "port": listening_socket.getsockname()[1]})
+    logger.info(
+        "service is listening", extra={"host": settings.host, "port": listening_socket.getsockname()[1]}
+    )
     server.run([listening_socket])
     if any(thread.name.startswith(READER) for thread in threading.enumerate()):
         logging.shutdown()
@@ -90,7 +92,7 @@ def _socket(host: str, port: int) -> socket.socket:
         return socket.create_server((name, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise InputError(
-            f"expected an address to listen at, found one that cannot be used: {error.strerror or error}",
+            f"the service cannot listen on this address: {error.strerror or error}",
             where=f"{host}:{port}",
             remedy=remedy("name another {} or {}", Option("port"), Option("host")),
         ) from error

@@ -170,10 +170,12 @@ def folder_in_use(output: object, *, resumable: bool = True) -> IndexStateError:
     :param resumable: whether the job can continue from the files in the folder; the remedy then offers it
     """
     return IndexStateError(
-        "expected an empty or a new folder, found a folder that holds files",
+        "the output folder already contains files",
         where=str(output),
         remedy=remedy(
-            "continue the job with {}, or choose another {}", Option("resume", True), Option("output")
+            "continue an interrupted job with {}, or choose another {}",
+            Option("resume", True),
+            Option("output"),
         )
         if resumable
         else remedy("choose another {}", Option("output")),

@@ -233,10 +233,11 @@ def stored_form(where: str | Path, form: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        problem = f"no field {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
         raise InputError(
-            f"expected {form}, found something else ({type(error).__name__}: {error})",
+            f"invalid format: expected {form} ({problem})",
             where=str(where),
-            remedy="correct the file at this place, or convert it to the expected format",
+            remedy="correct the file at this place, or convert the file to the expected format",
         ) from error
 
 
@@ -249,7 +250,7 @@ def answers_of(value: Any) -> tuple[str, ...]:
     if not isinstance(answers, list | tuple) or not all(
         isinstance(answer, str | int | float) for answer in answers
     ):
-        raise TypeError(f"answers must be a list of strings, found {value!r:.60}")
+        raise TypeError(f"the field answers must be a list of strings, found {value!r:.60}")
     return tuple(map(str, answers))
 
 
@@ -262,7 +263,7 @@ def _list(record: Any, key: str, where: str | Path) -> list[Any]:
     value = record.get(key) if isinstance(record, dict) else None
     if not isinstance(value, list):
         raise InputError(
-            f"expected a list {key!r}, found {'none' if value is None else type(value).__name__}",
+            f"the field {key!r} must be a list, found {'none' if value is None else type(value).__name__}",
             where=str(where),
             remedy="use SQuAD JSON (data, paragraphs, qas), MRQA JSONL (context, qas), or a BEIR folder",
         )

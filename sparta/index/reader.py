@@ -134,7 +134,9 @@ class IndexReader(Closing):
         self._replace(None)
 
     def _closed(self) -> IndexStateError:
-        return IndexStateError("the index is closed", where=str(self.folder.path), remedy="open it again")
+        return IndexStateError(
+            "the index is closed", where=str(self.folder.path), remedy="open the index again"
+        )
 
     def _refresh_if_free(self) -> None:
         """Refresh, unless another thread is refreshing. A commit that fails to open is logged."""

@@ -238,7 +238,7 @@ class DocumentEncoder:
         values = weights[row, column].cpu().numpy().astype(np.float32)
         if not np.isfinite(values).all():
             raise ModelError(
-                "expected finite weights, found infinite weights: the number format overflowed",
+                "the model gave infinite term weights: the number format overflowed",
                 remedy=remedy("encode with {} or {}", Option("dtype", "bf16"), Option("dtype", "fp32")),
             )
         lengths = torch.bincount(row, minlength=len(weights)).cpu().numpy()
@@ -289,7 +289,7 @@ def fit_quantizer(model: SparseEncoder, passages: Iterable[Passage]) -> Quantize
     if not rows.weights.size:
         raise ModelError(
             "the model gives no term of the calibration texts a positive weight",
-            remedy="train the model, or check that the folder holds a sparse encoder",
+            remedy="train the model first, or name the folder of a trained sparse encoder",
         )
     # Rounding to three digits gives the same scale on every machine.
     return Quantizer(float(f"{rows.weights.max() * 1.1:.3g}"))

@@ -58,12 +58,12 @@ def _load(folder: Path) -> SparseEncoder:
         return SpartaModel.load(folder)
     if "dense" in config:
         raise ModelError(
-            "expected a SPARTA model, found a dense model",
+            "the model is dense, not a SPARTA model",
             where=str(folder),
-            remedy=remedy("run {}, or name a SPARTA model", Command.of("dense index", model=folder)),
+            remedy=remedy("index with {}, or name a SPARTA model", Command.of("dense index", model=folder)),
         )
     logger.warning(
-        "%s: config.json has no sparta object, so the model is read as BEIR's SPARTA checkpoints are", folder
+        "%s: config.json has no sparta object, so the model is read like a SPARTA checkpoint of BEIR", folder
     )
     return load_beir_sparta(folder)
 

@@ -77,7 +77,7 @@ class ReaderRecipe(ReadingRecipe):
         name = self.encoder or shipped_for(self.language, "reader")
         if name is None:
             raise ModelError(
-                f"no reader ships for the language {self.language!r}, and the recipe names no encoder",
+                f"sparta ships no reader for the language {self.language!r}, and no encoder is named",
                 remedy=remedy("name an encoder with {}", Option("encoder")),
             )
         return name
@@ -91,7 +91,7 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
 
     def __init__(self, recipe: ReaderRecipe, sets: Sequence[ReadingSet], folder: Path) -> None:
         if recipe.passages < 2:
-            raise InputError(f"expected at least 2 passages of a question, found {recipe.passages}")
+            raise InputError(f"training reads at least 2 passages per question, found {recipe.passages}")
         self.recipe = recipe = replace(recipe, encoder=recipe.beginning())
         torch.manual_seed(recipe.seed)
         config = ReaderConfig(recipe.layout, recipe.global_tokens)
@@ -99,14 +99,19 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         model.check_length(recipe.train_length, option="train_length")
         layout, positions = recipe.layout, model.positions
         if positions is not None and layout.max_length > positions:
-            logger.warning("the encoder reads windows of %d wordpieces, not %d", positions, layout.max_length)
+            logger.warning(
+                "the encoder has %d positions, so windows have %d wordpieces instead of %d",
+                positions,
+                positions,
+                layout.max_length,
+            )
             layout = replace(layout, max_length=positions, overlap=min(layout.overlap, positions // 4))
             model.config = replace(config, layout=layout)
         shortest_window = 2 * layout.longest_question
         if recipe.train_length < shortest_window:
             raise InputError(
-                f"expected training windows of at least {shortest_window} wordpieces (twice the longest"
-                f" question), found {recipe.train_length}",
+                f"training windows need at least {shortest_window} wordpieces (twice the question length),"
+                f" found {recipe.train_length}",
                 remedy=remedy(
                     "set {}, or a smaller {}",
                     Option("train_length", shortest_window),
@@ -302,7 +307,7 @@ def split(sets: Sequence[ReadingSet], held_out: int) -> tuple[list[ReadingExampl
             all_examples, held_out, lambda example: example.question.casefold()
         )
         if any(map(may_train, all_examples)):
-            logger.warning("few texts: training and held-out questions share passages")
+            logger.warning("the data has few texts, so training and held-out questions share passages")
     drawn = [reading_set.drawn([*filter(may_train, reading_set.examples)]) for reading_set in sets]
     if not any(drawn):
         raise InputError(

@@ -39,8 +39,8 @@ class Page:
         object.__setattr__(self, "offset", whole("offset", self.offset, 0))
         if self.collapse is not None and not isinstance(self.collapse, str):
             raise InputError(
-                f"expected the name of a field to collapse by, found {self.collapse!r}",
-                remedy='as in collapse="lang"',
+                f"collapse must be the name of a metadata field, found {self.collapse!r}",
+                remedy='name a field, as in collapse="lang"',
             )
 
     @classmethod

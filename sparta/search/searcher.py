@@ -292,7 +292,7 @@ def no_channel(value: Any, channels: Sequence[str]) -> InputError:
     """Return the error for a value that names none of these channels."""
     is_single_name = isinstance(value, str) and not set(value) & set(",=")
     return InputError(
-        f"expected a channel of {', '.join(channels)}, found {value!r}",
+        f"unknown channel {value!r}; available channels: {', '.join(channels)}",
         remedy="" if is_single_name else "to search several channels, use hybrid.HybridSearcher",
     )
 
@@ -307,7 +307,7 @@ def _rankings(snapshot: IndexSnapshot, hits: Hits, impact_queries: int) -> list[
     if hits.scores[:impact_hits].max(initial=0) >= EXACT_SCORES and not snapshot.kept.get(_ROUNDED):
         snapshot.kept[_ROUNDED] = True  # warn once
         logger.warning(
-            "scores of %s or more are rounded to float32, which may change their order:"
+            "scores of %s or more are rounded to float32, which may change the ranking:"
             " scale impacts or query weights down",
             f"{EXACT_SCORES:,}",
         )

@@ -251,7 +251,7 @@ class TrainingRun[M: nn.Module]:
         with torch.no_grad():
             figure = self.validate()
         self._log(validation=figure)
-        logger.info("step %d of %d: validation %.4f", self.state.step, self.schedule.steps, figure)
+        logger.info("step %d of %d: validation score %.4f", self.state.step, self.schedule.steps, figure)
         if figure >= self.state.best:
             self.state.best, self.state.best_step = figure, self.state.step
             self.save_best()

@@ -190,10 +190,10 @@ def test_shards_of_two_machines(corpus, model, built):
     assert "5 passages" in done(sparta("index", "--vectors", "s0", "s1")).stdout
     assert sparta("terms", "beijing").stdout == sparta("terms", "beijing", "--index", built).stdout
     given = ["--vectors", "s0", "s1", "--tokenizer", model[1]]
-    refused(sparta("index", *given), 2, "shards take no tokenizer", "leave the tokenizer out")
+    refused(sparta("index", *given), 2, "a tokenizer is named for the shards", "omit the tokenizer")
     again = ["--vectors", "s0", "--vectors", "s1"]
     assert "nothing to do" in done(sparta("index", *again)).stdout
-    refused(sparta("index", "--vectors", "s1", "--index", "half"), 2, "of the corpus", "all the machines")
+    refused(sparta("index", "--vectors", "s1", "--index", "half"), 2, "lack passages", "all machines")
 
 
 def test_an_index_that_is_up_to_date_can_be_merged(corpus, model, tmp_path):

@@ -74,7 +74,7 @@ def write_links(dump: Path, output: Path, passages: Path, advance: Advance | Non
     """
     if len({path.resolve() for path in (dump, output, passages)}) < 3:
         raise InputError(
-            f"expected three different files, found {dump}, {output} and {passages}",
+            f"the dump and the two outputs must be different files, found {dump}, {output}, {passages}",
             remedy=remedy("name another file for {} or {}", Option("output"), Option("passages")),
         )
     redirects = dict(_redirects(dump)) if _is_xml(dump) else {}
@@ -103,7 +103,7 @@ def write_links(dump: Path, output: Path, passages: Path, advance: Advance | Non
             if advance:
                 advance(1)
         if not pages:
-            raise InputError(f"expected {_FORMS}, found no page with text", where=str(dump))
+            raise InputError(f"the dump has no page with text: expected {_FORMS}", where=str(dump))
     return DumpReport(pages, paragraphs, links, written)
 
 
@@ -187,11 +187,13 @@ class _DumpReader:
         self._parser.Parse(data, not data)
 
     def _refuse_doctype(self, *_: object) -> None:
-        raise InputError("expected a dump without a document type, found one", remedy=_AGAIN)
+        raise InputError(
+            "the dump has a document type (DOCTYPE), which Wikipedia dumps never have", remedy=_AGAIN
+        )
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if len(self._path) == _DEEPEST:
-            raise InputError(f"expected elements at most {_DEEPEST} deep, found deeper ones", remedy=_AGAIN)
+            raise InputError(f"the XML is nested more than {_DEEPEST} elements deep", remedy=_AGAIN)
         name = name.rpartition(":")[2]
         self._path.append(name)
         self._text.clear()
@@ -231,7 +233,9 @@ def _entries(dump: Path, reader: _DumpReader) -> Iterator[_Entry]:
             try:
                 reader.read(piece)
             except expat.ExpatError as error:
-                raise InputError(f"expected a whole XML dump, found: {error}", remedy=_AGAIN) from None
+                raise InputError(
+                    f"the XML of the dump is damaged or incomplete: {error}", remedy=_AGAIN
+                ) from None
             unfinished_bytes = 0 if reader.entries else unfinished_bytes + len(piece)
             if unfinished_bytes > most_bytes:
                 raise too_long(str(dump), "a page", most_bytes)
@@ -292,7 +296,10 @@ def _extracted(path: Path) -> Iterator[Page]:
                 if page_bytes > most_bytes:
                     raise too_long(f"{path}:{number}", "a page", most_bytes)
             else:
-                raise InputError(f"expected {_FORMS}, found another line", where=f"{path}:{number}")
+                raise InputError(
+                    f"the line does not fit the format of the dump: expected {_FORMS}",
+                    where=f"{path}:{number}",
+                )
     if is_inside:
         with placed(str(path)):
             raise _unfinished(title, "the end of the file")
@@ -307,7 +314,7 @@ def _doc(line: str) -> tuple[str, str] | None:
 
 def _unfinished(title: str, reason: str) -> InputError:
     return InputError(
-        f"expected </doc> behind the page {title!r}, found {reason}",
+        f"the page {title!r} has no end: expected </doc>, found {reason}",
         remedy="run WikiExtractor again: it was interrupted",
     )
 

@@ -73,8 +73,8 @@ class Batcher[J, R](Closing):
         with self._ready:
             if self._is_full(request.size):
                 raise BusyError(
-                    f"{self.size} queries wait already, of {self._queue} that may",
-                    remedy="try again after the time that Retry-After says",
+                    f"the request queue is full: {self.size} of {self._queue} queries are waiting",
+                    remedy="try again after the seconds in the header Retry-After",
                 )
             self._waiting.append(request)
             self.size += request.size

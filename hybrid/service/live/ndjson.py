@@ -67,7 +67,7 @@ async def _write(stream: IO[bytes], parts: AsyncIterator[bytes], seconds: float)
                 stream.write(chunk)
         stream.seek(0)
     except TimeoutError:
-        raise HttpError(408, f"expected the whole body within {seconds:g} s") from None
+        raise HttpError(408, f"the request body did not arrive within {seconds:g} s") from None
     except OSError:
         with suppress(OSError):  # closing tries to write the rest again, and fails again
             stream.close()
@@ -79,8 +79,8 @@ def check_content_type(content_type: str) -> None:
     if content_type.partition(";")[0].strip().lower() not in CONTENT_TYPES:
         raise HttpError(
             415,
-            f"expected a body of {CONTENT_TYPES[0]}, found {content_type or 'none'}",
-            remedy=f"send the header Content-Type: {CONTENT_TYPES[0]}, one JSON value a line",
+            f"the Content-Type must be {CONTENT_TYPES[0]}, found {content_type or 'none'}",
+            remedy=f"send the header Content-Type: {CONTENT_TYPES[0]}, and one JSON value per line",
         )
 
 
@@ -94,9 +94,9 @@ def read_lines(stream: BinaryIO, limits: Limits, errors: LineErrors, *, ids: boo
     longest, json_values = limits.line, 0
     for number, line in enumerate(iter(lambda: stream.readline(longest + 1), b""), 1):
         if number > limits.lines:
-            raise HttpError(413, f"expected at most {limits.lines:,} lines, found more", remedy=_SPLIT)
+            raise HttpError(413, f"the upload has more than {limits.lines:,} lines", remedy=_SPLIT)
         if errors.total > limits.bad_lines:
-            message = f"expected at most {limits.bad_lines:,} bad lines, found more; nothing is written"
+            message = f"the upload has more than {limits.bad_lines:,} bad lines; nothing is written"
             raise HttpError(400, message, lines=errors.report())
         if len(line) > longest:
             errors.add(number, f"expected a line of at most {longest:,} bytes, found a longer one")
@@ -111,7 +111,7 @@ def read_lines(stream: BinaryIO, limits: Limits, errors: LineErrors, *, ids: boo
             continue
         json_values += json_parts(line)
         if json_values > limits.parts:
-            raise HttpError(413, f"expected at most {limits.parts:,} JSON values, found more", remedy=_SPLIT)
+            raise HttpError(413, f"the upload has more than {limits.parts:,} JSON values", remedy=_SPLIT)
         first = first_lines.setdefault(parsed.passage_id, number)
         if first != number:
             errors.add(number, f"duplicate id: {parsed.passage_id!r} was already the id of line {first}")

@@ -26,7 +26,7 @@ from sparta.search.searcher import IMPACT, Searcher
 _ADDING: dict[str, Remedy] = {
     DENSE: remedy("{}", Command.of("dense index")),
     IMPACT: remedy(
-        "{}, with {} where none ships for its language",
+        "{}, with {} if sparta ships no model for its language",
         Command.of("sparta index", corpus="FILE", resume=True),
         Option("model", "FOLDER"),
     ),
@@ -189,7 +189,7 @@ def require_channels(weights: Sequence[tuple[str, float]], there: Sequence[str])
     for name in names:
         if name not in there:
             raise InputError(
-                f"expected a channel of {', '.join(there)}, found {name}, which this index lacks",
-                remedy=remedy("leave it out, or add it: {}", _ADDING[name]),
+                f"the index has no channel {name}; its channels: {', '.join(there)}",
+                remedy=remedy("omit the channel, or add the channel with: {}", _ADDING[name]),
             )
     return names

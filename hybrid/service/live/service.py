@@ -128,7 +128,10 @@ class Service:
 
         chosen = threads or self._side
         if self._aside[chosen] >= _MOST_ASIDE:
-            raise BusyError(f"{self._aside[chosen]} requests wait already", remedy="try again in a moment")
+            raise BusyError(
+                f"the request queue is full: {self._aside[chosen]} requests are waiting",
+                remedy="try again in a moment",
+            )
         self._aside[chosen] += 1
         try:
             async with within(seconds or self.settings.limits.timeout):  # waiting work never starts
@@ -193,7 +196,7 @@ class Service:
         """Let searches use the newest commit from now on."""
         if self.reader.refresh():
             version = self.reader.version._asdict()
-            logger.info("index opened", extra=version)
+            logger.info("new commit of the index opened", extra=version)
 
     async def _follow(self) -> None:
         """Open every new commit; log a commit that cannot be opened, and try again."""
@@ -209,7 +212,7 @@ class Service:
                 if str(error) != last_error:
                     last_error = str(error)
                     logger.warning(
-                        "the index cannot be opened anew; searching the last commit: %s",
+                        "the new commit cannot be opened, so searches use the previous commit: %s",
                         last_error,
                         exc_info=error,
                     )

@@ -50,7 +50,10 @@ class Writer(Closing):
         :raises BusyError: all places are taken
         """
         if self._waiting >= _MOST_WAITING:
-            raise BusyError(f"{self._waiting} uploads wait already", remedy="try again in a moment")
+            raise BusyError(
+                f"the upload queue is full: {self._waiting} uploads are waiting",
+                remedy="try again in a moment",
+            )
         self._waiting += 1
         try:
             yield
@@ -128,7 +131,9 @@ class Writer(Closing):
         try:
             self._refresh()
         except Exception as error:
-            logger.warning("written, but not opened yet: %s", error, exc_info=error)
+            logger.warning(
+                "the upload is committed, but the new commit cannot be opened yet: %s", error, exc_info=error
+            )
 
     def _write(self, mode: str, lines: list[Line], errors: LineErrors) -> Report:
         """Write passages into the index and return the report; mode "append" refuses ids of the index."""
@@ -217,16 +222,19 @@ def _open_encoder(options: IndexOptions) -> SparseEncoder:
 
 def _too_late(seconds: float, *, begun: bool) -> HttpError:
     """Return the error for an upload that is not written in time."""
-    what, remedy = "nothing of it is written", "send it again later"
+    what, remedy = "nothing is written", "send the upload again later"
     if begun:
-        what, remedy = "it may still be committed", "see what GET /passages/ID gives before you send it again"
-    return HttpError(503, f"expected an upload to be written within {seconds:g} s; {what}", remedy=remedy)
+        what, remedy = (
+            "it may still be committed",
+            "check with GET /passages/ID before you send the upload again",
+        )
+    return HttpError(503, f"the upload took longer than {seconds:g} s; {what}", remedy=remedy)
 
 
 def _refuse_if_nothing(lines: Sequence[Line], errors: LineErrors) -> None:
     if errors and not lines:
         raise HttpError(
-            400, f"expected a line that can be used, found {errors.total:,} that cannot", lines=_told(errors)
+            400, f"no line of the upload is valid; invalid lines: {errors.total:,}", lines=_told(errors)
         )
 
 

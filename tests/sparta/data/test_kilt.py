@@ -90,8 +90,8 @@ def test_the_knowledge_source_is_a_corpus(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        ({"text": ["Email marketing", 3]}, "list of paragraphs"),
-        ({"wikipedia_title": None}, "expected a string as title"),
+        ({"text": ["Email marketing", 3]}, "every paragraph"),
+        ({"wikipedia_title": None}, "title of the wrong type"),
         ({"wikipedia_id": "a b"}, "one word"),
     ],
 )
@@ -171,10 +171,10 @@ def test_places_that_are_not_known() -> None:
     [
         ("x", "list of objects"),
         ([3], "list of objects"),
-        ([{"passage_ids": "k1"}], "list of strings as passage_ids"),
-        ([{"title": 3}], "a string as title"),
-        ([{**SPAN, "start_paragraph_id": "five"}], "whole number as start_paragraph_id"),
-        ([{**SPAN, "end_paragraph_id": 2}], "paragraphs 5 to 2"),
+        ([{"passage_ids": "k1"}], "passage_ids a list of strings"),
+        ([{"title": 3}], "title must be a string"),
+        ([{**SPAN, "start_paragraph_id": "five"}], "start_paragraph_id must be a whole number"),
+        ([{**SPAN, "end_paragraph_id": 2}], "paragraph 2, its end, is before paragraph 5"),
     ],
 )
 def test_provenance_of_another_form(provenance: Any, found: str) -> None:

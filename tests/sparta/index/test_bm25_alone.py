@@ -116,7 +116,7 @@ def test_impacts_are_not_added_to_what_the_corpus_does_not_hold(
         build_index(built, [{"id": "d", "text": "Dogs bark."}], change, IndexOptions(model=options.model))
     by, left = CHANGES[change]
     for resume in (True, False):
-        with pytest.raises(IndexStateError, match=f"changed since by {by}\n") as caught:
+        with pytest.raises(IndexStateError, match=f"changed afterwards by {by}\n") as caught:
             build_index(built, corpus, options=replace(options, channels=None, resume=resume))
         again = f"sparta index --corpus FILE --overwrite --index {built}"
         assert caught.value.remedy.for_command_line().endswith(again)

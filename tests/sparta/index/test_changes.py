@@ -126,7 +126,9 @@ def test_an_interrupted_job_is_named_with_the_command_that_finishes_it(
     state, told, remedy = finding[1:]
     assert (state, told) == ("note", f"{index} is incomplete: {name} was interrupted")
     assert on_command_line(remedy) == advice
-    with pytest.raises(IndexStateError, match=rf"changed since by {name}, which was interrupted") as caught:
+    with pytest.raises(
+        IndexStateError, match=rf"changed afterwards by {name}, which was interrupted"
+    ) as caught:
         build_index(index, index.parent / "a 1.jsonl", options=OPTIONS)
     assert caught.value.remedy.for_command_line().startswith(on_command_line(manifest(index).remedy))
     caplog.clear()
@@ -195,7 +197,7 @@ def test_making_a_changed_index_again_says_what_changed_it(
         again = ["index", "--corpus", str(corpus), "--channels", "bm25", "--index", str(index), *resume]
         result = CliRunner().invoke(cli._sparta.main, again)
         assert result.exit_code == 2
-        assert f"index of {corpus} was changed since by {by}\n" in result.output
+        assert f"index of {corpus} was changed afterwards by {by}\n" in result.output
     run_what_is_printed(result.output.partition("→ ")[2])
     assert len(ids(index)) == expected
 

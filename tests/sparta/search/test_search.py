@@ -181,7 +181,7 @@ def test_hits(collection, searcher, words):
 
 
 def test_a_wrong_channel_and_no_index(collection, tmp_path, monkeypatch):
-    with pytest.raises(InputError, match="expected a channel of impact, bm25, found 'dense'"):
+    with pytest.raises(InputError, match="unknown channel 'dense'"):
         Searcher(collection.index, channel="dense")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SPARTA_INDEX", raising=False)
