@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.evaluation.evaluate import corpus_of
-from hybrid.evaluation.measures import evaluate, parse_measures, without_own_passages
+from hybrid.evaluation.measures import evaluate, parse_measures, without_query_ids
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.testsets import QuestionSet, open_test_set
 from sparta.base.records import ScoredPassage
@@ -93,7 +93,7 @@ def measured_here(tested: QuestionSet, run: Path) -> dict[str, float]:
     """The same measures as `sparta eval` takes them of a folder, by BEIR's names."""
     beir = [f"{name}@{k}" for name in NAMES for k in CUTOFFS]
     ours = parse_measures([f"{NAMES[name]}@{k}" for name in NAMES for k in CUTOFFS])
-    found = evaluate("bm25", without_own_passages(read_run(run), max(CUTOFFS)), tested.qrels, ours)
+    found = evaluate("bm25", without_query_ids(read_run(run), max(CUTOFFS)), tested.qrels, ours)
     return {name: found.mean(measure) for name, measure in zip(beir, ours, strict=True)}
 
 

@@ -16,7 +16,7 @@ from hybrid.evaluation.compare import compare, timed
 from hybrid.evaluation.questions import questions_of
 from hybrid.evaluation.results import results_table
 from hybrid.retrieval.channels import CHANNELS, Channels
-from hybrid.retrieval.fusion import Fusion, every_hybrid
+from hybrid.retrieval.fusion import Fusion, all_fusion_weights
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("pairs", nargs="+", metavar="INDEX=SET")
     parser.add_argument("--alpha", type=float, required=True)
     given = parser.parse_args()
-    fusions = [Fusion(weights) for weights in every_hybrid(CHANNELS, given.alpha)]
+    fusions = [Fusion(weights) for weights in all_fusion_weights(CHANNELS, given.alpha)]
     found = []
     for pair in given.pairs:
         index, _, questions = pair.partition("=")

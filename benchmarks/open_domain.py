@@ -38,7 +38,7 @@ from hybrid.evaluation.questions import questions_of
 from hybrid.evaluation.results import results_table
 from hybrid.evaluation.tables import Table
 from hybrid.evaluation.testsets import QuestionSet
-from hybrid.evaluation.tune import chosen, parse_alphas, tune
+from hybrid.evaluation.tune import best_fusion, parse_alphas, tune
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula
 from sparta.base.closing import Closing
@@ -207,14 +207,17 @@ def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: S
         fusions = []
         for name in [name for name in ("dense", "impact") if name in rankings]:
             fusion = Fusion({name: 1.0, "bm25": 1.0}, normalization=given.normalization)
-            fusions.append(chosen(fusion, tune(channels, sets[:1], fusion, MEASURE, alphas=alphas)))
+            fusions.append(best_fusion(fusion, tune(channels, sets[:1], fusion, MEASURE, alphas=alphas)))
         if len(rankings) == 2:
             fusions.append(Fusion({"dense": 1.0, "impact": 1.0}, normalization=given.normalization))
             three = Fusion({"dense": 1.0, "impact": 1.0, "bm25": 1.0}, normalization=given.normalization)
-            fusions.append(chosen(three, tune(channels, sets[:1], three, MEASURE, alphas=alphas)))
+            fusions.append(best_fusion(three, tune(channels, sets[:1], three, MEASURE, alphas=alphas)))
         table = results_table([compare(channels, one, fusions) for one in sets])
     for one in sets:
-        print(f"{one.name}: {len(one.queries):,} questions" + (f" of {one.of:,}" if one.of else ""))
+        print(
+            f"{one.name}: {len(one.queries):,} questions"
+            + (f" of {one.sampled_from:,}" if one.sampled_from else "")
+        )
     print(f"\n{table.write('markdown')}\n\n{formula(*fusions)}\n\n{rates(rankings).write('markdown')}")
 
 

@@ -23,7 +23,7 @@ from hybrid.evaluation.questions import questions_of
 from hybrid.evaluation.rankings import depth_of, search_all
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.testsets import QuestionSet
-from hybrid.evaluation.tune import chosen, parse_alphas, parse_candidates, tune
+from hybrid.evaluation.tune import best_fusion, parse_alphas, parse_candidates, tune
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula
 from sparta.base.errors import InputError
@@ -85,7 +85,7 @@ def main() -> None:
     for name, (index, asked) in sets.items():
         with Channels(index, list(start.weights)) as channels:
             tuned = tune(channels, [asked], start, MEASURE, alphas=alphas, candidates=candidates)
-        fusions[name] = chosen(start, tuned)
+        fusions[name] = best_fusion(start, tuned)
         validated[name] = f"{100 * tuned.cross_validated:.2f}" if tuned.folds else ""
     questions = {name: {q.text for q in asked.queries} for name, (_, asked) in sets.items()}
     columns = [

@@ -1,1 +1,1 @@
-"""Command lines: parse the arguments, call one function, print what it returns."""
+"""Command lines: each command parses its arguments, calls a library function, and prints the result."""

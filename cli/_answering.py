@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cli._arguments import Finite, Needs, arguments, flag, option, output_type
 from sparta.base.errors import InputError
-from sparta.base.files import check_place
+from sparta.base.files import check_output_file
 
 if TYPE_CHECKING:
     from hybrid.evaluation.answering import Answering
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @arguments
 class AnsweringArguments:
-    """Whether and how answers are extracted and measured."""
+    """Options that turn on the measurement of answers and configure the reader."""
 
     SECTION = "Answers"
     answers: bool = flag(
@@ -58,11 +58,11 @@ class AnsweringArguments:
         from hybrid.evaluation.tune import parse_candidates
 
         check_plot(plot)
-        check_place(self.output_answers, "file")
+        check_output_file(self.output_answers, "file")
         depths = sorted(set(parse_candidates(self.depths, "depths")))
         if depths[-1] > retrieved:
             raise InputError(
-                f"expected --depths up to {retrieved}, the number of retrieved passages, found {depths[-1]}",
+                f"--depths may be at most {retrieved}, the number of retrieved passages, found {depths[-1]}",
                 remedy=f"raise {raise_by}",
             )
         from sparta.neural.devices import parse_devices
@@ -70,5 +70,5 @@ class AnsweringArguments:
         from sparta.reader.reader import Reader
 
         folder = reader_folder(self.reader, language)
-        first = next(iter(parse_devices(device)), None)  # a reader takes the first of several devices
-        return Answering(Reader.open(folder, device=first), depths, self.weight)
+        first_device = next(iter(parse_devices(device)), None)  # a reader takes the first of several devices
+        return Answering(Reader.open(folder, device=first_device), depths, self.weight)

@@ -1,7 +1,7 @@
-"""Typed arguments: a frozen dataclass declares the options of a command, and click fills it.
+"""Typed arguments: a frozen dataclass declares the options of a command, and click fills its fields.
 
-`@arguments` makes the class, `group(Class)` nests it in another one, and `@takes(Class)` gives
-a command its options.
+`@arguments` makes such a class, `group(Class)` nests the class in another arguments class, and
+`@takes(Class)` adds the options of the class to a command.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ class Needs(NamedTuple):
         """Raise InputError if a dependent option was typed without the setting."""
         flag = self.what[2:].replace("-", "_")
         if not (self.has(values) if self.has else getattr(values, flag)) and (unused := typed(*self.names)):
-            remedy = self.remedy or f"leave {unused[0]} out"
-            raise InputError(f"expected {self.what} with {unused[0]}, found {self.actual}", remedy=remedy)
+            remedy = self.remedy or f"omit {unused[0]}"
+            found = "" if self.actual == "none" else f", found {self.actual}"
+            raise InputError(f"{unused[0]} needs {self.what}{found}", remedy=remedy)
 
 
 class Excludes(NamedTuple):
@@ -60,23 +61,23 @@ class Excludes(NamedTuple):
 
     first: tuple[str, ...]
     second: tuple[str, ...]
-    remedy: str = "leave one of them out"
+    remedy: str = "omit one of these options"
 
     def check(self, values: Any) -> None:
         """Raise InputError if options of both groups were typed."""
         first, second = typed(*self.first), typed(*self.second)
         if first and second:
-            message = f"expected {first[0]} or {' and '.join(second)}, found both"
+            message = f"{first[0]} cannot be combined with {' and '.join(second)}"
             raise InputError(message, remedy=self.remedy)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def arguments[T](kind: type[T]) -> type[T]:
-    """Make a frozen dataclass of a class whose defaults are decorators of click.
+    """Decorate an arguments class: return a frozen dataclass whose field defaults are decorators of click.
 
     The name of a field is the name of its parameter. The optional class attributes `RULES` and `SECTION` hold
-    the constraints and the heading in the help. The methods are ready-made, because `dataclass` takes
-    0.6 ms per class to compile them.
+    the constraints and the heading in the help. `__init__` and `__setattr__` are shared functions, because
+    `dataclass` takes 0.6 ms per class to compile such methods.
     """
     kind.__doc__ = kind.__doc__ or kind.__name__  # else dataclass computes a signature for the docstring
     kind.__init__ = _hold  # type: ignore[method-assign]
@@ -85,23 +86,28 @@ def arguments[T](kind: type[T]) -> type[T]:
 
 
 def _hold(self: object, **values: Any) -> None:
+    """Store the values as attributes; the `__init__` of all arguments classes."""
     self.__dict__.update(values)
 
 
 def _refuse_change(self: object, name: str, _: Any) -> None:
+    """Raise FrozenInstanceError; the `__setattr__` of all arguments classes."""
     raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
 
 def group(kind: type[Any]) -> Any:
-    """Return one decorator for all options of an arguments class; as a field, it holds an instance."""
+    """Return a decorator that adds all options of an arguments class to a command.
+
+    As the default of a field, the decorator nests the class: the field then holds an instance of the class.
+    """
     heading = getattr(kind, "SECTION", "")
     defaults: list[Any] = [field.default for field in fields(kind)]
     add_options = options(*defaults)
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        before = len(getattr(command, "__click_params__", ()))
+        n_before = len(getattr(command, "__click_params__", ()))
         decorated: Callable[..., Any] = add_options(command)
-        for parameter in getattr(decorated, "__click_params__", ())[before:]:
+        for parameter in getattr(decorated, "__click_params__", ())[n_before:]:
             parameter.section = getattr(parameter, "section", "") or heading
         return decorated
 
@@ -128,7 +134,7 @@ class SectionedCommand(click.Command):
 
 
 def command(name: str | None = None) -> Any:
-    """Return the decorator that makes a command of a function."""
+    """Return the decorator that turns a function into a command."""
     return click.command(name, cls=SectionedCommand)
 
 
@@ -150,7 +156,7 @@ def takes[T](kind: type[T]) -> Callable[[Callable[[T], None]], Callable[..., Non
 
 
 def filled[T](kind: type[T], values: Mapping[str, Any]) -> T:
-    """Return an instance with the values of click's parameters.
+    """Return an instance of an arguments class with the values of click's parameters.
 
     :raises InputError: a rule of the class, or of a nested group, is broken
     """
@@ -160,14 +166,16 @@ def filled[T](kind: type[T], values: Mapping[str, Any]) -> T:
 
 
 def _built[T](kind: type[T], values: Mapping[str, Any]) -> T:
-    chosen = {}
+    """Return an instance of an arguments class, with instances of its nested groups; check no rules."""
+    field_values = {}
     for field in fields(kind):  # type: ignore[arg-type]
-        inner = getattr(field.default, "kind", None)
-        chosen[field.name] = _built(inner, values) if inner else values[field.name]
-    return kind(**chosen)
+        nested_kind = getattr(field.default, "kind", None)
+        field_values[field.name] = _built(nested_kind, values) if nested_kind else values[field.name]
+    return kind(**field_values)
 
 
 def _check(instance: object) -> None:
+    """Check the rules of an instance and of its nested groups."""
     for rule in getattr(instance, "RULES", ()):
         rule.check(instance)
     for value in vars(instance).values():
@@ -176,10 +184,10 @@ def _check(instance: object) -> None:
 
 
 def made[T](kind: type[T], *sources: object, **changes: Any) -> T:
-    """Return a dataclass of the library, filled with the arguments whose names its fields have.
+    """Return a dataclass of the library whose fields have the values of the arguments with the same names.
 
     :param sources: arguments, also nested in groups; later sources win
-    :param changes: fields that get other values
+    :param changes: values of fields that override the arguments
     """
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     values = {name: value for source in sources for name, value in _values(source) if name in names}
@@ -239,8 +247,8 @@ class Declared:
 
     def __init__(self, text: str, *flags: str, section: str = "", **settings: Any) -> None:
         self._section = section
-        shown = settings.get("default") is not None and not settings.keys() & {"flag_value", "hidden"}
-        self._flags, self._settings = flags, {"help": text, "show_default": shown, **settings}
+        has_default = settings.get("default") is not None and not settings.keys() & {"flag_value", "hidden"}
+        self._flags, self._settings = flags, {"help": text, "show_default": has_default, **settings}
 
     def __set_name__(self, owner: type, name: str) -> None:
         flags = self._flags or ("--" + name.replace("_", "-"),)
@@ -259,17 +267,17 @@ class Declared:
 
 
 def option(text: str, *flags: str, **settings: Any) -> Any:
-    """Declare an option of any type; the return type lets it stand as the default of a typed field."""
+    """Declare an option of any type. The return type `Any` allows the option as default of a typed field."""
     return Declared(text, *flags, **settings)
 
 
 def argument(*names: str, **settings: Any) -> Any:
-    """Declare an argument; the return type lets it stand as the default of a typed field."""
+    """Declare an argument. The return type `Any` allows the argument as default of a typed field."""
     return click.argument(*names, **settings)
 
 
 def options(*decorators: Decorator) -> Any:
-    """Return one decorator for several options; the help lists them in this order."""
+    """Return one decorator for several options; the help lists the options in this order."""
 
     def apply(command: Callable[..., Any]) -> Callable[..., Any]:
         for decorator in reversed(decorators):
@@ -293,7 +301,7 @@ def real(default: float, text: str, *flags: str, least: float | None = 0, most: 
 
 
 def one_of(values: Sequence[str], text: str, *flags: str) -> Any:
-    """Declare an option whose value is one of the words; the first word is the default."""
+    """Declare an option whose value is one of `values`; the first is the default."""
     return Declared(text, *flags, type=click.Choice(values), default=values[0])
 
 
@@ -303,12 +311,12 @@ def flag(text: str, *flags: str, section: str = "") -> Any:
 
 
 def typed(*names: str) -> list[str]:
-    """Return those of the named options that the user typed, such as `--top-k`; defaults do not count."""
+    """Return the flags (such as `--top-k`) of the named options that the user typed; ignore defaults."""
     context = click.get_current_context(silent=True)
-    known = context.command.params if context else []
+    parameters = context.command.params if context else []
     return [
         parameter.opts[0]
-        for parameter in known
+        for parameter in parameters
         if context and parameter.name in names
         if context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
     ]

@@ -1,4 +1,4 @@
-"""Shared by commands with --chain: options, and the printing of paths."""
+"""Options of commands with --chain, and the printing of paths."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ class ChainModels:
         """Raise InputError if no step of the chains uses a typed model, entity index or path reader."""
         from hybrid.multihop.steps import LINK, READ, read_chain
 
-        named = [name for name in _READ_BY if getattr(self, name)]
-        steps = [step for chain in chains for step in read_chain(chain)] if named else []
-        read = {
+        typed_options = [name for name in _READ_BY if getattr(self, name)]
+        steps = [step for chain in chains for step in read_chain(chain)] if typed_options else []
+        is_used = {
             "model": any(step.by_model for step in steps),
             "entities": any(step.by_model and step.skill == LINK for step in steps),
             "path_reader": any(step.skill == READ for step in steps),
         }
-        for name in named:
-            if not read[name]:
+        for name in typed_options:
+            if not is_used[name]:
                 option = name.replace("_", "-")
                 raise InputError(
-                    f"expected a chain that uses --{option}, found {', '.join(chains)}",
-                    remedy=f"leave --{option} out, or use --chain {_READ_BY[name]}",
+                    f"--{option} has no effect on the chain {', '.join(chains)}",
+                    remedy=f"omit --{option}, or use --chain {_READ_BY[name]}",
                 )
 
 
@@ -77,7 +77,7 @@ class ChainArguments:
     )
     models: ChainModels = group(ChainModels)
     RULES = tuple(
-        Needs("--chain", (name,), remedy=f"--chain {chain}, or leave it out")
+        Needs("--chain", (name,), remedy=f"add --chain {chain}, or omit the option")
         for name, chain in _READ_BY.items()
     )
 
@@ -107,8 +107,8 @@ def open_chains(
     if len(set(map(file_word, names))) < len(names) or (names and remote):
         conflict = "--opensearch" if remote else f"one name twice among {', '.join(names)}"
         raise InputError(
-            f"expected --chain with different names and an index folder, found {conflict}",
-            remedy="rename a file of steps, or leave one option out",
+            f"--chain needs different names and an index folder, found {conflict}",
+            remedy="rename a file of steps, or omit one of the options",
         )
     if names:
         _refuse_with_chain("k1", "b")
@@ -118,7 +118,7 @@ def open_chains(
     models.refuse_unread(chains)
     with ExitStack() as stack:
         opened = [stack.enter_context(models.open(name, index, None, None)) for name in chains]
-        stack.pop_all()  # from here on the caller closes them
+        stack.pop_all()  # from here on, the caller closes the chains
     return opened
 
 
@@ -133,14 +133,14 @@ def open_chain(
     if chain_reads(chain) and (others := typed("threads")):
         raise InputError(
             f"{others[0]} has no effect on a chain that reads its paths",
-            remedy=f"leave {others[0]} out: the path reader uses all processors",
+            remedy=f"omit {others[0]}: the path reader uses all processors",
         )
     models.refuse_unread([chain])
     return models.open(chain, index, channel, device)
 
 
 def chain_reads(name: str) -> bool:
-    """Whether a chain ends with a step that reads its paths."""
+    """Return whether a chain ends with a step that reads its paths."""
     from hybrid.multihop.steps import READ, read_chain
 
     return read_chain(name)[-1].skill == READ
@@ -149,7 +149,9 @@ def chain_reads(name: str) -> bool:
 def _refuse_with_chain(*names: str) -> None:
     """Raise InputError if an option is typed that chains do not use."""
     if others := typed(*names):
-        raise InputError(f"expected --chain without {others[0]}, found both", remedy="leave one of them out")
+        raise InputError(
+            f"--chain cannot be combined with {others[0]}", remedy=f"omit --chain or {others[0]}"
+        )
 
 
 def search_chain(chain: ChainSearcher, search: SearchArguments) -> None:

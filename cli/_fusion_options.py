@@ -1,4 +1,4 @@
-"""Shared by the commands that fuse channels: options, and the fusions and question sets they name."""
+"""Options of the commands that fuse channels, and the fusions and question sets that the options name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IN_PLACE = "Weight of each channel, instead of --base and --alpha: bm25=1.2,imp
 
 @arguments
 class MethodArguments:
-    """How the scores of several channels are combined."""
+    """Options for combining the scores of several channels."""
 
     SECTION = "Fusion"
     method: str = one_of(["linear", "rrf"], "Weighted sum of normalized scores, or of reciprocal ranks.")
@@ -42,15 +42,15 @@ class MethodArguments:
 
         if self.method == "rrf" and typed("normalization"):
             raise InputError(
-                "expected --method linear for --normalization, found rrf, which uses ranks",
-                remedy="leave one of them out",
+                "--normalization has no effect with --method rrf, which uses ranks",
+                remedy="omit --normalization, or use --method linear",
             )
         return made(Fusion, self, weights=weights, candidates=candidates)
 
 
 @arguments
 class FusionArguments(MethodArguments):
-    """How the scores of several channels are combined, and how many hits of each channel."""
+    """Options for combining the scores of several channels, and the number of hits of each channel."""
 
     candidates: int = whole(100, "Number of passages fused from each channel; others are not found.")
 
@@ -117,8 +117,8 @@ def typed_weights(text: str, known: Sequence[str]) -> dict[str, float]:
 
     if others := typed("base", "alpha"):
         raise InputError(
-            f"expected --weights or {' and '.join(others)}, found both",
-            remedy="leave the others out: --weights sets the weight of every channel",
+            f"--weights cannot be combined with {' and '.join(others)}",
+            remedy=f"omit {' and '.join(others)}: --weights sets the weight of every channel",
         )
     return parse_weights(text, known)
 
@@ -131,41 +131,48 @@ def query_sets(questions: QuestionArguments, index: Path) -> list[QuestionSet]:
     from hybrid.evaluation.questions import judged, questions_beside, questions_of
 
     sets = [questions_of(path) for path in questions.datasets] or [questions_beside(index)]
-    if len({each.name for each in sets}) < len(sets):
-        sets = [replace(each, name=str(path)) for each, path in zip(sets, questions.datasets, strict=True)]
-    if len({each.name for each in sets}) < len(sets):
-        raise InputError(
-            "expected different sets of questions, found a set twice", remedy="name each set once"
-        )
+    if len({query_set.name for query_set in sets}) < len(sets):
+        sets = [
+            replace(query_set, name=str(path))
+            for query_set, path in zip(sets, questions.datasets, strict=True)
+        ]
+    if len({query_set.name for query_set in sets}) < len(sets):
+        raise InputError("a set of questions is named twice", remedy="name each set once")
     for match in questions.matches:
         sets = _matched(sets, match)
-    sets = [judged(each.sample(questions.sample) if questions.sample else each, index) for each in sets]
+    sets = [
+        judged(query_set.sample(questions.sample) if questions.sample else query_set, index)
+        for query_set in sets
+    ]
     for note in itertools.chain.from_iterable(map(_unmeasured, sets)):
         click.echo(note, err=True)
     return sets
 
 
 def _unmeasured(questions: QuestionSet) -> Iterator[str]:
-    """Yield a note on the questions that no measure covers, and one for each partial kind of judgments."""
+    """Yield notes: how many questions no measure covers, and which judgments cover only some questions."""
     total = len(questions.queries)
-    if questions.left_out:
-        without = counted(questions.left_out, "question")
-        yield f"{questions.name}: {without} left out, without answers and without judged passages"
-    for judgments, known in questions.known().items():
-        if 0 < known < total:
-            yield f"{questions.name}: measures of {judgments} cover {known:,} of {total:,} questions"
+    if questions.omitted_questions:
+        n_left_out = counted(questions.omitted_questions, "question")
+        yield f"{questions.name}: {n_left_out} left out, without answers and without judged passages"
+    for judgments, n_covered in questions.known().items():
+        if 0 < n_covered < total:
+            yield f"{questions.name}: measures of {judgments} cover {n_covered:,} of {total:,} questions"
 
 
 def _matched(sets: Sequence[QuestionSet], text: str) -> list[QuestionSet]:
-    """Return the sets with the matching of one --match."""
+    """Return the sets with the matching that one value of --match names, for its set or for all sets."""
     name, equals, match = text.rpartition("=")
-    names = [each.name for each in sets]
+    names = [query_set.name for query_set in sets]
     if match not in ("string", "regex") or (equals and name not in names):
         raise InputError(
-            f"expected --match string, regex or SET=regex (sets: {', '.join(names)}), found {text}",
-            remedy=f"--match regex, or --match {names[-1]}=regex",
+            f"--match must be string, regex or SET=regex (sets: {', '.join(names)}), found {text}",
+            remedy=f"write --match regex, or --match {names[-1]}=regex",
         )
-    return [replace(each, match=match) if not equals or each.name == name else each for each in sets]
+    return [
+        replace(query_set, match=match) if not equals or query_set.name == name else query_set
+        for query_set in sets
+    ]
 
 
 def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Iterator[str]:
@@ -174,8 +181,8 @@ def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Itera
     from hybrid.retrieval.fusion import formula
 
     for questions in query_sets:
-        if questions.of:
-            size = f"{len(questions.queries):,} of {questions.of:,}"
+        if questions.sampled_from:
+            size = f"{len(questions.queries):,} of {questions.sampled_from:,}"
             yield f"{questions.name}: a sample of {size} questions (seed {SAMPLE_SEED})"
     if fusions:
         yield formula(*fusions)
@@ -186,6 +193,6 @@ def print_table(table: Table, form: str, below: Iterable[str] = ()) -> None:
     from hybrid.evaluation.results import LEGEND
 
     click.echo(table.write(form))
-    marked = any(str(cell).endswith(("*↑", "*↓")) for row in table.rows for cell in row)
-    for note in [LEGEND, *below] if marked else below:
+    has_stars = any(str(cell).endswith(("*↑", "*↓")) for row in table.rows for cell in row)
+    for note in [LEGEND, *below] if has_stars else below:
         click.echo(f"\n{note}" if form == "markdown" else note, err=form in ("csv", "json"))

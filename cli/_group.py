@@ -30,7 +30,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Place(NamedTuple):
-    """Where a command is implemented, and when to use it.
+    """A command's function, and the summary of the command.
 
     :param function: `module:name`
     :param summary: the first line of the command's help; the help of the program shows it without an import
@@ -79,10 +79,10 @@ class SpartaGroup(click.Group):
         :raises click.UsageError: an option that takes one value is typed twice
         :raises InputError: the output file is also an input file
         """
-        name, command, rest = super().resolve_command(ctx, args)
+        name, command, arguments = super().resolve_command(ctx, args)
         if command is not None:
-            _refuse_conflicts(command, name, rest, ctx)
-        return name, command, rest
+            _refuse_conflicts(command, name, arguments, ctx)
+        return name, command, arguments
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -100,8 +100,8 @@ class SpartaGroup(click.Group):
             # At exit Python waits for threads; a second Ctrl-C during that wait would make C++ abort.
             signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
             command = self.get_command(ctx, ctx.invoked_subcommand or "")
-            kept = interrupt if isinstance(interrupt, Interrupted) else None
-            click.echo(_interrupted(command, kept), err=True)
+            interruption = interrupt if isinstance(interrupt, Interrupted) else None
+            click.echo(_interrupted(command, interruption), err=True)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
             sys.stderr.close()
@@ -134,12 +134,14 @@ def _refuse_conflicts(
             return  # the command itself raises the same error and prints its usage
     _refuse_overwriting(command, values)
     for option in order:
-        once = isinstance(option, click.Option) and not (option.multiple or option.count or option.is_flag)
-        if once and order.count(option) > 1:
+        takes_one_value = isinstance(option, click.Option) and not (
+            option.multiple or option.count or option.is_flag
+        )
+        if takes_one_value and order.count(option) > 1:
             several = " (several files: put them into one folder)" if option.name == "corpus" else ""
             raise click.UsageError(
-                f"expected {option.opts[-1] if len(option.opts[-1]) > 2 else option.opts[0]} once,"
-                f" found it {order.count(option)} times{several}",
+                f"{option.opts[-1] if len(option.opts[-1]) > 2 else option.opts[0]} may be given only once,"
+                f" found {order.count(option)} times{several}",
                 context,
             )
 
@@ -151,7 +153,7 @@ def _interrupted(command: click.Command | None, interrupt: Interrupted | None) -
     if interrupt is None:
         return "interrupted"
     if not interrupt.kept:
-        unchanged = f"; {interrupt.untouched} is unchanged" if interrupt.untouched else ""
+        unchanged = f"; {interrupt.unchanged} is unchanged" if interrupt.unchanged else ""
         return f"interrupted: nothing was written yet{unchanged}; {again} starts from the beginning"
     return f"interrupted: {counted(interrupt.kept, interrupt.unit)} kept; {again} continues"
 
@@ -177,6 +179,7 @@ class _Formatter(logging.Formatter):
 
 
 def _quiet_logging() -> None:
+    """Send sparta's log to standard error, as lines without timestamps."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
     root = logging.getLogger("sparta")
@@ -185,6 +188,7 @@ def _quiet_logging() -> None:
 
 
 _IN_FOLDERS = ("corpus.jsonl", "queries.jsonl", "questions.jsonl", "qrels.tsv", "qrels/*.tsv")
+"""Files that commands read in the folder of a test set."""
 
 
 def _refuse_overwriting(command: click.Command, values: Mapping[str, Any]) -> None:
@@ -201,14 +205,14 @@ def _refuse_overwriting(command: click.Command, values: Mapping[str, Any]) -> No
             if other != name and any(Path(values[name]).samefile(path) for path in _read(values[other])):
                 source = options[other].opts[0] if isinstance(options[other], click.Option) else "an argument"
                 raise InputError(
-                    f"expected another file for {option.opts[0]} than for {source}, found the same",
+                    f"{option.opts[0]} names the same file as {source}",
                     where=str(values[name]),
                     remedy="name a new file: the command would overwrite this one",
                 )
 
 
 def _read(value: Any) -> Iterator[Path]:
-    """Yield the files that a parameter names, and the files in folders of test sets that it names."""
+    """Yield the files that a parameter's value names, and the test-set files in folders that it names."""
     for word in value if isinstance(value, list | tuple) else [value]:
         path = Path(word) if isinstance(word, str) else None
         try:

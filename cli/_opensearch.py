@@ -38,7 +38,7 @@ class ServerArguments:
 
     @property
     def url(self) -> str | None:
-        """Return the nodes: as typed, or from the variable if --name is typed. None means an index folder."""
+        """The nodes: as typed, or from $SPARTA_OPENSEARCH_URL if --name is typed. None: an index folder."""
         return self.opensearch or (os.environ.get(URL_VARIABLE) if self.name else None)
 
     def is_remote(self) -> bool:
@@ -50,11 +50,11 @@ class ServerArguments:
         if others and not self.url:
             known = bool(os.environ.get(URL_VARIABLE))
             option, what = (
-                ("--name", "alias") if known else ("--opensearch", f"server, also as ${URL_VARIABLE}")
+                ("--name", "alias") if known else ("--opensearch", f"server (or set ${URL_VARIABLE})")
             )
             raise InputError(
-                f"expected {option} with {' and '.join(others)}, found none",
-                remedy=f"name the {what}, or leave {others[0]} out",
+                f"{' and '.join(others)} needs {option}",
+                remedy=f"name the {what} with {option}, or omit {others[0]}",
             )
         return bool(self.url)
 
@@ -79,11 +79,12 @@ class ServerArguments:
         return OpenSearchChannels(RemoteIndex(self.server(), alias), REMOTE_CHANNELS)
 
     def _alias(self) -> str:
+        """Return the alias; raise InputError without --name, or with options for index folders only."""
         others = typed("index", "k1", "b", "build_dense", "no_dense")
         if not self.name or others:
             raise InputError(
-                f"expected --opensearch with --name only, found {', '.join(others) or 'no --name'}",
-                remedy="an index in OpenSearch has fixed BM25 parameters and no dense channel",
+                f"with --opensearch, only --name selects the index, found {', '.join(others) or 'no --name'}",
+                remedy="add --name and omit the others: OpenSearch has no dense channel or BM25 options",
             )
         return self.name
 

@@ -147,7 +147,7 @@ class UnitArguments:
         "Words shared by neighboring chunks [default: 0].", type=click.IntRange(0), metavar="WORDS"
     )
     RULES = (
-        Needs("--chunk", ("overlap",), remedy="--chunk 200 --overlap 50"),
+        Needs("--chunk", ("overlap",), remedy="write, for example, --chunk 200 --overlap 50"),
         Excludes(("unit",), ("chunk",)),
     )
 
@@ -248,7 +248,7 @@ class ClusterArguments:
         Needs(
             "--ray", ("workers", "cpus_per_worker", "gpus_per_worker"), remedy="add --ray local or --ray auto"
         ),
-        Excludes(("ray",), ("device",), "leave --device out; for GPUs: --gpus-per-worker 1"),
+        Excludes(("ray",), ("device",), "omit --device; to use GPUs, add --gpus-per-worker 1"),
     )
 
     @property
@@ -278,8 +278,8 @@ class ShardArguments:
             i, n = 0, 0
         if not 0 <= i < n:
             raise InputError(
-                f"expected --shard i/n with 0 ≤ i < n, found {self.shard!r}",
-                remedy="for the first of two machines: 0/2",
+                f"--shard must be i/n with 0 ≤ i < n, found {self.shard!r}",
+                remedy="write --shard 0/2 for the first of two machines",
             )
         return i, n
 
@@ -287,7 +287,9 @@ class ShardArguments:
 def refuse_leftover(words: tuple[Path, ...], option: str, remedy: str) -> None:
     """Raise InputError if words stand without the option that takes several values, such as --vectors."""
     if words and not typed(option):
-        raise InputError(f"expected options only, found {' '.join(map(str, words))}", remedy=remedy)
+        raise InputError(
+            f"these words belong to no option: {' '.join(map(str, words))}", remedy=f"run: {remedy}"
+        )
 
 
 def refuse_unused_bm25(channels: str) -> None:
@@ -297,6 +299,6 @@ def refuse_unused_bm25(channels: str) -> None:
     """
     if "bm25" not in channels.split("+") and (unused := typed("k1", "b")):
         raise InputError(
-            f"expected {unused[0]} with BM25, found the channel {channels}",
-            remedy=f"add bm25 to --channel, or leave {unused[0]} out",
+            f"{unused[0]} has no effect without BM25, found the channel {channels}",
+            remedy=f"add bm25 to --channel, or omit {unused[0]}",
         )

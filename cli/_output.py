@@ -54,7 +54,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     lines = []
     for row in cells:
-        first, *others = zip(row, widths, strict=True)
-        parts = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
-        lines.append("  ".join(parts).rstrip())
+        first_cell_and_width, *other_cells_and_widths = zip(row, widths, strict=True)
+        padded_cells = [
+            first_cell_and_width[0].ljust(first_cell_and_width[1]),
+            *(cell.rjust(width) for cell, width in other_cells_and_widths),
+        ]
+        lines.append("  ".join(padded_cells).rstrip())
     return "\n".join(lines)

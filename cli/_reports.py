@@ -34,14 +34,14 @@ def print_index_report(report: Any, *, optimized: bool = False) -> None:
         for skip in report.source.get("first_skips", []):
             click.echo(f"  skipped {skip['where']}: {skip['reason']}", err=True)
         if more := report.source.get("skipped", 0) - len(report.source.get("first_skips", [])):
-            click.echo(f"  … and {more:,} more", err=True)
+            click.echo(f"  … and {more:,} more skipped records", err=True)
     print_channel_reports(report.channels)
 
 
 def print_deletion(report: Any) -> None:
     """Print how many of the named passages were deleted."""
     units = f" ({counted(report.deleted, unit_noun(report.unit))})" if is_cut(report.unit) else ""
-    click.echo(f"deleted {report.named - len(report.missing)} of {report.named}{units}")
+    click.echo(f"deleted {report.requested - len(report.missing)} of {report.requested}{units}")
 
 
 def print_channel_reports(reports: Iterable[Any]) -> None:
@@ -53,8 +53,9 @@ def print_channel_reports(reports: Iterable[Any]) -> None:
             click.echo(f"{summary}: up to date; nothing to do")
         else:
             click.echo(
-                f"{summary}: encoded {report.encoded:,}, reused {report.taken:,}, kept {report.kept:,},"
-                f" removed {report.forgotten:,} in {report.seconds:.1f} s{only_beginnings(report)}"
+                f"{summary}: encoded {report.encoded:,}, reused {report.copied_vectors:,},"
+                f" kept {report.kept:,}, removed {report.removed_vectors:,} in {report.seconds:.1f} s"
+                f"{only_beginnings(report)}"
             )
 
 
@@ -70,9 +71,9 @@ def read_counts(counts: dict[str, Any]) -> str:
 
 def only_beginnings(report: Any) -> str:
     """Return how many passages were cut to the model's length, as the end of a report."""
-    if not report.cut:
+    if not report.truncated_passages:
         return ""
-    cut = f"{counted(report.cut, 'passage')} cut to the model's longest input"
+    cut = f"{counted(report.truncated_passages, 'passage')} cut to the model's longest input"
     return f"; {cut}, {report.share_read:.1%} of all wordpieces encoded"
 
 

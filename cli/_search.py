@@ -1,4 +1,4 @@
-"""Shared by the three search commands: options, printing of hits, runs of many queries."""
+"""Options of the three search commands, printing of hits, and runs of many queries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sparta.base.files import atomic_path
 from sparta.base.records import Query
 
 if TYPE_CHECKING:
-    from sparta.search.explain import Snippet, TermShare
+    from sparta.search.explain import Snippet, TermContribution
 
 _CHANNELS = ("impact", "bm25", "dense")
 _QUERIES_AT_ONCE = 500  # bounds the memory of the rankings
@@ -92,12 +92,13 @@ def channel_option(
         "--channel",
         name,
         metavar="NAME[=WEIGHT],…",
-        callback=_known,
+        callback=_check_channel,
         section=section,
     )
 
 
-def _known(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+def _check_channel(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """Return the value of --channel; raise click.BadParameter if it names a single, unknown channel."""
     if value not in (None, "sparta", *_CHANNELS) and not re.search("[,=]", value or ""):
         names = ", ".join(map(repr, _CHANNELS))
         raise click.BadParameter(f"{visible(value or '')!r} is not one of {names}")
@@ -112,14 +113,14 @@ def check_search(command: str, search: Any, output_name: str = "run.trec") -> No
     query, queries, output = search.query, search.queries, search.output
     if (query is None) == (queries is None):
         raise InputError(
-            f"expected a query or --queries FILE, found {'neither' if query is None else 'both'}",
-            remedy=f'{command} "who founded google"',
+            f"name either a query or --queries FILE, found {'neither' if query is None else 'both'}",
+            remedy=f'for example: {command} "who founded google"',
         )
     if (queries is None) != (output is None):
         raise InputError(
-            "expected --queries and --output together,"
-            f" found {'--output' if queries is None else '--queries'} alone",
-            remedy=f"{command} --queries questions.jsonl --output {output_name}",
+            "--queries and --output must be used together,"
+            f" found only {'--output' if queries is None else '--queries'}",
+            remedy=f"for example: {command} --queries questions.jsonl --output {output_name}",
         )
 
 
@@ -160,13 +161,13 @@ def print_hits(
     retriever: Any,
     search: SearchArguments,
     shown_score: Callable[[Any], str] = lambda hit: f"{hit.score:.4g}",
-    shares_of: Callable[[Sequence[Any]], Sequence[Sequence[TermShare]]] | None = None,
+    contributions_of: Callable[[Sequence[Any]], Sequence[Sequence[TermContribution]]] | None = None,
     matched: Callable[[str], Snippet] | None = None,
 ) -> None:
     """Search for a query and print the hits with the matched words marked in their texts.
 
     :param shown_score: writes the score of a hit
-    :param shares_of: returns the term shares of each hit, whose sum is its score
+    :param contributions_of: returns the terms' contributions to each hit's score
     :param matched: marks the matched words of a text [default: the terms of the query]
     """
     from sparta.search.explain import marked_snippet
@@ -176,28 +177,32 @@ def print_hits(
     page = search.page.for_retriever()
     hits = retriever.search(query, search.k, **page)
     if not hits and not as_json:
-        unknown = retriever.channel == "impact" and not terms
+        has_no_known_term = retriever.channel == "impact" and not terms
         which = " after --offset" if page["offset"] else " that passes the filter" if page["filter"] else ""
         click.echo(
             "no passage found: no word of the query is in the vocabulary of the index"
-            if unknown
+            if has_no_known_term
             else f"no passage{which} matches the query"
         )
         for bound in page["filter"].text_bounds() if page["filter"] else ():
-            click.echo(f"note: the filter compares {bound!r} as a text, not as a number")
-    all_shares = shares_of(hits) if shares_of else [()] * len(hits)
-    for rank, (hit, shares) in enumerate(zip(hits, all_shares, strict=True), 1 + page["offset"]):
-        by_terms = partial(
-            marked_snippet, retriever.tokenizer, terms={s.term: float(s.share) for s in shares} or terms
+            click.echo(f"note: the filter compares {bound!r} as a string, not as a number")
+    all_contributions = contributions_of(hits) if contributions_of else [()] * len(hits)
+    for rank, (hit, contributions) in enumerate(
+        zip(hits, all_contributions, strict=True), 1 + page["offset"]
+    ):
+        marked_by_terms = partial(
+            marked_snippet,
+            retriever.tokenizer,
+            terms={s.term: float(s.contribution) for s in contributions} or terms,
         )
-        snippet = shown_snippet(hit, matched or by_terms, as_json=as_json)
+        snippet = shown_snippet(hit, matched or marked_by_terms, as_json=as_json)
         if as_json:
-            more = {"terms": [s.as_dict() for s in shares]} if shares else {}
-            click.echo(dumps({"rank": rank, **hit.as_dict(), "snippet": snippet, **more}))
+            term_fields = {"terms": [s.as_dict() for s in contributions]} if contributions else {}
+            click.echo(dumps({"rank": rank, **hit.as_dict(), "snippet": snippet, **term_fields}))
             continue
         echo_hit(rank, hit, shown_score(hit), snippet)
-        if shares:
-            click.echo("     " + " + ".join(f"{visible(s.term)} {s.share}" for s in shares))
+        if contributions:
+            click.echo("     " + " + ".join(f"{visible(s.term)} {s.contribution}" for s in contributions))
 
 
 def search_fused(

@@ -1,4 +1,4 @@
-"""Shared by the training commands: options, training sets, and the report."""
+"""Options, training sets and the report of the training commands."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class LoopArguments:
 
 @arguments
 class EndArguments:
-    """Device of a training, and whether it continues a stopped one."""
+    """Options that continue a stopped training and select the device."""
 
     resume: bool = flag("Continue from the last checkpoint.")
     device: str | None = device_option
@@ -143,7 +143,7 @@ def named_sets(data: DataArguments, lengths: LengthArguments) -> list[ParagraphS
     layouts = {"pairs": data.pairs, "articles": data.articles, "passages": data.passages}
     if not any(layouts.values()):
         raise InputError(
-            "expected --pairs, --articles or --passages, found none",
+            "no training data is named: --pairs, --articles or --passages is needed",
             remedy="name a training file: --pairs FILE",
         )
     from sparta.training.options import TRAIN_LENGTH
@@ -156,9 +156,14 @@ def named_sets(data: DataArguments, lengths: LengthArguments) -> list[ParagraphS
     dev = [(name, files[0][1]) for name in data.dev]
     sets += [replace(open_set(name, layout, 1, words, data.language), dev=True) for name, layout in dev]
     files += dev
-    shared = {name for name, n in Counter(each.name for each in sets).items() if n > 1}
+    repeated_names = {
+        name for name, n in Counter(training_set.name for training_set in sets).items() if n > 1
+    }
     paths = [f"{name_and_weight(name, 'FILE')[0]}/{layout}" for name, layout in files]
-    return [replace(s, name=path) if s.name in shared else s for s, path in zip(sets, paths, strict=True)]
+    return [
+        replace(training_set, name=path) if training_set.name in repeated_names else training_set
+        for training_set, path in zip(sets, paths, strict=True)
+    ]
 
 
 RETRIEVER_RULES = (

@@ -43,10 +43,26 @@ def messages() -> Iterator[Message]:
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or not _is_message(node):
                 continue
-            text = written(node.args[0])
+            text = written(node.args[1 if ast.unparse(node.func) == "HttpError" else 0])
+            if ast.unparse(node.func) == "BadRecordError" and len(node.args) > 1:
+                text += f": {written(_value_of(node.args[1], tree)) or '{…}'}"
             if re.search("[a-z]{2}", re.sub(r"\{[^{}]*\}|%s", "", text)):
                 remedy = next((k.value for k in node.keywords if k.arg == "remedy"), None)
-                yield Message(name, text, written(remedy) if remedy else "")
+                yield Message(name, text, written(_value_of(remedy, tree)) if remedy else "")
+
+
+def _value_of(node: ast.expr, tree: ast.Module) -> ast.expr:
+    """Return the expression last assigned to a variable before `node`; other nodes as they are."""
+    if not isinstance(node, ast.Name):
+        return node
+    values = [
+        other.value
+        for other in ast.walk(tree)
+        if isinstance(other, ast.Assign)
+        and other.lineno <= node.lineno
+        and any(isinstance(target, ast.Name) and target.id == node.id for target in other.targets)
+    ]
+    return max(values, key=lambda value: value.lineno, default=node)
 
 
 def _is_message(call: ast.Call) -> bool:

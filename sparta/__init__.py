@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sparta.reader.reader import Reader
     from sparta.reader.records import Span, Text
     from sparta.reader.train import ReaderRecipe, train_reader
-    from sparta.search.explain import Explanation, TermShare, top_terms
+    from sparta.search.explain import Explanation, TermContribution, top_terms
     from sparta.search.retriever import Page, Retriever
     from sparta.search.searcher import Searcher
     from sparta.shards.encode import EncodeOptions, EncodeReport, encode_corpus
@@ -87,7 +87,8 @@ _HOMES = {
     "SpartaModel": "sparta.models.sparta",
     "SpartaRecipe": "sparta.training.options",
     "StorageError": "sparta.base.errors",
-    "TermShare": "sparta.search.explain",
+    "TermContribution": "sparta.search.explain",
+    "TermShare": "sparta.search.explain:TermContribution",
     "Text": "sparta.reader.records",
     "TrainResult": "sparta.training.options",
     "encode_corpus": "sparta.shards.encode",
@@ -136,6 +137,7 @@ __all__ = [
     "SpartaModel",
     "SpartaRecipe",
     "StorageError",
+    "TermContribution",
     "TermShare",
     "Text",
     "TrainResult",

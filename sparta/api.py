@@ -11,12 +11,13 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
-from sparta.base.checks import queries_of, several
+from sparta.base.checks import list_of, queries_of
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import FilterLike
 from sparta.base.records import Advance, Hit, Ranking
 from sparta.base.remedies import Command, remedy
+from sparta.base.renames import renamed_arguments
 from sparta.data.corpus import Corpus
 from sparta.index.build import IndexReport
 from sparta.index.channels import other_channels
@@ -44,22 +45,28 @@ class Index(Closing):
 
     :param path: an index folder [default: `$SPARTA_INDEX` or `./sparta-index`]
     :param bm25: BM25's k1 and b [default: 0.9 and 0.4]
-    :param every: seconds after which a search looks for commits of other processes; None means only
+    :param refresh_seconds: seconds after which a search looks for commits of other processes; None means only
         `refresh` looks
     :raises IndexStateError: there is no index at the path, or its format is newer than this version
     """
 
+    @renamed_arguments(every="refresh_seconds")
     def __init__(
-        self, path: str | Path | None = None, *, bm25: Bm25 | None = None, every: float | None = None
+        self,
+        path: str | Path | None = None,
+        *,
+        bm25: Bm25 | None = None,
+        refresh_seconds: float | None = None,
     ) -> None:
         self.path = lasting_path(path if path is not None else default_index())
-        self.reader = IndexReader(self.path, bm25, every=every)
+        self.reader = IndexReader(self.path, bm25, refresh_seconds=refresh_seconds)
         self.searcher = Searcher(self.reader)
         self._writing = threading.Lock()
         self.report: IndexReport | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return partial(type(self), self.path, bm25=self.reader.bm25, every=self.reader.every), ()
+        reader = self.reader
+        return partial(type(self), self.path, bm25=reader.bm25, refresh_seconds=reader.refresh_seconds), ()
 
     @classmethod
     def create(
@@ -115,13 +122,13 @@ class Index(Closing):
 
     def delete(self, passage_ids: Iterable[str | int]) -> int:
         """Delete passages by id; return how many existed. Unknown ids are not an error."""
-        ids = [passage_ids] if isinstance(passage_ids, str) else several(passage_ids, "passage ids")
+        ids = [passage_ids] if isinstance(passage_ids, str) else list_of(passage_ids, "passage ids")
         wrong = [passage_id for passage_id in ids if not isinstance(passage_id, str | Integral)]
         if wrong:
-            raise InputError(f"expected passage ids as texts or numbers, found {wrong[0]!r}")
+            raise InputError(f"passage ids must be strings or whole numbers, found {wrong[0]!r}")
         with self._write():
             report = delete_from_index(self.path, [str(passage_id) for passage_id in ids])
-        return report.named - len(report.missing)
+        return report.requested - len(report.missing)
 
     def search(
         self,
@@ -188,14 +195,16 @@ class Index(Closing):
         channel = self.searcher.channels[0] if channel is None else channel
         if not isinstance(channel, str):
             raise no_channel(channel, self.channels)
-        with self.reader.reading():  # a closed index opens nothing
+        with self.reader.snapshot():  # a closed index opens nothing
             if channel != "dense" and not set(channel) & set(",="):
                 return self.searcher.beside(channel_name(channel))
             if channel == "dense" and channel not in other_channels(self.path):
                 raise InputError(
-                    "expected an index with a dense channel, found none",
+                    "the index has no dense channel",
                     where=str(self.path),
-                    remedy=remedy("build it with: {}", Command.of("dense index", index=self.path)),
+                    remedy=remedy(
+                        "build the dense channel with: {}", Command.of("dense index", index=self.path)
+                    ),
                 )
         from hybrid.retrieval.searcher import open_retriever
 
@@ -218,7 +227,7 @@ class Index(Closing):
         return top_terms(self.searcher, str(passage_id), n)
 
     def passage(self, passage_id: str | int) -> dict[str, Any]:
-        """Return the stored record of a passage; the text of a split passage is joined from its parts."""
+        """Return a passage: `id`, `title`, `text` and metadata. A split passage is joined from its parts."""
         return self.searcher.passage(str(passage_id))
 
     @property
@@ -262,5 +271,5 @@ class Index(Closing):
 
     def _require_open(self) -> None:
         """Raise IndexStateError if the index is closed."""
-        with self.reader.reading():
+        with self.reader.snapshot():
             pass

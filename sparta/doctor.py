@@ -201,14 +201,14 @@ def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:
     if any(part.problem for part in parts):
         return
     if parts[0].remedy:
-        yield Finding("index", "note", f"{path} is incomplete: {parts[0].found}", parts[0].remedy)
+        yield Finding("index", "note", f"{path} is incomplete: {parts[0].state}", parts[0].remedy)
         return
     if lacking := _lacking(folder):
         yield Finding("index", "bad", f"{path}: {lacking.message}", lacking.remedy)
         return
     free = shutil.disk_usage(path).free / 1e9
-    held = ", ".join(f"{part.name} {part.found}" for part in parts[1:])
-    yield Finding("index", "ok", f"{path}, {parts[0].found}: {held}; {free:.1f} GB free on its disk")
+    held = ", ".join(f"{part.name} {part.state}" for part in parts[1:])
+    yield Finding("index", "ok", f"{path}, {parts[0].state}: {held}; {free:.1f} GB free on its disk")
 
 
 def _lacking(folder: IndexFolder) -> MissingPackageError | None:

@@ -48,15 +48,15 @@ def convert(
     """  # noqa: D301 (click looks for the backspace)
     from dense.models.checkpoints import form_of
     from dense.models.convert import convert as converted
-    from dense.models.skill_checkpoints import reader_alone, without_unread
+    from dense.models.skill_checkpoints import single_expert_model, without_unread
     from sparta.training.ranking import check_output
 
     check_output(output, resume=False)
     model = converted(sources, tokenizer)
     if reader:
-        model = reader_alone(model, reader)
+        model = single_expert_model(model, reader)
     if int8:
         model = without_unread(model)
     model.save_pretrained(output, int8=int8)
-    parameters = sum(p.numel() for p in model.parameters()) / 1e6
+    parameters = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     click.echo(f"{output}: {form_of(model.config)}, {parameters:.1f}M parameters")

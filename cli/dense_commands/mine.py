@@ -88,9 +88,9 @@ def mine(mining: _Mining) -> None:
             raise unreadable(path, FileNotFoundError())
         if mining.keep and skill == "single" and not is_dpr(path):
             raise InputError(
-                "expected DPR training JSON with --keep, found another form",
+                "--keep needs DPR training JSON, but the file has another format",
                 where=str(path),
-                remedy="leave --keep out; dense train-skills --single reads the negatives of KILT's rows",
+                remedy="omit --keep; dense train-skills --single reads the negatives of KILT's rows",
             )
     names = ("channel", "depth", "negatives", "match", "keep", "with_answers", "threads")
     settings = {name: getattr(mining, name) for name in names}
@@ -103,7 +103,7 @@ def mine(mining: _Mining) -> None:
 
             settings |= {"texts": mining.texts, "model": mining.model}
             mined = mine_skill(index, mining.paths, skill, output, advance=bar.update, **settings)
-    without = f", {mined.left_out:,} without a positive left out" if mined.left_out else ""
+    without = f", {mined.left_out:,} left out for lack of a positive passage" if mined.left_out else ""
     click.echo(
         f"{output}: {counted(mined.written, 'question')} with {mined.negatives / mined.written:.1f}"
         f" negatives on average{without}"

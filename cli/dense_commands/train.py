@@ -186,11 +186,17 @@ def train(training: _Training) -> None:
     measure_named(learning.validate_by)
     sets = named_sets(data, training.lengths)
     if learning.by_size:
-        sizes = [min(each.n_questions, learning.largest or each.n_questions) for each in sets]
-        sets = [replace(each, weight=each.weight * n) for each, n in zip(sets, sizes, strict=True)]
+        sizes = [
+            min(training_set.n_questions, learning.largest or training_set.n_questions)
+            for training_set in sets
+        ]
+        sets = [
+            replace(training_set, weight=training_set.weight * size)
+            for training_set, size in zip(sets, sizes, strict=True)
+        ]
     from dense.training.stages import train_in_two_stages
     from dense.training.train import train_dense
 
-    train = partial(train_in_two_stages, p2_alone=learning.p2_alone) if learning.two_stages else train_dense
+    train = partial(train_in_two_stages, only_p2=learning.p2_alone) if learning.two_stages else train_dense
     resume, command = training.end.resume, typed_command()
     report(train(sets, training.recipe(), data.output, resume=resume, command=command))

@@ -68,15 +68,16 @@ class _Skills:
         from dense.training.skill_data import SkillFile
         from sparta.training.paragraphs import name_and_weight
 
-        named = [
+        files_of_skills = [
             (skill, name_and_weight(name, "FILE")) for skill, names in vars(self).items() for name in names
         ]
-        if not named:
+        if not files_of_skills:
             options = ", ".join(f"--{name}" for name in vars(self))
             raise InputError(
-                f"expected a file for one of {options}, found none", remedy="for example: --single FILE"
+                f"no training data is named: at least one of {options} is needed",
+                remedy="for example: --single FILE",
             )
-        return [SkillFile(skill, Path(path), weight) for skill, (path, weight) in named]
+        return [SkillFile(skill, Path(path), weight) for skill, (path, weight) in files_of_skills]
 
 
 @arguments

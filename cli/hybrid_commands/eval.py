@@ -40,7 +40,7 @@ from cli._opensearch import REMOTE_CHANNELS, ServerArguments
 from cli._options import Bm25Arguments, form_option, index_option, quiet_option, threads_option
 from cli._output import counted
 from sparta.base.errors import IndexStateError, InputError
-from sparta.base.files import check_place
+from sparta.base.files import check_output_file
 
 if TYPE_CHECKING:
     from hybrid.evaluation.testsets import QuestionSet
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sparta.index.reader import IndexReader
 
 
-_OF_CHANNELS = (
+_OF_CHANNELS = (  # options without effect on runs
     "index",
     "datasets",
     "sample",
@@ -142,25 +142,27 @@ class _Evaluation:
         of_sentences = [name for name in of_chains if kind_of(name) is SENTENCES]
         if of_sentences and not self.chains:
             raise InputError(
-                f"{of_sentences[0]} needs --chain with a path reader, found no --chain",
+                f"the measure {of_sentences[0]} needs --chain with a path reader",
                 remedy="add --chain hop-read --path-reader FOLDER; sparta train-paths makes the path"
                 " reader from"
                 " HotpotQA's JSON",
             )
         only_paths = len(of_chains) == len(measures) and not of_sentences
         if of_chains and (not self.chains or only_paths):
-            missing = "a measure of channels as well" if self.chains else "--chain"
+            missing = "a measure of channels" if self.chains else "--chain"
             raise InputError(
-                f"{of_chains[0]} measures chains only: expected {missing}",
+                f"the measure {of_chains[0]} applies only to chains: {missing} is missing",
                 remedy=f"--chain {(self.chains or ['hop'])[0]} --measures passage_EM,{of_chains[0]}",
             )
         return measures
 
     def fusions(self, channels: Sequence[str]) -> list[Fusion]:
         """Return the fusion of the options, or all fusions of the channels."""
-        from hybrid.retrieval.fusion import every_hybrid
+        from hybrid.retrieval.fusion import all_fusion_weights
 
-        all_weights = [self.named_weights()] if self.names_fusion() else every_hybrid(channels, self.alpha)
+        all_weights = (
+            [self.named_weights()] if self.names_fusion() else all_fusion_weights(channels, self.alpha)
+        )
         return [self.method.fusion(weights, self.method.candidates) for weights in all_weights]
 
     def names_fusion(self) -> bool:
@@ -206,16 +208,16 @@ def evaluate_channels(chosen: _Evaluation) -> None:
     from sparta.index.folder import default_index
 
     measures = chosen.named_measures()
-    check_place(chosen.per_query, "file")
+    check_output_file(chosen.per_query, "file")
     index, remote = chosen.index or default_index(), chosen.server.is_remote()
     if remote and not chosen.questions.datasets:
-        raise InputError("expected --dataset with --opensearch, found none", remedy="add --dataset FILE")
+        raise InputError("--opensearch needs --dataset", remedy="add --dataset FILE")
     sets = query_sets(chosen.questions, index)
-    if chosen.answering.answers and not any(each.answers for each in sets):
+    if chosen.answering.answers and not any(query_set.answers for query_set in sets):
         raise InputError(
-            "expected questions with answers, found none",
-            where=", ".join(each.name for each in sets),
-            remedy="leave --answers out, or add a list `answers` to each question",
+            "--answers needs questions with answers, but no question has an answer",
+            where=", ".join(query_set.name for query_set in sets),
+            remedy="omit --answers, or add a list `answers` to each question",
         )
     results = []
     with ExitStack() as stack:
@@ -251,14 +253,15 @@ def evaluate_channels(chosen: _Evaluation) -> None:
 
 
 def _chains_bar(sets: Sequence[QuestionSet], chains: int, *, quiet: bool) -> Any:
-    """Return a progress bar of the questions searched by chains; it shows only on a terminal."""
+    """Return a progress bar of the questions that chains search; the bar shows only on a terminal."""
     from tqdm import tqdm
 
-    total = chains * sum(len(each.queries) for each in sets)
+    total = chains * sum(len(query_set.queries) for query_set in sets)
     return tqdm(total=total, unit="question", disable=True if quiet or not total else None)
 
 
 def _evaluate_runs(chosen: _Evaluation) -> None:
+    """Measure TREC runs and their fusion against --qrels, and print the table."""
     from hybrid.evaluation.evaluate import evaluate_runs, named_runs
     from hybrid.evaluation.measures import MEASURES, parse_measures
     from hybrid.evaluation.results import results_table, write_per_query
@@ -266,10 +269,10 @@ def _evaluate_runs(chosen: _Evaluation) -> None:
     runs = (*chosen.runs, *chosen.more_runs)
     if not (chosen.qrels and chosen.runs) or len(runs) < 2:
         raise InputError(
-            "expected --qrels and at least two --runs, or neither",
-            remedy="hybrid eval --runs a.trec b.trec --qrels test.tsv",
+            "to compare runs, name --qrels and at least two --runs",
+            remedy="for example: hybrid eval --runs a.trec b.trec --qrels test.tsv",
         )
-    check_place(chosen.per_query, "file")
+    check_output_file(chosen.per_query, "file")
     names = list(named_runs(runs))
     weights = dict.fromkeys(names, chosen.alpha) | {names[0]: 1.0}
     if chosen.weights is not None:
@@ -282,12 +285,15 @@ def _evaluate_runs(chosen: _Evaluation) -> None:
 
 
 def _opened(index: Path, chosen: _Evaluation) -> IndexReader:
-    """Return an open reader of the index with the measured channels; builds the dense channel if asked to."""
+    """Return an open reader of the index with the measured channels; --build-dense adds the dense channel."""
     from sparta.index.reader import IndexReader
 
     weights = chosen.named_weights() if chosen.names_fusion() else {}
     if chosen.no_dense and (chosen.build_dense or "dense" in weights):
-        raise InputError("expected a dense channel or --no-dense, found both", remedy="leave one of them out")
+        raise InputError(
+            "--no-dense cannot be combined with a dense channel",
+            remedy="omit --no-dense or the dense channel",
+        )
     if chosen.build_dense:
         _build_dense(index, quiet=chosen.quiet)
     return IndexReader(index, chosen.bm25.parameters, channels=() if chosen.no_dense else None)
@@ -297,7 +303,7 @@ def _language_and_channels(reader: IndexReader, chosen: _Evaluation) -> tuple[st
     """Return the index's language and the names of its measured channels."""
     from hybrid.retrieval.channels import CHANNELS
 
-    with reader.reading() as snapshot:
+    with reader.snapshot() as snapshot:
         language, existing = snapshot.generation.language, snapshot.channels
     names = [name for name in CHANNELS if name in existing and (name != "dense" or not chosen.no_dense)]
     weights = chosen.named_weights() if chosen.names_fusion() else {}
@@ -312,6 +318,7 @@ def _language_and_channels(reader: IndexReader, chosen: _Evaluation) -> tuple[st
 
 
 def _build_dense(index: Path, *, quiet: bool) -> None:
+    """Build the dense channel with the shipped model, unless the index has one."""
     from tqdm import tqdm
 
     from dense.channel.sync import build_dense

@@ -50,12 +50,10 @@ class _LeaveOut:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Return the numbers of examples for few-shot training."""
+        """The numbers of examples for few-shot training."""
         parts = [part.strip() for part in self.shots.split(",") if part.strip()]
         if not all(part.isdecimal() and int(part) > 1 for part in parts):
-            raise InputError(
-                f"expected --shots as numbers of at least 2, such as 128,1024, found {self.shots!r}"
-            )
+            raise InputError(f"--shots must be numbers of at least 2, such as 128,1024, found {self.shots!r}")
         return tuple(map(int, parts))
 
     def tasks(self) -> list[Task]:

@@ -49,13 +49,13 @@ class _Sweep:
 
     @property
     def numbers(self) -> list[int]:
-        """Return the numbers of terms in -K."""
+        """The numbers of terms in -K."""
         try:
             numbers = [int(k) for k in self.ks.split(",")]
             if min(numbers) < 1:
                 raise ValueError
         except ValueError:
-            message = f"expected -K as numbers of at least 1, such as 100,500, found {self.ks!r}"
+            message = f"-K must be numbers of at least 1, such as 100,500, found {self.ks!r}"
             raise InputError(message) from None
         return numbers
 
@@ -83,7 +83,7 @@ def sweep(chosen: _Sweep) -> None:
     for path in chosen.sets:
         check_test_set(path)
     if chosen.sets and typed("index"):
-        raise InputError("expected test sets or --index, found both", remedy="leave one of them out")
+        raise InputError("--index cannot be combined with test sets", remedy="omit --index or the test sets")
     measures = parse_measures(chosen.measures.split(","))
     check_plot(chosen.plot)
     from sparta.index.folder import default_index
@@ -95,10 +95,10 @@ def sweep(chosen: _Sweep) -> None:
     encoding = made(EncodeOptions, chosen, devices=parse_devices(chosen.model.device))
     name = model_for(chosen.model.model, chosen.language)
     model = open_encoder(name, chosen.model.bits, encoding.devices)
-    kept = []
+    results = []
     sets: list[tuple[Path | QuestionSet, str]] = [*names_of(chosen.sets).items()]
-    for source, shown in sets or [(set_beside(chosen.index or default_index()), "")]:
-        kept += measure(
+    for source, set_name in sets or [(set_beside(chosen.index or default_index()), "")]:
+        results += measure(
             source,
             model,
             encoding,
@@ -108,8 +108,8 @@ def sweep(chosen: _Sweep) -> None:
             threads=chosen.threads,
             skip_invalid=chosen.skip_invalid,
             progress=False if chosen.quiet else None,
-            name=shown,
+            name=set_name,
         )
-    click.echo(sweep_table(kept, measures).write(chosen.form))
+    click.echo(sweep_table(results, measures).write(chosen.form))
     if chosen.plot:
-        draw(kept, measures[0], chosen.plot)
+        draw(results, measures[0], chosen.plot)

@@ -7,7 +7,7 @@ from pathlib import Path
 from cli._arguments import arguments, command, option, output_type, takes
 from cli._fusion_options import notes, print_table, sample_option
 from cli._options import device_option, form_option, index_option
-from sparta.base.files import check_place
+from sparta.base.files import check_output_file
 
 
 @arguments
@@ -44,7 +44,7 @@ def tasks(chosen: _Tasks) -> None:
     from hybrid.replications.pool import TaskPool, measure_all
     from sparta.index.folder import default_index
 
-    check_place(chosen.per_query, "file")
+    check_output_file(chosen.per_query, "file")
     pool = TaskPool(chosen.index or default_index(), chosen.datasets, chosen.sample)
     results = measure_all(pool, chosen.models, chosen.device)
     print_table(results_table(results, label="model"), chosen.form, notes(pool.sets, []))

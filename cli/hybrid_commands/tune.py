@@ -62,15 +62,15 @@ class _Tuning:
             unknown = [name for name in names if name not in CHANNELS]
             if unknown or len(set(names)) < len(names) or self.weights is not None:
                 raise InputError(
-                    f"expected --channels from {', '.join(CHANNELS)}, each once and without --weights, found"
+                    f"--channels must name {', '.join(CHANNELS)} at most once, without --weights, found"
                     f" {self.channels!r}",
-                    remedy="hybrid tune --base dense --channels bm25,impact",
+                    remedy="for example: hybrid tune --base dense --channels bm25,impact",
                 )
             tuned = [name for name in names if name != base]
             weights = {base: 1.0, **dict.fromkeys(tuned, 1.0)}
         if not tuned or tuned[0] not in weights or len(weights) < 2:
             raise InputError(
-                f"expected at least two channels, one of them to tune, found {', '.join(weights)}",
+                f"tuning needs two channels, and one of the channels to tune, found {', '.join(weights)}",
                 remedy="to tune the weight of BM25: hybrid tune --weights dense=1,impact=0.5,bm25=1",
             )
         return weights, tuned
@@ -90,7 +90,7 @@ def tune(tuning: _Tuning) -> None:
     hybrid tune --base dense --channels bm25,impact --candidates 20,50,100
     """  # noqa: D301 (click looks for the backspace)
     from hybrid.evaluation.measures import parse_any
-    from hybrid.evaluation.tune import chosen, measure_for, parse_alphas, parse_candidates, tune_table
+    from hybrid.evaluation.tune import best_fusion, measure_for, parse_alphas, parse_candidates, tune_table
     from hybrid.evaluation.tune import tune as measured
     from hybrid.retrieval.channels import Channels
     from sparta.index.folder import default_index
@@ -105,4 +105,4 @@ def tune(tuning: _Tuning) -> None:
         settings = measured(
             channels, sets, fusion, measure, tuned, alphas, candidates=candidates, threads=tuning.threads
         )
-    print_table(tune_table(settings), tuning.form, notes(sets, [chosen(fusion, settings)]))
+    print_table(tune_table(settings), tuning.form, notes(sets, [best_fusion(fusion, settings)]))

@@ -57,13 +57,13 @@ def push(pushing: _Push) -> None:
     fixed = typed("shards", "replicas", "keep_old", *(["connections"] if ids else []))
     if len(changing) > 1 or (changing and fixed):
         raise InputError(
-            f"expected only --update or only --delete, found {', '.join([*changing, *fixed])}",
-            remedy="leave the other options out: the live index keeps its shards and copies",
+            f"these options cannot be combined: {', '.join([*changing, *fixed])}",
+            remedy="use only --update or only --delete: the live index keeps its shards and replicas",
         )
     if ids and typed("index"):
         raise InputError(
-            "expected --delete without --index, found both: --delete changes only OpenSearch",
-            remedy="leave --index out; to delete from an index folder: sparta delete",
+            "--delete cannot be combined with --index, because --delete changes only OpenSearch",
+            remedy="omit --index; to delete from an index folder, run: sparta delete",
         )
     with pushing.server.server() as server:
         if ids:
@@ -73,6 +73,7 @@ def push(pushing: _Push) -> None:
 
 
 def _push(pushing: _Push, server: Any) -> None:
+    """Push or update the index, and print the report."""
     from tqdm import tqdm
 
     from hybrid.opensearch.push import PushOptions, push
@@ -105,6 +106,7 @@ def _push(pushing: _Push, server: Any) -> None:
 
 
 def _delete(server: Any, name: str, ids: tuple[str, ...]) -> None:
+    """Delete passages in OpenSearch, and print the report; raise InputError for ids that are not there."""
     from hybrid.opensearch.update import delete
 
     report = delete(server, name, ids)

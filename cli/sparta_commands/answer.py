@@ -29,7 +29,7 @@ from cli._options import Bm25Arguments, index_option, refuse_unused_bm25
 from cli._output import counted, dumps, visible
 from cli._search import bold, channel_option, check_search, mark
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_path, check_place
+from sparta.base.files import atomic_path, check_output_file
 
 if TYPE_CHECKING:
     from hybrid.answering.answerer import Answerer
@@ -85,7 +85,7 @@ class _Answering:
             if others := typed("reader", "depth", "weight"):
                 raise InputError(
                     f"{others[0]} has no effect on a chain that reads its paths",
-                    remedy=f"leave {others[0]} out, or use a chain that only retrieves: --chain hop",
+                    remedy=f"omit {others[0]}, or use a chain that only retrieves: --chain hop",
                 )
             opened = open_chain(chain, self.chain.models, self.index, self.channel, self.device)
             return PathAnswerer(opened, threshold=self.threshold)
@@ -117,7 +117,7 @@ def answer(answering: _Answering) -> None:
     sparta answer --queries questions.jsonl --output answers.jsonl
     """  # noqa: D301 (click looks for the backspace)
     check_search("sparta answer", answering, "answers.jsonl")
-    check_place(answering.output, "file")
+    check_output_file(answering.output, "file")
     with answering.open() as answerer:
         refuse_unused_bm25(answerer.retriever.channel)
         if answering.queries is not None:
@@ -126,19 +126,21 @@ def answer(answering: _Answering) -> None:
         answers = answerer.answer(answering.query or "", answering.n)
     if not answers and not answering.as_json:
         click.echo("no answer: no passage was found, or no answer reached --threshold")
-    for each in answers:
+    for result in answers:
         if answering.as_json:
-            click.echo(dumps(each.as_dict()))
+            click.echo(dumps(result.as_dict()))
             continue
-        passage_id = visible(each.passage_id)
-        place = f"{bold(visible(each.title))} [{passage_id}]" if each.title else f"[{passage_id}]"
-        click.echo(f"  {bold(visible(each.answer))}   {each.score:.2f}   {place}")
-        before, words, after = (visible(part, keep="\n\t") for part in each.around())
-        marked = mark(words) if each.start < each.end else ""  # yes and no are no part of the text
+        passage_id = visible(result.passage_id)
+        place = f"{bold(visible(result.title))} [{passage_id}]" if result.title else f"[{passage_id}]"
+        click.echo(f"  {bold(visible(result.answer))}   {result.score:.2f}   {place}")
+        before, words, after = (visible(part, keep="\n\t") for part in result.around())
+        # The answers yes and no are not in the text.
+        marked = mark(words) if result.start < result.end else ""
         click.echo(f"  {' '.join(f'{before}{marked}{after}'.split())}")
 
 
 def _answer_many(answerer: Any, answering: _Answering, file: str) -> None:
+    """Answer a file of questions and write the answers as JSON lines; "" for a question without an answer."""
     from sparta.data.queries import read_queries
 
     queries = list(read_queries(file))
@@ -146,8 +148,8 @@ def _answer_many(answerer: Any, answering: _Answering, file: str) -> None:
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
         texts, ids = [q.text for q in queries], [q.query_id for q in queries]
         for query_id, answers in answerer.batch_answer(texts, ids, answering.n, answering.threads):
-            for each in [answer.as_dict() for answer in answers] or [{"answer": ""}]:
-                stream.write(dumps({"query_id": query_id, **each}, unicode=True) + "\n")
+            for answer_fields in [answer.as_dict() for answer in answers] or [{"answer": ""}]:
+                stream.write(dumps({"query_id": query_id, **answer_fields}, unicode=True) + "\n")
             lines += len(answers)
     counts = answerer.counts
     report = (

@@ -29,7 +29,9 @@ def delete(ids: tuple[str, ...], files: str | None, index: Path | None) -> None:
         [*ids, *(decoded(line).strip() for _, line in numbered_lines(files))] if files else list(ids)
     )
     if not passage_ids:
-        raise InputError("expected passage ids, found none", remedy="sparta delete ID, or --ids FILE")
+        raise InputError(
+            "no passage id is named", remedy="run: sparta delete ID, or sparta delete --ids FILE"
+        )
     path = index or default_index()
     report = delete_from_index(path, passage_ids)
     print_deletion(report)

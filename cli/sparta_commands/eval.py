@@ -34,7 +34,7 @@ from cli._options import (
 )
 from cli._output import counted
 from sparta.base.errors import InputError
-from sparta.base.files import check_place
+from sparta.base.files import check_output_file
 
 if TYPE_CHECKING:
     from hybrid.evaluation.answering import Answering
@@ -102,10 +102,10 @@ class _Evaluation:
         """Raise InputError unless there are either test sets, or runs with judgments."""
         if bool(self.sets or self.out_of_domain) == bool(self.runs) or bool(self.runs) != bool(self.qrels):
             raise InputError(
-                "expected test sets, or --run and --qrels together",
-                remedy="sparta eval FOLDER, or sparta eval --run run.trec --qrels test.tsv",
+                "name either test sets, or --run and --qrels together",
+                remedy="run: sparta eval FOLDER, or sparta eval --run run.trec --qrels test.tsv",
             )
-        check_place(self.per_query, "file")
+        check_output_file(self.per_query, "file")
 
 
 @command("eval")
@@ -194,9 +194,12 @@ def _evaluate_sets(
             domain=domain,
             answering=answering,
         )
-        if results.left_out:
-            left = counted(results.left_out, "question")
-            click.echo(f"{results.name}: {left} left out, without a judged passage", err=True)
+        if results.omitted_questions:
+            left = counted(results.omitted_questions, "question")
+            click.echo(
+                f"{results.name}: {left} left out, because the qrels judge no passage for the question",
+                err=True,
+            )
         yield results
 
 
@@ -208,7 +211,7 @@ def _ranked_by(chosen: _Evaluation, options: Any) -> tuple[tuple[str, ...], Any]
     if not channels and model is None and shipped_for(language) is None:
         click.echo(
             f"note: no SPARTA model is shipped for the language {language!r}, so only BM25 is measured;"
-            " --model FOLDER names a model of your own",
+            " to measure impacts, name a model with --model FOLDER",
             err=True,
         )
         channels = ("bm25",)

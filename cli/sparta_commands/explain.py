@@ -49,7 +49,16 @@ def explain(explanation: _Explanation) -> None:
     if explanation.as_json:
         click.echo(dumps(why.as_dict()))
         return
-    rows = [[s.term, str(s.count), str(s.impact), f"{s.weight:.3f}", str(s.share)] for s in why.terms]
+    rows = [
+        [
+            term.term,
+            str(term.count),
+            str(term.impact),
+            f"{term.weight:.3f}",
+            str(term.contribution),
+        ]
+        for term in why.terms
+    ]
     click.echo(table(["term", "count in query", "impact", "weight", "adds to score"], rows))
     rank = (
         f"rank {why.rank:,} of {total:,}"
@@ -74,8 +83,15 @@ def terms(passage_id: str, n: int, index: Path | None, as_json: bool) -> None:
     with Index(index) as opened:
         strongest = opened.terms(passage_id)
     if as_json:
-        named = [{"term": t, "impact": i, "weight": w} for t, i, w in strongest[:n]]
-        click.echo(dumps({"id": passage_id, "terms": named, "of": len(strongest)}))
+        term_objects = [
+            {"term": term, "impact": impact, "weight": weight} for term, impact, weight in strongest[:n]
+        ]
+        click.echo(dumps({"id": passage_id, "terms": term_objects, "of": len(strongest)}))
         return
-    click.echo(table(["term", "impact", "weight"], [[t, str(i), f"{w:.3f}"] for t, i, w in strongest[:n]]))
+    click.echo(
+        table(
+            ["term", "impact", "weight"],
+            [[term, str(impact), f"{weight:.3f}"] for term, impact, weight in strongest[:n]],
+        )
+    )
     click.echo(f"{counted(len(strongest), 'term')} in all")

@@ -43,14 +43,14 @@ def export(index: Path | None, form: str, output: Path, query_weights: Path | No
     """
     if query_weights is not None and query_weights.absolute() == output.absolute():
         raise InputError(
-            f"expected two different files, found {output} for --output and --query-weights",
+            f"--output and --query-weights name the same file, {output}",
             remedy="choose another file for --query-weights",
         )
     if form != "opensearch" and output.is_file() and not is_standard_output(output):
         raise InputError(
-            "expected a new file, found an existing file",
+            "the output file already exists",
             where=str(output),
-            remedy="delete it, or choose another --output",
+            remedy="delete the file, or choose another --output",
         )
     from hybrid.opensearch.files import export_opensearch
     from sparta.export.exporters import export_index, export_query_weights, scale

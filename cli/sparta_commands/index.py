@@ -20,6 +20,7 @@ from cli._options import (
 from cli._reports import print_index_report
 from sparta.base.errors import InputError
 
+# Options that have an effect only with --corpus.
 _OF_CORPUS = ("channels", "model", "bits", "unit", "chunk", "overlap", "top_k", "min_weight", "skip_invalid")
 
 
@@ -64,14 +65,14 @@ class _Index:
         refuse_leftover(self.more, "vectors", f"sparta index --corpus {corpus or next(iter(self.more), '')}")
         if bool(corpus) == bool(self.vectors):
             raise InputError(
-                "expected either --corpus or --vectors, found " + ("both" if corpus else "neither"),
-                remedy="sparta index --corpus wiki.jsonl",
+                "name either --corpus or --vectors, found " + ("both" if corpus else "neither"),
+                remedy="for example: sparta index --corpus wiki.jsonl",
             )
         if others := typed("tokenizer") if corpus else typed(*_OF_CORPUS):
             kind, remedy = (
-                ("--corpus", "leave it out: a corpus is tokenized by --model")
+                ("--corpus", "omit the option: the model of --model tokenizes a corpus")
                 if corpus
-                else ("--vectors", "leave them out; sparta encode takes these options")
+                else ("--vectors", "omit these options; sparta encode takes them")
             )
             raise InputError(f"{', '.join(others)} has no effect on {kind}", remedy=remedy)
 

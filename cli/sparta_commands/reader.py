@@ -39,10 +39,10 @@ from cli._training import (
     validate_option,
 )
 from sparta.base.errors import InputError
-from sparta.base.files import check_place
+from sparta.base.files import check_output_file
 
 
-def _share(name: str, default: float, text: str) -> Any:
+def _fraction(name: str, default: float, text: str) -> Any:
     """Declare an option of a fraction from 0 to 1."""
     return real(default, text, name, most=1)
 
@@ -94,17 +94,14 @@ class _Questions:
 
 
 def _check_output(output: Path) -> None:
-    """Check that the output is a .jsonl file in a writable folder.
-
-    :raises InputError: it is not
-    """
+    """Raise InputError unless the output is a .jsonl file in a writable folder."""
     if not output.name.endswith(".jsonl"):
         raise InputError(
-            "expected a file name that ends in .jsonl",
+            "the name of the output file must end in .jsonl",
             where=str(output),
-            remedy="for example: --output examples.jsonl",
+            remedy="write, for example, --output examples.jsonl",
         )
-    check_place(output, "file")
+    check_output_file(output, "file")
 
 
 @arguments
@@ -166,16 +163,16 @@ class _ReaderTraining:
     learning_rate: float = rate_option(
         "--learning-rate", 6e-5, "Peak learning rate; the span layer learns ten times as fast."
     )
-    layer_decay: float = _share(
+    layer_decay: float = _fraction(
         "--layer-decay", 1.0, "Factor on the learning rate per layer, from the top layer down."
     )
-    negatives: float = _share(
+    negatives: float = _fraction(
         "--negatives", 0.4, "Fraction of questions that also get passages without the answer (negatives)."
     )
     passages: int = whole(
         2, "Most passages of a question with negatives, the passage with the answer included.", least=2
     )
-    unanswered: float = _share(
+    unanswered: float = _fraction(
         "--unanswered", 0.15, "Fraction of the questions with negatives that get no passage with the answer."
     )
     globally: bool = option(
@@ -261,13 +258,13 @@ def tune_reader(tuning: _Tuning) -> None:
             threads=source.threads,
             int8=tuning.int8,
         )
-    for (sums, weight), em in tuned.by_setting.items():
-        chosen = (sums, weight) == (tuned.config.adds_up, tuned.config.weight)
-        mentions = "all mentions" if sums else "best mention"
-        best = "  (best, saved)" if chosen else ""
+    for (combines_mentions, weight), em in tuned.by_setting.items():
+        is_best = (combines_mentions, weight) == (tuned.config.combines_mentions, tuned.config.weight)
+        mentions = "all mentions" if combines_mentions else "best mention"
+        best = "  (best, saved)" if is_best else ""
         click.echo(f"{mentions}  retrieval weight {weight:.1f}  EM {100 * em:.2f}{best}")
-    error = tuned.calibration_error
-    shown = "not measured" if error is None else f"{100 * error:.1f} points"
+    calibration_error = tuned.calibration_error
+    shown = "not measured" if calibration_error is None else f"{100 * calibration_error:.1f} points"
     questions = counted(tuned.questions, "question")
     click.echo(f"expected calibration error: {shown} ({questions})\n{tuning.output}: tuned reader")
 
@@ -327,7 +324,7 @@ class _PathTraining:
     learning_rate: float = rate_option(
         "--learning-rate", 5e-5, "Peak learning rate; the scoring layers learn ten times as fast."
     )
-    layer_decay: float = _share(
+    layer_decay: float = _fraction(
         "--layer-decay", 0.9, "Factor on the learning rate per layer, from the top layer down."
     )
     dropout: float = dropout_option("Dropout rate.")
@@ -356,7 +353,7 @@ def train_paths(training: _PathTraining) -> None:
     data = training.data
     for path in data:
         if not path.is_file():
-            raise InputError("expected a file of questions with their passages, found none", where=str(path))
+            raise InputError("no such file of questions with passages", where=str(path))
     logging.getLogger("sparta").setLevel(logging.INFO)
     recipe = made(PathRecipe, training, encoder=training.encoder or DEFAULT_READER)
     resume, command = training.end.resume, typed_command()
@@ -368,5 +365,5 @@ def _file_of(text: str) -> tuple[Path, int | None]:
     match = re.fullmatch(r"(.+)=([1-9]\d*)", text)
     path = Path(match[1] if match else text)
     if not path.is_file():
-        raise InputError("expected a file of questions with answers, found none", where=str(path))
+        raise InputError("no such file of questions with answers", where=str(path))
     return path, int(match[2]) if match else None

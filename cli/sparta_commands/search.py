@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparta.base.records import Hit
-    from sparta.search.explain import TermShare
+    from sparta.search.explain import TermContribution
 
 
 @arguments
@@ -59,7 +59,7 @@ def search(chosen: _Search) -> None:
         search_fused(search.index or default_index(), fusion, search, bm25)
         return
     from sparta.api import Index
-    from sparta.search.explain import term_shares, word_snippets
+    from sparta.search.explain import term_contributions, word_snippets
 
     with Index(search.index, bm25=bm25.parameters) as index:
         retriever = index.retriever(channel)
@@ -67,16 +67,20 @@ def search(chosen: _Search) -> None:
         if unused := typed("candidates"):
             raise InputError(
                 f"{unused[0]} has no effect on the single channel {retriever.channel}",
-                remedy=f"leave {unused[0]} out, or search several channels: --channel bm25=1,impact=1",
+                remedy=f"omit {unused[0]}, or search several channels: --channel bm25=1,impact=1",
             )
         if search.queries is not None:
             run_queries(retriever, search)
             return
 
-        def shares_of(hits: Sequence[Hit]) -> list[list[TermShare]]:
-            shares = term_shares(index.searcher, search.query, [hit.passage_id for hit in hits])
-            return [[share for share in terms if share.impact] for terms in shares]
+        def contributions_of(hits: Sequence[Hit]) -> list[list[TermContribution]]:
+            contributions = term_contributions(index.searcher, search.query, [hit.passage_id for hit in hits])
+            return [[term for term in terms if term.impact] for terms in contributions]
 
-        explained = shares_of if retriever.channel == "impact" else None
-        matched = word_snippets(index.searcher, search.query) if retriever.channel == "bm25" else None
-        print_hits(retriever, search, lambda hit: f"{hit.score:.6g}", explained, matched)
+        contributions_function = contributions_of if retriever.channel == "impact" else None
+        snippet_of_words = (
+            word_snippets(index.searcher, search.query) if retriever.channel == "bm25" else None
+        )
+        print_hits(
+            retriever, search, lambda hit: f"{hit.score:.6g}", contributions_function, snippet_of_words
+        )

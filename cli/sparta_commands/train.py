@@ -84,7 +84,7 @@ def train(training: _Training) -> None:
 
     if training.paper and (fixed := typed(*PAPER_DECIDES)):
         raise InputError(
-            f"--paper already sets {', '.join(fixed)}", remedy=f"leave out --paper, or {', '.join(fixed)}"
+            f"--paper already sets {', '.join(fixed)}", remedy=f"omit --paper, or omit {', '.join(fixed)}"
         )
     data = training.data
     sets = named_sets(data, training.lengths)

@@ -34,9 +34,10 @@ def verify(index: Path | None, quick: bool, as_json: bool) -> None:
     for part in parts:
         advice = on_command_line(part.remedy)
         if as_json:
-            click.echo(dumps({**part._asdict(), "remedy": advice}))
+            shown = {"name": part.name, "found": part.state, "problem": part.problem, "remedy": advice}
+            click.echo(dumps(shown))
             continue
-        state = f"BAD  {part.name}: {part.problem}" if part.problem else f"ok   {part.name}: {part.found}"
+        state = f"BAD  {part.name}: {part.problem}" if part.problem else f"ok   {part.name}: {part.state}"
         click.echo(visible(state) + (f"\n       → {visible(advice)}" if advice else ""))
     if any(part.problem for part in parts):
         click.get_current_context().exit(1)

@@ -49,8 +49,8 @@ class ChannelBuilder:
     """Updates the files of one dense channel. The caller holds the index's write lock.
 
     `fill` adds the missing vectors to a store (a folder of vectors), `finish` builds the search files and
-    replaces the manifest. `encoded` counts the vectors that the model computed, `taken` the vectors copied
-    from other folders, `forgotten` the vectors removed because their passages are gone.
+    replaces the manifest. `encoded` counts the vectors that the model computed, `copied` the vectors copied
+    from other folders, `removed` the vectors removed because their passages are gone.
 
     :param previous: the channel to update; None builds a new channel
     :param unit: the unit of the index, such as `passage` or `sentence`
@@ -70,7 +70,7 @@ class ChannelBuilder:
         self.identity, self.unit = identity, unit
         self.passages, self.hashes = passages, passages.hashes(unit)
         self.device, self.dtype = device, dtype
-        self.encoded = self.taken = self.forgotten = 0
+        self.encoded = self.copied = self.removed = 0
         self._encoder: PassageEncoder | None = None
         self.manifest = describe_vectors(identity, vector_width(identity.name), PRECISION, unit)
         matching_stores = {number: store for number, store in channel_folder.stores() if self._fits(store)}
@@ -171,7 +171,7 @@ class ChannelBuilder:
             missing &= ~available
             # Vectors of the channel's current store only move to another file: do not count them.
             if not self.previous or source.folder != self.channel_folder.path / self.previous.store:
-                self.taken += int(available.sum())
+                self.copied += int(available.sum())
         self.encoded += int(missing.sum())
         if advance and not missing.all():
             advance(int((~missing).sum()))
@@ -180,9 +180,9 @@ class ChannelBuilder:
         return vectors
 
     @property
-    def cut(self) -> tuple[int, float]:
+    def truncated(self) -> tuple[int, float]:
         """The number of encoded passages longer than one window, and the share of wordpieces read."""
-        return (self._encoder.cut, self._encoder.share_read) if self._encoder else (0, 1.0)
+        return (self._encoder.truncated, self._encoder.share_read) if self._encoder else (0, 1.0)
 
     def _encode(self, block: Rows, advance: Advance | None) -> Floats:
         from dense.channel.encode import PassageEncoder
@@ -205,14 +205,14 @@ class ChannelBuilder:
             vectors = VectorFolder(self.store, shards=merged_shards)
             rows = vectors.rows_of(self.passages.positions, self.hashes)
         n_before = self.previous.passages if self.previous else 0
-        self.forgotten = max(0, n_before + self.encoded + self.taken - len(rows))
+        self.removed = max(0, n_before + self.encoded + self.copied - len(rows))
         channel = Channel(
             serial=self.previous.serial + 1 if self.previous else self._next_serial(),
             model=self.identity,
             store=self.store.name,
             shards=vectors.numbers,
             passages=len(rows),
-            asked=requested_kind,
+            requested_kind=requested_kind,
             search=Parameters.default(kind, len(rows)),
             commit=self.passages.commit,
         )
@@ -265,7 +265,7 @@ def _check_shared_passages(folders: Sequence[VectorFolder], hashes: Hashes) -> N
     for folder in folders:
         if len(folder) and len(hashes) and (find(folder.hashes, hashes) < 0).all():
             raise InputError(
-                "the folder holds no vector of a passage of this index",
+                "the folder of vectors has no vector of a passage of this index",
                 where=str(folder.folder),
                 remedy=remedy("encode the corpus that was indexed, with the same {}", Option("unit")),
             )

@@ -30,6 +30,7 @@ from sparta.base.manifest import write_manifest
 from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy
+from sparta.base.renames import renamed_fields
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
 from sparta.data.sentences import sentence_splitter, split_units
@@ -60,16 +61,22 @@ class VectorOptions(ShardOptions):
     precision: str = "float16"
 
 
+@renamed_fields(cut="truncated_passages")
 @dataclass
 class VectorReport(ShardReport):
     """Counts of one encoding.
 
-    `cut` units were longer than one window, so the encoder read only their first window. `share_read` is the
-    share of all wordpieces that was read.
+    `truncated_passages` were longer than one window, so the encoder read only their first window.
+    `share_read` is the share of all wordpieces that was read.
     """
 
-    cut: int = 0
+    truncated_passages: int = 0
     share_read: float = 1.0
+
+    def stored(self) -> dict[str, Any]:
+        """Return the counts as the manifest stores them."""
+        counts = asdict(self)
+        return {**counts, "cut": counts.pop("truncated_passages")}
 
 
 class PassageEncoder:
@@ -85,7 +92,7 @@ class PassageEncoder:
         self.width = vector_width(name)
         self.name, self.dtype = name, dtype
         self.device = pick_device(device)
-        self.cut = 0
+        self.truncated = 0
         """Number of passages that were longer than one window; the encoder read only the first window."""
         self._wordpieces_read = self._wordpieces = 0
         self._model: DenseModel | None = None
@@ -125,15 +132,15 @@ class PassageEncoder:
         check_finite(vectors, f"passage {bad_id!r}", advice)
         return vectors
 
-    def _count(self, cut: int, n_read: int, n_wordpieces: int) -> None:
-        self.cut += cut
+    def _count(self, truncated: int, n_read: int, n_wordpieces: int) -> None:
+        self.truncated += truncated
         self._wordpieces_read += n_read
         self._wordpieces += n_wordpieces
 
     @property
     def counts(self) -> Counter[str]:
         """The counts so far: passages `cut` to one window, wordpieces `read`, and all wordpieces (`of`)."""
-        return Counter(cut=self.cut, read=self._wordpieces_read, of=self._wordpieces)
+        return Counter(cut=self.truncated, read=self._wordpieces_read, of=self._wordpieces)
 
     @property
     def share_read(self) -> float:
@@ -214,9 +221,10 @@ def encode_vectors(
         with closing(executor.run(job, missing, shown.advance)) as shards:
             for facts in shards:
                 totals.update(facts)
-        report.encoded, report.cut, report.share_read = totals["count"], totals["cut"], _share_read(totals)
+        report.encoded, report.truncated_passages = totals["count"], totals["cut"]
+        report.share_read = _share_read(totals)
         counts = reader.counts.as_dict()
-        write_manifest(output, {**manifest, "complete": True, "counts": asdict(report), "corpus": counts})
+        write_manifest(output, {**manifest, "complete": True, "counts": report.stored(), "corpus": counts})
     return report, counts
 
 

@@ -51,15 +51,18 @@ _FIELDS: dict[str, Any] = {
     "crc32?": dict,
 }
 
+_STORED_NAMES = {"requested_kind": "asked"}
+"""The manifest's names of fields that have another name here."""
+
 
 @dataclass(frozen=True, slots=True)
 class Channel:
     """The content of a dense channel's manifest.
 
     `serial` numbers the updates and names the files. `store` names the folder of vectors, `shards` lists its
-    valid shards in the order of their rows. `passages` is the number of searched passages. `asked` is the
-    requested kind (maybe `auto`), `search` describes the index that was built. `commit` names the Lucene
-    commit that the channel covers.
+    valid shards in the order of their rows. `passages` is the number of searched passages. `requested_kind`
+    may be `auto`; `search` describes the index that was built. `commit` names the Lucene commit that the
+    channel covers.
     """
 
     serial: int
@@ -67,7 +70,7 @@ class Channel:
     store: str
     shards: tuple[int, ...]
     passages: int
-    asked: str
+    requested_kind: str
     search: Parameters
     commit: str
 
@@ -98,7 +101,7 @@ def _shard_numbers(stored: Any) -> tuple[int, ...]:
         return tuple(range(stored))
     if isinstance(stored, list) and all(type(number) is int and number in _SHARDS for number in stored):
         return tuple(stored)
-    raise TypeError(f"shards: expected numbers of shards, found {str(stored)[:80]}")
+    raise TypeError(f"the field shards must be a list of shard numbers, found {str(stored)[:80]}")
 
 
 def _model_hash(store: Path) -> str:
@@ -164,13 +167,13 @@ class ChannelFolder:
             raise IndexStateError(
                 "the index has no dense channel",
                 where=str(self.path.parent),
-                remedy=remedy("build it with: {}", self._update_remedy),
+                remedy=remedy("build the dense channel with: {}", self._update_remedy),
             )
         with self._with_rebuild_remedy():
             stored = read_manifest(self.path, KIND, FORMAT_VERSION, manifest)
             check_fields(stored, _FIELDS, self.path / "manifest.json")
         try:
-            fields = {name: stored[name] for name in Channel.__dataclass_fields__}
+            fields = {name: stored[_STORED_NAMES.get(name, name)] for name in Channel.__dataclass_fields__}
             fields["shards"] = _shard_numbers(stored["shards"])
             fields["model"], fields["search"] = (
                 ModelIdentity(**stored["model"]),
@@ -198,9 +201,10 @@ class ChannelFolder:
         :param facts: further fields, such as `unit`; None keeps the further fields of the old manifest
         """
         facts_to_keep = read_manifest(self.path, KIND, FORMAT_VERSION) if facts is None else facts
+        fields = {_STORED_NAMES.get(name, name): value for name, value in asdict(channel).items()}
         model = channel.model._asdict()
         format_fields = {"kind": KIND, "format_version": FORMAT_VERSION}
-        write_manifest(self.path, {**facts_to_keep, **asdict(channel), "model": model, **format_fields})
+        write_manifest(self.path, {**facts_to_keep, **fields, "model": model, **format_fields})
 
     def checksums(self, channel: Channel) -> dict[str, int]:
         """Return the CRC-32 of each file that search needs, by name, without the shards of vectors."""
@@ -218,7 +222,7 @@ class ChannelFolder:
             raise IndexStateError(
                 "a file of the dense channel is damaged: its checksum differs from the manifest's",
                 where=str(self.path / name),
-                remedy=remedy("run: {}", self._update_remedy),
+                remedy=remedy("repair the channel with: {}", self._update_remedy),
             )
 
     def is_as_written(self, name: str, manifest: bytes | None = None) -> bool:
@@ -253,17 +257,19 @@ class ChannelFolder:
             # A memory map: a damaged header with a huge shape must not allocate memory.
             array = np.load(path, mmap_mode="r" if n else None, allow_pickle=False)
             if array.shape != (n,) or array.dtype != np.int64:
-                raise ValueError(f"expected {n} numbers, found {array.dtype} {array.shape}")
+                raise ValueError(
+                    f"the file must contain {n} integers, found {array.dtype} of shape {array.shape}"
+                )
             numbers: Rows = np.array(array)
             if numbers.min(initial=0) < 0:
-                raise ValueError(f"expected no negative numbers, found {numbers.min()}")
+                raise ValueError(f"the numbers must not be negative, found {numbers.min()}")
         except (OSError, ValueError, EOFError, OverflowError, MemoryError, TypeError) as error:
             if isinstance(error, OSError) and disk_fails(error):
                 raise storage_error(path, error) from error
             raise IndexStateError(
                 f"a file of the dense channel cannot be read: {error}",
                 where=str(path),
-                remedy=remedy("run: {}", self._update_remedy),
+                remedy=remedy("repair the channel with: {}", self._update_remedy),
             ) from error
         return numbers
 

@@ -48,7 +48,7 @@ class DenseSearcher(ChannelSearcher):
     @contextmanager
     def opened(self) -> Iterator[DenseChannel]:
         """Yield the dense channel of the current snapshot. The snapshot stays open until the block ends."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             yield cast(DenseChannel, snapshot.channel(DENSE))
 
     @property

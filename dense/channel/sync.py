@@ -20,19 +20,21 @@ from sparta.base.extras import optional_packages
 from sparta.base.files import storage_errors
 from sparta.base.records import Advance
 from sparta.base.remedies import Command, Option, remedy
+from sparta.base.renames import renamed_fields
 from sparta.data.units import options_of_unit
 from sparta.index.folder import Generation, IndexFolder
 from sparta.models.resolve import model_for
 
 
+@renamed_fields(taken="copied_vectors", forgotten="removed_vectors", cut="truncated_passages")
 @dataclass(frozen=True, slots=True)
 class DenseReport:
     """The result of `build_dense`.
 
-    Of the vectors of the channel's `passages`, `encoded` were computed now, `taken` copied from folders, and
-    `kept` from before. `forgotten` vectors were removed because their passages are gone. `cut` of the encoded
-    passages were longer than one window; `share_read` is the share of all encoded wordpieces that was read.
-    `unchanged` is true if the channel was already up to date.
+    Of the vectors of the channel's `passages`, `encoded` were computed now, `copied_vectors` came from
+    folders, and `kept` from before. `removed_vectors` had passages that are gone. `truncated_passages` of the
+    encoded passages were longer than one window; `share_read` is the share of all encoded wordpieces that was
+    read. `unchanged` is true if the channel was already up to date.
     """
 
     path: Path
@@ -40,9 +42,9 @@ class DenseReport:
     kind: str
     model: str
     encoded: int = 0
-    taken: int = 0
-    forgotten: int = 0
-    cut: int = 0
+    copied_vectors: int = 0
+    removed_vectors: int = 0
+    truncated_passages: int = 0
     share_read: float = 1.0
     unchanged: bool = False
     seconds: float = 0.0
@@ -50,7 +52,7 @@ class DenseReport:
     @property
     def kept(self) -> int:
         """The number of vectors that the channel kept from before."""
-        return max(0, self.passages - self.encoded - self.taken)
+        return max(0, self.passages - self.encoded - self.copied_vectors)
 
 
 @optional_packages()
@@ -99,7 +101,7 @@ def build_dense(
         )
         same_model = previous is not None and previous.model.sha256 == identity.sha256
         current = previous if same_model and not overwrite else None
-        requested_kind = kind or (previous.asked if previous else "auto")
+        requested_kind = kind or (previous.requested_kind if previous else "auto")
         lucene_path, path = folder.lucene_path(generation), channel_folder.path
         if (
             current
@@ -123,9 +125,9 @@ def build_dense(
             channel.search.kind,
             identity.name,
             builder.encoded,
-            builder.taken,
-            builder.forgotten,
-            *builder.cut,
+            builder.copied,
+            builder.removed,
+            *builder.truncated,
             seconds=time.monotonic() - started,
         )
 
@@ -134,7 +136,9 @@ def _up_to_date(channel: Channel, requested_kind: str, commit: str) -> bool:
     """Return whether a channel covers a commit, with the requested kind of index."""
     n = channel.passages
     kind = Parameters.default(faiss_index.choose_kind(requested_kind, n), n).kind
-    return channel.commit == commit and channel.asked == requested_kind and channel.search.kind == kind
+    return (
+        channel.commit == commit and channel.requested_kind == requested_kind and channel.search.kind == kind
+    )
 
 
 def _chosen_model(
@@ -168,9 +172,9 @@ def _chosen_model(
         raise
     if channel_model and channel_model.sha256 != identity.sha256 and not overwrite:
         raise IndexStateError(
-            f"the dense channel holds vectors of the model {channel_model.name!r}, not of {identity.name!r}",
+            f"the dense channel has vectors of the model {channel_model.name!r}, not of {identity.name!r}",
             remedy=remedy(
-                "leave {} out, or replace the channel: {}",
+                "omit {}, or replace the channel with: {}",
                 Option("model"),
                 Command.of("dense index", overwrite=True, model=model_name, index=index),
             ),
@@ -183,17 +187,17 @@ def _check_vectors(vector_folder: VectorFolder, identity: ModelIdentity, generat
     where = str(vector_folder.folder)
     if vector_folder.model.sha256 != identity.sha256:
         raise InputError(
-            f"expected vectors of the model {identity.name!r}, found vectors of {vector_folder.model.name!r}",
+            f"the vectors are of the model {vector_folder.model.name!r}, not of {identity.name!r}",
             where=where,
             remedy=remedy(
-                "encode with the same model, or use the model of these vectors with {} (and {})",
+                "encode with the same model, or name the model of these vectors with {} (and {})",
                 Option("model"),
                 Option("overwrite", True),
             ),
         )
     if vector_folder.manifest["unit"] != generation.unit:
         raise InputError(
-            f"expected vectors of the unit {generation.unit!r}, found {vector_folder.manifest['unit']!r}",
+            f"the vectors are of the unit {vector_folder.manifest['unit']!r}, not {generation.unit!r}",
             where=where,
             remedy=remedy("encode with {}", options_of_unit(generation.unit)),
         )

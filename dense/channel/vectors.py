@@ -73,7 +73,7 @@ class DenseChannel:
         self.rows: Rows = self.channel_folder.read_rows(self.stored, manifest)
         if int(self.rows.max(initial=-1)) >= len(self.vectors):
             raise IndexStateError(
-                f"expected row numbers below {len(self.vectors):,}, found {self.rows.max():,}",
+                f"the channel has {len(self.vectors):,} vectors, but no vector {self.rows.max():,}",
                 where=str(self.channel_folder.path / self.stored.rows_name),
                 remedy=self._rebuild_remedy,
             )
@@ -104,7 +104,7 @@ class DenseChannel:
             self.rows, docids = rows[rows >= 0], docids[rows >= 0]
         elif len(self.rows) != len(passages):
             raise IndexStateError(
-                f"expected {len(passages):,} vectors, one per passage, found {len(self.rows):,}",
+                f"the channel needs {len(passages):,} vectors, one per passage, found {len(self.rows):,}",
                 where=str(self.channel_folder.path),
                 remedy=self._rebuild_remedy,
             )
@@ -163,7 +163,7 @@ class DenseChannel:
         query_vectors = np.ascontiguousarray(query_vectors, np.float32)
         if query_vectors.ndim != 2 or query_vectors.shape[1] != self.vectors.width:
             raise InputError(
-                f"expected vectors of {self.vectors.width} numbers, found an array {query_vectors.shape}",
+                f"query vectors must have {self.vectors.width} numbers, found shape {query_vectors.shape}",
                 where=str(self.channel_folder.path),
                 remedy=f"encode the queries with the channel's model, {self.model_name}",
             )

@@ -116,8 +116,8 @@ def begin_from(name: str | Path, config: DenseConfig) -> DenseModel:
         raise ModelError(
             f"training needs {form_of(config)}; the start model has {form_of(source_config)}",
             where=str(name),
-            remedy="train a model of the same form, or start from a pretrained encoder, or from a single"
-            " encoder without experts",
+            remedy="train with the options of the start model, or start from a pretrained encoder, or from a"
+            " single encoder without experts",
         )
     with torch.no_grad():
         if source_config.cosine and config.cosine:

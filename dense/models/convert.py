@@ -34,7 +34,9 @@ def convert(sources: Sequence[str], tokenizer: str | None = None) -> DenseModel:
     :raises ModelError: the layout is unknown, or a part of the checkpoint is missing.
     """
     if len(sources) not in (1, 2):
-        raise InputError(f"expected one source or two, found {len(sources)}", remedy=f"give {_FORMS}")
+        raise InputError(
+            f"a conversion reads one or two checkpoints, found {len(sources)}", remedy=f"name {_FORMS}"
+        )
     if len(sources) == 1 and Path(sources[0]).is_file():
         return _load_dict_file(Path(sources[0]), tokenizer)
     folders = [model_folder(source) for source in sources]
@@ -45,7 +47,7 @@ def convert(sources: Sequence[str], tokenizer: str | None = None) -> DenseModel:
             raise ModelError(
                 f"expected a question encoder and a passage encoder, found {side_names}",
                 where=", ".join(sources),
-                remedy=f"give {_FORMS}",
+                remedy=f"name {_FORMS}",
             )
         return load_dpr_folders(sides["question"], sides["passage"], tokenizer)
     return _load_folder(folders[0], tokenizer)
@@ -61,11 +63,11 @@ def _load_folder(folder: Path, tokenizer: str | None) -> DenseModel:
             f"expected both encoders, found the {side} encoder only",
             where=str(folder),
             remedy=remedy(
-                f"give the {missing_side} encoder's folder too, with a second {{}}", Option("from")
+                f"also name the folder of the {missing_side} encoder, with a second {{}}", Option("from")
             ),
         )
     if not (folder / DICT_NAME).is_file():
-        raise ModelError(f"expected {_FORMS}", where=str(folder))
+        raise ModelError("no known checkpoint in this folder", where=str(folder), remedy=f"name {_FORMS}")
     return _load_dict_file(folder / DICT_NAME, tokenizer)
 
 
@@ -73,9 +75,9 @@ def _load_dict_file(path: Path, tokenizer: str | None) -> DenseModel:
     has_tokenizer = any((path.parent / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
     if tokenizer is None and not has_tokenizer:
         raise ModelError(
-            "no tokenizer in the folder of the dict file, and none was named",
+            "the folder of the dict file has no tokenizer",
             where=str(path),
-            remedy=remedy("name one with {}, such as bert-base-uncased", Option("tokenizer")),
+            remedy=remedy("name a tokenizer with {}, such as bert-base-uncased", Option("tokenizer")),
         )
     is_skills = is_released(dict_weights(path))
     return (load_released if is_skills else load_dpr_dict)(path, tokenizer or path.parent)

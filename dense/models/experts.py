@@ -47,8 +47,8 @@ class Experts(nn.Module):
         super().__init__()
         if routing not in ROUTINGS or n_experts < 2 or (routing == "det" and n_experts != 2):
             raise ModelError(
-                f"expected routing det with 2 experts, or another with 2 or more, found {routing!r}"
-                f" with {n_experts}"
+                f"routing det needs 2 experts, any other routing 2 or more; found {routing!r}"
+                f" with {n_experts} experts"
             )
         self.experts = nn.ModuleList(Expert(layer) for _ in range(n_experts))
         self.routing = routing

@@ -157,7 +157,7 @@ class BertQuestionEncoder:
         n, length = ids.shape
         if int(ids.max()) >= self._vocabulary:
             raise ModelError(
-                f"the tokenizer returned wordpiece {int(ids.max()):,}, the model knows {self._vocabulary:,}",
+                f"the tokenizer returned wordpiece {int(ids.max()):,}, the model has {self._vocabulary:,}",
                 remedy="copy the whole model folder again: its tokenizer and weights are of different models",
             )
         states = self._words(ids) + self._segment + self._positions[:length]

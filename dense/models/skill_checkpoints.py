@@ -195,7 +195,7 @@ def without_unread(model: DenseModel) -> DenseModel:
     return smaller_model.eval()
 
 
-def reader_alone(model: DenseModel, reader: str) -> DenseModel:
+def single_expert_model(model: DenseModel, reader: str) -> DenseModel:
     """Return a plain bi-encoder with the weights of one expert, such as `passage` or `entity`.
 
     `dense index` can use it to index descriptions of entities: the command does not support skills.

@@ -151,7 +151,10 @@ def _task_reader(task: str) -> str:
 def lacks(skill: str, has: Iterable[str], where: str = "") -> ModelError:
     """Return the error for a model that lacks a skill."""
     return ModelError(
-        f"expected a model with the skill {skill}, found one with {', '.join(has) or 'no skills'}",
+        f"the model lacks the skill {skill}; its skills: {', '.join(has) or 'none'}",
         where=where,
-        remedy=remedy("omit the step, or run {}", Command.of("dense train-skills", **{skill: "FILE"})),
+        remedy=remedy(
+            "omit the step of the chain, or train the skill with {}",
+            Command.of("dense train-skills", **{skill: "FILE"}),
+        ),
     )

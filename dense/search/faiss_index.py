@@ -55,8 +55,8 @@ def choose_kind(requested: str, n: int) -> str:
     """
     if requested not in ("auto", *KINDS):
         raise InputError(
-            f"expected an index kind of auto, {', '.join(KINDS)}, found {requested!r}",
-            remedy=remedy("omit {}: auto chooses by the number of passages", Option("kind")),
+            f"unknown kind of index {requested!r}; known kinds: auto, {', '.join(KINDS)}",
+            remedy=remedy("omit {}: the default auto chooses by the number of passages", Option("kind")),
         )
     if requested == "auto":
         return "flat" if n <= LARGEST_FLAT or not has_faiss() else "hnsw"
@@ -199,7 +199,7 @@ def read(path: Path) -> Any:
             limit(size)  # without a limit, a damaged file could make FAISS allocate far too much memory
         index = faiss.read_index(str(path))
         if not isinstance(index, (faiss.IndexIVFScalarQuantizer, faiss.IndexHNSWSQ)):
-            raise RuntimeError(f"the file holds an unsupported {type(index).__name__}")
+            raise RuntimeError(f"the file has an unsupported kind of index, {type(index).__name__}")
         if not 0 <= index.ntotal <= size:
             raise RuntimeError(f"the header claims {index.ntotal:,} vectors in {size:,} bytes")
         return index
@@ -207,7 +207,7 @@ def read(path: Path) -> Any:
         raise InputError(
             f"cannot read the FAISS index: {str(error).splitlines()[0]}",
             where=str(path),
-            remedy="delete this file and run: dense index",
+            remedy="delete this file and rebuild the dense channel with: dense index",
         ) from error
 
 
@@ -296,9 +296,9 @@ class ApproximateSearch:
         numbers = rows if nodes is None else nodes
         if int(numbers.max(initial=-1)) >= index.ntotal:
             raise InputError(
-                f"the FAISS index holds {index.ntotal:,} vectors, but not number {numbers.max():,}",
+                f"the FAISS index lacks vector {numbers.max():,}: it has only {index.ntotal:,} vectors",
                 where=str(path),
-                remedy="delete this file and run: dense index",
+                remedy="delete this file and rebuild the dense channel with: dense index",
             )
         return cls(index, parameters, rows, nodes)
 

@@ -89,9 +89,7 @@ def check_finite(vectors: npt.NDArray[Any], where: str, remedy: str | Remedy) ->
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         row = int(np.argmin(finite))
-        raise InputError(
-            f"vector {row} has NaN or infinity, expected finite numbers", where=where, remedy=remedy
-        )
+        raise InputError(f"vector {row} contains NaN or infinity", where=where, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,17 +162,19 @@ def open_shard(path: Path) -> VectorShard:
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             if length > min(_LARGEST_HEADER, path.stat().st_size):
-                raise ValueError("the header is cut short")
+                raise ValueError("the header of the file is cut short")
             header = json.loads(stream.read(length))
         facts = json.loads(header.pop("__metadata__")["shard"])
         start = 8 + length
         end = start + _data_size(header)
         if path.stat().st_size != end:
-            raise ValueError(f"expected {end:,} bytes, found {path.stat().st_size:,}")
+            raise ValueError(f"the file must have {end:,} bytes, found {path.stat().st_size:,}")
         arrays = {name: _stored_rows(path, start, entry) for name, entry in header.items()}
         n_vectors, dimensions = len(arrays["vectors"]), [len(arrays[name].shape) for name in _ARRAYS]
         if dimensions != [1, 1, 2]:
-            raise ValueError(f"expected arrays of 1, 1 and 2 dimensions, found {dimensions}")
+            raise ValueError(
+                f"positions, hashes and vectors must have 1, 1 and 2 dimensions, found {dimensions}"
+            )
         if not n_vectors == facts["count"] == len(arrays["positions"]) == len(arrays["hashes"]):
             raise ValueError(f"the numbers of positions, hashes and vectors ({n_vectors}) differ")
         positions, hashes = np.array(arrays["positions"]), np.array(arrays["hashes"])
@@ -195,7 +195,9 @@ def _data_size(header: dict[str, Any]) -> int:
         start, stop = entry["data_offsets"]
         size = math.prod(entry["shape"]) * np.dtype(_DTYPES[entry["dtype"]]).itemsize
         if min(entry["shape"], default=0) < 0 or start != end or stop != start + size:
-            raise ValueError(f"expected {size:,} bytes from {end:,}, found {start:,} to {stop:,}")
+            raise ValueError(
+                f"an array must have {size:,} bytes from byte {end:,}, found {start:,} to {stop:,}"
+            )
         end = stop
     return end
 
@@ -208,7 +210,7 @@ def _too_many_open_files(path: Path) -> InputError:
     return InputError(
         "cannot open the file: the process or the machine has reached its limit of open files",
         where=str(path),
-        remedy="raise the limit (ulimit -n 65536); every shard of vectors is a file that stays open",
+        remedy="raise the limit (ulimit -n 65536): every shard of vectors is a file that stays open",
     )
 
 
@@ -231,7 +233,7 @@ def describe_vectors(
     :raises InputError: unknown precision.
     """
     if precision not in PRECISIONS:
-        raise InputError(f"expected a precision of {', '.join(PRECISIONS)}, found {precision!r}")
+        raise InputError(f"unknown precision {precision!r}; known precisions: {', '.join(PRECISIONS)}")
     return {
         "kind": KIND,
         "format_version": FORMAT_VERSION,
@@ -273,8 +275,8 @@ class VectorFolder:
         shard = open_shard(path)
         if shard.vectors.shape[1] != self.width or shard.vectors.dtype != self.dtype:
             raise InputError(
-                f"expected vectors of {self.width} {self.dtype} numbers (see the manifest), found"
-                f" {shard.vectors.shape[1]} {shard.vectors.dtype} numbers",
+                f"the shard has vectors of {shard.vectors.shape[1]} {shard.vectors.dtype} numbers,"
+                f" but the manifest says {self.width} {self.dtype} numbers",
                 where=str(path),
                 remedy="delete this file and repeat the command that wrote the folder",
             )

@@ -60,7 +60,7 @@ class StoredRows:
 
     def _changed_file_error(self) -> IndexStateError:
         return IndexStateError(
-            "another program changed a file of vectors while it was open",
+            "another program changed this file of vectors while the index was open",
             where=str(self.path),
             remedy="open the index again; to replace an index, rename a folder instead of copying into it",
         )

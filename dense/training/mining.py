@@ -175,7 +175,7 @@ def check_json_name(output: Path) -> None:
     """Raise an InputError unless a file is named .json or .json.gz, which marks DPR's format."""
     if not output.name.removesuffix(".gz").endswith(".json"):
         raise InputError(
-            "the output must be named .json or .json.gz: training recognizes DPR's files by this name",
+            "the output must end in .json or .json.gz, by which training recognizes DPR's files",
             where=str(output),
             remedy=f"name the file {output.name.split('.')[0]}.json",
         )
@@ -298,13 +298,13 @@ def open_channel(index: Path | None, channel: str) -> Any:
 
 
 def _context_of_hit(hit: Hit) -> Context:
-    record = {**hit.metadata, "title": hit.title, "contents": hit.text}
+    record = {**hit.metadata, "title": hit.title, "text": hit.text}
     return _context(record, passage_id=hit.passage_id, score=hit.score)
 
 
 def _context(record: Mapping[str, Any], passage_id: str = "", score: float | None = None) -> Context:
-    """Return a stored record, or a passage of DPR's file, in DPR's format."""
-    stored = context_in_file({**record, "text": record["text"] if "text" in record else record["contents"]})
+    """Return a record, or a passage of DPR's file, in DPR's format."""
+    stored = context_in_file(record)
     context = {**stored._asdict(), "passage_id": passage_id or stored.passage_id}
     score = record.get("score") if score is None else score
     return context if score is None else {**context, "score": float(score)}

@@ -60,7 +60,9 @@ def read_skill_sets(
     names = {name for file_drafts in drafts for name in names_in(file_drafts)}
     paths = paths_of(texts, "files of texts")
     if paths and not names:
-        logger.warning("the files name no passages by id or title, so the texts are ignored")
+        logger.warning(
+            "the training files name no passages by id or title, so the files of texts are ignored"
+        )
     passages = named() if named else (passage for path in paths for passage in CorpusReader(path))
     known = _passages_by_name(names, passages)
     sets = []
@@ -73,12 +75,12 @@ def read_skill_sets(
             )
         if not examples:
             raise InputError(
-                f"expected examples of the skill {file.skill}, found none"
-                + (f" with known passages among {len(file_drafts):,}" if file_drafts else ""),
+                f"the file has no examples of the skill {file.skill}"
+                + (f" with a known passage, among {len(file_drafts):,} examples" if file_drafts else ""),
                 where=str(file.path),
                 remedy=remedy("name the files that hold the passages with {}", Option("texts"))
                 if file_drafts
-                else "name another file",
+                else "name a file with examples of this skill",
             )
         examples = merged(examples)
         weight = file.weight * (min(len(examples), largest or len(examples)) if by_size else 1)
@@ -110,7 +112,7 @@ def _drafts(file: SkillFile) -> Iterator[Draft]:
         raise InputError(
             f"a record does not fit the format {format_name} ({type(error).__name__}: {error})",
             where=where,
-            remedy="docs/chains.md lists the fields of each format",
+            remedy="correct the record: docs/chains.md lists the fields of each format",
         ) from error
 
 
@@ -119,9 +121,9 @@ def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     form = "jsonl" if plain_name(path.name).endswith(".jsonl") else form_of(path)
     if form not in _FORMS:
         raise InputError(
-            f"expected JSON lines named .jsonl, DPR's JSON list, triples or a BEIR folder, found {form}",
+            f"training data is JSONL, DPR's JSON, triples or a BEIR folder, not {form}",
             where=str(path),
-            remedy="rename JSON lines to .jsonl; docs/chains.md lists the fields of each format",
+            remedy="name files of JSON lines .jsonl; docs/chains.md lists the fields of each format",
         )
     if form != "jsonl":
         yield from ((str(path), record) for record in read_records(path, form))

@@ -48,7 +48,7 @@ class SkillExample:
             number = "one entity" if skill == LINK else "at least one entity"
             raise InputError(f"the skill {skill} needs {number} in each text, found {len(self.spans)}")
         if skill == EXPANDED and self.evidence is None:
-            raise InputError("an expanded query needs evidence, found none")
+            raise InputError("an example of the skill expanded needs evidence, found none")
         if skill != SPAN and not self.positives:
             raise InputError("an example needs a positive passage, found none")
 
@@ -110,7 +110,7 @@ def hold_out(sets: Sequence[SkillSet], n: int) -> tuple[list[SkillSet], list[Ski
         train.append(replace(data, examples=examples))
         if len(examples) < 2:
             raise InputError(
-                f"expected 2 or more {data.skill} examples that are not held out, found {len(examples)}",
+                f"training needs 2 examples of {data.skill} that are not held out, found {len(examples)}",
                 where=data.name,
                 remedy=remedy("use more data, or a smaller {}", Option("held_out")),
             )

@@ -69,7 +69,7 @@ def drafts_of(records: Iterable[Record], form: str, skill: str) -> Iterator[Draf
         available_skills = sorted({available for f, available in _READERS if f == form})
         raise InputError(
             f"files of {form} have no examples of the skill {skill}, only of {', '.join(available_skills)}",
-            remedy="docs/chains.md lists the files that each skill can be trained on",
+            remedy="name another file: docs/chains.md lists the files for each skill",
         )
     if skill == EXPANDED and form == PARAGRAPHS:
         return _pseudo_queries(records)
@@ -96,7 +96,7 @@ def row_text(record: Record) -> tuple[str, list[Span]]:
     for link in record["links"]:
         column, anchor = link["column"], str(link["anchor"])
         if type(column) is not int or not 0 <= column < len(cell_starts):
-            raise InputError(f"expected a link's column from 0 to {len(cell_starts) - 1}, found {column!r}")
+            raise InputError(f"the column of a link must be 0 to {len(cell_starts) - 1}, found {column!r}")
         offset = str(record["cells"][column]).find(anchor)
         start = cell_starts[column] + max(0, offset)
         spans.append((start, start + len(anchor if offset >= 0 else record["cells"][column])))
@@ -112,7 +112,7 @@ def _read_links(record: Record) -> tuple[str, list[Span], list[str]]:
         text = string_field(record, "text", of="text")
         spans = [(link["start"], link["end"]) for link in links]
         if bad_spans := [span for span in spans if {type(place) for place in span} != {int}]:
-            raise InputError(f"a link's start and end must be whole numbers, found {bad_spans[0]}")
+            raise InputError(f"start and end of a link must be whole numbers, found {bad_spans[0]}")
     for span in spans:
         check_span(text, span)
     return text, spans, [string_field(link, "target_title", of="target_title") for link in links]
@@ -180,9 +180,10 @@ def _mapped_evidence(record: Record) -> list[Provenance]:
     evidence = [place for output in well_mapped(evidence_of(record["output"])) for place in output]
     if evidence and not any(place.passage_ids for place in evidence):
         raise InputError(
-            "expected provenance with passage_ids, found spans or pages of the knowledge source",
+            "the provenance names pages or spans, but training needs passage_ids",
             remedy=remedy(
-                "find the passages: {}", Command.of("dense mine", dataset="FILE", output="FILE.json")
+                "find the passages of the provenance with: {}",
+                Command.of("dense mine", dataset="FILE", output="FILE.json"),
             ),
         )
     return evidence
@@ -201,7 +202,7 @@ def _provenance(record: Record) -> tuple[Wanted, ...]:
 def _negatives(record: Record) -> tuple[Wanted, ...]:
     negatives = (record.get("meta") or {}).get("negatives") or []
     if not isinstance(negatives, list):
-        raise InputError(f"expected meta.negatives as a list of ids, found {negatives!r}")
+        raise InputError(f"the field meta.negatives must be a list of passage ids, found {negatives!r}")
     passage_ids = [str(i) for item in negatives for i in (item if isinstance(item, list) else [item])]
     evidence = {i for output in evidence_of(record["output"]) for place in output for i in place.passage_ids}
     return tuple(Wanted(passage_id=i) for i in passage_ids if i not in evidence)
@@ -259,7 +260,7 @@ def _without_marks(marked: str) -> tuple[str, Span]:
     inside, end_mark, after = after_start.partition(_MARK_BEHIND)
     mention = inside.strip()
     if not start_mark or not end_mark or not mention:
-        raise InputError("expected a mention between [START_ENT] and [END_ENT] in the input, found none")
+        raise InputError("the input has no mention between [START_ENT] and [END_ENT]")
     return before + mention + after, (len(before), len(before) + len(mention))
 
 

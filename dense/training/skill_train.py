@@ -85,8 +85,8 @@ class SkillRecipe(TrainSettings):
         """
         if self.query_experts and self.placement == NONE:
             raise InputError(
-                "query experts need a placement of attention or feed-forward, found none",
-                remedy=remedy("omit {}, or {}", Option("query_experts"), Option("placement", NONE)),
+                "query experts need the placement attention or feed-forward, but the placement is none",
+                remedy=remedy("omit {}, or omit {}", Option("query_experts"), Option("placement", NONE)),
             )
         layout = InputLayout(
             use_title=True,
@@ -99,7 +99,9 @@ class SkillRecipe(TrainSettings):
             layout, pooling=self.pooling, cosine=self.cosine, question_length=self.question_length
         )
         if self.assignment not in ASSIGNMENTS:
-            raise InputError(f"expected an assignment of {', '.join(ASSIGNMENTS)}, found {self.assignment!r}")
+            raise InputError(
+                f"unknown assignment {self.assignment!r}; known assignments: {', '.join(ASSIGNMENTS)}"
+            )
         skill_config = SkillConfig(tuple(skills), dict(ASSIGNMENTS[self.assignment]), self.placement)
         skill_config = skill_config.for_tasks(
             tasks, markers=self.markers, own_encoders=self.query_experts, general=general
@@ -147,8 +149,8 @@ class SkillTraining(TrainingRun[DenseModel]):
     ) -> None:
         if not sets:
             raise InputError(
-                "training needs examples of a skill, found none",
-                remedy=remedy("name a file: {}", Option("single", "FILE")),
+                "no training file is named: training needs examples of a skill",
+                remedy=remedy("name a training file, for example: {}", Option("single", "FILE")),
             )
         for data in sets:
             data.check()

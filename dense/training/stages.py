@@ -12,6 +12,7 @@ from dense.training.train import DenseTraining, Recipe, exact_scorer
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, make_folder
 from sparta.base.remedies import Option, remedy
+from sparta.base.renames import renamed_arguments
 from sparta.models.resolve import hash_folder, model_folder
 from sparta.neural.processes import process_group, training_device, wait_for_all
 from sparta.training.negatives import HardNegatives, mine, read_negatives, write_negatives
@@ -25,12 +26,13 @@ MINED = "mined.json"
 STARTED = "started.json"
 
 
+@renamed_arguments(p2_alone="only_p2")
 def train_in_two_stages(
     sets: Sequence[ParagraphSet],
     recipe: Recipe,
     output: str | Path,
     *,
-    p2_alone: bool = False,
+    only_p2: bool = False,
     resume: bool = False,
     command: str = "",
 ) -> TrainResult:
@@ -49,23 +51,23 @@ def train_in_two_stages(
     With `resume`, an interrupted training continues with the same result, also between the stages.
 
     :param recipe: its `steps` are the steps of each stage
-    :param p2_alone: use P2 alone even with a single set
+    :param only_p2: use P2 alone even with a single set
     :param command: the command that the card shows; empty shows the recipe
     """
     output = check_output(output, resume=resume)
     if recipe.mine_every:
         raise InputError(
             "two stages cannot be combined with mining during training",
-            remedy=remedy("omit {}, or {}", Option("mine_every"), Option("two_stages")),
+            remedy=remedy("omit {}, or omit {}", Option("mine_every"), Option("two_stages")),
         )
     first = recipe.training(sets, output / "stage-1")  # fails for a bad encoder or set, before any writing
-    _check_start(output, recipe.encoder, p2_alone=p2_alone)
+    _check_start(output, recipe.encoder, only_p2=only_p2)
     first.run(resume=True)
     del first  # frees the model's and the optimizer's memory
     wait_for_all()
     second = recipe.training(sets, output / "stage-2")
     mined = zip(second.sets, _mine_all(second, output, recipe), strict=True)
-    single = len(second.sets) == 1 and not p2_alone
+    single = len(second.sets) == 1 and not only_p2
     second.sets = [_second_stage_set(data, negatives, with_p1=single) for data, negatives in mined]
     state = second.run(resume=True)
     if not process_group()[0]:
@@ -73,12 +75,12 @@ def train_in_two_stages(
     return second.finish(state, recipe, table_of(sets), command, output / "best")
 
 
-def _check_start(output: Path, encoder: str, *, p2_alone: bool) -> None:
-    """Raise an error if a resumed training has another encoder or `p2_alone`; checkpoints store neither."""
+def _check_start(output: Path, encoder: str, *, only_p2: bool) -> None:
+    """Raise an error if a resumed training has another encoder or `only_p2`; checkpoints store neither."""
     folder = Path(encoder)
     current = {
         "encoder": hash_folder(model_folder(folder)) if folder.is_dir() else encoder,
-        "p2_alone": "yes" if p2_alone else "no",
+        "p2_alone": "yes" if only_p2 else "no",
     }
     path = output / STARTED
     if not process_group()[0] and not path.exists():

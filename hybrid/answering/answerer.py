@@ -16,7 +16,7 @@ from hybrid.multihop.searcher import ChainPassages, ChainSearcher
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.api import Index
-from sparta.base.checks import queries_of, share, whole
+from sparta.base.checks import fraction, queries_of, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
@@ -78,11 +78,11 @@ class Answerer(Closing):
         self.retriever, self.reader = _retriever(retriever), reader
         if not hasattr(reader, "config"):
             raise InputError(
-                f"expected a Reader, found {type(reader).__name__}",
-                remedy="open a reader: Reader.open(folder)",
+                f"reader must be a Reader, found {type(reader).__name__}",
+                remedy="open a reader with Reader.open(folder)",
             )
-        self.config = reader.config.with_weight(None if weight is None else share("a weight", weight))
-        self.depth, self.threshold = whole("depth", depth), share("a threshold", threshold)
+        self.config = reader.config.with_weight(None if weight is None else fraction("a weight", weight))
+        self.depth, self.threshold = whole("depth", depth), fraction("a threshold", threshold)
         self.weight, self.language = self.config.weight, language or self.retriever.language
         self.counts = ReadingCounts()
 
@@ -134,7 +134,7 @@ class Answerer(Closing):
                 if not is_repeated:
                     spans_by_text[text] = next(reading)
                 spans.append(spans_by_text[text])
-                if is_repeated or self.config.adds_up:
+                if is_repeated or self.config.combines_mentions:
                     continue
                 # The same text under another title has overlapping answers: combine from the first passage.
                 first_position = 0 if text.text in read_contents else position
@@ -183,7 +183,7 @@ def _retriever(source: Any) -> Retriever:
         return ChainPassages(source)
     if not hasattr(source, "batch_search"):
         raise InputError(
-            f"expected a retriever, found {type(source).__name__}",
+            f"source must be a retriever, found {type(source).__name__}",
             remedy="pass index.retriever() or another Retriever",
         )
     return source

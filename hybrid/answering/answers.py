@@ -124,7 +124,7 @@ def reader_shares(
         for text, text_spans in zip(texts, spans, strict=False)
     ]
     mentions = [[probability(config.passage, span.score) for span in text_spans] for text_spans in spans]
-    if not config.adds_up:
+    if not config.combines_mentions:
         return [
             [Share(key, mention, mention) for key, mention in zip(text_keys, probabilities, strict=True)]
             for text_keys, probabilities in zip(keys, mentions, strict=True)
@@ -222,7 +222,9 @@ def combine(
         location = hits[position].passage_id, text.title, text.text, span.start, span.end
         answer = Answer(text.text[span.start : span.end], score, *location, share.answer, ranker)
         best_passage_score = best_mentions[share.key][1]
-        answer_score = (1 - weight) * share.answer + weight * best_passage_score if config.adds_up else score
+        answer_score = (
+            (1 - weight) * share.answer + weight * best_passage_score if config.combines_mentions else score
+        )
         order = -answer_score, -mention_score, position, -share.mention, span.start
         candidates.append((order, share.key, answer))
     best: dict[str, Answer] = {}

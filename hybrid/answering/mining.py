@@ -74,7 +74,7 @@ def mine_answers(
             raise no_texts()
         if not written:
             raise InputError(
-                f"no question has an answer in its first {depth} passages",
+                f"no question has an answer in its top {depth} passages",
                 remedy=remedy("check that the index fits the questions, or raise {}", Option("depth")),
             )
     return written

@@ -8,7 +8,7 @@ from hybrid.answering.answerer import ReadingCounts
 from hybrid.answering.answers import Answer, answer_key, ranker_scores
 from hybrid.multihop.paths import EvidencePath
 from hybrid.multihop.searcher import ALL, ChainPassages, ChainSearcher
-from sparta.base.checks import queries_of, share, whole
+from sparta.base.checks import fraction, queries_of, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.reader.records import text_of
@@ -29,7 +29,7 @@ class PathAnswerer(Closing):
     def __init__(self, chain: ChainSearcher, *, threshold: float = 0.0) -> None:
         if not isinstance(chain, ChainSearcher):
             raise InputError(
-                f"expected an open ChainSearcher, found {chain!r}",
+                f"chain must be an open ChainSearcher, found {chain!r}",
                 remedy='open the chain with an index: PathAnswerer(ChainSearcher("hop-read", "my-index"))',
             )
         if not chain.reads:
@@ -37,7 +37,7 @@ class PathAnswerer(Closing):
                 f"the chain {chain.channel} has no step read, so it reads no paths",
                 remedy="answer from the chain's passages: Answerer(ChainPassages(chain), reader)",
             )
-        self.chain, self.threshold = chain, share("a threshold", threshold)
+        self.chain, self.threshold = chain, fraction("a threshold", threshold)
         self.retriever, self.counts = (
             ChainPassages(chain),
             ReadingCounts(reason="the reader reads only the best paths"),

@@ -61,7 +61,7 @@ class Readings:
         self.language = retrieved.query_set.language
         self._hits: dict[tuple[str, str], Hit] = {}
         self._spans: dict[tuple[str, tuple[str, ...]], dict[str, Sequence[Span]]] = {}
-        self._record, self._by_question = retrieved.record, retrieved.by_question
+        self._record, self._by_question = retrieved.record, retrieved.by_question  # see `Retrieved`
         self._in_context = retrieved.in_context
         fold = language_of(self.language).fold
         queries = [query for query in retrieved.query_set.queries if query.answers]
@@ -98,14 +98,14 @@ class Readings:
             yield tuple(dict.fromkeys(passage_id for ids in rankings for passage_id in ids[:deepest]))
 
     def _key(self, ids: Sequence[str]) -> tuple[str, ...]:
-        """Return the ids that the spans depend on, for readers with global tokens; else an empty tuple."""
+        """Return the passage ids that a reading depends on: `ids` with global tokens, else an empty tuple."""
         return tuple(ids) if self.config.global_tokens else ()
 
     def _spans_of(self, query_id: str, best: Sequence[ScoredPassage]) -> list[Sequence[Span]]:
-        """Return the spans of each passage."""
+        """Return the reader's spans of each passage in `best`."""
         ids = [hit.passage_id for hit in best]
-        by_passage = self._spans[query_id, self._key(ids)]
-        return [by_passage[passage_id] for passage_id in ids]
+        spans_by_passage = self._spans[query_id, self._key(ids)]
+        return [spans_by_passage[passage_id] for passage_id in ids]
 
     def hit(self, query_id: str, passage_id: str) -> Hit:
         """Return a passage with the text that the reader reads for a question."""
@@ -204,9 +204,11 @@ def _judged(retrieved: Retrieved) -> Run:
 
 def interval(values: Sequence[float], seed: int = 1) -> tuple[float, float]:
     """Return the 95 % confidence interval of a mean over questions, by the bootstrap."""
-    sample = np.asarray(values, dtype=np.float64)
-    draws = np.random.default_rng(seed).integers(0, len(sample), (RESAMPLES, len(sample)))
-    low, high = np.percentile(sample[draws].mean(1), [2.5, 97.5])
+    values_array = np.asarray(values, dtype=np.float64)
+    resampled_rows = np.random.default_rng(seed).integers(
+        0, len(values_array), (RESAMPLES, len(values_array))
+    )
+    low, high = np.percentile(values_array[resampled_rows].mean(1), [2.5, 97.5])
     return float(low), float(high)
 
 

@@ -29,9 +29,9 @@ _WARM_UP_SECONDS = 1.0
 class ChainRun:
     """The results of a chain on a question set.
 
-    `run` ranks the passages of the paths. `per_query` has the paths' measures, `ms` the milliseconds by query
-    id and step name. `answers` has the answer by query id if the chain reads paths; None for a question
-    without an answer.
+    `run` ranks the passages of the paths. `per_query` has the paths' measures by measure and query id, `ms`
+    the milliseconds by query id and step name. `answers` has the answer by query id if the chain reads paths;
+    None for a question without an answer.
     """
 
     name: str
@@ -61,31 +61,31 @@ def run_chain(
 ) -> ChainRun:
     """Run a chain on each question of a set, one question at a time.
 
-    If the set is `without_own`, a hit with the query's id does not count.
+    If the set is `excludes_query_id`, a hit with the query's id does not count.
     """
     evidence_sets = evidence_by_passage(query_set.gold, query_set.qrels)
     passage_of_hit = query_set.gold.passage if query_set.gold else str
     path_measures = [name for name in measures if name == EM or kind_of(name) is PATHS]
     sentence_measures = [name for name in measures if kind_of(name) is SENTENCES and searcher.tells_sentences]
-    split, facts = sentence_splitter(query_set.language), dict[str, frozenset[Fact]]()
-    runs, ms = dict[str, list[ScoredPassage]](), dict[str, dict[str, float]]()
+    split_sentences, facts = sentence_splitter(query_set.language), dict[str, frozenset[Fact]]()
+    runs, step_ms_by_query = dict[str, list[ScoredPassage]](), dict[str, dict[str, float]]()
     per_query: dict[str, dict[str, float]] = {name: {} for name in path_measures}
     answers: dict[str, Answer | None] = {}
     _warm_up(searcher, query_set)
     for query in query_set.queries:
         result = searcher.search(query.text, ALL)
-        hits = passages_of(result.paths, depth + query_set.without_own)
+        hits = passages_of(result.paths, depth + query_set.excludes_query_id)
         runs[query.query_id] = [
             ScoredPassage(hit.passage_id, hit.score)
             for hit in hits
-            if not query_set.without_own or hit.passage_id != query.query_id
+            if not query_set.excludes_query_id or hit.passage_id != query.query_id
         ][:depth]
-        ms[query.query_id] = {name: 1000 * seconds for name, seconds in result.seconds.items()}
+        step_ms_by_query[query.query_id] = {name: 1000 * seconds for name, seconds in result.seconds.items()}
         if searcher.reads:
             answers[query.query_id] = next(iter(answers_of(result.paths[:1], query_set.language)), None)
         evidence_ids = [tuple(dict.fromkeys(map(passage_of_hit, path.evidence_ids))) for path in result.paths]
         if result.paths and (supporting := query_set.supporting.get(query.query_id)):
-            facts[query.query_id] = facts_of(result.paths[0], supporting, split)
+            facts[query.query_id] = facts_of(result.paths[0], supporting, split_sentences)
         for measure in path_measures if query.query_id in evidence_sets else ():
             per_query[measure][query.query_id] = _path_measure(
                 measure, evidence_ids, evidence_sets[query.query_id]
@@ -96,15 +96,17 @@ def run_chain(
         answer_texts = {query_id: answer.answer if answer else None for query_id, answer in answers.items()}
         values = measured(query_set.supporting, facts, answer_texts, query_set.answers, query_set.language)
         per_query |= {measure: values[measure] for measure in sentence_measures}
-    return ChainRun(f"chain {searcher.channel}", runs, per_query, ms, answers if searcher.reads else None)
+    return ChainRun(
+        f"chain {searcher.channel}", runs, per_query, step_ms_by_query, answers if searcher.reads else None
+    )
 
 
 def _warm_up(searcher: ChainSearcher, query_set: QuestionSet) -> None:
     """Run the chain on some questions before timing, since Java first has to compile frequent code."""
-    until = time.monotonic() + _WARM_UP_SECONDS
+    deadline = time.monotonic() + _WARM_UP_SECONDS
     for query in query_set.queries:
         searcher.search(query.text, 1)
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             return
 
 

@@ -31,7 +31,7 @@ from hybrid.multihop.searcher import ChainSearcher
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, named
 from hybrid.retrieval.searcher import HybridSearcher
-from sparta.base.checks import path_of, several
+from sparta.base.checks import list_of, path_of
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
 from sparta.base.records import Advance, Run
@@ -83,12 +83,12 @@ def compare(
     for measure in measure_names:
         if cutoff_of(measure) > fewest_candidates:
             logger.warning(
-                "%s needs more passages than the %d candidates per channel of a fusion",
+                "the measure %s needs more passages than the %d candidates per channel of a fusion",
                 measure,
                 fewest_candidates,
             )
     if output_runs:
-        make_folder(path_of(output_runs, "a folder"))  # a wrong path raises before hours of searching
+        make_folder(path_of(output_runs, "a folder"))  # raises for a wrong path before hours of searching
     retrieved = search_all(channels, query_set, depth, threads, one_by_one=one_by_one)
     warn_if_none_judged(retrieved)
     other_runs = {name: rank(depth) for name, rank in (others or {}).items()}
@@ -133,7 +133,7 @@ def compare(
             **_milliseconds(query_set, retrieved.ms, other_runs),
             **{chain_run.name: chain_run.median() for chain_run in chain_runs},
         },
-        left_out=query_set.left_out,
+        omitted_questions=query_set.omitted_questions,
         misplaced=query_set.misplaced,
         steps={chain_run.name: chain_run for chain_run in chain_runs},
     )
@@ -170,7 +170,7 @@ def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[
         *(MEASURES if chains else ()),
         *(OF_SENTENCES if marks_sentences else ()),
     ]
-    requested = [parse_any(measure) for measure in several(measures, "measures")] or defaults
+    requested = [parse_any(measure) for measure in list_of(measures, "measures")] or defaults
     chosen = [measure for measure in requested if can_measure(query_set, measure)]
     if not chosen:
         raise InputError(
@@ -181,7 +181,7 @@ def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[
     sentence_measures = [measure for measure in chosen if kind_of(measure) is SENTENCES]
     if sentence_measures and not marks_sentences:
         raise InputError(
-            f"{sentence_measures[0]} needs a chain whose reader marks supporting sentences",
+            f"the measure {sentence_measures[0]} needs a chain whose reader marks supporting sentences",
             where=query_set.name,
             remedy=remedy(
                 "train the reader on HotpotQA's JSON ({}), then use the trained reader: {} {}",
@@ -194,7 +194,7 @@ def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[
         chosen = [measures_of(query_set)[0], *chosen]  # the channels' rankings need a measure too
     if all(kind_of(measure).of_chains for measure in chosen):
         raise InputError(
-            f"{', '.join(chosen)} can measure only chains; the channels need a measure too",
+            f"{', '.join(chosen)} can only measure chains; add a measure for the channels",
             where=query_set.name,
             remedy=remedy(
                 "add a measure: {}", Option("measures", ",".join([*chosen, measures_of(query_set)[0]]))
@@ -249,6 +249,7 @@ def latencies(
 
 
 def _search_fusion(channels: Channels, fusion: Fusion, k: int, query: str) -> object:
+    """Search a fusion for at most `k` hits, as `hybrid search` does."""
     return HybridSearcher(channels, fusion).search(query, min(k, fusion.candidates))
 
 
@@ -270,8 +271,8 @@ def _by_group(evaluation: Evaluation, groups: Mapping[str, str]) -> Evaluation:
     """Return the evaluation with groups in place of queries, so that its mean is the macro average."""
     means: dict[str, dict[str, float]] = {}
     for measure, values in evaluation.per_query.items():
-        members: dict[str, list[float]] = {}
+        values_by_group: dict[str, list[float]] = {}
         for query_id, value in values.items():
-            members.setdefault(groups[query_id], []).append(value)
-        means[measure] = {group: fmean(group_values) for group, group_values in members.items()}
+            values_by_group.setdefault(groups[query_id], []).append(value)
+        means[measure] = {group: fmean(group_values) for group, group_values in values_by_group.items()}
     return Evaluation(evaluation.name, means)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from hybrid.evaluation.answering import Answering
 from hybrid.evaluation.compare import compare
-from hybrid.evaluation.measures import DEFAULT_MEASURES, evaluate, parse_measures, without_own_passages
+from hybrid.evaluation.measures import DEFAULT_MEASURES, evaluate, parse_measures, without_query_ids
 from hybrid.evaluation.results import SetResults, save_run
-from hybrid.evaluation.testsets import QuestionSet, ignores_own_ids, open_test_set
+from hybrid.evaluation.testsets import QuestionSet, excludes_query_ids, open_test_set
 from hybrid.retrieval.channels import Channels
 from sparta.base.checks import path_of, paths_of
 from sparta.base.errors import InputError
@@ -52,7 +52,7 @@ def evaluate_runs(
     fusion: Fusion | None = None,
     output_runs: str | Path | None = None,
 ) -> SetResults:
-    """Measure TREC runs by qrels in TREC's or BEIR's format.
+    """Measure TREC runs against qrels in TREC's or BEIR's format.
 
     :param fusion: a fusion of the runs, by the names of `named_runs`; the fused run is measured too
     :param output_runs: a folder for the fused run
@@ -60,17 +60,17 @@ def evaluate_runs(
     """
     qrels, measures = path_of(qrels, "judgments"), parse_measures(measures)
     judged = read_qrels(qrels)
-    ignores_own = ignores_own_ids(qrels, judged)
+    excludes_ids = excludes_query_ids(qrels, judged)
     runs: dict[str, Run] = {}
     if not paths:
-        raise InputError("expected at least one run to measure, found none")
+        raise InputError("no run is named: at least one run is needed")
     for name, path in named_runs(paths_of(paths, "runs")).items():
-        runs[name] = without_own_passages(read_run(path), None) if ignores_own else read_run(path)
+        runs[name] = without_query_ids(read_run(path), None) if excludes_ids else read_run(path)
         if not runs[name].keys() & judged.keys():
             raise InputError(
-                "the run has none of the judged queries",
+                "the run contains none of the judged queries",
                 where=str(path),
-                remedy=f"check that the run's query ids are those of {qrels}",
+                remedy=f"check that the run and {qrels} have the same query ids",
             )
     results = [evaluate(name, run, judged, measures) for name, run in runs.items()]
     if fusion is None:
@@ -87,9 +87,7 @@ def named_runs(paths: Sequence[Path]) -> Mapping[str, Path]:
     stems = [path.stem for path in paths]
     names = stems if len(set(stems)) == len(stems) else [str(path) for path in paths]
     if len(set(names)) < len(names):
-        raise InputError(
-            f"expected distinct runs, found {', '.join(map(str, paths))}", remedy="name each run once"
-        )
+        raise InputError(f"a run is named twice: {', '.join(map(str, paths))}", remedy="name each run once")
     return dict(zip(names, paths, strict=True))
 
 
@@ -174,7 +172,7 @@ def evaluate_set(
             build_index(index.path, corpus, options=index_options, advance=advance, progress=progress)
         elif model is None:
             raise InputError(
-                "the channel impact needs a model, but no model is set",
+                "the channel impact needs a model, but no model is named",
                 remedy="open a model, or use only the channel bm25",
             )
         else:
@@ -217,12 +215,12 @@ def evaluate_set(
 def corpus_of(test_set: QuestionSet) -> Path:
     """Return the corpus of a test set; raise if the set has only questions."""
     if test_set.corpus is None:
-        raise InputError("expected a test set with a corpus, found only questions", where=test_set.name)
+        raise InputError("the test set has questions, but no corpus", where=test_set.name)
     return test_set.corpus
 
 
 def check_unit(test_set: QuestionSet, unit: str) -> None:
-    """Raise if sentences of a BEIR folder would be measured: BEIR judges whole passages."""
+    """Raise if the unit is a sentence and the set is a BEIR folder: BEIR judges whole passages."""
     if test_set.judged and unit == "sentence":
         raise InputError(
             "cannot measure sentences: a BEIR folder judges whole passages",
@@ -242,9 +240,9 @@ def search_index(
         ids = [query.query_id for query in test_set.queries]
         searcher.run(texts[:10], ids[:10], depth, threads)
         start = time.monotonic()
-        run = searcher.run(texts, ids, depth + test_set.without_own, threads)
+        run = searcher.run(texts, ids, depth + test_set.excludes_query_id, threads)
         seconds = time.monotonic() - start
-        return without_own_passages(run, depth) if test_set.without_own else run, seconds
+        return without_query_ids(run, depth) if test_set.excludes_query_id else run, seconds
 
 
 def search_exactly(
@@ -276,9 +274,9 @@ def search_exactly(
     ids = [candidate.passage_id for candidate in candidates]
     start = time.monotonic()
     queries = [replace(query, text=language_rules.fold(query.text)) for query in test_set.queries]
-    run = rank_exactly(encoder, vectors, ids, queries, depth + test_set.without_own)
+    run = rank_exactly(encoder, vectors, ids, queries, depth + test_set.excludes_query_id)
     seconds = time.monotonic() - start
-    return without_own_passages(run, depth) if test_set.without_own else run, seconds
+    return without_query_ids(run, depth) if test_set.excludes_query_id else run, seconds
 
 
 def rank_exactly(
@@ -303,7 +301,7 @@ def rank_exactly(
         question_vectors = torch.from_numpy(model.encode_questions([query.text for query in block], task))
         for query, scores in zip(block, model.score(question_vectors, vectors).detach().numpy(), strict=True):
             lowest = np.partition(scores, -depth)[-depth] if depth < len(scores) else -np.inf
-            contenders = np.flatnonzero(scores >= lowest)
-            best = contenders[np.argsort(-scores[contenders], kind="stable")][:depth]
-            run[query.query_id] = [ScoredPassage(ids[row], float(scores[row])) for row in best]
+            candidate_rows = np.flatnonzero(scores >= lowest)
+            best_rows = candidate_rows[np.argsort(-scores[candidate_rows], kind="stable")][:depth]
+            run[query.query_id] = [ScoredPassage(ids[row], float(scores[row])) for row in best_rows]
     return run

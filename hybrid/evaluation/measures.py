@@ -12,7 +12,7 @@ import ir_measures
 from hybrid.evaluation.testsets import Qrels, QuestionSet
 from hybrid.evidence.measures import NAMES, OF_PAGES, OF_PASSAGES, evidence_by_passage
 from hybrid.evidence.supporting import OF_SENTENCES
-from sparta.base.checks import several
+from sparta.base.checks import list_of
 from sparta.base.errors import InputError
 from sparta.base.records import Run, ScoredPassage
 
@@ -118,12 +118,12 @@ def parse_measures(names: Sequence[str]) -> list[str]:
 
     :raises InputError: a name is unknown, or there are no names.
     """
-    name_list, parsed = several(names, "measures", _REMEDY), []
+    name_list, parsed = list_of(names, "measures", _REMEDY), []
     if not name_list:
-        raise InputError("expected a measure, found none", remedy=_REMEDY)
+        raise InputError("no measure is named", remedy=_REMEDY)
     for name in name_list:
         if not isinstance(name, str):
-            raise InputError(f"expected a measure, found {name!r}", remedy=_REMEDY)
+            raise InputError(f"a measure must be a string, found {name!r}", remedy=_REMEDY)
         head, separator, cutoff = name.strip().partition("@")
         try:
             measure = ir_measures.parse_measure(_OTHER_NAMES.get(head, head) + separator + cutoff)
@@ -135,7 +135,7 @@ def parse_measures(names: Sequence[str]) -> list[str]:
             parsed.append(str(measure))
         except (ValueError, NameError, SyntaxError, AssertionError) as error:
             raise InputError(
-                f"expected a measure, found {name!r}",
+                f"unknown or unsupported measure {name!r}",
                 remedy=_REMEDY,
             ) from error
     return parsed
@@ -174,7 +174,7 @@ def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Eval
     return Evaluation(name, per_query)
 
 
-def without_own_passages(run: Run, depth: int | None) -> dict[str, list[ScoredPassage]]:
+def without_query_ids(run: Run, depth: int | None) -> dict[str, list[ScoredPassage]]:
     """Return a run without hits whose passage id is the query id, as in BEIR (ArguAna, Quora).
 
     Each ranking is cut to `depth` hits.

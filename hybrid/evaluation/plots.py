@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError
-from sparta.base.files import check_place, storage_errors
+from sparta.base.files import check_output_file, storage_errors
 
 
 def check_plot(path: Path | None) -> None:
@@ -21,8 +21,10 @@ def check_plot(path: Path | None) -> None:
         return
     formats = _pyplot().Figure().canvas.get_supported_filetypes()
     if path.suffix and path.suffix[1:].lower() not in formats:
-        raise InputError(f"expected a plot as PNG, SVG or PDF, found {path.suffix}", where=str(path))
-    check_place(path, "plot")
+        raise InputError(
+            f"a plot is written as PNG, SVG or PDF, found the suffix {path.suffix}", where=str(path)
+        )
+    check_output_file(path, "plot")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybrid.evaluation.testsets import QuestionSet, ignores_own_ids, judged_set, warn_of_unknown
+from hybrid.evaluation.testsets import QuestionSet, excludes_query_ids, judged_set, warn_of_unknown
 from hybrid.evidence.gold import gold_of
 from hybrid.evidence.supporting import Supporting, supporting_of
 from sparta.base.checks import path_of
@@ -27,7 +27,7 @@ from sparta.data.queries import read_queries, remember_id
 from sparta.data.trec import read_qrels
 from sparta.index.folder import IndexFolder
 
-FORMS = (
+QUESTION_FORMATS = (
     "a BEIR folder (queries.jsonl, qrels/test.tsv), a folder with questions.jsonl, EntityQuestions (a folder"
     " of P*.json), or a file: DPR's question<TAB>['answer', …], SQuAD JSON, MRQA JSONL, KILT's JSON lines, or"
     ' JSON lines or a JSON list of {"question", "answers"}'
@@ -104,7 +104,7 @@ def _corpus_of(index: Path) -> Path | None:
 
 
 def questions_of(path: str | Path) -> QuestionSet:
-    """Return the questions of a file or folder in one of `FORMS`.
+    """Return the questions of a file or folder in one of `QUESTION_FORMATS`.
 
     Questions without an id are numbered from 1, by line or item. In EntityQuestions, `P106-1` is the first
     question of relation P106.
@@ -121,8 +121,10 @@ def questions_of(path: str | Path) -> QuestionSet:
             question.query.query_id: question.supporting for question in usable if question.supporting
         }
         answerable = tuple(question.query for question in usable)
-        left_out = len(questions) - len(answerable)
-        return QuestionSet(name, answerable, evidence=evidence, supporting=supporting, left_out=left_out)
+        omitted_questions = len(questions) - len(answerable)
+        return QuestionSet(
+            name, answerable, evidence=evidence, supporting=supporting, omitted_questions=omitted_questions
+        )
     for queries, qrels in IN_FOLDERS:
         if (path / queries).is_file():
             return _read_set(path.name, path / queries, path / qrels)
@@ -132,7 +134,7 @@ def questions_of(path: str | Path) -> QuestionSet:
     raise InputError(
         "the folder has no evaluation questions" if path.exists() else "no such file or folder",
         where=str(path),
-        remedy=f"name {FORMS}",
+        remedy=f"name {QUESTION_FORMATS}",
     )
 
 
@@ -153,8 +155,13 @@ def _read_set(name: str, queries: Path, qrels: Path) -> QuestionSet:
         for query in queries_used
         if query.query_id in qrels_by_query
     }
-    without_own, left_out = ignores_own_ids(qrels, set_qrels), len(all_queries) - len(queries_used)
-    return QuestionSet(name, queries_used, set_qrels, without_own=without_own, left_out=left_out)
+    return QuestionSet(
+        name,
+        queries_used,
+        set_qrels,
+        excludes_query_id=excludes_query_ids(qrels, set_qrels),
+        omitted_questions=len(all_queries) - len(queries_used),
+    )
 
 
 def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:
@@ -167,7 +174,7 @@ def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:
             query = replace(question.query, query_id=f"{relation}-{question.query.query_id}")
             if query.query_id in groups:
                 raise InputError(
-                    f"expected one file for relation {relation}, found a second file",
+                    f"the folder has two files for the relation {relation}",
                     where=str(path),
                     remedy="name a folder with one split only, such as dataset/test",
                 )
@@ -190,7 +197,9 @@ def _read_file(path: Path) -> Iterator[_FileQuestion]:
     lines = numbered_lines(path)
     first = next(lines, None)
     if first is None:
-        raise InputError("the file of questions is empty", where=str(path), remedy=f"write {FORMS}")
+        raise InputError(
+            "the file of questions is empty", where=str(path), remedy=f"write {QUESTION_FORMATS}"
+        )
     first_text = first[1].removeprefix(b"\xef\xbb\xbf").lstrip()
     if first_text.startswith(b"[") and b"\t" not in first_text:
         yield from _read_items(path)
@@ -248,7 +257,7 @@ def _paragraph_questions(path: Path, paragraphs: Iterator[QuestionedText]) -> It
         raise InputError(
             "no question has an answer",
             where=str(path),
-            remedy="name another file: a hidden test set has no answers",
+            remedy="name a file with answers: hidden test sets have none",
         )
 
 
@@ -258,15 +267,15 @@ def _parse_row(line: str, number: str) -> _FileQuestion:
     try:
         columns = next(csv.reader([line], delimiter="\t"), [])
     except csv.Error as error:
-        raise BadRecordError("broken line", str(error), remedy=remedy) from None
+        raise BadRecordError("invalid TSV line", str(error), remedy=remedy) from None
     if len(columns) != 2:
-        detail = f"expected 2 (question, answers), found {len(columns)}"
+        detail = f"expected 2 columns (question, answers), found {len(columns)}"
         raise BadRecordError("wrong number of columns", detail, remedy=remedy)
     try:
         answers = ast.literal_eval(columns[1].strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise BadRecordError(
-            "broken answers", f"expected ['answer', …], found {columns[1][:60]!r}", remedy=remedy
+            "invalid list of answers", f"expected ['answer', …], found {columns[1][:60]!r}", remedy=remedy
         ) from None
     return _FileQuestion(Query(number, _as_dpr(columns[0]), _answers(answers, remedy)))
 
@@ -279,12 +288,14 @@ def _read_items(path: Path) -> Iterator[_FileQuestion]:
         with placed(where):
             if not isinstance(item, dict):
                 detail = f'expected {{"question", "answers"}}, found {_preview(item)}'
-                raise BadRecordError("not an object", detail, remedy=_JSON_REMEDY)
+                raise BadRecordError("not a JSON object", detail, remedy=_JSON_REMEDY)
             question = _parse_question(item, str(number))
             remember_id(question.query.query_id, where, places_by_id)
         yield question
     if not places_by_id:
-        raise InputError(f"expected {_LIST_FORM}, found []", where=str(path), remedy=_JSON_REMEDY)
+        raise InputError(
+            f"the list of questions is empty: expected {_LIST_FORM}", where=str(path), remedy=_JSON_REMEDY
+        )
 
 
 def _parse_question(record: Mapping[str, Any], number: str) -> _FileQuestion:
@@ -306,14 +317,14 @@ def _parse_question(record: Mapping[str, Any], number: str) -> _FileQuestion:
 
 
 def _kilt_question(query_id: str, text: str, outputs: Any) -> _FileQuestion:
-    """Return a KILT question with its outputs' distinct answers and provenance; one of both is required."""
+    """Return a KILT question with its outputs' distinct answers and provenance; raise if it has neither."""
     output_list = outputs if isinstance(outputs, list) else [outputs]
     values = [output["answer"] for output in output_list if isinstance(output, dict) and output.get("answer")]
     answers = [answer for answer in values if not isinstance(answer, str) or answer.strip()]
     evidence = evidence_of(output_list)
     remedy = 'write KILT\'s format: "output": [{"answer": "…"}]'
     if not (answers or evidence):
-        detail = "expected an output with an answer or with provenance, found neither"
+        detail = "no output has an answer or provenance"
         raise BadRecordError("missing answers", detail, remedy=remedy)
     valid_answers = _answers(answers, remedy) if answers else ()
     return _FileQuestion(Query(query_id, text, tuple(dict.fromkeys(valid_answers))), evidence)
@@ -332,12 +343,10 @@ def _answers(value: Any, remedy: str | Remedy) -> tuple[str, ...]:
         or not all(isinstance(answer, str) for answer in value)
     ):
         raise BadRecordError(
-            "wrong type", f"expected a list of answers, each a string, found {_preview(value)}", remedy=remedy
+            "answers of the wrong type", f"expected a list of strings, found {_preview(value)}", remedy=remedy
         )
     if not (answers := tuple(filter(str.strip, value))):
-        raise BadRecordError(
-            "no answer", f"expected a nonblank string, found {_preview(value)}", remedy=remedy
-        )
+        raise BadRecordError("missing answers", f"every answer is blank: {_preview(value)}", remedy=remedy)
     return answers
 
 

@@ -35,7 +35,7 @@ from sparta.data.answers import has_answer
 from sparta.data.units import is_chunk
 from sparta.search.searcher import Searcher
 
-_BLOCK = 500
+_BLOCK = 500  # queries that are searched together
 _WARM_UP_QUERIES = 10
 logger = logging.getLogger("sparta.hybrid")
 
@@ -44,7 +44,8 @@ class Holds:
     """Returns whether a passage contains an answer to a question; results are cached.
 
     :param text: returns the text of a passage, from a query id and a passage id
-    :param match: how answers are matched, and `language`: as in `has_answer`
+    :param match: how answers are matched, as in `has_answer`
+    :param language: language of the matching rules, as in `has_answer`
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Retrieved:
         return Evaluation(name, per_query)
 
     def _judgments(self) -> Qrels:
-        """Return the qrels; for KILT, evidence that the index lacks is added, and counts as not found."""
+        """Return the qrels; for KILT, evidence that the index lacks is added as a relevant passage."""
         gold, qrels = self.query_set.gold, self.query_set.qrels
         if not gold or not qrels:
             return qrels
@@ -158,7 +159,7 @@ class Retrieved:
 
 
 def depth_of(fusion: Fusion, measure: str = "") -> int:
-    """Return the number of passages to rank per channel: enough for the fusion and for the measure."""
+    """Return the number of passages to rank per channel, sufficient for the fusion and the measure."""
     return max(fusion.candidates, *RECALL_AT, cutoff_of(measure))
 
 
@@ -195,7 +196,7 @@ def search_all(
             start_time = time.monotonic()
             options: dict[str, Any] = {"names": names} if one_by_one else {}
             rankings_by_channel |= channels.batch_search(
-                texts, depth + query_set.without_own, threads, **options
+                texts, depth + query_set.excludes_query_id, threads, **options
             )
             seconds[names[0]] += time.monotonic() - start_time
         for name, rankings in rankings_by_channel.items():
@@ -208,7 +209,7 @@ def search_all(
                 runs[name][query.query_id] = [
                     ScoredPassage(passage.passage_id, score)  # all rankings share one string per passage id
                     for passage, score in zip(ranked_passages, ranking.scores, strict=True)
-                    if not query_set.without_own or passage.passage_id != query.query_id
+                    if not query_set.excludes_query_id or passage.passage_id != query.query_id
                 ][:depth]
         if query_set.gold:
             pages |= _pages(channels, [hit for hit in first_hits.values() if hit.passage_id not in pages])
@@ -220,9 +221,8 @@ def search_all(
         return channels.searchers[first_hit.channel].records([first_hit.docid])[0]
 
     def text(query_id: str, passage_id: str) -> str:
-        """Return the text of a stored record, without its title, for answer matching as in DPR."""
-        stored = record(query_id, passage_id)
-        return str(stored.get("text") or stored.get("contents") or "")
+        """Return the text of a record, without its title, for answer matching as in DPR."""
+        return str(record(query_id, passage_id).get("text") or "")
 
     holds = Holds(query_set.answers, text, match=query_set.match, language=query_set.language)
     ms = {name: 1000 * channel_seconds / len(query_set.queries) for name, channel_seconds in seconds.items()}
@@ -246,7 +246,7 @@ def words(channels: Channels) -> Searcher:
     for searcher in channels.searchers.values():
         if isinstance(searcher, Searcher):
             return searcher
-    raise InputError("a chain needs the channel impact or bm25, but neither is among the channels")
+    raise InputError("a chain needs the channel impact or bm25")
 
 
 def _pages(channels: Channels, passages: Sequence[FirstHit]) -> dict[str, str]:

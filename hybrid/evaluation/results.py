@@ -22,6 +22,7 @@ from hybrid.evidence.measures import PAGE_PRECISION, R_PRECISION
 from sparta.base.checks import path_of
 from sparta.base.files import atomic_write, make_folder
 from sparta.base.records import Run
+from sparta.base.renames import renamed_fields
 from sparta.data.trec import write_run
 
 SIGNIFICANT = 0.05
@@ -31,16 +32,19 @@ LEGEND = (
 """The legend under a table with p-values."""
 EXACT = "EM"
 OF_ANSWERS = (EXACT, "F1")
+"""Prefixes of the names of answer measures."""
 
 
+@renamed_fields(left_out="omitted_questions")
 @dataclass(frozen=True, slots=True)
 class SetResults:
     """The measured rankings of one test set.
 
     `fused` has the names of rankings that are fusions: p-values compare with the best other ranking. `ms` is
     each ranking's latency in ms/query, if measured; `steps` has the times of chains' steps. `domain` is
-    "in-domain", "out-of-domain" or empty; means are computed per domain. `left_out` is the number of queries
-    without judged passages. `misplaced` is the number of answers that are not at their stated position.
+    "in-domain", "out-of-domain" or empty; means are computed per domain. `omitted_questions` is the number of
+    queries without judged passages. `misplaced` is the number of answers that are not at their stated
+    position.
     """
 
     name: str
@@ -48,7 +52,7 @@ class SetResults:
     fused: Collection[str] = ()
     ms: Mapping[str, float] = field(default_factory=dict)
     domain: str = ""
-    left_out: int = 0
+    omitted_questions: int = 0
     misplaced: int = 0
     answers: Mapping[str, Mapping[str, Answer | None]] = field(default_factory=dict)
     steps: Mapping[str, ChainRun] = field(default_factory=dict)
@@ -89,7 +93,7 @@ def results_table(
     KILT tasks.
 
     p is the p-value of a paired t-test (Holm) against the best ranking that is no fusion. A star marks p
-    below `SIGNIFICANT`; ↑ marks a ranking that is better than the best such ranking, ↓ a worse one. ± is half
+    below `SIGNIFICANT`; ↑ marks a ranking that is better than this best ranking, ↓ a worse ranking. ± is half
     of the 95 % interval of EM, F1 and R-precision (bootstrap over questions).
 
     :param measures: the columns, in addition to the measures of answers; p is for the first measure. Without
@@ -201,9 +205,11 @@ def draw(sets: Sequence[SetResults], measure: str, path: Path) -> None:
                 {evaluation.name: evaluation for evaluation in results.evaluations} for results in sets
             ]
             values = [100 * rankings[name].mean(measure) if name in rankings else 0 for rankings in by_name]
-            bars = axis.bar([n + i * width for n in range(len(sets))], values, width, label=name)
+            bars = axis.bar(
+                [set_number + i * width for set_number in range(len(sets))], values, width, label=name
+            )
             axis.bar_label(bars, fmt="%.1f", fontsize=7)
-        centers = [n + 0.4 - width / 2 for n in range(len(sets))]
+        centers = [set_number + 0.4 - width / 2 for set_number in range(len(sets))]
         axis.set_xticks(centers, [results.name for results in sets], fontsize=8)
         axis.set(ylabel=f"{measure}, %", ylim=(0, 105))
         axis.legend(fontsize=8, loc="lower right")

@@ -17,6 +17,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
 from sparta.base.remedies import Command, remedy
+from sparta.base.renames import renamed_fields
 from sparta.data.kilt import Evidence
 from sparta.data.qa_formats import QuestionedText, misplacement, read_candidates, read_mrqa, read_squad
 from sparta.data.queries import read_queries
@@ -35,16 +36,18 @@ DOMAINS = {
 """The domains of the sets of MultiReQA and SPARTA (Table 3), as in both papers."""
 
 
+@renamed_fields(of="sampled_from", left_out="omitted_questions", without_own="excludes_query_id")
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
     """Questions with judged passages (qrels), answers, or both.
 
     `groups` maps query ids to relations, for EntityQuestions. `match` is how answers are matched: `string` or
-    `regex`. `of` is the number of questions before sampling; 0 means that the set is not a sample. With
-    `without_own`, a hit with the query's id does not count (see `ignores_own_ids`). `language` decides when
-    two answers are equal. `evidence` is KILT's provenance by query id; `gold` is the provenance mapped to an
-    index (see `judged`). `supporting` has HotpotQA's supporting facts by query id. `left_out` is the number
-    of questions in the file that have neither answers nor judged passages.
+    `regex`. `sampled_from` is the number of questions before sampling; 0 means that the set is not a sample.
+    With `excludes_query_id`, a hit whose passage id is the query's id does not count (see
+    `excludes_query_ids`). `language` selects the rules that decide when two answers are equal. `evidence` is
+    KILT's provenance by query id; `gold` is the provenance mapped to an index (see `judged`). `supporting`
+    has HotpotQA's supporting facts by query id. `omitted_questions` is the number of questions in the file
+    that have neither answers nor judged passages.
 
     For a test set, `corpus` is a file that `sparta index` reads. `misplaced` is the number of answers that
     are not at their stated position; these answers make no sentence relevant. `judged` means that the
@@ -58,13 +61,13 @@ class QuestionSet:
     qrels: Qrels = field(default_factory=dict)
     groups: Mapping[str, str] = field(default_factory=dict)
     match: str = "string"
-    of: int = 0
-    without_own: bool = False
+    sampled_from: int = 0
+    excludes_query_id: bool = False
     language: str = "en"
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     gold: Gold | None = None
     supporting: Mapping[str, Supporting] = field(default_factory=dict)
-    left_out: int = 0
+    omitted_questions: int = 0
     corpus: Path | None = None
     misplaced: int = 0
     judged: bool = False
@@ -74,7 +77,7 @@ class QuestionSet:
         for query in self.queries:
             if query.query_id in ids:
                 raise InputError(
-                    f"expected distinct query ids, found {query.query_id!r} twice",
+                    f"two queries have the id {query.query_id!r}",
                     where=self.name,
                     remedy="change the id of one of the two queries",
                 )
@@ -103,10 +106,10 @@ class QuestionSet:
         if size >= len(self.queries):
             return self
 
-        def draw(query_id: str) -> bytes:
+        def hash_of_id(query_id: str) -> bytes:
             return hashlib.sha256(f"{SAMPLE_SEED}:{query_id}".encode()).digest()
 
-        sampled = set(sorted((query.query_id for query in self.queries), key=draw)[:size])
+        sampled = set(sorted((query.query_id for query in self.queries), key=hash_of_id)[:size])
         return replace(
             self,
             queries=tuple(query for query in self.queries if query.query_id in sampled),
@@ -114,7 +117,7 @@ class QuestionSet:
             evidence={id_: sets for id_, sets in self.evidence.items() if id_ in sampled},
             gold=self.gold.of(sampled) if self.gold else None,
             supporting={id_: facts for id_, facts in self.supporting.items() if id_ in sampled},
-            of=len(self.queries),
+            sampled_from=len(self.queries),
         )
 
 
@@ -148,7 +151,7 @@ def open_test_set(path: Path, work: Path, language: str = "en") -> QuestionSet:
     if name.endswith(".json"):
         return _reqa(_name_of(path), read_squad(path), work, language)
     raise InputError(
-        f"expected a BEIR folder, SQuAD JSON (.json) or MRQA JSONL (.jsonl), found {name}",
+        f"a test set is a BEIR folder, SQuAD JSON (.json) or MRQA JSONL (.jsonl), found {name}",
         where=str(path),
         remedy="name a file with the suffix .json or .jsonl; gzipped files (.gz) are accepted",
     )
@@ -166,11 +169,11 @@ def check_test_set(path: Path) -> None:
 
 
 def _refuse_tasks(path: Path) -> None:
-    """Raise for a KILT task, which has no corpus of its own."""
+    """Raise if a file is a KILT task, because KILT's task files come without a corpus."""
     _, line = next(numbered_lines(path), (0, b""))
     if line.lstrip().startswith(b"{") and b'"input"' in line and b'"output"' in line:
         raise InputError(
-            "expected a test set with its corpus, found a KILT task, which has no corpus",
+            "a KILT task cannot be a test set, because it has no corpus",
             where=str(path),
             remedy=remedy(
                 "measure the task on an index: {}", Command.of("hybrid eval", index="FOLDER", dataset=path)
@@ -206,9 +209,9 @@ def _multireqa(folder: Path) -> tuple[Path, Path] | None:
     mrqa = [path for path in files if plain_name(path.name).endswith(".jsonl")]
     if candidates and len(mrqa) != 1:
         raise InputError(
-            f"expected one MRQA JSONL file next to {candidates.name}, found {len(mrqa)}",
+            f"the folder must have one MRQA JSONL file next to {candidates.name}, found {len(mrqa)}",
             where=str(folder),
-            remedy="put the candidates' MRQA file into the folder, for example BioASQ/BioASQ.jsonl.gz",
+            remedy="put the MRQA file of the candidates into the folder, for example BioASQ/BioASQ.jsonl.gz",
         )
     return (candidates, mrqa[0]) if candidates else None
 
@@ -245,20 +248,20 @@ def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> Quest
     judged_queries = tuple(query for query in all_queries if query.query_id in qrels)
     if not judged_queries:
         raise InputError(
-            f"{judgments.name} judges none of the queries",
+            f"{judgments.name} has no judgment of these queries",
             where=str(queries),
-            remedy=f"check that the query ids are those of {judgments}",
+            remedy=f"check that the queries and {judgments} have the same query ids",
         )
     warn_of_unknown(name, qrels, all_queries)
     set_qrels = {query.query_id: qrels[query.query_id] for query in judged_queries}
-    left_out = len(all_queries) - len(judged_queries)
-    without_own = ignores_own_ids(judgments, set_qrels)
+    omitted_questions = len(all_queries) - len(judged_queries)
+    excludes_query_id = excludes_query_ids(judgments, set_qrels)
     return QuestionSet(
         name,
         judged_queries,
         set_qrels,
-        without_own=without_own,
-        left_out=left_out,
+        excludes_query_id=excludes_query_id,
+        omitted_questions=omitted_questions,
         corpus=corpus,
         judged=True,
     )
@@ -273,14 +276,14 @@ def warn_of_unknown(name: str, qrels: Qrels, queries: Iterable[Query]) -> None:
         )
 
 
-def ignores_own_ids(qrels_file: Path, qrels: Qrels) -> bool:
+def excludes_query_ids(qrels_file: Path, qrels: Qrels) -> bool:
     """Return whether hits with the query's id do not count, as in BEIR (ArguAna, Quora).
 
-    If a hit with the query's id is judged relevant, queries and passages only happen to share ids: then hits
-    count.
+    If the qrels judge a passage with the query's id relevant, queries and passages share ids by chance; then
+    such hits count.
     """
-    relevant = any(judgments.get(query_id, 0) > 0 for query_id, judgments in qrels.items())
-    return qrels_file.is_file() and is_beir(qrels_file) and not relevant
+    is_own_id_relevant = any(judgments.get(query_id, 0) > 0 for query_id, judgments in qrels.items())
+    return qrels_file.is_file() and is_beir(qrels_file) and not is_own_id_relevant
 
 
 def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language: str) -> QuestionSet:
@@ -289,19 +292,23 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
     Questions whose answer starts in no sentence are left out. A repeated paragraph, as in files with one
     question per line, is written once.
     """
-    split = sentence_splitter(language)
+    split_sentences = sentence_splitter(language)
     queries: list[Query] = []
-    left_out = misplaced = 0
+    omitted_questions = misplaced = 0
     qrels: dict[str, dict[str, int]] = {}
-    numbers: dict[Any, int] = {}
+    number_by_paragraph: dict[Any, int] = {}
     seen_ids: set[str] = set()
     corpus = work / f"{name}.reqa.jsonl"
     with corpus.open("w", encoding="utf-8") as stream:
         for paragraph in paragraphs:
             misplaced += paragraph.misplaced
-            next_number = len(numbers)
-            number = numbers.setdefault((paragraph.title, paragraph.text, paragraph.sentences), next_number)
-            sentences = split(paragraph.text) if paragraph.sentences is None else paragraph.sentences
+            next_number = len(number_by_paragraph)
+            number = number_by_paragraph.setdefault(
+                (paragraph.title, paragraph.text, paragraph.sentences), next_number
+            )
+            sentences = (
+                split_sentences(paragraph.text) if paragraph.sentences is None else paragraph.sentences
+            )
             for sentence_number, (start, end) in enumerate(sentences) if number == next_number else ():
                 record = {
                     "id": f"{number}-{sentence_number}",
@@ -312,17 +319,17 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
                     "end": end,
                 }
                 stream.write(json.dumps(record, ensure_ascii=False) + "\n")
-            for (query_id, question, begins), answers in zip(
+            for (query_id, question, answer_starts), answers in zip(
                 paragraph.questions, paragraph.named, strict=True
             ):
                 relevant = {
                     f"{number}-{sentence_number}": 1
                     for sentence_number, (start, end) in enumerate(sentences)
-                    if any(start <= begin < end for begin in begins)
+                    if any(start <= answer_start < end for answer_start in answer_starts)
                 }
                 if query_id in seen_ids:
                     raise InputError(
-                        f"expected distinct question ids, found {query_id!r} twice",
+                        f"two questions have the id {query_id!r}",
                         where=name,
                         remedy="change the id of one of the two questions",
                     )
@@ -331,7 +338,7 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
                     queries.append(Query(query_id, question, tuple(dict.fromkeys(answers))))
                     qrels[query_id] = relevant
                 else:
-                    left_out += 1
+                    omitted_questions += 1
     if not queries:
         raise InputError(
             "no question has an answer in its paragraph",
@@ -340,4 +347,6 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
             if misplaced
             else "name a file with answer positions: answer_start (SQuAD) or char_spans (MRQA)",
         )
-    return QuestionSet(name, tuple(queries), qrels, left_out=left_out, corpus=corpus, misplaced=misplaced)
+    return QuestionSet(
+        name, tuple(queries), qrels, omitted_questions=omitted_questions, corpus=corpus, misplaced=misplaced
+    )

@@ -16,7 +16,7 @@ from hybrid.evaluation.tables import Cell, Exact, Table
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
-from sparta.base.checks import several, whole
+from sparta.base.checks import list_of, whole
 from sparta.base.errors import InputError
 from sparta.base.remedies import Option, remedy
 
@@ -27,7 +27,7 @@ MOST_ALPHAS = 1000
 MOST_SETTINGS = 20_000
 
 Weights = tuple[float, ...]
-"""The weights of the tuned channels, in the order of the channels."""
+"""The weights of the tuned channels, in channel order."""
 
 
 class Setting(NamedTuple):
@@ -103,7 +103,7 @@ def _check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
             if measurable:
                 advice += remedy(", or choose another measure: {}", Option("measure", measurable[0]))
             raise InputError(
-                f"{measure} needs {kind.needs}, which this question set lacks",
+                f"the measure {measure} needs {kind.needs}, which the questions lack",
                 where=query_set.name,
                 remedy=advice,
             )
@@ -130,9 +130,9 @@ def tune(
     :raises InputError: there is nothing to try or to measure, there are more than 20,000 settings, or a set
         lacks the data for the measure.
     """
-    sets, measure = several(sets, "sets of questions"), parse_any(measure)
-    alphas, tuned = several(alphas, "weights to try"), several(tuned, "channels to tune")
-    candidate_counts = [whole("candidates", count) for count in several(candidates, "numbers of candidates")]
+    sets, measure = list_of(sets, "sets of questions"), parse_any(measure)
+    alphas, tuned = list_of(alphas, "weights to try"), list_of(tuned, "channels to tune")
+    candidate_counts = [whole("candidates", count) for count in list_of(candidates, "numbers of candidates")]
     _check_measure(measure, sets)
     _check_tried(fusion, sets, alphas, tuned)
     fusions = [
@@ -140,7 +140,7 @@ def tune(
     ]
     if (settings := len(alphas) ** len(tuned) * len(fusions)) > MOST_SETTINGS:
         raise InputError(
-            f"expected at most {MOST_SETTINGS:,} settings to measure, found {settings:,}",
+            f"the grid has {settings:,} settings; at most {MOST_SETTINGS:,} can be measured",
             remedy=remedy(
                 "try fewer {}, {} or {}",
                 Option("alphas"),
@@ -173,10 +173,12 @@ def _check_tried(
     needed = {"set of questions": sets, "weight to try": alphas, "channel to tune": tuned}
     for description, values in needed.items():
         if not values:
-            raise InputError(f"expected at least one {description}, found none")
+            raise InputError(f"no {description} is named: at least one is needed")
     Fusion({str(alpha): alpha for alpha in alphas})  # raises for an invalid weight
     if unknown := [name for name in tuned if name not in fusion.weights]:
-        raise InputError(f"expected channels of {', '.join(fusion.weights)} to tune, found {unknown[0]!r}")
+        raise InputError(
+            f"cannot tune the channel {unknown[0]!r}; channels of the fusion: {', '.join(fusion.weights)}"
+        )
 
 
 def _values(
@@ -209,15 +211,15 @@ def cross_validate(values: Values) -> list[Fold]:
     query_ids = sorted(next(iter(values.values())))
     folds = []
     for number in range(FOLDS):
-        inside = [query_id for query_id in query_ids if fold_of(query_id) == number]
-        outside = [query_id for query_id in query_ids if fold_of(query_id) != number]
-        if inside and outside:
+        fold_ids = [query_id for query_id in query_ids if fold_of(query_id) == number]
+        other_ids = [query_id for query_id in query_ids if fold_of(query_id) != number]
+        if fold_ids and other_ids:
             means = {
-                setting: fmean(query_values[query_id] for query_id in outside)
+                setting: fmean(query_values[query_id] for query_id in other_ids)
                 for setting, query_values in values.items()
             }
             best_setting = _best(means)
-            fold_values = {query_id: values[best_setting][query_id] for query_id in inside}
+            fold_values = {query_id: values[best_setting][query_id] for query_id in fold_ids}
             folds.append(Fold(number + 1, best_setting, fold_values))
     return folds
 
@@ -270,20 +272,20 @@ def tune_table(tuned: Tuned) -> Table:
 def _remark(tuned: Tuned) -> str:
     """Return the note on the best setting."""
 
-    def flat(setting: Setting) -> tuple[float, ...]:
+    def numbers_of(setting: Setting) -> tuple[float, ...]:
         return (*setting.weights, setting.candidates)
 
     names = [*tuned.channels, "candidates"]
-    tried_values = [sorted(set(values)) for values in zip(*map(flat, tuned.means), strict=True)]
+    tried_values = [sorted(set(values)) for values in zip(*map(numbers_of, tuned.means), strict=True)]
     ends = [
         f"{name}: the {'lowest' if value == values[0] else 'highest'} value tried"
-        for name, value, values in zip(names, flat(tuned.best), tried_values, strict=True)
+        for name, value, values in zip(names, numbers_of(tuned.best), tried_values, strict=True)
         if len(values) > 1 and value in (values[0], values[-1])
     ]
     return f"best ({'; '.join(ends)})" if ends else "best"
 
 
-def chosen(fusion: Fusion, tuned: Tuned) -> Fusion:
+def best_fusion(fusion: Fusion, tuned: Tuned) -> Fusion:
     """Return the fusion with the best weights and the best number of candidates."""
     best = dict(zip(tuned.channels, tuned.best.weights, strict=True))
     return replace(fusion, weights={**fusion.weights, **best}, candidates=tuned.best.candidates)
@@ -306,8 +308,8 @@ def parse_alphas(text: str) -> tuple[float, ...]:
         alphas = []
     if not 0 < len(alphas) <= MOST_ALPHAS or not all(map(math.isfinite, alphas)):
         raise InputError(
-            f"expected 1 to {MOST_ALPHAS:,} weights as FROM:TO:STEP or comma-separated, found {text!r}",
-            remedy=remedy("{}, or {}", Option("alphas", "0.1:2:0.1"), Option("alphas", "0.2,0.5,1")),
+            f"expected up to {MOST_ALPHAS:,} weights as FROM:TO:STEP or W1,W2, found {text!r}",
+            remedy=remedy("write {}, or {}", Option("alphas", "0.1:2:0.1"), Option("alphas", "0.2,0.5,1")),
         )
     return tuple(alphas)
 

@@ -49,18 +49,18 @@ def fit(scores: Sequence[float], is_correct: Sequence[bool]) -> Calibration:
     """
     from scipy.optimize import minimize
 
-    x, y = np.asarray(scores, dtype=np.float64), np.asarray(is_correct, dtype=bool)
-    n_correct, n_wrong = int(y.sum()), int((~y).sum())
+    score_array, is_correct_array = np.asarray(scores, dtype=np.float64), np.asarray(is_correct, dtype=bool)
+    n_correct, n_wrong = int(is_correct_array.sum()), int((~is_correct_array).sum())
     if not n_correct or not n_wrong:
         raise InputError(
-            f"a fit needs correct and wrong answers, found {n_correct} correct and {n_wrong} wrong",
-            remedy="use more questions",
+            f"calibration needs correct and wrong answers, found {n_correct} correct and {n_wrong} wrong",
+            remedy="tune with more questions",
         )
-    targets = np.where(y, (n_correct + 1) / (n_correct + 2), 1 / (n_wrong + 2))
-    scale = x.std() or 1.0
+    targets = np.where(is_correct_array, (n_correct + 1) / (n_correct + 2), 1 / (n_wrong + 2))
+    scale = score_array.std() or 1.0
 
     def loss(parameters: np.ndarray) -> float:
-        odds = np.exp(parameters[0]) / scale * x + parameters[1]
+        odds = np.exp(parameters[0]) / scale * score_array + parameters[1]
         return float(np.mean(np.logaddexp(0, odds) - targets * odds))
 
     optimum = minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-10})
@@ -68,11 +68,11 @@ def fit(scores: Sequence[float], is_correct: Sequence[bool]) -> Calibration:
 
 
 def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> TunedReader:
-    """Fit a reader on questions that are not in its training data.
+    """Fit a reader's calibration and settings on questions that are not in its training data.
 
-    The first fit is the probability that a passage's best span is correct. Then EM decides whether an
-    answer's mentions add up, and the ranker's weight. The last fit is the probability of an answer. For equal
-    EM, the best mention counts and the weight is the smallest.
+    The first fit is the probability that a passage's best span is correct. Then EM selects the ranker's
+    weight and whether the scores of an answer's mentions are added up. The last fit is the probability of an
+    answer. For equal EM, only the best mention counts and the weight is the smallest.
 
     :param run: the ranking to read: one of the retrieved rankings, or a fusion of them
     """
@@ -100,7 +100,7 @@ def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> T
                 for query_id, answer in answers.items()
                 if answer
             }
-            results_by_setting[config.adds_up, weight] = replace(config, weight=weight), scored
+            results_by_setting[config.combines_mentions, weight] = replace(config, weight=weight), scored
     by_setting = {
         setting: sum(is_right for _, is_right in scored.values()) / max(1, len(expected))
         for setting, (_, scored) in results_by_setting.items()
@@ -152,7 +152,7 @@ def tune_and_save(
     texts, ids = [query.text for query in queries], [query.query_id for query in queries]
     hits_by_query = retriever.batch_search(texts, ids, depth, threads)
     records = {
-        (query_id, hit.passage_id): {**hit.metadata, "title": hit.title, "contents": hit.text}
+        (query_id, hit.passage_id): {**hit.metadata, "title": hit.title, "text": hit.text}
         for query_id, hits in hits_by_query.items()
         for hit in as_read(retriever, hits)
     }

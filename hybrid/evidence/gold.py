@@ -10,7 +10,7 @@ from typing import Any
 from hybrid.evidence.measures import EvidenceSets, Gold, Unit
 from sparta.base.errors import InputError
 from sparta.base.remedies import Option, remedy
-from sparta.data.kilt import Evidence, Place, Provenance
+from sparta.data.kilt import Evidence, PagePosition, Provenance
 from sparta.data.units import is_chunk, is_cut, passage_of
 from sparta.search.searcher import BM25, Searcher
 
@@ -39,7 +39,7 @@ def gold_of(
     :raises InputError: the provenance names passages by id, and the index has none of these passages.
     """
     with Searcher(index, channel=BM25) as searcher:
-        with searcher.reader.reading() as snapshot:
+        with searcher.reader.snapshot() as snapshot:
             unit, by_id = snapshot.generation.unit, WIKIPEDIA_ID in snapshot.lucene.fields()
         cut = is_cut(unit)
         evidence_index = _EvidenceIndex(searcher, evidence.values(), cut=cut, by_id=by_id)
@@ -146,8 +146,8 @@ def _check_provenance(name: str, evidence: Mapping[str, Evidence], index: Path) 
             remedy=remedy("choose the index of this evaluation set's corpus: {}", Option("index", "FOLDER")),
         )
     logger.warning(
-        "%s: the index has no passage of the provenance. Pages are compared by title (or Wikipedia id);"
-        " passages are not measured. To measure passages, index kilt_knowledgesource.json",
+        "%s: the index has no passage of the provenance, so only pages are measured (by title or"
+        " Wikipedia id). To measure passages, index kilt_knowledgesource.json",
         name,
     )
 
@@ -265,7 +265,9 @@ def _stand_in_id(provenance: Provenance) -> str:
     return f"not in the index: {provenance.wikipedia_id or provenance.passage_ids} {provenance.start or ''}"
 
 
-def overlapping(passages: Sequence[tuple[str, Mapping[str, Any]]], start: Place, end: Place) -> list[str]:
+def overlapping(
+    passages: Sequence[tuple[str, Mapping[str, Any]]], start: PagePosition, end: PagePosition
+) -> list[str]:
     """Return the ids of the passages of a page that overlap a span.
 
     A span in a heading overlaps no passage; then the result is the passage after the heading. A span behind
@@ -274,8 +276,8 @@ def overlapping(passages: Sequence[tuple[str, Mapping[str, Any]]], start: Place,
     :param passages: ids and records of the page's passages, in page order
     """
 
-    def boundary(record: Mapping[str, Any], side: str) -> Place:
-        return Place(int(record[f"{side}_paragraph_id"]), int(record[f"{side}_character"]))
+    def boundary(record: Mapping[str, Any], side: str) -> PagePosition:
+        return PagePosition(int(record[f"{side}_paragraph_id"]), int(record[f"{side}_character"]))
 
     span_end = max(end, start._replace(character=start.character + 1))
     overlapping_ids = [

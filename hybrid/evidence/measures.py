@@ -117,7 +117,7 @@ def measured(
     for measure in measures:
         match = _MEASURE.fullmatch(measure)
         if match is None:
-            raise ValueError(f"expected the name of an evidence measure, found {measure!r}")
+            raise ValueError(f"unknown evidence measure {measure!r}")
         level, kind, k = match[1], match[2] or match[3], int(match[4] or 0)
         values[measure] = {query_id: value(query_id, level, kind, k) for query_id in of_level(level)}
     return values

@@ -1,4 +1,4 @@
-"""Retrievers in other people's frameworks, one module each; a name is imported when it is used."""
+"""Adapters of retrievers to other frameworks, one module each; a framework is imported at first use."""
 
 from __future__ import annotations
 

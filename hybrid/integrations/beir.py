@@ -1,4 +1,4 @@
-"""BEIR: a `BaseSearch` for its `EvaluateRetrieval`."""
+"""BEIR: a `BaseSearch` for BEIR's `EvaluateRetrieval`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparta.index.pipeline import IndexOptions
 
 
 class BeirSearch(BaseSearch):
-    """Searches what BEIR loads, so that BEIR's own code measures it.
+    """Searches the corpora that BEIR loads, so that BEIR's code measures sparta.
 
         from beir.datasets.data_loader import GenericDataLoader
         from beir.retrieval.evaluation import EvaluateRetrieval
@@ -23,11 +23,11 @@ class BeirSearch(BaseSearch):
         beir = EvaluateRetrieval(BeirSearch())
         print(beir.evaluate(qrels, beir.retrieve(corpus, queries), beir.k_values)[0])
 
-    Equal scores come back a least step apart, in the retriever's order.
+    Equal scores are returned as scores that differ by the smallest float32 step, in the retriever's order.
 
     :param index: an index folder or an open retriever; None: the corpus is indexed in a temporary folder
-    :param channels: as in `open_retriever`; of several, the `top_k` best of each are fused
-    :param options: how a corpus is indexed
+    :param channels: as in `open_retriever`; if several, the `top_k` best passages of each are fused
+    :param options: options of the temporary index
     """
 
     def __init__(
@@ -57,9 +57,13 @@ class BeirSearch(BaseSearch):
         }
 
     def encode(self, *_: Any, **__: Any) -> None:
-        """No vectors are made here."""
-        raise NotImplementedError("sparta keeps an index: use retrieve, not encode_and_retrieve")
+        """Raise NotImplementedError: this adapter makes no vectors."""
+        raise NotImplementedError(
+            "sparta searches its index without vectors of BEIR: call retrieve, not encode_and_retrieve"
+        )
 
     def search_from_files(self, *_: Any, **__: Any) -> dict[str, dict[str, float]]:
-        """No files of vectors are read here."""
-        raise NotImplementedError("sparta keeps an index: use retrieve, not encode_and_retrieve")
+        """Raise NotImplementedError: this adapter reads no files of vectors."""
+        raise NotImplementedError(
+            "sparta searches its index without vectors of BEIR: call retrieve, not encode_and_retrieve"
+        )

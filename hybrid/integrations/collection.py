@@ -1,4 +1,4 @@
-"""Collections that an evaluation tool hands over: indexed in a temporary folder, searched, forgotten."""
+"""Corpora of evaluation tools, indexed in a temporary folder and searched."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Collection:
         self._names = [str(record["id"]) for record in records]
         if len(set(self._names)) < len(records):
             [(name, count)] = Counter(self._names).most_common(1)
-            raise InputError(f"expected distinct passage ids, found {name!r} {count} times")
+            raise InputError(f"the passage id {name!r} appears {count} times")
         numbered = [{**record, "id": str(number)} for number, record in enumerate(records)]
         report = build_index(self._folder, numbered, options=replace(self.options, channels=channels))
         if report.skipped:
@@ -72,29 +72,31 @@ class Collection:
 
     @property
     def revision(self) -> str:
-        """Return 12 letters that identify the index and its settings, for caches of results.
+        """Return 12 hexadecimal digits that identify the index and its settings, for caches of results.
 
-        An open retriever gets new letters each time.
+        With an open retriever, each call returns other digits.
         """
         dense = "dense" in (self.channels or "")
         if self.index is None:
-            known = f"{self.options} {hash_folder(model_folder(self.options.model))}"
-            known += identify(None).sha256 if dense else ""
+            content = f"{self.options} {hash_folder(model_folder(self.options.model))}"
+            content += identify(None).sha256 if dense else ""
         elif isinstance(self.index, str | Path):
             folder = IndexFolder(self.index)
             generation = folder.state().searchable
-            places = [folder.path, *([folder.dense_path(generation)] if dense and generation else [])]
-            manifests = [place / MANIFEST_NAME for place in places]
+            folders = [folder.path, *([folder.dense_path(generation)] if dense and generation else [])]
+            manifests = [folder_path / MANIFEST_NAME for folder_path in folders]
             texts = [path.read_text(encoding="utf-8") for path in manifests if path.exists()]
-            known = f"{newest_commit(folder.path).version} {texts}"
+            content = f"{newest_commit(folder.path).version} {texts}"
         else:
-            known = secrets.token_hex()
-        return hashlib.sha256(f"{self.channels} {known}".encode()).hexdigest()[:12]
+            content = secrets.token_hex()
+        return hashlib.sha256(f"{self.channels} {content}".encode()).hexdigest()[:12]
 
     @property
     def _folder(self) -> Path:
         if self._temporary is None:
-            raise InputError("expected passages before questions", remedy="hand over the corpus first")
+            raise InputError(
+                "the collection has no passages to search yet", remedy="pass the corpus before the queries"
+            )
         return Path(self._temporary.name) / "index"
 
     def scores(self, queries: Mapping[str, str], k: int) -> dict[str, dict[str, float]]:
@@ -108,8 +110,8 @@ class Collection:
         return {
             query_id: dict(
                 zip(
-                    [self._name(p.passage_id) for p in ranking],
-                    falling([p.score for p in ranking]),
+                    [self._name(hit.passage_id) for hit in ranking],
+                    falling([hit.score for hit in ranking]),
                     strict=True,
                 )
             )
@@ -117,17 +119,17 @@ class Collection:
         }
 
     def _name(self, passage_id: str) -> str:
-        """Return the tool's id of a passage, or of a sentence of one (`id#number`)."""
+        """Return the evaluation tool's id of a passage or of a sentence (`id#number`)."""
         if self._names is None:
             return passage_id
-        number, mark, part = passage_id.partition("#")
-        return f"{self._names[int(number)]}{mark}{part}"
+        number, mark, sentence_number = passage_id.partition("#")
+        return f"{self._names[int(number)]}{mark}{sentence_number}"
 
 
 def falling(scores: Sequence[float]) -> list[float]:
-    """Return scores as strictly decreasing float32; equal scores are set apart by the smallest step.
+    """Return scores as strictly decreasing float32; equal scores are separated by the smallest float32 step.
 
-    trec_eval, which measures for these tools, reads float32 and orders equal scores by id.
+    trec_eval, which measures rankings for these tools, reads float32 and orders equal scores by id.
     """
     previous, decreasing = np.float32(np.inf), []
     for score in scores:

@@ -1,4 +1,4 @@
-"""Converts filters of frameworks into filters of `search`."""
+"""Converts the filters of other frameworks to the argument `filter` of `search`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAMES = {"in": "in", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 
 
 def filter_of(conditions: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
-    """Return the filter that requires all conditions; a condition is a field, an operator and a value.
+    """Return the filter that requires all conditions, each a field, an operator and a value.
 
     :raises InputError: an unsupported operator, or several conditions on one field that are not two bounds
     """
@@ -29,6 +29,6 @@ def unknown_filter(unsupported: str) -> InputError:
     """Return the error for a filter that no index can apply."""
     known = ", ".join(["==", *_NAMES])
     return InputError(
-        f"expected conditions with {known} that must all hold, found {unsupported}",
-        remedy="ask once for each alternative, or choose among the hits",
+        f"the filter contains {unsupported}, but only {known}, joined by AND, are supported",
+        remedy="search once for each alternative, or filter the hits afterwards",
     )

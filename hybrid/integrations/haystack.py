@@ -1,4 +1,4 @@
-"""Haystack: a component."""
+"""Haystack: a retriever component."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class HaystackRetriever:
 
     A saved pipeline is loaded with `Pipeline.loads(text, allowed_modules=["hybrid.integrations"])`.
 
-    :param index: an index folder, or a retriever that is open; `channels` as in `open_retriever`
-    :param top_k: hits for a question
-    :param filters: which passages may be found, as Haystack writes it; those of `run` go before
+    :param index: an index folder or an open retriever; `channels` as in `open_retriever`
+    :param top_k: number of hits per query
+    :param filters: filter of the passages, in Haystack's format; `run` can replace it
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class HaystackRetriever:
         self._retriever: Retriever | None = None
 
     def warm_up(self) -> None:
-        """Open the index."""
+        """Open the index, unless it is open."""
         self._open()
 
     def _open(self) -> Retriever:
@@ -65,14 +65,14 @@ class HaystackRetriever:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings from which `from_dict` makes an equal component.
+        """Return the component's settings as JSON values, for `from_dict`.
 
         :raises InputError: the component holds an open retriever, which cannot be serialized
         """
         if not (self.index is None or isinstance(self.index, str | Path)):
             raise InputError(
-                f"expected an index folder to write down, found the open retriever {self.index.channel}",
-                remedy="make the component with the folder and the names of the channels",
+                f"a component with the open retriever {self.index.channel} cannot be serialized",
+                remedy="create the component with the index folder and the names of the channels",
             )
         folder = None if self.index is None else str(self.index)
         settings = {"channels": self.channels, "top_k": self.top_k, "filters": self.filters}
@@ -80,12 +80,13 @@ class HaystackRetriever:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> HaystackRetriever:
-        """Make the component that `to_dict` wrote down."""
-        made: HaystackRetriever = default_from_dict(cls, data)
-        return made
+        """Return a component with the settings that `to_dict` returned."""
+        component: HaystackRetriever = default_from_dict(cls, data)
+        return component
 
 
 def _conditions(filters: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield field, operator and value of each condition in a filter of Haystack; only AND is supported."""
     if not filters:
         return
     if "field" in filters:

@@ -23,9 +23,9 @@ class LangChainRetriever(BaseRetriever):
         for document in retriever.invoke("who founded microsoft"):
             print(document.id, document.metadata["score"], document.page_content)
 
-    :param index: an index folder, or a retriever that is open; `channels` as in `open_retriever`
-    :param k: hits for a question
-    :param search_kwargs: more arguments of `search` (filter, collapse, offset); those of `invoke` go first
+    :param index: an index folder or an open retriever; `channels` as in `open_retriever`
+    :param k: number of hits per query
+    :param search_kwargs: more arguments of `search` (filter, collapse, offset); `invoke` can override them
     """
 
     retriever: SkipValidation[Retriever]

@@ -23,9 +23,9 @@ class LlamaIndexRetriever(BaseRetriever):
         for node in retriever.retrieve("who founded microsoft"):
             print(node.node_id, node.score, node.text)
 
-    :param index: an index folder, or a retriever that is open; `channels` as in `open_retriever`
-    :param k: hits for a question
-    :param filters: which passages may be found; all conditions must hold
+    :param index: an index folder or an open retriever; `channels` as in `open_retriever`
+    :param k: number of hits per query
+    :param filters: conditions that a passage must meet, all of them
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class LlamaIndexRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         filter = filter_of(_conditions(self.filters)) if self.filters else None
-        hidden = ["channels"]  # ranks and scores say nothing to a language model
+        hidden_keys = ["channels"]  # ranks and scores are useless to a language model
         return [
             NodeWithScore(
                 node=TextNode(
                     id_=hit.passage_id,
                     text=hit.text,
                     metadata=metadata_of(hit),
-                    excluded_llm_metadata_keys=hidden,
-                    excluded_embed_metadata_keys=hidden,
+                    excluded_llm_metadata_keys=hidden_keys,
+                    excluded_embed_metadata_keys=hidden_keys,
                 ),
                 score=float(hit.score),
             )
@@ -63,11 +63,12 @@ class LlamaIndexRetriever(BaseRetriever):
 
 
 def _conditions(filters: MetadataFilters) -> Iterator[tuple[str, str, Any]]:
+    """Yield field, operator and value of each condition in LlamaIndex's filters; only AND is supported."""
     condition = filters.condition or FilterCondition.AND
     if condition == FilterCondition.NOT or (condition == FilterCondition.OR and len(filters.filters) > 1):
         raise unknown_filter(f"the condition {condition.value!r}")
-    for part in filters.filters:
-        if isinstance(part, MetadataFilters):
-            yield from _conditions(part)
+    for filter_or_group in filters.filters:
+        if isinstance(filter_or_group, MetadataFilters):
+            yield from _conditions(filter_or_group)
         else:
-            yield part.key, part.operator.value, part.value
+            yield filter_or_group.key, filter_or_group.operator.value, filter_or_group.value

@@ -1,4 +1,4 @@
-"""MCP: an index as tools for a language model."""
+"""MCP server: an index as tools for a language model."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def mcp_server(
     :param reader: a reader's folder; None means the reader shipped for the language, if torch is installed
     """
     if reader is not None:
-        reader_folder(reader)  # a wrong path is told before an index is opened
+        reader_folder(reader)  # raises for a wrong path before the index is opened
     tools = _Tools(index, channels, k)
     tools.folder = folder = _folder_of_reader(reader, tools.language)
     server_tools: list[Callable[..., Objects]] = [tools.search]
@@ -69,6 +69,7 @@ def mcp_server(
 
 
 def _folder_of_reader(reader: str | Path | None, language: str) -> Path | None:
+    """Return the folder of a named reader, or of the reader for a language; None without a usable reader."""
     if reader is not None:
         return reader_folder(reader)
     try:
@@ -78,30 +79,33 @@ def _folder_of_reader(reader: str | Path | None, language: str) -> Path | None:
 
 
 def _several(named: str | list[str]) -> list[str]:
+    """Return a list of queries or ids, also for a single one."""
     return [named] if isinstance(named, str) else named
 
 
 def _in_time(queries: Sequence[str]) -> Iterator[str]:
-    """Yield queries, or ids, as long as the time of a call lasts.
+    """Yield queries or ids until the time limit of a call.
 
-    :raises InputError: too many of them, or no time is left.
+    :raises InputError: there are too many queries or ids, or the time limit is over
     """
     if not 1 <= len(queries) <= LIMITS.queries:
-        raise InputError(f"expected 1 to {LIMITS.queries} queries or ids, found {len(queries)}")
-    ends = monotonic() + LIMITS.answer
+        raise InputError(f"a call takes 1 to {LIMITS.queries} queries or ids, found {len(queries)}")
+    deadline = monotonic() + LIMITS.answer
     for query in queries:
-        if monotonic() > ends:
-            raise InputError(f"expected a call of at most {LIMITS.answer:g} s", remedy="name fewer queries")
+        if monotonic() > deadline:
+            raise InputError(
+                f"the call took longer than {LIMITS.answer:g} s", remedy="send fewer queries per call"
+            )
         yield query
 
 
 def _guarded(call: Callable[..., Objects]) -> Callable[..., Objects]:
-    """Run one call at a time, on the newest commit; errors for users carry their remedy."""
+    """Decorate a tool: one call runs at a time, on the newest commit; errors become ToolError."""
 
     @wraps(call)
     def guarded(self: _Tools, *args: Any, **kwargs: Any) -> Objects:
         if not self.lock.acquire(timeout=LIMITS.answer):
-            raise ToolError("the calls before this call are not done yet → try again later")
+            raise ToolError("the server is busy with earlier calls → try again later")
         try:
             self.refresh()
             return call(self, *args, **kwargs)
@@ -109,7 +113,7 @@ def _guarded(call: Callable[..., Objects]) -> Callable[..., Objects]:
             raise ToolError(str(error)) from error
         except Exception:
             raise
-        except BaseException as error:  # a panic of an extension, which would end the server
+        except BaseException as error:  # a panic of an extension would end the server
             raise ToolError(f"the call failed: {type(error).__name__}: {error}") from error
         finally:
             self.lock.release()
@@ -118,12 +122,12 @@ def _guarded(call: Callable[..., Objects]) -> Callable[..., Objects]:
 
 
 class _Tools:
-    """State shared by the tools. A single question or id gives one result, a list gives one per item."""
+    """The tools and their shared state. A list of queries or ids gets a result for each of them."""
 
     def __init__(self, source: Source, channels: str | None, k: int) -> None:
         self.open = lambda: open_source(source, channels, MOST)
         self.index = Index(source) if source is None or isinstance(source, str | Path) else None
-        self.retriever = self.open()  # after the index, whose refresh tells when to open it again
+        self.retriever = self.open()  # opened after the index, whose refresh says when to open again
         self.k, self.lock = k, Lock()
         self.folder: Path | None = None
         self.reader: Reader | None = None
@@ -131,23 +135,23 @@ class _Tools:
 
     @property
     def language(self) -> str:
-        """That of the texts, as far as the retriever says."""
+        """Language code of the passages; "en" if the retriever has none."""
         return getattr(self.retriever, "language", "en")
 
     @property
     def passages(self) -> Index:
-        """The index itself, if `index` was a folder."""
+        """The opened index folder; raises InputError if the tools have an open retriever instead."""
         if self.index is None:
-            raise InputError("expected an index folder, found an open retriever")
+            raise InputError("this tool needs an index folder, but the server has an open retriever")
         return self.index
 
     def refresh(self) -> None:
-        """Open the channels again where another process has written, until they could be opened."""
+        """Open the channels again after another process wrote; if opening fails, the next call retries."""
         self.stale |= self.index is not None and self.index.refresh()
         if self.stale:
-            before, self.retriever = self.retriever, self.open()
+            previous, self.retriever = self.retriever, self.open()
             self.stale = False
-            before.close()
+            previous.close()
 
     @_guarded
     def search(
@@ -158,9 +162,9 @@ class _Tools:
         filter: Wanted | None = None,
         collapse: Name | None = None,
     ) -> Objects:
-        """Find the passages that answer a question, best first: rank, id, score, title, text, metadata.
+        """Search the passages for a question, best first: rank, id, score, title, text, metadata.
 
-        Of several questions each has an object with its query and hits.
+        For a list of questions, returns an object with query and hits for each.
         """
         LIMITS.check_search(_several(query), k or self.k, offset, explain=False)
         LIMITS.check_filter(filter or {})
@@ -179,13 +183,13 @@ class _Tools:
 
     @_guarded
     def explain(self, query: Annotated[str, Field(description="A question")], id: Ids) -> Objects:
-        """Explain why a passage has its score by impacts: its rank, and what each term of the query adds."""
+        """Explain a passage's impact score for a query: the rank and each query term's share of the score."""
         LIMITS.check_query(query)
         return [self.passages.explain(query, passage_id).as_dict() for passage_id in _in_time(_several(id))]
 
     @_guarded
     def passage(self, id: Ids) -> Objects:
-        """Read passages whole, by their ids: id, title, text, metadata."""
+        """Return whole passages by their ids: id, title, text, metadata."""
         hits = [
             hit_of(passage_id, 0.0, self.passages.passage(passage_id))
             for passage_id in _in_time(_several(id))
@@ -197,9 +201,9 @@ class _Tools:
 
     @_guarded
     def answer(self, query: Questions, n: Number = 1) -> Objects:
-        """Answer a question from the passages: answer, score (0 to 1), and the passage it stands in.
+        """Answer a question from the passages: answer, score (0 to 1), and the passage of the answer.
 
-        Of several questions each has an object with its query and answers. No answer: an empty list.
+        For a list of questions, returns an object with query and answers for each. [] means no answer.
         """
         from sparta.reader.reader import Reader
 

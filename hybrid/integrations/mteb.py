@@ -1,4 +1,4 @@
-"""MTEB: a model of its `SearchProtocol`."""
+"""MTEB: a model with MTEB's `SearchProtocol`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparta.index.pipeline import IndexOptions
 
 
 class MtebSearch:
-    """Searches the corpora of MTEB's retrieval and reranking tasks, so that MTEB measures it.
+    """Searches the corpora of MTEB's retrieval and reranking tasks, so that MTEB measures sparta.
 
         import mteb
         from hybrid.integrations import MtebSearch
@@ -21,12 +21,12 @@ class MtebSearch:
         task = mteb.get_task("SciFact")
         print(mteb.evaluate(MtebSearch(), task)[0].get_score())
 
-    Equal scores come back a least step apart, in the retriever's order.
+    Equal scores are returned as scores that differ by the smallest float32 step, in the retriever's order.
 
     :param index: an index folder or an open retriever; None: each corpus is indexed in a temporary folder
-    :param channels: as in `open_retriever`; of several, the `top_k` best of each are fused
-    :param options: how a corpus is indexed
-    :param name: of the model in MTEB's results, as organization/model
+    :param channels: as in `open_retriever`; if several, the `top_k` best passages of each are fused
+    :param options: options of the temporary index
+    :param name: the model's name in MTEB's results, as organization/model
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class MtebSearch:
         self._size = 0
 
     def index(self, corpus: Iterable[Mapping[str, Any]], **_: Any) -> None:
-        """Index a corpus of `id`, `text` and maybe `title`."""
+        """Index a corpus: rows with `id`, `text` and optionally `title`."""
         rows = [
             {"id": row["id"], **{name: row[name] for name in ("title", "text") if row.get(name)}}
             for row in corpus
@@ -64,14 +64,14 @@ class MtebSearch:
         scores_by_query = self.collection.scores(texts, max(top_k, self._size) if top_ranked else top_k)
         if not top_ranked:
             return scores_by_query
-        chosen = {q: set(top_ranked.get(q, ())) for q in scores_by_query}
+        allowed_ids = {q: set(top_ranked.get(q, ())) for q in scores_by_query}
         return {
-            q: dict([hit for hit in scores.items() if hit[0] in chosen[q]][:top_k])
+            q: dict([hit for hit in scores.items() if hit[0] in allowed_ids[q]][:top_k])
             for q, scores in scores_by_query.items()
         }
 
     @property
     def mteb_model_meta(self) -> ModelMeta:
         """The model's description in MTEB's results."""
-        about = {"name": self.name, "revision": self.collection.revision, "model_type": ["sparse"]}
-        return ModelMeta.create_empty(about)
+        description = {"name": self.name, "revision": self.collection.revision, "model_type": ["sparse"]}
+        return ModelMeta.create_empty(description)

@@ -1,4 +1,4 @@
-"""Arguments shared by all adapters, and the fields of a hit in them."""
+"""Arguments that all adapters share, and the metadata of hits for them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ from sparta.base.errors import InputError
 from sparta.base.records import Hit
 from sparta.search.retriever import Retriever
 
-_LOOK_AFTER = 1.0
-"""Seconds from one look for new commits to the next, of a retriever that an application holds open."""
+_REFRESH_SECONDS = 1.0
+"""Seconds between checks for new commits, for retrievers that an application keeps open."""
 Source = str | Path | Retriever | None
-"""An index folder (None: `$SPARTA_INDEX` or `./sparta-index`), or a retriever that is open."""
+"""An index folder (None: `$SPARTA_INDEX` or `./sparta-index`) or an open retriever."""
 
 
 def open_source(index: Source = None, channels: str | None = None, k: int = 10) -> Retriever:
-    """Open an index folder for searching, or return the retriever that was given.
+    """Return a retriever that searches an index folder; an open retriever is returned unchanged.
 
-    :param channels: of a folder, as in `open_retriever`: `impact`, `bm25`, `dense`, `bm25=1.2,impact`
-    :param k: how many hits will be wanted: fusion reads as many candidates, at least 100
-    :raises InputError: channels were named for a retriever that is open.
+    :param channels: channels of a folder, as in `open_retriever`: `impact`, `bm25`, `dense`,
+        `bm25=1.2,impact`
+    :param k: number of hits per query; fusion reads as many candidates, but at least 100
+    :raises InputError: channels were named for an open retriever
     """
     if index is None or isinstance(index, str | Path):
-        return open_retriever(index, channels, candidates=max(CANDIDATES, k), every=_LOOK_AFTER)
+        return open_retriever(
+            index, channels, candidates=max(CANDIDATES, k), refresh_seconds=_REFRESH_SECONDS
+        )
     if channels:
         raise InputError(
-            f"expected channels with an index folder only, found {channels!r} with the open {index.channel}",
-            remedy="name the channels when the retriever is opened",
+            f"channels {channels!r} cannot be named for the open retriever {index.channel}",
+            remedy="name the channels when you open the retriever, or pass the index folder",
         )
     return index
 

@@ -53,7 +53,7 @@ class ChainTools(Protocol):
         """Return, for each passage, the best passages for the question combined with the passage."""
 
     def link(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
-        """Return, for each passage (or the question as one), the best descriptions of its entities."""
+        """Return, for each passage (or the question as the only passage), descriptions of its entities."""
 
     def rerank(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[float]:
         """Return a score for each passage: how well the passage supports the question."""
@@ -76,7 +76,7 @@ class ChainResult(NamedTuple):
 
 
 LinkedByPath = Sequence[Sequence[Linked]]
-"""The passages that a step found, for each path of the rerank before it (first hop: for the question)."""
+"""The passages that a step found, by path of the previous rerank; in the first hop, from the question."""
 
 
 class Chain:
@@ -143,7 +143,12 @@ class Chain:
         hits_by_step: Mapping[str, LinkedByPath],
         question_scores: _QuestionScores,
     ) -> list[EvidencePath]:
-        """Return the best extended paths: extend each path by the steps' passages, scored by Eq. 6 to 8."""
+        """Return the best paths after each path is extended by one passage of the steps in `step.after`.
+
+        Scores follow Eq. 6 to 8 of Chain-of-Skills.
+
+        :param hits_by_step: the passages that each earlier step found
+        """
         candidates: list[_Candidate] = []
         for number, path in enumerate(paths):
             linked_by_step = {
@@ -176,10 +181,10 @@ class Chain:
         return [candidate.path.then(self._evidence(step, candidate)) for candidate in best.values()]
 
     def _read(self, question: str, step: Step, paths: Sequence[EvidencePath]) -> list[EvidencePath]:
-        """Return the read paths in the reader's order (Appendix C), then the unread paths.
+        """Return the read paths in the reader's order (Chain-of-Skills, Appendix C), then the unread paths.
 
-        The reader reads only passages that count as evidence. A path without evidence is not read and stays
-        behind.
+        The reader reads only passages that count as evidence. A path without evidence is not read and ranks
+        behind the read paths.
         """
         read_count = step.candidates or READ_PATHS
         best_paths = [path for path in paths[:read_count] if path.evidence_ids]
@@ -225,10 +230,10 @@ class Chain:
     def _with_reranking(
         self, question: str, step: Step, candidates: Sequence[_Candidate], question_scores: _QuestionScores
     ) -> list[_Candidate]:
-        """Return the candidates with their reranking scores for Eq. 8.
+        """Return the candidates with their reranking scores (Chain-of-Skills, Eq. 8).
 
-        A model scores each passage once per question. The score by terms depends on the path: it is what the
-        passage adds to the path's coverage.
+        A model scores each passage once per question. The score by terms depends on the path: it is the
+        passage's gain in the path's coverage of the question's terms.
         """
         hits = {candidate.passage_id: candidate.hit for candidate in candidates}
         if step.by == TERMS:
@@ -285,7 +290,7 @@ _LinkedByStep = Mapping[str, Mapping[str, Linked]]
 
 
 class _Candidate(NamedTuple):
-    """A passage that may extend a path, with its score by Eq. 7 and its reranking score."""
+    """A passage that may extend a path: its merged score (Chain-of-Skills, Eq. 7) and its reranking score."""
 
     path: EvidencePath
     passage_id: str

@@ -11,7 +11,7 @@ from sparta.base.records import Hit
 
 @dataclass(frozen=True, slots=True)
 class PathAnswer:
-    """An answer by the reader of paths, with the reader's probability, which is not calibrated.
+    """An answer by the path reader; `score` is the reader's probability, which is not calibrated.
 
     The answer spans `start` to before `end` in the text of a passage of the path (for a sentence, in the
     sentence's context). The answers yes and no have no span and an empty passage id.
@@ -32,11 +32,12 @@ class PathAnswer:
 class Evidence:
     """One passage of a path.
 
-    `scores` maps step names to the step's score of the passage: for links the score before Eq. 6, for
-    reranking the score before its weight. `span` is the name of the entity that links to the passage, if any.
-    `score` is the score of Eq. 8. If `counts` is false, the passage only leads to evidence, as a table row
-    does. `supporting` has the `(start, end)` of the sentences that support the answer, in the passage's text
-    or the sentence's context; None if the reader marks no sentences.
+    `scores` maps step names to the step's score of the passage: for links the score before scaling
+    (Chain-of-Skills, Eq. 6), for reranking the score before its weight. `span` is the name of the entity that
+    links to the passage, if any. `score` is the combined score (Chain-of-Skills, Eq. 8). If `counts` is
+    false, the passage only leads to evidence, as a table row does. `supporting` has the `(start, end)` of the
+    sentences that support the answer, in the passage's text or the sentence's context; None if the reader
+    marks no sentences.
     """
 
     hit: Hit
@@ -57,7 +58,7 @@ class Evidence:
 class EvidencePath:
     """A sequence of passages; each passage was found from the passages before it.
 
-    The score is the sum of the passages' scores. A path that the reader of paths did not read has a lowered
+    The score is the sum of the passages' scores. A path that the path reader did not read has a lowered
     score, so that unread paths rank behind read paths. `answer` is the reader's answer.
     """
 

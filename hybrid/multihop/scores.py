@@ -12,21 +12,21 @@ Scores = Mapping[str, float]
 
 
 def aligned(links: Scores, retrieved: Scores) -> dict[str, float]:
-    """Scale linking scores down so that none exceeds the highest retrieval score (Eq. 6).
+    """Scale linking scores down so that none exceeds the highest retrieval score (Chain-of-Skills, Eq. 6).
 
     The scores stay unchanged without retrieved passages. The scores also stay unchanged if no retrieval score
     is above 0, because the factor of the equation would then be 0 or reverse the order.
     """
     if not links or not retrieved:
         return dict(links)
-    highest = max(retrieved.values())
-    maximum = max(highest, *links.values())
-    factor = highest / maximum if highest > 0 else 1.0
+    highest_retrieval = max(retrieved.values())
+    highest_score = max(highest_retrieval, *links.values())
+    factor = highest_retrieval / highest_score if highest_retrieval > 0 else 1.0
     return {passage_id: score * factor for passage_id, score in links.items()}
 
 
 def merged(retrieved: Scores, links: Scores, promote: float = 1.0) -> dict[str, float]:
-    """Return the scores of all passages by Eq. 6 and 7.
+    """Return the merged retrieval and linking scores of all passages (Chain-of-Skills, Eq. 6 and 7).
 
     A passage that is both retrieved and linked gets the higher score times `promote` (α).
     """
@@ -44,8 +44,8 @@ class Cover:
 
     A passage's gain is its improvement of the path's coverage: the sum over terms of the increase in term
     score. Gains are divided by the maximum coverage, the sum over terms of the highest term score in the
-    first hop. So a path's score is the score that SPARTA gives the path's passages as one text (the maximum
-    over the words of a text), and gains are comparable between questions and channels.
+    first hop. So a path's score is the score that SPARTA, which takes maxima over words, gives the path's
+    passages as a single text. Gains are comparable between questions and channels.
     """
 
     def __init__(self) -> None:

@@ -33,8 +33,8 @@ class ChainSearcher(Closing):
     :param model: a model with skills, if the chain's steps need one
     :param entities: an index of entity descriptions, for links by the model
     :param channel: the channel of all retrieve steps, in place of the channels in the chain
-    :param path_reader: a reader of paths, for a chain with a step `read`; None is the default reader
-    :param device: the device of the reader of paths; None is the best available device
+    :param path_reader: a path reader, for a chain with a step `read`; None is the default path reader
+    :param device: the device of the path reader; None is the best available device
     :raises InputError: the chain does not exist, or its steps are invalid.
     :raises IndexStateError: the index does not exist, or lacks something that a step needs.
     :raises ModelError: the model lacks a skill.
@@ -70,7 +70,7 @@ class ChainSearcher(Closing):
 
     @property
     def tells_sentences(self) -> bool:
-        """Whether the chain's reader of paths marks the sentences that support an answer."""
+        """Whether the chain's path reader marks the sentences that support an answer."""
         return self.reads and self.tools.tells_sentences
 
     @property
@@ -95,7 +95,7 @@ class ChainSearcher(Closing):
     def find(self, question: str, passage_id: str) -> tuple[int, EvidencePath | None, int]:
         """Return the rank (from 1) of the best path with a passage, the path, and the number of paths.
 
-        Rank and path are 0 and None if no path has the passage.
+        If no path has the passage, the rank is 0 and the path is None.
 
         :raises NoPassageError: the index has no passage with this id.
         """
@@ -134,7 +134,7 @@ class ChainSearcher(Closing):
         whole("k", k)
         if offset or filter or collapse:
             raise InputError(
-                "chains support no offset, filter or collapse field",
+                "chains do not support offset, filter and collapse",
                 remedy="omit these arguments: the steps of a chain search the whole index",
             )
         threads = whole("threads", threads)
@@ -192,7 +192,7 @@ class ChainPassages(Retriever):
         return self.chain.tools.words.unit
 
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
-        """Return a ranking of the first distinct passages of the paths for each question."""
+        """Return, for each question, a ranking of the first distinct passages of its paths."""
         words = self.chain.tools.words
         rankings = []
         for hits in self.search_all(queries, page, threads):
@@ -201,11 +201,11 @@ class ChainPassages(Retriever):
         return rankings
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the passages' stored records, by docid."""
+        """Return the passages' records, by docid."""
         return self.chain.tools.words.records(docids)
 
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
-        """Return the first distinct passages of the paths for each question.
+        """Return, for each question, the first distinct passages of its paths.
 
         :raises InputError: an offset, a filter or a collapse field is set; chains support none of the three.
         """

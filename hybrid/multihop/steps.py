@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError
-from sparta.base.files import reading
+from sparta.base.files import input_errors
 from sparta.base.filters import Filter
 
 RETRIEVE, EXPAND, LINK, RERANK, READ = "retrieve", "expand", "link", "rerank", "read"
@@ -54,12 +54,13 @@ class Step:
     scores.
 
     `rerank` combines the passages of the steps in `after`. It multiplies the scores of passages that are both
-    retrieved and linked by `promote` (α, Eq. 7), adds `weight` (β, Eq. 8) times the reranking score, and
-    keeps the `keep` best paths. With weight 0 the step computes no reranking scores. Passages that a step
-    found for the question can extend every path, also in later hops. Reranking takes most of the time: with
-    `candidates`, the step reranks only this number of best paths and drops the other paths.
+    retrieved and linked by `promote` (Chain-of-Skills, α in Eq. 7), adds `weight` (β in Eq. 8) times the
+    reranking score, and keeps the `keep` best paths. With weight 0 the step computes no reranking scores.
+    Passages that a step found for the question can extend every path, also in later hops. Reranking takes
+    most of the time: with `candidates`, the step reranks only this number of best paths and drops the other
+    paths.
 
-    `read` is the last step. A reader of paths reads the best paths (`candidates`, by default 20), adds
+    `read` is the last step. A path reader reads the best paths (`candidates`, by default 20), adds
     `weight` times its score of each passage, and gives each path an answer. Unread paths rank behind read
     paths.
 
@@ -88,15 +89,15 @@ class Step:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or not self.name.isprintable():
-            raise InputError(f"expected a step name of one line, found {self.name!r}")
+            raise InputError(f"the name of a step must be one line of text, found {self.name!r}")
         if not isinstance(self.skill, str) or self.skill not in STEP_SKILLS:
             raise InputError(
-                f"expected a skill of {', '.join(STEP_SKILLS)}, found {self.skill!r}",
+                f"unknown skill {self.skill!r}; known skills: {', '.join(STEP_SKILLS)}",
                 remedy=f"correct the skill of step {self.name!r}",
             )
         if self.by not in WAYS[self.skill]:
             raise InputError(
-                f"expected step {self.name!r} by {' or '.join(WAYS[self.skill])}, found {self.by!r}",
+                f"`by` of step {self.name!r} must be {' or '.join(WAYS[self.skill])}, found {self.by!r}",
                 remedy=f"correct `by`: the skill of step {self.name!r} is {self.skill}",
             )
         self._check_values()
@@ -105,7 +106,7 @@ class Step:
             counts = " to ".join(map(str, dict.fromkeys(limits)))
             has_too_few = len(self.after) < limits[0]
             raise InputError(
-                f"expected {counts} steps in `after` of {self.name!r} ({self.skill}), found"
+                f"`after` of step {self.name!r} ({self.skill}) must name {counts} steps, found"
                 f" {len(self.after)}",
                 remedy='name the steps: after = ["first"]' if has_too_few else _after_remedy(limits[1]),
             )
@@ -116,7 +117,7 @@ class Step:
         def refuse(name: str, expected: str) -> None:
             value = getattr(self, name)
             raise InputError(
-                f"expected {name} of step {self.name!r} as {expected}, found"
+                f"`{name}` of step {self.name!r} must be {expected}, found"
                 f" {'the text ' if isinstance(value, str) else ''}{value!r}",
                 remedy=f"write `{name}` without quotes"
                 if isinstance(value, str)
@@ -161,26 +162,26 @@ def ordered(steps: Sequence[Step]) -> list[Step]:
     """
     steps_by_name = {step.name: step for step in steps}
     if not steps or len(steps_by_name) < len(steps):
-        raise InputError(f"expected steps with distinct names, found {[step.name for step in steps]}")
+        raise InputError(f"the steps need distinct names, found {[step.name for step in steps]}")
     for step in steps:
         for name in step.after:
             if name not in steps_by_name:
                 raise InputError(
                     f"step {step.name!r} comes after the unknown step {name!r}",
-                    remedy=f"name a step of {', '.join(steps_by_name)}",
+                    remedy=f"name one of the steps {', '.join(steps_by_name)}",
                 )
             if steps_by_name[name].skill == READ or (steps_by_name[name].skill == RERANK) == (
                 step.skill == RERANK
             ):
                 kind = "retrieve, expand or link" if step.skill == RERANK else "rerank"
                 raise InputError(
-                    f"expected step {step.name!r} after a step {kind}, found it after {name!r}"
+                    f"step {step.name!r} must come after a step {kind}, but comes after {name!r}"
                     f" ({steps_by_name[name].skill})"
                 )
         sources = {source for name in step.after for source in steps_by_name[name].after}
         if step.skill == RERANK and len(sources) > 1:
             raise InputError(
-                f"expected one rerank before the steps in `after` of {step.name!r}, found"
+                f"the steps in `after` of {step.name!r} must come from one rerank, found"
                 f" {' and '.join(sorted(sources))}"
             )
     try:
@@ -188,12 +189,12 @@ def ordered(steps: Sequence[Step]) -> list[Step]:
     except CycleError as error:
         circle = " → ".join(reversed(error.args[1]))
         raise InputError(f"the steps form a cycle: {circle}") from None
-    needed = {name for step in steps for name in step.after}
-    last_names = [name for name in order if name not in needed]
+    earlier_steps = {name for step in steps for name in step.after}
+    last_names = [name for name in order if name not in earlier_steps]
     if len(last_names) != 1 or steps_by_name[last_names[0]].skill not in (RERANK, READ):
         has_two_ends = sum(steps_by_name[name].skill in (RERANK, READ) for name in last_names) > 1
         raise InputError(
-            f"expected one last step, a rerank or a read, found {', '.join(last_names)}",
+            f"a chain needs one last step, a rerank or a read, found {', '.join(last_names)}",
             remedy="merge the two last steps into one that comes after the steps of both"
             if has_two_ends
             else "add a step rerank that joins the branches (weight = 0 only joins, without reranking)",
@@ -212,10 +213,10 @@ def read_chain(name: str | Path) -> list[Step]:
         steps.
     """
     if not str(name):
-        raise InputError("expected the name of a chain, found none", remedy=_CHAIN_REMEDY)
+        raise InputError("the name of the chain is empty", remedy=_CHAIN_REMEDY)
     path = Path(str(files("hybrid.multihop") / f"{name}.toml")) if str(name) in CHAINS else Path(name)
     try:
-        with reading(path):
+        with input_errors(path):
             raw = path.read_bytes()
     except InputError as error:
         error.remedy = _CHAIN_REMEDY
@@ -223,7 +224,7 @@ def read_chain(name: str | Path) -> list[Step]:
     try:
         return ordered(_steps(tomllib.loads(raw.decode("utf-8-sig"))))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"expected a chain in TOML, found invalid TOML: {error}", where=str(path)) from error
+        raise InputError(f"the file of the chain is not valid TOML: {error}", where=str(path)) from error
     except InputError as error:
         error.where = error.where or str(path)
         raise
@@ -233,13 +234,13 @@ def _steps(value: Mapping[str, Any]) -> list[Step]:
     """Return the steps of a parsed TOML file, in file order."""
     tables = value.get("step")
     if set(value) != {"step"} or not isinstance(tables, list):
-        raise InputError(f"expected only [[step]] tables, found {', '.join(value) or 'an empty file'}")
+        raise InputError(f"a chain consists of [[step]] tables, found {', '.join(value) or 'an empty file'}")
     setting_names = {field.name for field in fields(Step)}
     steps = []
     for table in tables:
         if not isinstance(table, dict) or not {"name", "skill"} <= set(table):
             keys = ", ".join(table) if isinstance(table, dict) else repr(table)
-            raise InputError(f"expected a step with a name and a skill, found {keys or 'an empty step'}")
+            raise InputError(f"a step needs `name` and `skill`, found {keys or 'an empty step'}")
         if unknown := [name for name in table if name not in setting_names]:
             suggestions = difflib.get_close_matches(unknown[0], setting_names, 1)
             raise InputError(
@@ -250,7 +251,7 @@ def _steps(value: Mapping[str, Any]) -> list[Step]:
             )
         after = table.get("after", [])
         if not isinstance(after, list) or not all(isinstance(name, str) for name in after):
-            raise InputError(f"expected a list of step names in `after`, found {after!r}")
+            raise InputError(f"`after` must be a list of step names, found {after!r}")
         step = Step(**{**table, "after": tuple(after)})
         _check_read(step, table)
         steps.append(step)

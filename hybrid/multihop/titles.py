@@ -29,10 +29,10 @@ from sparta.lucene.packing import composed
 from sparta.search.searcher import Searcher
 
 LONGEST = 10
-"""The maximum number of words in a name, as for the paper's spans."""
+"""The maximum number of words in a name, as for the spans in Chain-of-Skills."""
 _FORMAT = "7"
 """The version of the cached table's format; part of the cache key, so that old tables are not read."""
-_BLOCK = 20_000
+_BLOCK = 20_000  # passages that are read together
 _BASE = 0x9E3779B97F4A7C15
 _LOOK_BACK = 4
 """The number of characters before a word that are searched for the end of a sentence."""
@@ -108,20 +108,21 @@ class TitleTable:
         return [list(self._mentions(text)) for text in texts]
 
     def _mentions(self, text: str) -> Iterator[Mention]:
+        """Yield the names in a text, in text order."""
         begin = text.find(_START_MARK) + len(_START_MARK)
         end = text.find(_END_MARK, begin)
         marked = (begin, end) if begin >= len(_START_MARK) and end >= 0 else None
         words = list(_WORD.finditer(text, *(marked or ())))
-        spans, rows = _spans(text, words, marked=bool(marked))
-        first_rows = np.searchsorted(self.hashes, spans, "left")
-        last_rows = np.searchsorted(self.hashes, spans, "right")
+        spans, word_ranges = _spans(text, words, marked=bool(marked))
+        first_row_of_span = np.searchsorted(self.hashes, spans, "left")
+        end_row_of_span = np.searchsorted(self.hashes, spans, "right")
         end_word = 0
-        for span_number in np.flatnonzero(last_rows > first_rows).tolist():
-            begin, length = rows[span_number]
-            if begin >= end_word:
-                end_word = begin + length
-                docids = self.docids[first_rows[span_number] : last_rows[span_number]].tolist()
-                yield Mention(words[begin].start(), words[end_word - 1].end(), docids)
+        for span_number in np.flatnonzero(end_row_of_span > first_row_of_span).tolist():
+            begin_word, length = word_ranges[span_number]
+            if begin_word >= end_word:
+                end_word = begin_word + length
+                docids = self.docids[first_row_of_span[span_number] : end_row_of_span[span_number]].tolist()
+                yield Mention(words[begin_word].start(), words[end_word - 1].end(), docids)
 
 
 def words_of(title: str) -> list[str]:
@@ -148,8 +149,10 @@ def _spans(
     """Return the word spans that may be names: their hashes, and `(first word, length)` pairs.
 
     Spans are ordered by first word, longest first. A name contains a capitalized word that does not start a
-    sentence: the capital of a sentence's first word says nothing. In a text without capitals, such as a typed
-    question, a name has at least two words. Marked words need neither.
+    sentence: the first word of every sentence has a capital. In a text without capitals, such as a typed
+    question, a name has at least two words. Marked words need neither capitals nor a minimum length.
+
+    :param marked: whether the words stand between KILT's marks
     """
     if not words:
         return np.empty(0, np.uint64), []
@@ -162,7 +165,7 @@ def _spans(
     capital_counts = np.cumsum([0, *capitals])
     word_hashes = np.array([_hashed_word(match.group().lower()) for match in words], np.uint64)
     hashes = np.zeros((len(words), LONGEST), np.uint64)
-    possible = np.zeros(hashes.shape, bool)
+    may_be_name = np.zeros(hashes.shape, bool)
     for length in range(1, min(LONGEST, len(words)) + 1):
         start_count = len(words) - length + 1
         prefix_hashes = hashes[:start_count, LONGEST - length + 1] if length > 1 else np.uint64(0)
@@ -172,9 +175,9 @@ def _spans(
             if is_lower_case or marked
             else capital_counts[length:] > capital_counts[:start_count]
         )
-        possible[:start_count, LONGEST - length] = is_name
-    return hashes[possible], [
-        (first_word, LONGEST - column) for first_word, column in np.argwhere(possible).tolist()
+        may_be_name[:start_count, LONGEST - length] = is_name
+    return hashes[may_be_name], [
+        (first_word, LONGEST - column) for first_word, column in np.argwhere(may_be_name).tolist()
     ]
 
 
@@ -182,7 +185,7 @@ def _read_titles(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArra
     """Read the titles of all passages; needs 21 bytes of memory per name."""
     name_hashes, title_hashes, is_shortened, docids = array("Q"), array("Q"), array("b"), array("i")
     previous_title = None
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         live = snapshot.lucene.live()
         order = np.argsort(snapshot.lucene.positions(live), kind="stable")
         for block in itertools.batched(live[order].tolist(), _BLOCK):
@@ -218,7 +221,7 @@ def _load_cached(path: Path) -> TitleTable | None:
 
 def _cache_path(searcher: Searcher) -> Path | None:
     """Return the cache file for an index's current commit; None without a cache folder."""
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         header = snapshot.committed.segments
     try:
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -59,11 +59,11 @@ class IndexTools(Closing):
 
     :param index: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`. For `expand` by the model, the
         index's dense channel must come from the same model
-    :param model: a model with skills; chains that only retrieve need none
+    :param model: a model with skills; chains that only retrieve need no model
     :param entities: an index with one description per entity, for `link` by the model. The model's expert for
-        entities must have encoded its dense channel (`dense convert --reader entity`)
-    :param path_reader: a reader of paths, for the step `read`; None is the default reader of the language
-    :param device: the device of the reader of paths; None is the best available device
+        entities must have encoded this index's dense channel (`dense convert --reader entity`)
+    :param path_reader: a path reader, for the step `read`; None is the default path reader of the language
+    :param device: the device of the path reader; None is the best available device
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class IndexTools(Closing):
 
     @property
     def tells_sentences(self) -> bool:
-        """Whether the reader of paths marks the sentences that support an answer."""
+        """Whether the path reader marks the sentences that support an answer."""
         return self._path_reader.layout.sentences
 
     def passages(self, passage_ids: Sequence[str]) -> list[Hit]:
@@ -171,6 +171,7 @@ class IndexTools(Closing):
         return DenseSearcher(self.entities)
 
     def _retriever(self, channel: str) -> Retriever:
+        """Return the retriever of a channel, opened at its first use."""
         if channel not in self._retrievers:
             self._retrievers[channel] = self._open_channel(channel)
         return self._retrievers[channel]
@@ -185,7 +186,7 @@ class IndexTools(Closing):
         retriever = self._retriever(channel)
         if not isinstance(retriever, Searcher):
             raise InputError(
-                f"expected the channel impact or bm25 for a step by terms, found {channel!r}",
+                f"a step by terms needs the channel impact or bm25, found {channel!r}",
                 remedy='set channel = "impact" or channel = "bm25" in the step',
             )
         return retriever
@@ -206,7 +207,7 @@ class IndexTools(Closing):
         model = identify(Path(self._skills.where))
         if model.sha256 != searcher.vectors.model.sha256:
             raise IndexStateError(
-                f"expected a dense channel of the chain's model, found a channel of {searcher.model_name}",
+                f"the dense channel is not of the chain's model, but of {searcher.model_name}",
                 where=str(searcher.folder.path),
                 remedy=remedy(
                     "build the dense channel again: {}",
@@ -222,15 +223,15 @@ class IndexTools(Closing):
         is_passage_encoder = identify(Path(self._skills.where)).sha256 == searcher.vectors.model.sha256
         if is_passage_encoder and self._skills.config.placement != NONE:
             raise IndexStateError(
-                "expected an index encoded by the expert for entities, found one by the expert for passages",
+                "the index of entities was encoded by the expert for passages, not for entities",
                 where=str(searcher.folder.path),
                 remedy=_BY_EXPERT,
             )
         encoder_config: Any = self._skills.model.passage_encoder.config
         if searcher.vectors.width != encoder_config.hidden_size:
             raise IndexStateError(
-                f"expected vectors of the model's width {encoder_config.hidden_size}, found width"
-                f" {searcher.vectors.width}",
+                f"the vectors of entities have the width {searcher.vectors.width}, the model has the width"
+                f" {encoder_config.hidden_size}",
                 where=str(searcher.folder.path),
                 remedy=_BY_EXPERT,
             )
@@ -260,7 +261,7 @@ class IndexTools(Closing):
         return list(self._dense.search_vectors(vectors, step.depth, filter=_filter(step)))
 
     def link(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
-        """Return, for each passage (or the question as one), the best descriptions of its entities."""
+        """Return, for each passage (or the question as the only passage), descriptions of its entities."""
         if step.by != MODEL:
             return self._link_titles(step, passages)
         texts = [hit.text for hit in passages]
@@ -279,7 +280,7 @@ class IndexTools(Closing):
         return linked
 
     def _check_linked(self, passage_ids: Sequence[str]) -> None:
-        """Raise if the index lacks a passage under a description's id: the chain could not continue."""
+        """Raise if the chain's index has no passage with a description's id: the chain could not continue."""
         distinct_ids = list(dict.fromkeys(passage_ids))
         docids = zip(distinct_ids, self.words.docids(distinct_ids), strict=True)
         if unknown_id := next(
@@ -288,7 +289,7 @@ class IndexTools(Closing):
         ):
             folder = self._entity_index.folder.path
             raise IndexStateError(
-                f"expected descriptions with passage ids of the chain's index, found {unknown_id!r}",
+                f"the index of entities has the id {unknown_id!r}, which the chain's index lacks",
                 where=str(folder),
                 remedy=remedy(
                     "rebuild the index of entities from the index's passages, with the same ids: {}",
@@ -354,7 +355,7 @@ class IndexTools(Closing):
     def close(self) -> None:
         """Release the indexes."""
         for retriever in self._retrievers.values():
-            retriever.close()  # closes the shared reader too; a second close does nothing
+            retriever.close()  # also closes the shared index reader; a second close does nothing
         self._reader.close()
         if "_entity_index" in vars(self):
             self._entity_index.close()

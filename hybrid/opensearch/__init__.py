@@ -1,1 +1,1 @@
-"""An index in OpenSearch: as files or pushed there, kept up to date, searched with the same rankings."""
+"""Copies an index to OpenSearch (as files or by push), and updates and searches the copy."""

@@ -1,4 +1,4 @@
-"""Bulk requests: bounded, side by side, and what a busy server refuses is sent again."""
+"""Bulk requests of bounded size, sent in parallel; actions that a busy server refuses are sent again."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ def send_all(
     with ThreadPoolExecutor(connections, "bulk") as pool:
 
         def finish(futures: Iterable[Future[list[str]]]) -> int:
-            n = 0
+            """Wait for some requests, and return the number of their actions."""
+            n_actions = 0
             for future in futures:
                 future.result()
-                n += waiting.pop(future)
+                n_actions += waiting.pop(future)
             if advance:
-                advance(n)
-            return n
+                advance(n_actions)
+            return n_actions
 
         try:
             for batch in batches(actions, BATCH_BYTES):
@@ -64,7 +65,7 @@ def send(server: Server, index: str, batch: Sequence[Action]) -> list[str]:
         answer = server.request("POST", f"/{index}/_bulk", body, lines=True, filter_path=_ANSWER)
         results = [next(iter(item.values())) for item in answer["items"]]
         missing += [result["_id"] for result in results if result["status"] == 404 and "error" not in result]
-        busy = [a for a, result in zip(remaining, results, strict=True) if result["status"] in BUSY]
+        busy = [action for action, result in zip(remaining, results, strict=True) if result["status"] in BUSY]
         _check(server, [result for result in results if "error" in result and result["status"] not in BUSY])
         if not busy:
             return missing
@@ -78,7 +79,7 @@ def _check(server: Server, refused: Sequence[dict[str, Any]]) -> None:
         first = refused[0]
         more = f" and {len(refused) - 1:,} more" if len(refused) > 1 else ""
         raise ServerError(
-            f"the server refuses passage {first['_id']!r}{more} ({first['status']}): {reason_of(first)}",
+            f"the server rejects passage {first['_id']!r}{more} ({first['status']}): {reason_of(first)}",
             where=server.where,
-            remedy="what was taken stays; the same command goes on from there",
+            remedy="correct the cause and repeat the command: it continues after the accepted passages",
         )

@@ -14,7 +14,7 @@ from sparta.base.errors import ServerError
 from sparta.data.units import is_cut
 from sparta.export.exporters import StoredPassage
 
-_TERMS = 64  # of a passage, whose impacts are summed
+_TERMS = 64  # most terms of a passage whose impacts are compared
 _SEED = 7
 
 
@@ -26,17 +26,17 @@ def query_kind(server: Server, index: str) -> str:
         return NEURAL_SPARSE
     if "unknown query" in reason_of(answer):
         return RANK_FEATURE
-    raise ServerError(f"the server answers 400: {reason_of(answer)}", where=server.where)
+    raise ServerError(f"the server rejects the query (400): {reason_of(answer)}", where=server.where)
 
 
 def verify(server: Server, index: str, source: Source, sample: int) -> None:
-    """Compare the number of passages, and record, hash and impacts of some of them, drawn at random.
+    """Compare the number of passages, and the record, hash and impacts of `sample` random passages.
 
-    :raises ServerError: something differs.
+    :raises ServerError: the server's index differs from the source
     """
-    held = count(server, index)
-    if held != len(source):
-        raise _differs(server, index, f"{len(source):,} passages", f"{held:,}")
+    n_documents = count(server, index)
+    if n_documents != len(source):
+        raise _differs(server, index, f"{len(source):,} passages", f"{n_documents:,}")
     ranks = random.Random(_SEED).sample(range(len(source)), min(sample, len(source)))
     passages = [_passage(source, rank) for rank in sorted(ranks)]
     if passages:
@@ -45,6 +45,7 @@ def verify(server: Server, index: str, source: Source, sample: int) -> None:
 
 
 def _passage(source: Source, rank: int) -> StoredPassage:
+    """Return the passage at a rank in corpus order, with its terms and impacts."""
     lucene, docid = source.contents.lucene, int(source.contents.docids[rank])
     vector = lucene.vector(docid)
     raw, passage_id = lucene.raws([docid])[0], lucene.ids([docid])[0]
@@ -52,6 +53,7 @@ def _passage(source: Source, rank: int) -> StoredPassage:
 
 
 def _compare_documents(server: Server, index: str, source: Source, passages: list[StoredPassage]) -> None:
+    """Compare the hash and the record of passages with the server's documents."""
     body = {"ids": [passage.passage_id for passage in passages]}
     documents = server.request("POST", f"/{index}/_mget", body)["docs"]
     for passage, stored in zip(passages, documents, strict=True):
@@ -64,17 +66,18 @@ def _compare_documents(server: Server, index: str, source: Source, passages: lis
 
 
 def _compare_impacts(server: Server, index: str, passages: list[StoredPassage]) -> None:
+    """Search some terms of each passage in this passage only; the score must be the sum of their impacts."""
     kind = query_kind(server, index)
     lines: list[Any] = []
     for passage in passages:
         query, _ = impacts_query(_some_terms(passage, kind), kind)
-        only = within(query, {"ids": {"values": [passage.passage_id]}})
-        lines += [{"allow_partial_search_results": False}, search_body(only, 1)]
+        query_of_passage = within(query, {"ids": {"values": [passage.passage_id]}})
+        lines += [{"allow_partial_search_results": False}, search_body(query_of_passage, 1)]
     body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     answers = server.request("POST", f"/{index}/_msearch", body, lines=True)["responses"]
     for passage, answer in zip(passages, answers, strict=True):
         if "error" in answer:
-            raise ServerError(f"the server answers: {reason_of(answer)}", where=server.where)
+            raise ServerError(f"the check search failed: {reason_of(answer)}", where=server.where)
         impacts = dict(zip(passage.terms, passage.impacts, strict=True))
         expected = sum(impacts[term] for term in _some_terms(passage, kind))
         score = answer["hits"]["hits"][0]["_score"] if answer["hits"]["hits"] else 0
@@ -88,14 +91,14 @@ def _compare_impacts(server: Server, index: str, passages: list[StoredPassage]) 
 
 
 def _some_terms(passage: StoredPassage, kind: str) -> dict[str, int]:
-    """Some terms of a passage, from all parts of it, each with the weight 1."""
-    fit = [term for term in passage.terms if kind == NEURAL_SPARSE or "." not in term]
-    return dict.fromkeys(fit[:: max(1, len(fit) // _TERMS)][:_TERMS], 1)
+    """Return up to about 64 terms, spread evenly over a passage's terms, each with query weight 1."""
+    searchable_terms = [term for term in passage.terms if kind == NEURAL_SPARSE or "." not in term]
+    return dict.fromkeys(searchable_terms[:: max(1, len(searchable_terms) // _TERMS)][:_TERMS], 1)
 
 
 def _differs(server: Server, index: str, expected: str, actual: str) -> ServerError:
     return ServerError(
-        f"expected {expected}, found {actual}",
+        f"the index differs from its source: expected {expected}, found {actual}",
         where=f"{server.where}/{index}",
-        remedy=f"does something else write to it? Delete the index {index} and push again",
+        remedy=f"stop other programs that write to the index, delete the index {index} and push again",
     )

@@ -1,4 +1,4 @@
-"""The OpenSearch form of an index: the mapping, and a document for each passage.
+"""Converts an index for OpenSearch: to a mapping, and to a document for each passage.
 
 A document stores the passage's record, its corpus position (which breaks ties), and a hash that reveals
 changes. It indexes, without storing them in `_source`, the text for BM25, the metadata, and the impacts as
@@ -39,7 +39,7 @@ HIGHEST_IMPACT = 511
 """OpenSearch keeps nine significant bits of an impact."""
 _LONGEST_ID = 512
 _TEXTS = "NFC"
-"""The form of texts: what was pushed before they were composed is another content."""
+"""Unicode form of the texts. Indices pushed before this form was used get another identity."""
 _ENGLISH = {
     "type": "custom",
     "tokenizer": "standard",
@@ -74,11 +74,11 @@ _ANALYZERS = {
     "th.ThaiAnalyzer": "thai",
     "tr.TurkishAnalyzer": "turkish",
 }
-"""Those that OpenSearch has of the analyzers of languages (`Language.analyzer`)."""
+"""OpenSearch's name of each supported analyzer (key: `Language.analyzer`)."""
 
 
 class Action(NamedTuple):
-    """An action on one document: the lines of a bulk request."""
+    """An action that writes or deletes one document: the passage's id and the lines for a bulk request."""
 
     passage_id: str
     lines: bytes
@@ -86,9 +86,9 @@ class Action(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An open index, as it is handed to OpenSearch.
+    """An open commit of an index, as the source of OpenSearch's documents.
 
-    `identity` is one of this content: another commit or another index has another.
+    `identity` identifies the content: it differs between commits and between indices.
     """
 
     contents: Contents
@@ -102,7 +102,7 @@ class Source:
 
     @property
     def form(self) -> dict[str, Any]:
-        """Return the settings that must be equal to search together: model, language, unit, query side."""
+        """Return the settings that an update must not change: model, language, unit and query side."""
         generation = self.generation
         return {
             "model": generation.model,
@@ -115,8 +115,8 @@ class Source:
     def identity(self) -> str:
         """Return 16 hexadecimal digits that identify the content of the index."""
         generation, commit = self.generation, self.contents.lucene.user_data
-        content = [FORMAT_VERSION, _TEXTS, self.form, generation.form, generation.job, commit, len(self)]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        fingerprint = [FORMAT_VERSION, _TEXTS, self.form, generation.form, generation.job, commit, len(self)]
+        return hashlib.sha256(json.dumps(fingerprint, sort_keys=True).encode()).hexdigest()[:16]
 
     def documents(self, first: int = 0) -> Iterator[tuple[StoredPassage, bytes]]:
         """Yield the passages from rank `first` on in corpus order, each with its document as JSON."""
@@ -130,19 +130,19 @@ class Source:
             yield index_action(passage.passage_id, fields)
 
     def meta(self, **more: Any) -> dict[str, Any]:
-        """The description of the index in the mapping, under `_meta`."""
+        """Return the description of the index for `_meta` in the mapping."""
         about = {"kind": KIND, "format_version": FORMAT_VERSION, "identity": self.identity, **self.form}
         return {"sparta": {**about, **more}}
 
 
 @contextmanager
 def opened_source(searcher: Searcher) -> Iterator[Source]:
-    """Hold a commit of an index open, after looking whether OpenSearch can say what it holds.
+    """Open the current commit of an index as a `Source`, after a check that OpenSearch can represent it.
 
-    :raises InputError: impacts above 511, or a language without an analyzer.
-    :raises IndexStateError: the index has no impacts.
+    :raises InputError: the index has impacts above 511, or a language without an analyzer in OpenSearch
+    :raises IndexStateError: the index has no impacts
     """
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         snapshot.require_impacts()
         side = searcher.reader.folder.query_side(snapshot.generation)
         contents = Contents.read(snapshot.lucene)
@@ -158,15 +158,15 @@ def check_sayable(highest: int, language: str | Language) -> None:
     """
     if highest > HIGHEST_IMPACT:
         raise InputError(
-            f"expected impacts up to {HIGHEST_IMPACT}, which OpenSearch keeps exactly, found {highest:,}",
-            remedy=remedy("index again with {}", Option("bits", 8)),
+            f"OpenSearch stores impacts up to {HIGHEST_IMPACT} exactly, but the index has {highest:,}",
+            remedy=remedy("build the index again with {}", Option("bits", 8)),
         )
     analyzed = language_of(language) if isinstance(language, str) else language
     if not _can_analyze(analyzed):
         known = ", ".join(code for code, known_language in LANGUAGES.items() if _can_analyze(known_language))
         raise InputError(
-            f"expected a language that OpenSearch can analyze ({known}), found one of {analyzed.analyzer}",
-            remedy="search this index with sparta, or build it with one of these",
+            f"OpenSearch has no analyzer like {analyzed.analyzer}; known languages: {known}",
+            remedy="search this index with sparta, or build the index with a known language",
         )
 
 
@@ -175,7 +175,7 @@ def _can_analyze(language: Language) -> bool:
 
 
 def index_body(source: Source, *, shards: int = 1, bm25: Bm25 | None = None) -> dict[str, Any]:
-    """Return settings and mapping, as `PUT /index` takes them; an index is filled without replicas."""
+    """Return settings and mapping for `PUT /index`: no replicas and no refresh while the index is filled."""
     return {
         "settings": {
             "index": {
@@ -209,20 +209,20 @@ def index_body(source: Source, *, shards: int = 1, bm25: Bm25 | None = None) -> 
 
 
 def served_settings(replicas: int) -> dict[str, Any]:
-    """Return the settings of an index that is filled: refreshed, with copies as far as there are nodes."""
+    """Return the settings of a filled index: automatic refresh, up to `replicas` copies of each shard."""
     return {"index": {"refresh_interval": None, "auto_expand_replicas": f"0-{replicas}"}}
 
 
 def document(passage: StoredPassage, *, cut: bool = False) -> bytes:
-    """Return one document as JSON.
+    """Return the document of a passage as JSON.
 
-    :param cut: whether passages are parts of others, under whose id they are found too
-    :raises InputError: the id is longer than OpenSearch's ids may be.
+    :param cut: whether units are parts of passages; the document then also has the id of its passage
+    :raises InputError: the id is longer than OpenSearch allows
     """
     if len(passage.passage_id.encode()) > _LONGEST_ID:
         raise InputError(
-            f"expected ids of at most {_LONGEST_ID} bytes, as OpenSearch takes them, found"
-            f" {passage.passage_id[:40]!r}… of {len(passage.passage_id.encode())}",
+            f"the passage id {passage.passage_id[:40]!r}… has {len(passage.passage_id.encode())} bytes;"
+            f" OpenSearch accepts at most {_LONGEST_ID}",
             remedy="give the passage a shorter id",
         )
     fields: dict[str, Any] = {POSITION: passage.position, **field_values(passage.raw)}
@@ -230,42 +230,42 @@ def document(passage: StoredPassage, *, cut: bool = False) -> bytes:
         fields[PASSAGE] = passage_of(passage.passage_id)
     fields[TEXT] = composed(searched_text(json.loads(passage.raw)))
     fields[IMPACTS] = dict(zip(passage.terms, passage.impacts, strict=True))
-    said = json.dumps(fields, ensure_ascii=False)
-    body = f'{said[:-1]}, "{RECORD}": {passage.raw}}}'.encode()
-    digest = hashlib.sha256(body).hexdigest()[:16]
-    return b'{"%s": "%s", ' % (HASH.encode(), digest.encode()) + body[1:]
+    fields_json = json.dumps(fields, ensure_ascii=False)
+    fields_and_record = f'{fields_json[:-1]}, "{RECORD}": {passage.raw}}}'.encode()
+    digest = hashlib.sha256(fields_and_record).hexdigest()[:16]
+    return b'{"%s": "%s", ' % (HASH.encode(), digest.encode()) + fields_and_record[1:]
 
 
 def hash_of(document: bytes) -> str:
-    """Return the hash that a document begins with."""
+    """Return the hash at the beginning of a document that `document` made."""
     start = len(HASH) + 6
     return document[start : start + 16].decode()
 
 
 def index_action(passage_id: str, document: bytes) -> Action:
-    """Write a document, in place of one with the same id."""
+    """Return the action that writes a document, in place of an earlier document with the same id."""
     return _action("index", passage_id, document + b"\n")
 
 
 def delete_action(passage_id: str) -> Action:
-    """Delete a document."""
+    """Return the action that deletes a document."""
     return _action("delete", passage_id)
 
 
 def _action(name: str, passage_id: str, document: bytes = b"") -> Action:
-    line = json.dumps({name: {"_id": passage_id}}, ensure_ascii=False).encode()
-    return Action(passage_id, b"%s\n%s" % (line, document))
+    action_line = json.dumps({name: {"_id": passage_id}}, ensure_ascii=False).encode()
+    return Action(passage_id, b"%s\n%s" % (action_line, document))
 
 
 def batches(actions: Iterable[Action], most_bytes: int) -> Iterator[list[Action]]:
-    """Cut actions into requests of at most so many bytes, but at least one action."""
+    """Yield the actions in batches of at most `most_bytes`; a larger action is a batch by itself."""
     batch: list[Action] = []
-    size = 0
+    batch_bytes = 0
     for action in actions:
-        if batch and size + len(action.lines) > most_bytes:
+        if batch and batch_bytes + len(action.lines) > most_bytes:
             yield batch
-            batch, size = [], 0
+            batch, batch_bytes = [], 0
         batch.append(action)
-        size += len(action.lines)
+        batch_bytes += len(action.lines)
     if batch:
         yield batch

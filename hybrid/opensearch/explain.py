@@ -1,4 +1,4 @@
-"""Why a passage in OpenSearch has its score: the explanation that the index here would give."""
+"""Explains a passage's score in OpenSearch, as the local index would explain it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hybrid.opensearch.state import count
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
 from sparta.data.units import is_chunk, passage_of
-from sparta.search.explain import Explanation, TermShare
+from sparta.search.explain import Explanation, TermContribution
 
 
 def explain_remote(
@@ -25,10 +25,10 @@ def explain_remote(
     :raises InputError: the index holds no such passage
     """
     server, view = opened.server, opened.now
-    chosen = opened.chosen(filter, view)
-    bag = view.tokenizer.terms(query)
+    filter_queries = opened.chosen(filter, view)
+    term_weights = view.tokenizer.terms(query)
     passage_query = {"bool": {"should": [{"ids": {"values": [passage_id]}}, {"term": {PASSAGE: passage_id}}]}}
-    hit = _best_part(server, view, bag, passage_query)
+    hit = _best_part(server, view, term_weights, passage_query)
     if hit is None:
         if not count(server, view.index, passage_query):
             raise InputError(
@@ -38,26 +38,29 @@ def explain_remote(
             )
         hit, rank = {}, 0
     else:
-        rank = _rank(opened, view, bag, hit, chosen)
-    scale = impacts_query(bag, view.kind)[1]
-    added = {named_term(name): round(s * scale) for name, s in hit.get("matched_queries", {}).items()}
+        rank = _rank(opened, view, term_weights, hit, filter_queries)
+    scale = impacts_query(term_weights, view.kind)[1]
+    impact_sums = {
+        named_term(name): round(score * scale) for name, score in hit.get("matched_queries", {}).items()
+    }
     step = view.side.quantizer.step
-    shares = [
-        TermShare(term, weight, impact, float(impact * step))
-        for term, weight in bag.items()
-        for impact in [added.get(term, 0) // weight]
+    contributions = [
+        TermContribution(term, weight, impact, float(impact * step))
+        for term, weight in term_weights.items()
+        for impact in [impact_sums.get(term, 0) // weight]
     ]
-    shares.sort(key=lambda share: -share.share)
-    return Explanation(passage_id, rank, sum(share.share for share in shares), tuple(shares))
+    contributions.sort(key=lambda term: -term.contribution)
+    score = sum(term.contribution for term in contributions)
+    return Explanation(passage_id, rank, score, tuple(contributions))
 
 
 def _best_part(
-    server: Server, now: View, bag: Mapping[str, int], passage_query: dict[str, Any]
+    server: Server, view: View, term_weights: Mapping[str, int], passage_query: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """Return the passage, or the best part of a split passage; None if it has no query term."""
-    query, _ = impacts_query(bag, now.kind, named=True)
+    """Return the hit of a passage, or of the best part of a split passage; None if no query term matches."""
+    query, _ = impacts_query(term_weights, view.kind, named=True)
     body = search_body(within(query, passage_query), 1)
-    path = f"/{now.index}/_search"
+    path = f"/{view.index}/_search"
     answer = server.request(
         "POST", path, body, include_named_queries_score=True, allow_partial_search_results=False
     )
@@ -67,37 +70,41 @@ def _best_part(
 
 def _rank(
     opened: RemoteIndex,
-    now: View,
-    bag: Mapping[str, int],
+    view: View,
+    term_weights: Mapping[str, int],
     hit: Mapping[str, Any],
-    chosen: Sequence[dict[str, Any]],
+    filter_queries: Sequence[dict[str, Any]],
 ) -> int:
     """Return the rank of a hit among the passages that pass the filter; 0 if the hit does not pass.
 
-    Hits with a higher score count, and hits with the same score at an earlier position.
+    The rank is 1 plus the number of hits with a higher score, or with an equal score at an earlier position.
     """
-    server, (query, scale) = opened.server, impacts_query(bag, now.kind)
-    if chosen and not count(server, now.index, within({"ids": {"values": [hit["_id"]]}}, *chosen)):
+    server, (query, scale) = opened.server, impacts_query(term_weights, view.kind)
+    if filter_queries and not count(
+        server, view.index, within({"ids": {"values": [hit["_id"]]}}, *filter_queries)
+    ):
         return 0
-    query = within(query, *chosen)
+    query = within(query, *filter_queries)
     score, position = hit["_score"], int(hit["sort"][1])
-    before = {"range": {POSITION: {"lt": position}}}
-    more = count(server, now.index, query, min_score=score + 0.5 / scale)
-    equal = count(server, now.index, within(query, before), min_score=score)
-    above = count(server, now.index, within(query, before), min_score=score + 0.5 / scale)
-    rank = 1 + more + equal - above
-    if not is_chunk(now.meta["unit"]):
+    earlier_position = {"range": {POSITION: {"lt": position}}}
+    higher = count(server, view.index, query, min_score=score + 0.5 / scale)
+    earlier_with_least = count(server, view.index, within(query, earlier_position), min_score=score)
+    earlier_and_higher = count(
+        server, view.index, within(query, earlier_position), min_score=score + 0.5 / scale
+    )
+    rank = 1 + higher + earlier_with_least - earlier_and_higher
+    if not is_chunk(view.meta["unit"]):
         return rank
-    return len({passage_of(unit_id) for unit_id in _first(opened, now, query, rank)})
+    return len({passage_of(unit_id) for unit_id in _first(opened, view, query, rank)})
 
 
-def _first(opened: RemoteIndex, now: View, query: dict[str, Any], n: int) -> Iterator[str]:
-    """Yield the ids of the `n` best hits, page by page."""
+def _first(opened: RemoteIndex, view: View, query: dict[str, Any], n_left: int) -> Iterator[str]:
+    """Yield the ids of the `n` best hits of a query; the hits are fetched page by page."""
     hits: list[dict[str, Any]] = []
-    while n > 0:
-        size = min(n, MOST_HITS)
-        hits = opened.search([following(query, size, hits)], now)[0]["hits"]["hits"]
+    while n_left > 0:
+        size = min(n_left, MOST_HITS)
+        hits = opened.search([following(query, size, hits)], view)[0]["hits"]["hits"]
         yield from (hit["_id"] for hit in hits)
         if len(hits) < size:
             return
-        n -= size
+        n_left -= size

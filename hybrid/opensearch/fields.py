@@ -1,8 +1,8 @@
-"""Metadata in OpenSearch: two fields for all metadata names, and filters on them.
+"""Metadata in OpenSearch: two fields hold the values of all metadata names; filters become queries on them.
 
-`fields` holds each value like the index folder: name, zero byte, text. `numbers` holds decimal numbers: name
-and sixteen hexadecimal digits in numeric order. Both are keywords, which OpenSearch compares by bytes, like
-Lucene.
+`fields` holds each value as the index folder does: name, zero byte, text. `numbers` holds decimal numbers:
+name and sixteen hexadecimal digits in numeric order. Both fields are keywords, which OpenSearch compares by
+bytes, like Lucene.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SIGN = 1 << 63
 
 
 def field_values(raw: str) -> dict[str, list[str]]:
-    """Return the metadata of a stored record in the form of the OpenSearch document."""
+    """Return the metadata of a stored record as the document's two fields `fields` and `numbers`."""
     terms = field_terms([json.loads(raw)])[0]
     return {FIELDS: [field_term.decode() for field_term in terms], NUMBERS: list(_numbers(terms))}
 
@@ -37,13 +37,13 @@ def _numbers(terms: list[bytes]) -> Iterator[str]:
 
 
 def number_key(name: str, number: float) -> str:
-    """Return a number of a field as text; the texts of a field are ordered as its numbers are."""
+    """Return a field's number as text, such that texts sort like the numbers."""
     (bits,) = struct.unpack(">Q", struct.pack(">d", number + 0.0))  # -0.0 becomes 0.0
     return f"{name}\0{(~bits if bits & _SIGN else bits | _SIGN) & (2 * _SIGN - 1):016x}"
 
 
 def field_range(name: str) -> dict[str, Any]:
-    """Return the query of all documents that have a field."""
+    """Return the query that matches all documents with a field."""
     return {"range": {FIELDS: {"gte": f"{name}\0", "lt": f"{name}\1"}}}
 
 

@@ -1,4 +1,4 @@
-"""An index as a folder of files that curl loads into an OpenSearch."""
+"""Writes an index as a folder of files that curl loads into OpenSearch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sparta.search.searcher import Searcher
 
 KIND = "opensearch-export"
 FILE_BYTES = 8 << 20
-"""A bulk request of this size is what OpenSearch takes well; it refuses more than 100 MB."""
+"""Size of a bulk request that OpenSearch handles well. OpenSearch refuses more than 100 MB."""
 
 
 def export_opensearch(searcher: Searcher, folder: Path, *, most_bytes: int = FILE_BYTES) -> tuple[int, int]:
@@ -43,7 +43,7 @@ def export_opensearch(searcher: Searcher, folder: Path, *, most_bytes: int = FIL
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(
-            "expected a folder to write, found a file",
+            "the output is a file, not a folder",
             where=str(folder),
             remedy=remedy("choose another {}", Option("folder", flag="output")),
         )
@@ -72,15 +72,15 @@ def export_opensearch(searcher: Searcher, folder: Path, *, most_bytes: int = FIL
 
 @contextmanager
 def _whole_or_empty(folder: Path) -> Iterator[None]:
-    """Leave a folder, new or empty, as it was where what it is filled with fails."""
-    new = not folder.exists()
+    """Restore a folder, which was missing or empty, if the block that fills it raises."""
+    is_new = not folder.exists()
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # the first error is the one to tell
+        with suppress(OSError):  # report the block's error, not this one
             for entry in folder.iterdir():
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-            if new:
+            if is_new:
                 folder.rmdir()
         raise
 
@@ -106,10 +106,12 @@ def _registration(source: Source, model: bytes) -> dict[str, object]:
 def _readme(source: Source, files: int) -> str:
     weights = source.side.weights
     if weights is None:
-        counts = "The model weighs no terms of a question: each counts 1, also where a question repeats it."
+        score_note = (
+            "The model weighs no terms of a question: each counts 1, also where a question repeats it."
+        )
     else:
         scale = weight_scale(dict(enumerate(weights.tolist())))
-        counts = f"A score is 1/{scale} of sparta's." if scale > 1 else "Scores are sparta's."
+        score_note = f"A score is 1/{scale} of sparta's." if scale > 1 else "Scores are sparta's."
     text = (resources.files("hybrid.opensearch") / "loading.md").read_text("utf-8")
     name = source.generation.model["name"]
-    return text % {"passages": f"{len(source):,}", "model": name, "files": files, "counts": counts}
+    return text % {"passages": f"{len(source):,}", "model": name, "files": files, "counts": score_note}

@@ -1,8 +1,8 @@
-"""An index goes to OpenSearch: filled beside the live one, verified, and then given the alias.
+"""Pushes an index to OpenSearch: fills a new index beside the live one, verifies it, then moves the alias.
 
-Nothing but the server keeps the progress: a push of the same content finds the index it began, whose name is
-that of the alias and the content's identity, and goes on behind the passages that are all there. Documents
-have the passages' ids, so what is sent twice is there once.
+Only the server keeps the progress. The new index is named after the alias and the content's identity, so a
+repeated push of the same content finds it and continues after the passages that arrived. A document's id is
+the passage's id, so a passage that is sent twice is stored once.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ logger = logging.getLogger("sparta.hybrid")
 
 @dataclass(frozen=True, slots=True)
 class PushOptions:
-    """How an index is pushed.
+    """Options of a push.
 
-    :param shards: primary shards; None is one for each data node
-    :param replicas: copies of each shard, as far as there are nodes for them
-    :param connections: bulk requests at once
-    :param keep_old: leave the indices that had the alias
-    :param sample: how many passages are compared after the count
+    :param shards: number of primary shards; None means one for each data node
+    :param replicas: maximum number of copies of each shard, limited by the number of nodes
+    :param connections: number of simultaneous bulk requests
+    :param keep_old: keep the indices that had the alias before
+    :param sample: number of passages whose content is compared at the end
     """
 
     shards: int | None = None
@@ -77,42 +77,43 @@ def push(
     *,
     advance: Advance | None = None,
 ) -> PushReport:
-    """Bring an index to a server under an alias, or finish a push that was interrupted.
+    """Push an index to a server under an alias, or finish an interrupted push.
 
-    :param advance: told of passages that are on the server
-    :raises InputError: OpenSearch cannot say what the index holds.
-    :raises IndexStateError: the name is that of another index.
-    :raises ServerError: the server cannot be reached, or refuses.
+    :param name: the alias
+    :param advance: called with the number of passages that are newly on the server
+    :raises InputError: OpenSearch cannot represent the index
+    :raises IndexStateError: another index has this name
+    :raises ServerError: the server cannot be reached, or refuses a request
     """
-    chosen, started = options or PushOptions(), time.monotonic()
+    push_options, started = options or PushOptions(), time.monotonic()
     check_name(name)
     with opened_source(searcher) as source:
-        old = indices_of(server, name)
-        for index in old:
+        old_indices = indices_of(server, name)
+        for index in old_indices:
             meta = meta_of(server, index)
             if meta["identity"] == source.identity:
-                verify(server, index, source, chosen.sample)
-                left = () if chosen.keep_old else replaced_by(meta)
+                verify(server, index, source, push_options.sample)
+                obsolete = () if push_options.keep_old else replaced_by(meta)
                 if replaced_by(meta):
-                    remove(server, left)
+                    remove(server, obsolete)
                     _say_whole(server, index, source)
-                took = time.monotonic() - started
-                return PushReport(index, len(source), 0, len(source), left, took, unchanged=True)
+                seconds = time.monotonic() - started
+                return PushReport(index, len(source), 0, len(source), obsolete, seconds, unchanged=True)
         index = f"{name}-{source.identity}"
-        _make(server, index, source, chosen)
-        kept = whole_prefix(server, index, source.positions)
+        _make(server, index, source, push_options)
+        n_kept = whole_prefix(server, index, source.positions)
         if advance:
-            advance(kept)
-        actions = source.actions(kept)
-        sent = send_all(server, index, actions, connections=chosen.connections, advance=advance)
+            advance(n_kept)
+        actions = source.actions(n_kept)
+        n_sent = send_all(server, index, actions, connections=push_options.connections, advance=advance)
         refresh(server, index)
-        verify(server, index, source, chosen.sample)
-        _serve(server, index, source, chosen, old)
-        _swap(server, name, index, old)
-        if old and not chosen.keep_old:
-            remove(server, old)
+        verify(server, index, source, push_options.sample)
+        _serve(server, index, source, push_options, old_indices)
+        _swap(server, name, index, old_indices)
+        if old_indices and not push_options.keep_old:
+            remove(server, old_indices)
             _say_whole(server, index, source)
-    return PushReport(index, kept + sent, sent, kept, tuple(old), time.monotonic() - started)
+    return PushReport(index, n_kept + n_sent, n_sent, n_kept, tuple(old_indices), time.monotonic() - started)
 
 
 def _make(server: Server, index: str, source: Source, options: PushOptions) -> None:
@@ -122,25 +123,27 @@ def _make(server: Server, index: str, source: Source, options: PushOptions) -> N
         shards = options.shards or _data_nodes(server)
         made = server.request("PUT", f"/{index}", index_body(source, shards=shards), ignore=(400,))
         if "error" in made and made["error"].get("type") != "resource_already_exists_exception":
-            raise InputError(f"the index cannot be made: {made['error'].get('reason')}", where=server.where)
+            raise InputError(
+                f"OpenSearch cannot create the index: {made['error'].get('reason')}", where=server.where
+            )
     meta = meta_of(server, index)
     if meta["identity"] != source.identity:
         raise IndexStateError(
-            f"expected {index!r} to hold these passages, found that it was changed since",
+            f"the index {index!r} was changed after it was pushed",
             where=server.where,
-            remedy=remedy("use {}, which writes what differs", Option("update", True)),
+            remedy=remedy("push with {}, which writes only the differences", Option("update", True)),
         )
 
 
 def _data_nodes(server: Server) -> int:
     try:
         return max(1, int(server.request("GET", "/_cluster/health")["number_of_data_nodes"]))
-    except SpartaError:  # not everybody may ask
+    except SpartaError:  # some users have no permission for this request
         return 1
 
 
 def _serve(server: Server, index: str, source: Source, options: PushOptions, old: Sequence[str]) -> None:
-    """Turn on replicas and refreshes of the index, and wait for the copies.
+    """Turn on replicas and refreshes of the index, and wait up to 5 minutes for the copies.
 
     Until the replaced indices are deleted, the new index names them, so that the same command can delete
     them.
@@ -149,14 +152,18 @@ def _serve(server: Server, index: str, source: Source, options: PushOptions, old
     replaces = {} if options.keep_old or not old else {_REPLACES: list(old)}
     _say_whole(server, index, source, **replaces)
     if not wait_until_green(server, index):
-        logger.warning("%s/%s: not all of its copies are there yet (not green)", server.where, index)
+        logger.warning(
+            "%s/%s: some replicas of the index are not allocated yet (its health is not green)",
+            server.where,
+            index,
+        )
 
 
 def wait_until_green(server: Server, index: str, seconds: float = _GREEN_SECONDS) -> bool:
     """Wait until all copies of an index exist; return whether they do."""
-    ends = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while server.request("GET", f"/_cluster/health/{index}")["status"] != "green":
-        if time.monotonic() > ends:
+        if time.monotonic() > deadline:
             return False
         time.sleep(0.5)
     return True
@@ -169,7 +176,7 @@ def _swap(server: Server, name: str, index: str, old: Sequence[str]) -> None:
 
 
 def _say_whole(server: Server, index: str, source: Source, **more: Any) -> None:
-    """Have an index say that all passages are in it."""
+    """Mark an index as complete in its metadata."""
     set_meta(server, index, source.meta(complete=True, passages=len(source), **more))
 
 

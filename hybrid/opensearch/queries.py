@@ -1,4 +1,4 @@
-"""Queries in OpenSearch's JSON that give the same rankings as one machine."""
+"""Queries in OpenSearch's JSON that return the same rankings as the local index."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ Json = dict[str, Any]
 def impacts_query(
     bag: Mapping[str, int], kind: str = NEURAL_SPARSE, *, named: bool = False
 ) -> tuple[Json, int]:
-    """Return the query of a bag of terms, and by what its scores are to be multiplied.
+    """Return the impact query for weighted terms, and the factor that turns its scores into sums of impacts.
 
-    :param kind: `neural_sparse`, which the plugin neural-search gives, or `rank_feature`, which all have
-    :param named: with a name for each term, under which a hit tells what the term added
-    :raises InputError: more terms than one query may have, or for `rank_feature` one with a dot.
+    :param bag: the weight of each query term
+    :param kind: `neural_sparse` (needs the plugin neural-search) or `rank_feature` (every OpenSearch)
+    :param named: name each term's clause, so that hits report the score of each term
+    :raises InputError: too many terms for a query, or for `rank_feature` a term with a dot
     """
     if len(bag) > MOST_CLAUSES:
         raise InputError(
-            f"expected at most {MOST_CLAUSES:,} distinct terms, as OpenSearch takes them, found {len(bag):,}",
-            remedy="ask a shorter question",
+            f"the query has {len(bag):,} distinct terms; OpenSearch accepts at most {MOST_CLAUSES:,}",
+            remedy="search with a shorter query",
         )
     scale = weight_scale(bag)
     weights = {term: weight / scale for term, weight in bag.items() if weight > 0}
@@ -40,7 +41,9 @@ def impacts_query(
         _refuse_dots(weights)
         clauses = [_rank_feature(term, weight) for term, weight in weights.items()]
     elif named:
-        clauses = [{NEURAL_SPARSE: {IMPACTS: {"query_tokens": {t: w}}}} for t, w in weights.items()]
+        clauses = [
+            {NEURAL_SPARSE: {IMPACTS: {"query_tokens": {term: weight}}}} for term, weight in weights.items()
+        ]
     else:
         return {NEURAL_SPARSE: {IMPACTS: {"query_tokens": weights}}}, scale
     if named:
@@ -49,15 +52,16 @@ def impacts_query(
 
 
 def text_query(text: str) -> Json:
-    """Return the BM25 query of a text: matches any of its words, in the normal form of the documents."""
+    """Return the BM25 query of a text: matches any word; the text gets the documents' Unicode form (NFC)."""
     match = {"query": composed(text), "operator": "or", "auto_generate_synonyms_phrase_query": False}
     return {"match": {TEXT: match}}
 
 
 def search_body(query: Json, k: int, *, source: Sequence[str] = ()) -> Json:
-    """Return a search for the `k` best: score descending, then corpus position.
+    """Return the body of a search for the `k` best hits: score descending, then corpus position.
 
-    :raises InputError: more hits than OpenSearch gives.
+    :param source: fields of the document to return with each hit
+    :raises InputError: `k` is not from 1 to 10,000
     """
     check_most(k)
     return {
@@ -70,35 +74,32 @@ def search_body(query: Json, k: int, *, source: Sequence[str] = ()) -> Json:
 
 
 def following(query: Json, size: int, before: Sequence[Json]) -> Json:
-    """Return a search for the `size` best after the hits that were found before."""
+    """Return the body of a search for the next `size` hits of a query, after the hits `before`."""
     body = search_body(query, size)
     return {**body, "search_after": before[-1]["sort"]} if before else body
 
 
 def check_most(k: int) -> None:
-    """Refuse to search for more hits than OpenSearch gives at once.
-
-    :raises InputError: it is no number from 1 to 10,000.
-    """
+    """Raise InputError unless `k` is from 1 to 10,000, the numbers of hits that OpenSearch can return."""
     if not 1 <= k <= MOST_HITS:
         raise InputError(
-            f"expected k from 1 to {MOST_HITS:,}, as OpenSearch gives them, found {k:,}",
-            remedy="search with sparta for more",
+            f"k must be from 1 to {MOST_HITS:,}, the maximum of OpenSearch, found {k:,}",
+            remedy="lower k, or search the index folder with sparta",
         )
 
 
 def within(query: Json, *chosen: Json) -> Json:
-    """Return a query among the documents that all of `chosen` match; what they score is not changed."""
+    """Return a query that matches only documents that all `chosen` queries match; scores do not change."""
     return {"bool": {"must": [query], "filter": list(chosen)}} if chosen else query
 
 
 def counts_words(query: Json) -> bool:
-    """Return whether the query is scored by BM25 and so needs word counts over all shards."""
-    return "match" in query or any(counts_words(part) for part in query.get("bool", {}).get("must", ()))
+    """Return whether a query is scored by BM25, which needs word counts over all shards."""
+    return "match" in query or any(counts_words(clause) for clause in query.get("bool", {}).get("must", ()))
 
 
 def named_term(name: str) -> str:
-    """Return the term that a clause was named after."""
+    """Return the term of a clause's name (inverse of `_with_name`)."""
     return name.removeprefix(_NAMED)
 
 
@@ -115,6 +116,6 @@ def _refuse_dots(terms: Mapping[str, float]) -> None:
     dotted = [term for term in terms if "." in term]
     if dotted:
         raise InputError(
-            f"expected terms without a dot, which {RANK_FEATURE} never finds, found {dotted[0]!r}",
+            f"the term {dotted[0]!r} contains a dot, which a {RANK_FEATURE} query cannot match",
             remedy="install the plugin neural-search on the nodes",
         )

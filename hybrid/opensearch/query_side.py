@@ -1,4 +1,4 @@
-"""The query side of an index for OpenSearch: the zip of a tokenizer model, and the document of a searcher."""
+"""Stores the query side (tokenizer and query-term weights) in OpenSearch: as a model's zip or a document."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sparta.models.query_encoder import QuerySide
 
 MOST_WEIGHT = 64
 _NO_WEIGHT = 1e-30
-"""OpenSearch takes query-term weights above 0 and up to 64; 0 becomes too little to be seen."""
+"""OpenSearch takes query-term weights above 0 and up to 64; `_NO_WEIGHT` replaces 0."""
 
 
 def weight_scale(weights: Mapping[Any, int]) -> int:
-    """Return the power of two that brings query-term weights to at most 64, which is exact in float32."""
+    """Return the power of two by which weights are divided to be at most 64; this is exact in float32."""
     scale = 1
     while max(weights.values(), default=0) > MOST_WEIGHT * scale:
         scale *= 2
@@ -30,12 +30,14 @@ def weight_scale(weights: Mapping[Any, int]) -> int:
 
 
 def query_weights(side: QuerySide) -> dict[str, float]:
-    """Return the weights of the vocabulary as OpenSearch's tokenizer model takes them, above 0 to 64."""
+    """Return each term's weight for OpenSearch's tokenizer model: above 0, up to 64; {} if all count 1."""
     if side.weights is None:
         return {}
-    known = {t: int(w) for t, w in zip(side.vocabulary(), side.weights.tolist(), strict=False)}
-    scale = weight_scale(known)
-    return {term: weight / scale or _NO_WEIGHT for term, weight in known.items()}
+    weights = {
+        term: int(weight) for term, weight in zip(side.vocabulary(), side.weights.tolist(), strict=False)
+    }
+    scale = weight_scale(weights)
+    return {term: weight / scale or _NO_WEIGHT for term, weight in weights.items()}
 
 
 def tokenizer_zip(side: QuerySide) -> bytes:
@@ -52,25 +54,25 @@ def tokenizer_zip(side: QuerySide) -> bytes:
 
 
 def side_document(side: QuerySide) -> dict[str, Any]:
-    """Return the query side as a document, from which a searcher that has only the server's URL reads it."""
+    """Return the query side as a document on the server, so that a searcher needs only the server's URL."""
     weights = None if side.weights is None else side.weights.tolist()
     return {"identity": side.identity(), "tokenizer": side.tokenizer.to_str(), "weights": weights}
 
 
 def side_id(side: QuerySide) -> str:
-    """Return the id of that document."""
+    """Return the id of the query side's document: a hash of its content."""
     return hashlib.sha256(json.dumps(side_document(side), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def side_of_document(document: Mapping[str, Any]) -> QuerySide:
-    """Read what `side_document` wrote.
+    """Return the query side of a document that `side_document` made.
 
-    :raises IndexStateError: it is damaged.
+    :raises IndexStateError: the document is damaged
     """
     weights = document.get("weights")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "tokenizer.json").write_text(document["tokenizer"], encoding="utf-8")
         if weights is not None:
-            table = save({"weights": np.array(weights, np.int32)})
-            (Path(folder) / "query_weights.safetensors").write_bytes(table)
+            weights_file = save({"weights": np.array(weights, np.int32)})
+            (Path(folder) / "query_weights.safetensors").write_bytes(weights_file)
         return QuerySide.load(Path(folder), document["identity"])

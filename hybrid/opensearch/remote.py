@@ -1,4 +1,4 @@
-"""An index in OpenSearch, as it is searched: the JSON of queries out, rankings in columns back."""
+"""Searches an index in OpenSearch: sends queries as JSON, returns rankings in columns."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from hybrid.opensearch.server import BUSY, Patience, Server, reason_of
 from hybrid.opensearch.state import count, live_index, load_side
 from sparta.base.errors import IndexStateError, InputError, ServerError
 from sparta.base.filters import Filter, FilterLike
-from sparta.base.records import Ranking
+from sparta.base.records import PassageRecord, Ranking
 from sparta.models.query_encoder import QuerySide, QueryTokenizer
 from sparta.search.contexts import joined
 from sparta.search.ranked import Keys, deepened, reduction
 from sparta.search.retriever import Page
 from sparta.search.searcher import BM25
 
-_AT_ONCE = 100  # queries in a request
-_AT_A_POSITION = 2  # passages, while an update puts one in another's place
+_AT_ONCE = 100  # searches in a request
+_AT_A_POSITION = 2  # documents with one position, while an update replaces a passage by another
 _POSITION_BITS, _HASH_BITS = 44, 32
 _POSITIONS = (1 << _POSITION_BITS) - 1
 Asked = tuple[str, str]
-"""A channel, and a query to it."""
+"""A channel, and a query for this channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class View:
 
     @property
     def stamp(self) -> int:
-        """32 bits that depend on the name."""
+        """32 bits of a hash of the index's name."""
         return _hash_of(self.index)
 
 
@@ -77,7 +77,7 @@ class RemoteIndex:
         self.now = self.open()
 
     def open(self) -> View:
-        """Take the index that has the alias now."""
+        """Open the index that has the alias now, and search it from now on."""
         index, meta = live_index(self.server, self.name)
         side = load_side(self.server, meta)
         kind = self._kind or query_kind(self.server, index)
@@ -88,30 +88,36 @@ class RemoteIndex:
         """Return a page of hits for each query in its channel; an index of chunks returns their documents."""
         check_most(page.depth)
         view, collapse, depth = self.now, page.collapse, page.depth
-        chosen = self.chosen(page.filter, view)
+        conditions = self.chosen(page.filter, view)
         self._require([collapse] if collapse else [], view)
         queries = [_query(view, channel, text) for channel, text in channel_queries]
 
         def search(depth: int, numbers: Sequence[int]) -> list[Ranking]:
-            hits = self.hits([within(queries[i][0], *chosen) for i in numbers], depth, view, threads)
+            hits = self.hits([within(queries[i][0], *conditions) for i in numbers], depth, view, threads)
             rows = zip(numbers, hits, strict=True)
             return [
                 _columns(query_hits, view, channel_queries[i][0], queries[i][1]) for i, query_hits in rows
             ]
 
         keys: Keys | None = partial(self.keys, field=collapse) if collapse else None
-        reduced, n = reduction(view.meta["unit"], keys), len(channel_queries)
-        rankings = deepened(search, n, depth, reduced, page.deepest) if reduced else search(depth, range(n))
+        reduce_hits, n_queries = reduction(view.meta["unit"], keys), len(channel_queries)
+        rankings = (
+            deepened(search, n_queries, depth, reduce_hits, page.deepest)
+            if reduce_hits
+            else search(depth, range(n_queries))
+        )
         return [ranking[page.offset :] for ranking in rankings]
 
     def chosen(self, filter: FilterLike | None, now: View) -> list[Json]:
         """Return the OpenSearch queries of a filter; all its fields must exist."""
-        kept = Filter.of(filter)
-        self._require([condition.field for condition in kept.conditions] if kept else [], now)
-        return filter_queries(kept)
+        parsed_filter = Filter.of(filter)
+        self._require(
+            [condition.field for condition in parsed_filter.conditions] if parsed_filter else [], now
+        )
+        return filter_queries(parsed_filter)
 
     def _require(self, names: Sequence[str], now: View) -> None:
-        """Refuse fields that no passage has."""
+        """Raise InputError for a metadata field that no passage has."""
         for name in names:
             if (now.index, name) not in self._known:
                 if not count(self.server, now.index, field_range(name)):
@@ -119,64 +125,70 @@ class RemoteIndex:
                 self._known.add((now.index, name))
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """The records of passages, by their numbers."""
-        return [hit["_source"][RECORD] for hit in self._at(docids, {"_source": [RECORD]})]
+        """Return the records of passages, by document number."""
+        return [PassageRecord.of(hit["_source"][RECORD]) for hit in self._at(docids, {"_source": [RECORD]})]
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """Return each passage's values of a metadata field, joined into one string; None without values."""
         hits = self._at(docids, {"docvalue_fields": [FIELDS]})
-        start = f"{field}\0"
+        prefix = f"{field}\0"
         values_of_hits = (
-            [v for v in hit.get("fields", {}).get(FIELDS, ()) if v.startswith(start)] for hit in hits
+            [value for value in hit.get("fields", {}).get(FIELDS, ()) if value.startswith(prefix)]
+            for hit in hits
         )
         return ["\0".join(sorted(values)) or None for values in values_of_hits]
 
     def texts(self, passage_ids: Iterable[str]) -> dict[str, str]:
-        """Return the full texts of split passages by id, joined from their parts."""
-        named = list(dict.fromkeys(passage_ids))
+        """Return the full text of each split passage by id, joined from the passage's parts."""
+        distinct_ids = list(dict.fromkeys(passage_ids))
         bodies = [
-            search_body({"term": {PASSAGE: passage_id}}, MOST_HITS, source=[RECORD]) for passage_id in named
+            search_body({"term": {PASSAGE: passage_id}}, MOST_HITS, source=[RECORD])
+            for passage_id in distinct_ids
         ]
-        hits_of_passages = [result["hits"]["hits"] for result in self.search(bodies, self.now)]
+        hits_of_passages = [response["hits"]["hits"] for response in self.search(bodies, self.now)]
         return {
-            passage_id: joined(hit["_source"][RECORD] for hit in result)
-            for passage_id, result in zip(named, hits_of_passages, strict=True)
+            passage_id: joined(hit["_source"][RECORD] for hit in hits)
+            for passage_id, hits in zip(distinct_ids, hits_of_passages, strict=True)
         }
 
     def _at(self, docids: Sequence[int], fields: Json) -> list[Json]:
-        """Return the documents with these document numbers."""
-        now = self.now
+        """Return the hits with these document numbers; `fields` names the fields that each hit has."""
+        view = self.now
         documents: dict[int, Json] = {}
         for block in itertools.batched(dict.fromkeys(docids), MOST_HITS // _AT_A_POSITION):
             positions = [docid & _POSITIONS for docid in block]
-            most = _AT_A_POSITION * len(block)
-            body = {**search_body({"terms": {POSITION: positions}}, most), **fields}
-            (answer,) = self.search([body], now)
-            documents |= {_docid(now, hit): hit for hit in answer["hits"]["hits"]}
+            n_hits = _AT_A_POSITION * len(block)
+            body = {**search_body({"terms": {POSITION: positions}}, n_hits), **fields}
+            (answer,) = self.search([body], view)
+            documents |= {_docid(view, hit): hit for hit in answer["hits"]["hits"]}
         if any(docid not in documents for docid in docids):
             raise IndexStateError(
-                "the passages were replaced or deleted since they were ranked",
-                where=self._where(now),
-                remedy="search again",
+                "passages were replaced or deleted during the search",
+                where=self._where(view),
+                remedy="repeat the search",
             )
         return [documents[docid] for docid in docids]
 
     def hits(self, queries: Sequence[Json], depth: int, now: View, threads: int = 1) -> list[list[Json]]:
         """Return the `depth` best hits of each query; each request returns at most 10,000."""
         hits: list[list[Json]] = [[] for _ in queries]
-        going, left = list(range(len(queries))), depth
-        while going and left > 0:
-            size = min(left, MOST_HITS)
-            answers = self.search([following(queries[i], size, hits[i]) for i in going], now, threads)
+        unfinished, depth_left = list(range(len(queries))), depth
+        while unfinished and depth_left > 0:
+            size = min(depth_left, MOST_HITS)
+            answers = self.search([following(queries[i], size, hits[i]) for i in unfinished], now, threads)
             pages = [answer["hits"]["hits"] for answer in answers]
-            for i, page in zip(going, pages, strict=True):
+            for i, page in zip(unfinished, pages, strict=True):
                 hits[i] += page
-            going = [i for i, page in zip(going, pages, strict=True) if len(page) == size]
-            left -= size
+            unfinished = [i for i, page in zip(unfinished, pages, strict=True) if len(page) == size]
+            depth_left -= size
         return hits
 
     def search(self, bodies: Sequence[Json], now: View, threads: int = 1) -> list[Json]:
-        """Send searches, again where a shard has no copy now: all shards answer, or it is an error."""
+        """Return the responses to searches; repeat a search while a shard does not answer.
+
+        :raises ServerError: a search fails, or still lacks a shard when the patience ends
+        :raises IndexStateError: the index no longer exists
+        """
         answers: list[Json] = []
         for begin in range(0, len(bodies), _AT_ONCE):
             answers += self._patiently(bodies[begin : begin + _AT_ONCE], now, threads)
@@ -186,10 +198,10 @@ class RemoteIndex:
         answers: dict[int, Json] = {}
         patience = Patience(self.server.access.patience)
         while True:
-            left = [i for i in range(len(bodies)) if i not in answers]
-            results = self._msearch([bodies[i] for i in left], now, threads)
+            unanswered = [i for i in range(len(bodies)) if i not in answers]
+            results = self._msearch([bodies[i] for i in unanswered], now, threads)
             busy: list[Json] = []
-            for i, result in zip(left, results, strict=True):
+            for i, result in zip(unanswered, results, strict=True):
                 if "error" not in result and not result["timed_out"] and not result["_shards"]["failed"]:
                     answers[i] = result
                 elif result.get("status") in (*BUSY, 500, 200):
@@ -202,20 +214,24 @@ class RemoteIndex:
                 raise self._refused(busy[0], now)
 
     def _msearch(self, bodies: Sequence[Json], now: View, threads: int) -> list[Json]:
-        """Send them once. BM25 counts words over all shards (dfs); impacts need no counts."""
+        """Send searches once in one request. BM25 needs word counts over all shards (dfs); impacts do not."""
         lines: list[Json] = []
         for body in bodies:
-            counted = {"search_type": "dfs_query_then_fetch"} if counts_words(body["query"]) else {}
-            lines += [{"allow_partial_search_results": False, **counted}, body]
-        sent = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
+            dfs = {"search_type": "dfs_query_then_fetch"} if counts_words(body["query"]) else {}
+            lines += [{"allow_partial_search_results": False, **dfs}, body]
+        request_body = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
         path = f"/{now.index}/_msearch"
-        answer = self.server.request("POST", path, sent, lines=True, max_concurrent_searches=max(1, threads))
+        answer = self.server.request(
+            "POST", path, request_body, lines=True, max_concurrent_searches=max(1, threads)
+        )
         return list(answer["responses"])
 
     def _refused(self, answer: Json, now: View) -> ServerError | IndexStateError:
         if answer.get("status") == 404:
             return IndexStateError(
-                "the index was replaced since it was opened", where=self._where(now), remedy="open it again"
+                "the index was replaced after it was opened",
+                where=self._where(now),
+                remedy="open the index again",
             )
         return ServerError(f"the search failed: {reason_of(answer)}", where=self._where(now))
 
@@ -223,7 +239,7 @@ class RemoteIndex:
         return f"{self.server.where}/{now.index}"
 
     def again[T](self, work: Callable[[], T]) -> T:
-        """Do work; once more on the present index, where the one that was open is gone."""
+        """Return the result of `work`; if the open index was replaced, open the new one and repeat once."""
         try:
             return work()
         except IndexStateError:
@@ -232,17 +248,17 @@ class RemoteIndex:
 
 
 def _hash_of(name: str) -> int:
-    """32 bits of a hash."""
+    """Return 32 bits of a hash of a name or an id."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[: _HASH_BITS // 8])
 
 
 def _query(now: View, channel: str, text: str) -> tuple[Json, int]:
-    """The query of a text in a channel, and by what its scores are to be multiplied."""
+    """Return the query of a text in a channel, and the factor that turns its scores into the channel's."""
     return (text_query(text), 1) if channel == BM25 else impacts_query(now.tokenizer.terms(text), now.kind)
 
 
 def _docid(now: View, hit: Mapping[str, Any]) -> int:
-    """A hit's number: the stamp of its index, a hash of its id, and its corpus position."""
+    """Return a hit's document number: the stamp of its index, a hash of its id, and its corpus position."""
     return (now.stamp << _HASH_BITS | _hash_of(hit["_id"])) << _POSITION_BITS | int(hit["sort"][1])
 
 

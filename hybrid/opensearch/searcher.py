@@ -1,4 +1,4 @@
-"""Searching an index in OpenSearch: the rankings, ties and scores of one machine."""
+"""Retrievers for an index in OpenSearch, with the rankings, ties and scores of the local index."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from sparta.search.searcher import CHANNELS, IMPACT, channel_name
 class OpenSearchSearcher(Retriever):
     """Searches one channel of an index in OpenSearch.
 
-    `channel` is `impact` (`neural_sparse` with the terms of the question, `rank_feature` where the plugin
-    neural-search is not there) or `bm25`. Order: score descending, then corpus position, as on one machine.
+    `channel` is `impact` (a `neural_sparse` query with the query's terms, or `rank_feature` without the
+    plugin neural-search) or `bm25`. Order: score descending, then corpus position, like the local index.
 
     :param server: URLs of nodes with commas between, or a `Server`
-    :param name: the alias that `sparta push` gave
-    :raises IndexStateError: there is no such alias, or sparta did not push what is behind it.
-    :raises ServerError: the server cannot be reached, or refuses.
+    :param name: the alias that `sparta push` made
+    :raises IndexStateError: the alias does not exist, or sparta did not push its index
+    :raises ServerError: the server cannot be reached, or refuses a request
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class OpenSearchSearcher(Retriever):
 
     @property
     def tokenizer(self) -> QueryTokenizer:
-        """The query side of the index."""
+        """The tokenizer that turns a query into weighted terms."""
         return self.opened.now.tokenizer
 
     @property
@@ -63,24 +63,24 @@ class OpenSearchSearcher(Retriever):
 
     @property
     def unit(self) -> str:
-        """The unit of the index."""
+        """The unit of retrieval: passages, sentences or chunks."""
         return str(self.opened.now.meta["unit"])
 
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
-        """Return a page of the ranking of each query: ids, docids and scores."""
-        texts = [(self.channel, query) for query in queries]
-        return self.opened.again(partial(self.opened.rank, texts, page, threads))
+        """Return a page of each query's ranking: passage ids, document numbers and scores."""
+        channel_queries = [(self.channel, query) for query in queries]
+        return self.opened.again(partial(self.opened.rank, channel_queries, page, threads))
 
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
-        """Return a page of hits for each query; again on the present index where this one was replaced."""
+        """Return a page of hits for each query; if the index was replaced, search the new index."""
         return self.opened.again(partial(super().search_all, queries, page, threads))
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """The stored records of passages."""
+        """Return the stored records of passages, by document number."""
         return self.opened.records(docids)
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
-        """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
+        """Return hits for a reader: a hit that is a sentence gets its passage's text as `context`."""
         return self.opened.again(partial(with_contexts, hits, self.opened.texts))
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
@@ -88,19 +88,19 @@ class OpenSearchSearcher(Retriever):
         return self.opened.keys(docids, field)
 
     def explain(self, query: str, passage_id: str, *, filter: FilterLike | None = None) -> Explanation:
-        """Why a passage has its score by impacts: each query term's impact, the sum, the rank.
+        """Explain a passage's impact score: each query term's impact, the sum and the rank.
 
-        The rank is that among the passages that the filter keeps.
+        The rank counts only passages that pass the filter.
         """
         return self.opened.again(partial(explain_remote, self.opened, query, passage_id, filter))
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections to the server."""
         self.opened.server.close()
 
 
 class OpenSearchChannels(Channels):
-    """Channels of one index in OpenSearch, searched in one request."""
+    """Several channels of one index in OpenSearch; one request searches all of them."""
 
     def __init__(self, opened: RemoteIndex, names: Sequence[str]) -> None:
         self._thread, self._closed, self.opened = None, False, opened
@@ -118,21 +118,25 @@ class OpenSearchChannels(Channels):
         *,
         filter: FilterLike | None = None,
     ) -> dict[str, list[Ranking]]:
-        """Return the k best passages of each channel, or of some of them, for each question."""
-        chosen, n = list(self.searchers if names is None else names), len(queries)
-        texts = [(name, query) for name in chosen for query in queries]
-        rankings = self.opened.rank(texts, Page(k, filter=Filter.of(filter)), threads)
-        return {name: rankings[n * i : n * (i + 1)] for i, name in enumerate(chosen)}
+        """Return the rankings of each channel, one for each query.
+
+        :param names: the channels to search; None means all
+        :return: `{channel: rankings}` of the `k` best passages
+        """
+        channel_names, n_queries = list(self.searchers if names is None else names), len(queries)
+        channel_queries = [(name, query) for name in channel_names for query in queries]
+        rankings = self.opened.rank(channel_queries, Page(k, filter=Filter.of(filter)), threads)
+        return {name: rankings[n_queries * i : n_queries * (i + 1)] for i, name in enumerate(channel_names)}
 
     def holding(self) -> AbstractContextManager[object]:
-        """Do nothing: docids say themselves which index they are of."""
+        """Do nothing: a document number identifies its index, so no commit has to be pinned."""
         return nullcontext()
 
 
 class OpenSearchHybrid(HybridSearcher):
-    """Searches several channels of an index in OpenSearch and fuses them here, as on one machine.
+    """Searches several channels of an index in OpenSearch and fuses their rankings locally.
 
-    :param fusion: which channels, and how; None for `default_weights` of the channels that there are
+    :param fusion: channels, weights and method; None means `default_weights` of impact and BM25
     """
 
     def __init__(self, server: Server | str, name: str, fusion: Fusion | None = None) -> None:
@@ -145,16 +149,16 @@ class OpenSearchHybrid(HybridSearcher):
         return self.opened.again(partial(super().rank, queries, page, threads))
 
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
-        """Return a page of hits for each query, with each passage's place in each channel."""
+        """Return a page of fused hits for each query, with each hit's rank and score in each channel."""
         return self.opened.again(partial(super().search_all, queries, page, threads))
 
-    __reduce__ = Closing.__reduce__  # there is no folder to open again
+    __reduce__ = Closing.__reduce__  # not HybridSearcher's, which opens a folder again
 
 
 def open_opensearch(
     server: Server | str, name: str, channels: str | None = None, *, candidates: int = CANDIDATES
 ) -> OpenSearchHybrid | OpenSearchSearcher:
-    """Open the retriever that a person names: `impact`, `bm25`, or both, as in `bm25=1.2,impact`."""
+    """Return a retriever for `channels`: `impact` (default), `bm25`, or a fusion like `bm25=1.2,impact`."""
     if channels and ("," in channels or "=" in channels):
         return OpenSearchHybrid(
             server, name, Fusion(parse_weights(channels, CHANNELS, "channels"), candidates=candidates)

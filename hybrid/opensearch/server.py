@@ -1,4 +1,4 @@
-"""Requests to an OpenSearch, asked again while it is overloaded or changes its nodes."""
+"""Requests to OpenSearch, repeated while the cluster is overloaded or changes its nodes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _URL = re.compile(r"https?://[^/@\s]+(/\S*)?")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a server is reached.
+    """URLs, credentials, certificates and timeouts of an OpenSearch cluster.
 
     Credentials come from the environment, never from a command line, which others may see:
     `$SPARTA_OPENSEARCH_USER` and `$SPARTA_OPENSEARCH_PASSWORD`, or `$SPARTA_OPENSEARCH_KEY`, which is sent as
     `Authorization: ApiKey …`.
 
-    :param urls: one or several nodes, with commas between; when one fails, another is asked
-    :param ca: a file of certificates to trust, in place of the machine's own
+    :param urls: URLs of nodes, with commas between; if a node fails, the next one gets the request
+    :param ca: a file of certificates to trust, instead of the certificates of this machine
     :param insecure: accept any certificate
     :param patience: seconds in which a request is repeated while the server cannot answer it
     """
@@ -45,62 +45,68 @@ class Access:
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def hosts(self) -> list[str]:
-        """Return the URLs of the nodes; anything else, or credentials in one, is an InputError."""
-        expected = "expected URLs such as https://host:9200, with commas between"
-        if "@" in self.urls:  # a password may hold commas and slashes, so no part of it all is shown
+        """Return the URLs of the nodes.
+
+        :raises InputError: a URL is invalid or holds credentials
+        """
+        expected = "expected URLs such as https://host:9200, separated by commas"
+        if "@" in self.urls:  # a password may hold commas and slashes: no part of the URLs is shown
             raise InputError(
-                f"{expected}, found an @ in them",
-                remedy=f"credentials belong into ${USER_VARIABLE} and ${PASSWORD_VARIABLE}",
+                f"{expected}; a URL must not contain a user or password (@)",
+                remedy=f"set ${USER_VARIABLE} and ${PASSWORD_VARIABLE} instead",
             )
         hosts = [url.strip().rstrip("/") for url in self.urls.split(",") if url.strip()]
         for url in hosts or [""]:
             if not _is_url(url):
-                raise InputError(f"{expected}, found {url!r}", remedy="name a node of the cluster")
+                raise InputError(f"{expected}, found {url!r}", remedy="name the URL of a node of the cluster")
         return hosts
 
     def options(self) -> dict[str, Any]:
-        """Return credentials and TLS, as the client takes them."""
-        user, password = (self.environment.get(n) for n in (USER_VARIABLE, PASSWORD_VARIABLE))
+        """Return credentials and TLS settings as arguments of the client.
+
+        :raises InputError: the credentials in the environment are incomplete or invalid
+        """
+        user, password = (self.environment.get(variable) for variable in (USER_VARIABLE, PASSWORD_VARIABLE))
         key = self.environment.get(KEY_VARIABLE)
         if (user is None) != (password is None):
             raise InputError(
-                "expected a user and a password, found one of them",
+                f"only one of ${USER_VARIABLE} and ${PASSWORD_VARIABLE} is set",
                 remedy=f"set both ${USER_VARIABLE} and ${PASSWORD_VARIABLE}",
             )
-        chosen: dict[str, Any] = {}
+        client_arguments: dict[str, Any] = {}
         if user is not None:
             encoded = base64.b64encode(f"{user}:{password}".encode("utf-8", "surrogateescape"))
-            chosen["headers"] = {"Authorization": f"Basic {encoded.decode()}"}
+            client_arguments["headers"] = {"Authorization": f"Basic {encoded.decode()}"}
         elif key:
             if not (key.isascii() and key.isprintable()):
                 raise InputError(
-                    f"expected a key of printable ASCII characters in ${KEY_VARIABLE}, found others",
-                    remedy="copy the key again, without quotes or a line end",
+                    f"the API key in ${KEY_VARIABLE} contains characters that are not printable ASCII",
+                    remedy="copy the API key again, without quotes or a line end",
                 )
-            chosen["headers"] = {"Authorization": f"ApiKey {key}"}
+            client_arguments["headers"] = {"Authorization": f"ApiKey {key}"}
         if self.insecure:
-            chosen |= {"verify_certs": False, "ssl_show_warn": False}
+            client_arguments |= {"verify_certs": False, "ssl_show_warn": False}
         elif self.ca:
-            chosen["ca_certs"] = self.ca
-        return chosen
+            client_arguments["ca_certs"] = self.ca
+        return client_arguments
 
 
 def _is_url(url: str) -> bool:
     try:
-        parts = urlsplit(url)
-        return bool(_URL.fullmatch(url) and parts.hostname) and parts.port != 0
-    except ValueError:  # a port or an IPv6 address that is none
+        url_parts = urlsplit(url)
+        return bool(_URL.fullmatch(url) and url_parts.hostname) and url_parts.port != 0
+    except ValueError:  # an invalid port or IPv6 address
         return False
 
 
 class Patience:
-    """Waits between the tries of one request, each twice as long as the last, for so many seconds in all."""
+    """Pauses between the attempts of one request: each twice as long (up to 5 s), for `seconds` in all."""
 
     def __init__(self, seconds: float) -> None:
         self._ends, self._pause = time.monotonic() + seconds, 0.1
 
     def wait(self) -> bool:
-        """Wait, and say whether to try again: not, at once, where the time would be up."""
+        """Pause and return True; return False at once if the pause would exceed the time."""
         if time.monotonic() + self._pause > self._ends:
             return False
         time.sleep(self._pause)
@@ -109,10 +115,10 @@ class Patience:
 
 
 class Server(Closing):
-    """An OpenSearch cluster.
+    """A connection to an OpenSearch cluster.
 
-    :raises InputError: no URL, or one that cannot be.
-    :raises MissingPackageError: the extra `opensearch` is not installed.
+    :raises InputError: there is no URL, or a URL is invalid
+    :raises MissingPackageError: the extra `opensearch` is not installed
     """
 
     def __init__(self, access: Access | str) -> None:
@@ -133,7 +139,7 @@ class Server(Closing):
 
     @property
     def where(self) -> str:
-        """Its URLs, for messages."""
+        """The URLs of the cluster, for messages."""
         return self.access.urls
 
     def request(
@@ -147,15 +153,19 @@ class Server(Closing):
         lines: bool = False,
         **parameters: Any,
     ) -> Any:
-        """Send a request, which may be repeated, and return the answer.
+        """Send a request, repeat it while the server is busy, and return the response.
 
-        :param body: what becomes JSON, or with `lines` bytes of JSON lines
-        :param ignore: statuses above 399 whose answer is returned too
-        :raises ServerError: the server cannot be reached or refuses.
-        :raises IndexStateError: 404, there is no such index.
+        :param body: a value for JSON; with `lines`, bytes of JSON lines
+        :param ignore: statuses above 399 whose response is returned instead of raised
+        :param patience: seconds in which the request may be repeated; None means the server's setting
+        :raises ServerError: the server cannot be reached, or refuses the request
+        :raises IndexStateError: 404, the index does not exist
         """
         headers = {"content-type": "application/x-ndjson"} if lines else None
-        parameters = {name: str(v).lower() if isinstance(v, bool) else v for name, v in parameters.items()}
+        parameters = {
+            name: str(value).lower() if isinstance(value, bool) else value
+            for name, value in parameters.items()
+        }
 
         def ask() -> Any:
             return self._client.transport.perform_request(
@@ -182,13 +192,13 @@ class Server(Closing):
                 return answer
             except TransportError as error:
                 self._reached |= isinstance(error.status_code, int)
-                passing = error.status_code in BUSY or not isinstance(error.status_code, int)
+                is_temporary = error.status_code in BUSY or not isinstance(error.status_code, int)
                 if not self._reached and isinstance(error.info, NewConnectionError):
-                    passing = False  # a wrong URL is told at once
-                if isinstance(error, SSLError) or not passing or not patience.wait():
+                    is_temporary = False  # a wrong URL is no passing fault
+                if isinstance(error, SSLError) or not is_temporary or not patience.wait():
                     raise self._refused(error) from error
             except SerializationError as error:
-                raise ServerError("expected an OpenSearch, found something else", where=self.where) from error
+                raise ServerError("the server at this URL is not OpenSearch", where=self.where) from error
             except ImproperlyConfigured as error:
                 raise InputError(str(error), where=self.where) from error
 
@@ -196,44 +206,44 @@ class Server(Closing):
         status, said = error.status_code, reason_of(error.info) or str(error.error)
         if type(error).__name__ == "SSLError":
             return ServerError(
-                f"expected a certificate that can be trusted, found: {said}",
+                f"the certificate of the server cannot be verified: {said}",
                 where=self.where,
-                remedy=remedy("name the certificates of its authority with {}", Option("ca", "FILE")),
+                remedy=remedy("name the file of the CA certificates with {}", Option("ca", "FILE")),
             )
         if not isinstance(status, int):
             return ServerError(
-                f"expected an OpenSearch, could not reach it: {said}",
+                f"the OpenSearch server cannot be reached: {said}",
                 where=self.where,
-                remedy="is it running, and is this its URL?",
+                remedy="check that the server is running and that the URL is correct",
             )
         if "block" in said and status in (403, 429):
             return ServerError(
-                f"the server lets nothing be written ({status}): {said}",
+                f"the server blocks writing ({status}): {said}",
                 where=self.where,
-                remedy="free some space on its disks",
+                remedy="free some space on the disks of the server",
             )
         if status in (401, 403):
             return ServerError(
-                f"the server refuses who asks ({status}): {said}",
+                f"authentication failed ({status}): {said}",
                 where=self.where,
-                remedy=f"set ${USER_VARIABLE} and ${PASSWORD_VARIABLE}, or ${KEY_VARIABLE}, of one who may",
+                remedy=f"correct ${USER_VARIABLE} and ${PASSWORD_VARIABLE}, or ${KEY_VARIABLE}",
             )
         if status == 404:
-            return IndexStateError(f"expected an index that is there: {said}", where=self.where)
-        return ServerError(f"the server answers {status}: {said}", where=self.where)
+            return IndexStateError(f"no such index on the server: {said}", where=self.where)
+        return ServerError(f"the server responds with status {status}: {said}", where=self.where)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._client.close()
 
 
 def reason_of(info: Any) -> str:
-    """Return why a request failed, from the body of the answer: the innermost cause."""
+    """Return the reasons of a failed request from the body of the response, the root cause first."""
     if not isinstance(info, Mapping):
         return str(info or "")
     error = info.get("error", info)
     if not isinstance(error, Mapping):
         return str(error)
     causes = [*(error.get("root_cause") or ()), error]
-    said = [str(cause["reason"]) for cause in causes if isinstance(cause, Mapping) and cause.get("reason")]
-    return "; ".join(dict.fromkeys(said)) or str(dict(error))
+    reasons = [str(cause["reason"]) for cause in causes if isinstance(cause, Mapping) and cause.get("reason")]
+    return "; ".join(dict.fromkeys(reasons)) or str(dict(error))

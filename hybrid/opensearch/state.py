@@ -16,7 +16,7 @@ from sparta.lucene.packing import Integers
 from sparta.models.query_encoder import QuerySide
 
 MODELS = "sparta-models"
-"""The index that keeps query sides, by their hash: searchers need nothing but the server."""
+"""The OpenSearch index of query sides, by hash: searchers need nothing but the server."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,199}")
 _PAGE = 5000
 _OTHER_NAME = remedy("choose another {}", Option("name"))
@@ -31,10 +31,10 @@ class Stored(NamedTuple):
 
 
 def check_name(name: str) -> None:
-    """Refuse what OpenSearch would not take as a name, or would take as several."""
+    """Raise InputError for a name that OpenSearch would refuse, or read as a pattern or a list."""
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"expected a name of small letters, digits, _, . and -, found {name!r}",
+            f"the index name may contain lower-case letters, digits, _, . and -, found {name!r}",
             remedy=_OTHER_NAME,
         )
 
@@ -49,7 +49,7 @@ def indices_of(server: Server, name: str) -> list[str]:
         return sorted(answer)
     if mapping_of(server, name) is not None:
         raise IndexStateError(
-            f"expected {name!r} to be an alias or unused, found an index of this name",
+            f"the name {name!r} must be an alias, but an index already has this name",
             where=server.where,
             remedy=_OTHER_NAME,
         )
@@ -65,9 +65,9 @@ def live_index(server: Server, name: str) -> tuple[str, dict[str, Any]]:
     indices = indices_of(server, name)
     if len(indices) != 1:
         raise IndexStateError(
-            f"expected one index behind the alias {name!r}, found {', '.join(indices) or 'none'}",
+            f"the alias {name!r} must point to one index, found {', '.join(indices) or 'none'}",
             where=server.where,
-            remedy=remedy("run: {}", Command.of("sparta push", opensearch="URL", name=name)),
+            remedy=remedy("push the index again: {}", Command.of("sparta push", opensearch="URL", name=name)),
         )
     return indices[0], meta_of(server, indices[0])
 
@@ -79,21 +79,21 @@ def mapping_of(server: Server, index: str) -> dict[str, Any] | None:
 
 
 def meta_of(server: Server, index: str) -> dict[str, Any]:
-    """Return what an index of ours says of itself, `_meta`.
+    """Return the metadata (`_meta`) that sparta stored with an index.
 
-    :raises IndexStateError: there is no such index, or sparta did not push it.
+    :raises IndexStateError: the index does not exist, or sparta did not push it
     """
     meta = ((mapping_of(server, index) or {}).get("_meta") or {}).get("sparta") or {}
     if meta.get("kind") != KIND:
         raise IndexStateError(
-            f"expected an index that sparta pushed, found {index!r}",
+            f"the index {index!r} was not created by sparta push",
             where=server.where,
             remedy=_OTHER_NAME,
         )
     if meta["format_version"] > FORMAT_VERSION:
         raise NewerFormatError(
-            f"format version {meta['format_version']} is newer than the newest that this sparta reads,"
-            f" {FORMAT_VERSION}",
+            f"format version {meta['format_version']} is newer than this sparta can read"
+            f" (up to {FORMAT_VERSION})",
             where=f"{server.where}/{index}",
             remedy="upgrade sparta, or push again with this version",
         )
@@ -101,12 +101,12 @@ def meta_of(server: Server, index: str) -> dict[str, Any]:
 
 
 def set_meta(server: Server, index: str, meta: Mapping[str, Any]) -> None:
-    """Replace what an index says of itself."""
+    """Replace the metadata (`_meta`) of an index."""
     server.request("PUT", f"/{index}/_mapping", {"_meta": meta})
 
 
 def refresh(server: Server, index: str) -> None:
-    """Make what was written visible."""
+    """Make written documents visible to searches."""
     server.request("POST", f"/{index}/_refresh")
 
 
@@ -118,25 +118,27 @@ def count(server: Server, index: str, query: Mapping[str, Any] | None = None, **
 
 
 def whole_prefix(server: Server, index: str, positions: Integers) -> int:
-    """Return how many of the first passages are all there: a push that was interrupted goes on behind them.
+    """Return the largest n for which the server has all of the first n passages, by binary search.
+
+    An interrupted push continues after these passages.
 
     :param positions: `(n_passages,)` ascending corpus positions
     """
     refresh(server, index)
 
-    def whole(n: int) -> bool:
-        within = {"range": {POSITION: {"lte": int(positions[n - 1])}}}
-        return count(server, index, within) == n
+    def are_first_present(n: int) -> bool:
+        up_to_nth = {"range": {POSITION: {"lte": int(positions[n - 1])}}}
+        return count(server, index, up_to_nth) == n
 
     low, high = 0, len(positions)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if whole(middle) else (low, middle - 1)
+        low, high = (middle, high) if are_first_present(middle) else (low, middle - 1)
     return low
 
 
 def scan(server: Server, index: str, query: Mapping[str, Any] | None = None) -> Iterator[Stored]:
-    """Yield position, id and hash of all documents, or of the matching ones, by position."""
+    """Yield position, id and hash of the documents that match a query (None: all), by position."""
     body: dict[str, Any] = {
         "size": _PAGE,
         "track_total_hits": False,
@@ -149,8 +151,10 @@ def scan(server: Server, index: str, query: Mapping[str, Any] | None = None) -> 
         answer = server.request("POST", f"/{index}/_search", body, allow_partial_search_results=False)
         hits = answer["hits"]["hits"]
         for hit in hits:
-            found_hash = hit.get("fields", {}).get(HASH, [""])[0]  # one that others wrote has none
-            yield Stored(int(hit["sort"][0]), hit["_id"], found_hash)
+            document_hash = hit.get("fields", {}).get(HASH, [""])[
+                0
+            ]  # documents of other programs have no hash
+            yield Stored(int(hit["sort"][0]), hit["_id"], document_hash)
         if len(hits) < _PAGE:
             return
         body["search_after"] = hits[-1]["sort"]
@@ -160,12 +164,14 @@ def scan(server: Server, index: str, query: Mapping[str, Any] | None = None) -> 
 
 
 def save_side(server: Server, side: QuerySide) -> None:
-    """Keep a query side on the server, unless it is there."""
+    """Store a query side on the server."""
     settings = {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1"}}
     body = {"settings": settings, "mappings": {"dynamic": False}}
     made = server.request("PUT", f"/{MODELS}", body, ignore=(400,))
     if "error" in made and made["error"].get("type") != "resource_already_exists_exception":
-        raise IndexStateError(f"cannot make the index {MODELS}: {made['error']}", where=server.where)
+        raise IndexStateError(
+            f"OpenSearch cannot create the index {MODELS}: {made['error']}", where=server.where
+        )
     server.request("PUT", f"/{MODELS}/_doc/{side_id(side)}", side_document(side))
 
 
@@ -177,8 +183,8 @@ def load_side(server: Server, meta: Mapping[str, Any]) -> QuerySide:
     answer = server.request("GET", f"/{MODELS}/_doc/{quote(meta['query_side'])}", ignore=(404,))
     if not answer.get("found"):
         raise IndexStateError(
-            f"expected the tokenizer of the index in {MODELS}/{meta['query_side']}, found none",
+            f"the tokenizer of the index is missing from {MODELS}/{meta['query_side']}",
             where=server.where,
-            remedy="push the index again",
+            remedy="push the index again (sparta push)",
         )
     return side_of_document(answer["_source"])

@@ -1,4 +1,4 @@
-"""An index in OpenSearch follows the one here, or loses passages by id, in place."""
+"""Updates an index in OpenSearch in place: copies the local index's changes, or deletes passages by id."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class UpdateReport:
 class DeleteReport:
     """Report of a deletion; `deleted` counts units, which may be sentences or chunks."""
 
-    named: int
+    requested: int
     deleted: int
     missing: tuple[str, ...] = field(default=())
     unit: str = "passage"
@@ -65,9 +65,9 @@ def update(
 ) -> UpdateReport:
     """Write the passages that are new or changed since the last push, and delete removed passages.
 
-    Both sides are read once in corpus order and compared by hash; only few passages are in memory. An
-    interrupted update can be repeated. Meanwhile searches see some passages before and some after their
-    change.
+    The local index and the server's are read once in corpus order and compared by hash, with few passages in
+    memory. An interrupted update can be repeated. During the update, searches see some passages changed and
+    others not yet.
 
     :param connections: number of simultaneous bulk requests
     :param advance: called with the number of newly compared passages
@@ -76,10 +76,10 @@ def update(
     """
     with opened_source(searcher) as source:
         index, meta = live_index(server, name)
-        differing = [n for n, value in source.form.items() if meta.get(n) != value]
+        differing = [setting for setting, value in source.form.items() if meta.get(setting) != value]
         if differing:
             raise IndexStateError(
-                f"expected an index of the same {', '.join(differing)}, found another behind {name!r}",
+                f"the index behind the alias {name!r} was built with another {', '.join(differing)}",
                 where=server.where,
                 remedy=remedy(
                     "push the whole index: {}", Command.of("sparta push", opensearch="URL", name=name)
@@ -101,29 +101,37 @@ def update(
 def _changes(
     source: Source, stored: Iterator[Stored], report: UpdateReport, advance: Advance | None
 ) -> Iterator[Action]:
-    """Merge both sides by position. An id that moved is written at its new place, never deleted."""
-    ahead = next(stored, None)
+    """Yield the actions that make the server's documents equal to the source; both are read by position.
 
-    def gone(before: int | None) -> Iterator[Action]:
-        nonlocal ahead
-        while ahead is not None and (before is None or ahead.position < before):
-            if source.contents.lucene.docids([ahead.passage_id])[0] < 0:
+    A passage with a new position is written there and never deleted.
+    """
+    next_stored = next(stored, None)
+
+    def deletions(end_position: int | None) -> Iterator[Action]:
+        """Yield deletions of the server's documents before a position, unless the source has their ids."""
+        nonlocal next_stored
+        while next_stored is not None and (end_position is None or next_stored.position < end_position):
+            if source.contents.lucene.docids([next_stored.passage_id])[0] < 0:
                 report.deleted += 1
-                yield delete_action(ahead.passage_id)
-            ahead = next(stored, None)
+                yield delete_action(next_stored.passage_id)
+            next_stored = next(stored, None)
 
     for passage, document in source.documents():
-        yield from gone(passage.position)
-        same = ahead is not None and ahead.position == passage.position
-        there = (ahead.passage_id, ahead.hash) if same and ahead is not None else None
-        if there != (passage.passage_id, hash_of(document)):
+        yield from deletions(passage.position)
+        is_same_position = next_stored is not None and next_stored.position == passage.position
+        stored_document = (
+            (next_stored.passage_id, next_stored.hash)
+            if is_same_position and next_stored is not None
+            else None
+        )
+        if stored_document != (passage.passage_id, hash_of(document)):
             report.written += 1
             yield index_action(passage.passage_id, document)
-        if same and ahead is not None and ahead.passage_id == passage.passage_id:
-            ahead = next(stored, None)
+        if is_same_position and next_stored is not None and next_stored.passage_id == passage.passage_id:
+            next_stored = next(stored, None)
         if advance:
             advance(1)
-    yield from gone(None)
+    yield from deletions(None)
 
 
 def delete(server: Server, name: str, passage_ids: Sequence[str]) -> DeleteReport:
@@ -135,27 +143,31 @@ def delete(server: Server, name: str, passage_ids: Sequence[str]) -> DeleteRepor
     :raises IndexStateError: the alias does not exist
     """
     index, meta = live_index(server, name)
-    named = list(dict.fromkeys(passage_ids))
+    distinct_ids = list(dict.fromkeys(passage_ids))
     refresh(server, index)
-    units = {unit for some in itertools.batched(named, _IDS_AT_ONCE) for unit in _units(server, index, some)}
+    units = {
+        unit
+        for block in itertools.batched(distinct_ids, _IDS_AT_ONCE)
+        for unit in _units(server, index, block)
+    }
     if units:
         _mark_edited(server, index, meta)
         for batch in batches(map(delete_action, sorted(units)), BATCH_BYTES):
             send(server, index, batch)
         refresh(server, index)
-    held = units | set(map(passage_of, units)) if is_cut(meta["unit"]) else units
-    missing = tuple(passage_id for passage_id in named if passage_id not in held)
-    return DeleteReport(len(named), len(units), missing, meta["unit"])
+    known_ids = units | set(map(passage_of, units)) if is_cut(meta["unit"]) else units
+    missing = tuple(passage_id for passage_id in distinct_ids if passage_id not in known_ids)
+    return DeleteReport(len(distinct_ids), len(units), missing, meta["unit"])
 
 
 def _mark_edited(server: Server, index: str, meta: dict[str, Any]) -> None:
-    """Say, before an index is changed in place, that it no longer holds the content that it names."""
+    """Mark in the metadata that an index was changed in place and no longer has its original content."""
     set_meta(
         server, index, {"sparta": {**meta, "identity": meta["identity"].removesuffix(_EDITED) + _EDITED}}
     )
 
 
 def _units(server: Server, index: str, ids: Sequence[str]) -> list[str]:
-    """Return the ids of the documents that have these ids, or are parts of passages with these ids."""
-    named = [{"ids": {"values": list(ids)}}, {"terms": {PASSAGE: list(ids)}}]
-    return [stored.passage_id for stored in scan(server, index, {"bool": {"should": named}})]
+    """Return the ids of the documents with these ids, and of the parts of passages with these ids."""
+    id_queries = [{"ids": {"values": list(ids)}}, {"terms": {PASSAGE: list(ids)}}]
+    return [stored.passage_id for stored in scan(server, index, {"bool": {"should": id_queries}})]

@@ -1,1 +1,1 @@
-"""Code that only the papers' experiments need: tasks, their models, path readers, hyperlinks."""
+"""Code for the papers' experiments only: task solvers and their models, path readers, Wikipedia's links."""

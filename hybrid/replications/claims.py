@@ -1,4 +1,4 @@
-"""Claims with the passages that are found for them, kept on disk."""
+"""Claims with their retrieved passages, stored in a file."""
 
 from __future__ import annotations
 
@@ -26,27 +26,29 @@ _AT_ONCE = 500
 def claims_of(
     known: QuestionSet, index: Path | None, channel: str | None, depth: int, folder: Path
 ) -> list[Claim]:
-    """Return claims with their best passages and their labels.
+    """Return claims with their `depth` best passages and their labels.
 
     Reads `folder/claims.jsonl` if the file exists; else retrieves the passages and writes the file.
 
+    :param known: the claims, with their labels as answers
+    :param index: index folder; None means the default index
     :raises InputError: the task has no answers, or the file holds claims of other settings
     """
     queries = [query for query in known.queries if query.answers]
     if not queries:
-        raise InputError("expected claims with labels as answers, found none", where=known.name)
+        raise InputError("the file has no claims with labels as answers", where=known.name)
     path = folder / FILE
-    facts = {"task": known.name, "claims": len(queries), "channel": channel, "depth": depth}
+    settings = {"task": known.name, "claims": len(queries), "channel": channel, "depth": depth}
     fingerprint = hashlib.sha256(repr([(q.text, q.answers[0]) for q in queries]).encode()).hexdigest()[:16]
     folder_of_index = index or default_index()
-    facts |= {
+    settings |= {
         "fingerprint": fingerprint,
         "index": str(folder_of_index.resolve()),
         "state": state_of(folder_of_index),
     }
     if not path.exists():
         make_folder(folder)
-        lines = [json.dumps(facts)]
+        lines = [json.dumps(settings)]
         with open_retriever(index, channel, candidates=max(CANDIDATES, depth)) as retriever:
             for block in itertools.batched(queries, _AT_ONCE):
                 hits_by_query = retriever.batch_search(
@@ -58,6 +60,6 @@ def claims_of(
                         json.dumps([query.text, passages_read, query.answers[0]], ensure_ascii=False)
                     )
         atomic_write(path, ("\n".join(lines) + "\n").encode())
-    known_facts, *rows = [json.loads(decoded(line)) for _, line in numbered_lines(path)]
-    check_same(known_facts, {name: facts.get(name) for name in known_facts}, path)
+    settings_of_file, *rows = [json.loads(decoded(line)) for _, line in numbered_lines(path)]
+    check_same(settings_of_file, {name: settings.get(name) for name in settings_of_file}, path)
     return [Claim(text, tuple(passages), label) for text, passages, label in rows]

@@ -1,4 +1,4 @@
-"""Answers tasks from retrieved passages and measures the answers (Maillard et al., Table 4)."""
+"""Answers the questions of KILT tasks from passages, and measures the answers (Maillard et al., Table 4)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from sparta.training.options import REPEAT, check_same
 
 ACCURACY, KILT_ACCURACY, PRECISION = "accuracy", "kilt_accuracy", "page_Rprec"
 DEPTH = 3
-"""§4.1: the top 3 passages stand before the input."""
+"""Number of passages that a solver reads before the input (Maillard et al., §4.1)."""
 _AT_ONCE = 16
 _RANKED = 100
 
 
 class Solved(NamedTuple):
-    """An answer, and the pages that were found, in their order."""
+    """A solver's answer, and the pages of the retrieved passages by rank."""
 
     answer: str
     pages: list[str]
@@ -56,27 +56,28 @@ def solve_task(
 ) -> SetResults:
     """Answer the questions of a task from their `depth` best passages, and measure the answers.
 
-    `accuracy` is the share of answers that equal a known answer letter by letter, without white space at the
-    ends. `EM` and `F1` are those of the index's language (SQuAD's). `kilt_accuracy` counts an answer only if
-    its pages are right, too (page R-precision 1), like KILT's `eval_downstream.py`. Each answer is written to
-    `output` at once; with `resume`, answers that are already in the file are not computed again.
+    `accuracy` is the share of answers that equal a gold answer exactly, without white space at the ends. `EM`
+    and `F1` are SQuAD's, for the language of the index. `kilt_accuracy` counts an answer only if page
+    R-precision is 1, like KILT's `eval_downstream.py`. Answers are written to `output` as they are computed;
+    with `resume`, answers that are already in the file are not computed again.
 
     :param model: name or folder of the solver's model; answers of another model are refused
-    :raises InputError: the task has no answers, or the output is of another task, solver, model or index
+    :raises InputError: the task has no answers, or `output` has answers of another task, solver, model or
+        index
     """
     queries = [query for query in query_set.queries if query.answers]
     if not queries:
         raise InputError(
-            "expected a task with answers, found none",
+            "the task has no answers",
             where=query_set.name,
-            remedy="give rows with output[].answer, as in KILT's training and development files",
+            remedy="name a file with output[].answer, such as KILT's training and development files",
         )
-    known = judged(query_set, index) if query_set.evidence else query_set
-    facts = {"task": query_set.name, "solver": solver.name, "depth": depth, "channel": retriever.channel}
-    facts |= {"model": model, "index": str(index.resolve()), "state": state_of(index)}
+    judged_set = judged(query_set, index) if query_set.evidence else query_set
+    settings = {"task": query_set.name, "solver": solver.name, "depth": depth, "channel": retriever.channel}
+    settings |= {"model": model, "index": str(index.resolve()), "state": state_of(index)}
     if isinstance(retriever, ChainPassages):
-        facts["steps"] = short_hash(retriever.chain.chain.steps)
-    solved = _begun(output, facts, {q.query_id: q.text for q in queries}, resume=resume)
+        settings["steps"] = short_hash(retriever.chain.chain.steps)
+    solved = _begun(output, settings, {q.query_id: q.text for q in queries}, resume=resume)
     with output.open("a", encoding="utf-8") as lines:
         try:
             for block in itertools.batched([q for q in queries if q.query_id not in solved], _AT_ONCE):
@@ -90,7 +91,7 @@ def solve_task(
         except KeyboardInterrupt:
             raise Interrupted(len(solved), "answer") from None
     name = f"{solver.name}, {retriever.channel}"
-    return SetResults(query_set.name, [measure(name, queries, solved, known.gold, retriever.language)])
+    return SetResults(query_set.name, [measure(name, queries, solved, judged_set.gold, retriever.language)])
 
 
 def measure(
@@ -100,17 +101,21 @@ def measure(
     gold: Gold | None = None,
     language: str = "en",
 ) -> Evaluation:
-    """Measure answers, and with gold pages also the retrieved pages and KILT's accuracy.
+    """Measure answers, and with gold pages also page R-precision and KILT's accuracy.
 
-    :param language: language of EM and F1
+    :param solved: answer and pages by query id
+    :param language: language of the rules for EM and F1
     """
-    same, shared = partial(exact_match, language=language), partial(token_f1, language=language)
+    exact_match_of, token_f1_of = (
+        partial(exact_match, language=language),
+        partial(token_f1, language=language),
+    )
     per_query: dict[str, dict[str, float]] = {
         ACCURACY: {
             q.query_id: float(solved[q.query_id].answer.strip() in map(str.strip, q.answers)) for q in queries
         },
-        "EM": {q.query_id: float(same(solved[q.query_id].answer, q.answers)) for q in queries},
-        "F1": {q.query_id: shared(solved[q.query_id].answer, q.answers) for q in queries},
+        "EM": {q.query_id: float(exact_match_of(solved[q.query_id].answer, q.answers)) for q in queries},
+        "F1": {q.query_id: token_f1_of(solved[q.query_id].answer, q.answers) for q in queries},
     }
     if gold is not None:
         precisions = {
@@ -118,13 +123,16 @@ def measure(
         }
         accurate = per_query[ACCURACY]
         per_query[PRECISION] = {q: precisions[q] for q in accurate if q in precisions}
-        per_query[KILT_ACCURACY] = {q: v * (precisions.get(q) == 1) for q, v in accurate.items()}
+        per_query[KILT_ACCURACY] = {
+            q: accuracy * (precisions.get(q) == 1) for q, accuracy in accurate.items()
+        }
     return Evaluation(name, per_query)
 
 
 def _answered(
     queries: tuple[Query, ...], retriever: Retriever, solver: Solver, depth: int
 ) -> Iterator[Solved]:
+    """Yield the answer to each query from its `depth` best passages, and the pages of its 100 best."""
     texts, ids = [q.text for q in queries], [q.query_id for q in queries]
     hits_by_query = retriever.batch_search(texts, ids, max(depth, _RANKED), 1)
     hits = [hits_by_query[i] for i in ids]
@@ -138,41 +146,46 @@ def _answered(
 def _begun(
     output: Path, facts: dict[str, Any], texts: Mapping[str, str], *, resume: bool
 ) -> dict[str, Solved]:
-    """Return the answers that are already in the file; a torn last line is cut off.
+    """Return the answers in the output file by query id; an incomplete last line is cut off.
 
-    The first line of the file holds the settings of its answers.
+    The first line of the file holds the settings of its answers. A missing file is made with this line.
+
+    :param facts: the settings of this call; they must equal the settings in the file
+    :param texts: query texts by query id; the queries in the file must have the same texts
     """
     if is_standard_output(output):
         raise InputError(
-            "expected a file for the answers, which are kept as they come, found standard output",
-            remedy=remedy("give {}", Option("output", "answers.jsonl")),
+            "answers cannot be written to standard output, because a later run continues their file",
+            remedy=remedy("name a file: {}", Option("output", "answers.jsonl")),
         )
     if not resume and output.exists():
         raise InputError(
-            "expected a new file for the answers, found one that is there",
+            "the file of answers already exists",
             where=str(output),
-            remedy=remedy("go on with it by {}, or name another {}", Option("resume"), Option("output")),
+            remedy=remedy(
+                "continue the file with {}, or name another file with {}", Option("resume"), Option("output")
+            ),
         )
     if not output.exists():
         atomic_write(output, (json.dumps(facts) + "\n").encode())
         return {}
     raw = output.read_bytes()
-    whole = raw[: raw.rfind(b"\n") + 1]
+    complete_lines = raw[: raw.rfind(b"\n") + 1]
     try:
-        facts_of_file, *lines = (parse_object(decoded(line)) for line in whole.split(b"\n")[:-1])
+        settings_of_file, *lines = (parse_object(decoded(line)) for line in complete_lines.split(b"\n")[:-1])
         solutions = {line["id"]: Solved(line["answer"], line["pages"]) for line in lines}
         other_ids = [line["id"] for line in lines if line["input"] != texts.get(line["id"], line["input"])]
-    except (InputError, ValueError, KeyError):  # another file, which is left as it is
-        facts_of_file, solutions, other_ids = {}, {}, []
-    if not facts_of_file:
-        raise InputError("expected answers, found another file", where=str(output), remedy=REPEAT)
-    check_same(facts_of_file, {name: facts.get(name) for name in facts_of_file}, output)
+    except (InputError, ValueError, KeyError):  # not a file of answers: it is left unchanged
+        settings_of_file, solutions, other_ids = {}, {}, []
+    if not settings_of_file:
+        raise InputError("the file exists, but does not contain answers", where=str(output), remedy=REPEAT)
+    check_same(settings_of_file, {name: facts.get(name) for name in settings_of_file}, output)
     if other_ids:
         raise InputError(
-            f"expected answers to the same questions, found another question {other_ids[0]}",
+            f"the file contains an answer to another question: {other_ids[0]}",
             where=str(output),
             remedy=REPEAT,
         )
-    if whole != raw:
-        atomic_write(output, whole)
+    if complete_lines != raw:
+        atomic_write(output, complete_lines)
     return solutions

@@ -1,4 +1,4 @@
-"""The files of tasks in a folder, by their usual names, and what tells one state of an index from another."""
+"""Finds the files of tasks in a folder by their usual names, and identifies the content of an index."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ _TRAIN = ("{}.train.json", "{}.train.json.gz", "{}.train.jsonl.gz", "{}.train.js
 
 
 def dev_file(folder: Path, task: str) -> Path:
-    """Return the file that a task is measured on.
+    """Return the file with a task's dev questions.
 
     :raises InputError: the folder has no such file
     """
     path = _first(folder, task, _DEV)
     if path is None:
         raise InputError(
-            f"expected {', '.join(name.format(task) for name in _DEV)}, found none of them",
+            f"the folder has none of the files {', '.join(name.format(task) for name in _DEV)}",
             where=str(folder),
-            remedy=remedy("name the tasks' folder by {}, its tasks by {}", Option("data"), Option("task")),
+            remedy=remedy(
+                "name the folder of the tasks with {}, and the tasks with {}", Option("data"), Option("task")
+            ),
         )
     return path
 
@@ -39,15 +41,16 @@ def train_file(folders: Sequence[Path], task: str) -> Path | None:
 
 
 def state_of(index: Path) -> str:
-    """Name what an index holds now, passages and vectors; nothing where there is none."""
+    """Return a hash that identifies the current passages and vectors of an index; "" without an index."""
     folder = IndexFolder(index)
-    live = folder.state().searchable if folder.exists() else None
-    if live is None:
+    generation = folder.state().searchable if folder.exists() else None
+    if generation is None:
         return ""
-    vectors = folder.dense_path(live) / "manifest.json"
-    written = vectors.read_bytes() if vectors.exists() else b""
-    return short_hash([commit_of(folder.lucene_path(live)), written])
+    vectors_manifest = folder.dense_path(generation) / "manifest.json"
+    manifest_bytes = vectors_manifest.read_bytes() if vectors_manifest.exists() else b""
+    return short_hash([commit_of(folder.lucene_path(generation)), manifest_bytes])
 
 
 def _first(folder: Path, task: str, names: Sequence[str]) -> Path | None:
+    """Return the first file that exists among name patterns for a task; None if none exists."""
     return next((path for name in names if (path := folder / name.format(task)).is_file()), None)

@@ -1,4 +1,4 @@
-"""Labels of claims: a classifier reads a claim with the passages found for it, in place of BART."""
+"""A classifier that labels claims from retrieved passages, instead of BART (Maillard et al., Table 4)."""
 
 from __future__ import annotations
 
@@ -61,14 +61,17 @@ class LabelModel(nn.Module):
         self.head = nn.Linear(encoder_size(encoder)[0], len(self.labels))
 
     def input(self, claim: Claim) -> EncoderInput:
-        """Return the claim, and an equal share of the rest for each passage; of too many the first."""
-        first, last = special_frame(self.tokenizer)
-        ids = [first, *self._ids(claim.text)[: min(LONGEST_CLAIM, self.max_length - 2)], last]
-        left = self.max_length - len(ids)
-        passages = claim.passages[: left // 2]
-        room = left // max(1, len(passages)) - 1
+        """Return the tokens of a claim and its passages, at most `max_length`.
+
+        The passages share the tokens that the claim leaves; each is cut to an equal share.
+        """
+        cls_id, sep_id = special_frame(self.tokenizer)
+        ids = [cls_id, *self._ids(claim.text)[: min(LONGEST_CLAIM, self.max_length - 2)], sep_id]
+        tokens_left = self.max_length - len(ids)
+        passages = claim.passages[: tokens_left // 2]
+        tokens_per_passage = tokens_left // max(1, len(passages)) - 1
         for passage in passages:
-            ids += [*self._ids(passage)[:room], last]
+            ids += [*self._ids(passage)[:tokens_per_passage], sep_id]
         return EncoderInput(ids, [0] * len(ids), 1, len(ids) - 1)
 
     def _ids(self, text: str) -> list[int]:
@@ -77,7 +80,9 @@ class LabelModel(nn.Module):
     def forward(self, claims: Sequence[Claim]) -> torch.Tensor:
         """`(n_claims, n_labels)`: logits."""
         device = self.head.weight.device
-        ids, mask, segments = (t.to(device) for t in pad_inputs([self.input(c) for c in claims]))
+        ids, mask, segments = (
+            tensor.to(device) for tensor in pad_inputs([self.input(claim) for claim in claims])
+        )
         types = token_types(self._encoder_config, segments)
         states = self.encoder(input_ids=ids, attention_mask=mask, **types).last_hidden_state
         return self.head(states[:, 0].float())
@@ -86,8 +91,8 @@ class LabelModel(nn.Module):
     def predict(self, claims: Sequence[Claim]) -> list[str]:
         """Return the most probable label of each claim."""
         self.eval()
-        parts = [self(claims[i : i + 16]).argmax(1).tolist() for i in range(0, len(claims), 16)]
-        return [self.labels[i] for part in parts for i in part]
+        label_numbers = [self(claims[i : i + 16]).argmax(1).tolist() for i in range(0, len(claims), 16)]
+        return [self.labels[i] for batch_numbers in label_numbers for i in batch_numbers]
 
     def save_pretrained(self, folder: Path) -> None:
         """Write config.json, model.safetensors, tokenizer.json."""
@@ -104,9 +109,9 @@ class LabelModel(nn.Module):
         folder = folder_with("label_model", Path(name)) if Path(name).is_dir() else None
         if folder is None:
             raise ModelError(
-                "expected a classifier of labels, found none",
+                "the folder is not a classifier of labels",
                 where=str(name),
-                remedy="train one: hybrid train-labels",
+                remedy="train a classifier of labels: hybrid train-labels",
             )
         raw = read_json(folder / "config.json")
         label_config = raw.pop("label_model")
@@ -118,7 +123,7 @@ class LabelModel(nn.Module):
 
 
 class LabelSolver:
-    """Fact checking: the label of the claim, given the passages."""
+    """Solves fact checking: the answer is a classifier's label of the claim."""
 
     name = "label"
 
@@ -133,7 +138,7 @@ class LabelSolver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRecipe(TrainSettings):
-    """How a classifier is trained."""
+    """The training recipe of a classifier."""
 
     encoder: str
     steps: int = 600
@@ -150,14 +155,14 @@ class LabelTraining(TrainingRun[LabelModel]):
     kind, validated = LABELS, ("held out",)
 
     def __init__(self, recipe: LabelRecipe, claims: Sequence[Claim], folder: Path) -> None:
-        labels = sorted({c.label for c in claims})
-        self.claims = sorted(claims, key=lambda c: hashlib.sha256(c.text.encode()).digest())
+        labels = sorted({claim.label for claim in claims})
+        self.claims = sorted(claims, key=lambda claim: hashlib.sha256(claim.text.encode()).digest())
         self.held_out, self.rest = self.claims[: recipe.held_out], self.claims[recipe.held_out :]
         if len(labels) < 2 or len(self.rest) < recipe.batch_size:
             raise InputError(
-                f"expected claims of two labels, and more than {recipe.held_out + recipe.batch_size}, found"
-                f" {len(claims)} of {', '.join(labels)}",
-                remedy=remedy("give more claims, or a smaller {}", Option("held_out")),
+                f"training needs {recipe.held_out + recipe.batch_size} claims with two labels, found"
+                f" {len(claims)} claims with {', '.join(labels)}",
+                remedy=remedy("add claims, or set a smaller {}", Option("held_out")),
             )
         torch.manual_seed(recipe.seed)
         encoder, tokenizer = load_encoder(recipe.encoder), load_tokenizer(recipe.encoder)
@@ -170,31 +175,31 @@ class LabelTraining(TrainingRun[LabelModel]):
         self.measured_on = f" (accuracy on {len(self.held_out)} held-out claims)"
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The encoder; the head learns faster."""
+        """Return the encoder's and the head's parameters; the head has 10 times the learning rate."""
         return rate_groups(
             self.model.named_parameters(), lambda name: HEAD_RATE if name.startswith("head.") else 1.0
         )
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        """Cross entropy of the labels of a random batch."""
+        """Return the cross entropy of the labels in a random batch."""
         batch = random.Random(f"{self.recipe.seed} {step}").sample(self.rest, self.recipe.batch_size)
-        target = torch.tensor([self.model.labels.index(c.label) for c in batch], device=self.device)
+        target = torch.tensor([self.model.labels.index(claim.label) for claim in batch], device=self.device)
         return functional.cross_entropy(self.model(batch), target), {}
 
     def validate(self) -> float:
-        """The accuracy on held-out claims."""
+        """Return the accuracy on held-out claims."""
         predicted = self.model.predict(self.held_out)
-        right = [label == c.label for label, c in zip(predicted, self.held_out, strict=True)]
-        return sum(right) / max(1, len(right))
+        are_right = [label == claim.label for label, claim in zip(predicted, self.held_out, strict=True)]
+        return sum(are_right) / max(1, len(are_right))
 
 
 def train_labels(
     claims: Sequence[Claim], recipe: LabelRecipe, output: Path, *, resume: bool = False, command: str = ""
 ) -> TrainResult:
-    """Train a classifier; the best by accuracy on held-out claims ends in `output/best`, with its model card.
+    """Train a classifier; the checkpoint with the best held-out accuracy goes to `output/best`.
 
-    :param command: what the card names as the command; otherwise the recipe
-    :raises InputError: fewer than two labels, or too few claims.
+    :param command: the command that the model card shows [default: the recipe]
+    :raises InputError: there are fewer than two labels, or too few claims
     """
     training = LabelTraining(recipe, claims, check_output(output, resume=resume))
     counts = Counter(claim.label for claim in claims)

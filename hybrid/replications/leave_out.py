@@ -1,4 +1,4 @@
-"""Retrievers for tasks that they were not trained on, or on few examples (Maillard et al., Table 5)."""
+"""Trains retrievers on all other tasks, then on few examples of a task (Maillard et al., Table 5)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Task(NamedTuple):
 
 
 class Training(NamedTuple):
-    """One training: its name in the table, its sets, and the training whose model it begins with."""
+    """A training: its name in the table, its sets, and `after`, the training whose model it starts from."""
 
     name: str
     sets: Sequence[SkillSet]
@@ -47,11 +47,11 @@ class Training(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The name of its folder."""
+        """The name of the training's folder."""
         return self.name.replace(", ", "-").replace(" ", "-")
 
     def facts(self) -> dict[str, Any]:
-        """The settings that must be equal for a stored measurement to be reused."""
+        """Return the settings that must be equal for a stored measurement to be reused."""
         return {
             "recipe": settings_of(self.recipe),
             "sets": [[s.name, s.fingerprint(), s.weight] for s in self.sets],
@@ -80,23 +80,28 @@ class LeaveOut:
         """Yield the trainings for a task, in order."""
         others = [other.train for other in tasks if other.name != task.name and other.train is not None]
         if not others:
-            raise InputError(
-                f"expected examples of other tasks than {task.name}, found none", remedy="name more tasks"
-            )
+            raise InputError(f"no task besides {task.name} has training examples", remedy="name more tasks")
         yield Training(ZERO_SHOT, others, self.recipe)
         if task.train is None:
             return
         if self.single_task:
             yield Training(SINGLE, [task.train], self.recipe)
-        few = replace(self.recipe, steps=self.few_steps, held_out=0, validate_every=self.few_steps)
+        few_shot_recipe = replace(
+            self.recipe, steps=self.few_steps, held_out=0, validate_every=self.few_steps
+        )
         for n in self.shots:
             if n > len(task.train.examples):
-                logger.warning("%s has %d examples, not %d", task.name, len(task.train.examples), n)
+                logger.warning(
+                    "the task %s has only %d examples, fewer than the %d shots",
+                    task.name,
+                    len(task.train.examples),
+                    n,
+                )
                 continue
             sets = [few_of(task.train, n)]
-            yield Training(f"{n} examples", sets, few, after=ZERO_SHOT)
+            yield Training(f"{n} examples", sets, few_shot_recipe, after=ZERO_SHOT)
             if self.vanilla:
-                yield Training(f"{VANILLA}, {n} examples", sets, few)
+                yield Training(f"{VANILLA}, {n} examples", sets, few_shot_recipe)
 
 
 def few_of(examples: SkillSet, n: int) -> SkillSet:
@@ -106,16 +111,18 @@ def few_of(examples: SkillSet, n: int) -> SkillSet:
 
 
 def leave_one_out(plan: LeaveOut, tasks: Sequence[Task], pool: TaskPool, output: Path) -> list[SetResults]:
-    """Train and measure all models, beside bm25, impact and taser-det-en; return one result per task.
+    """Train and measure all models, and measure bm25, impact and taser-det-en; return a result per task.
 
     `output/TASK/TRAINING` holds each model and its measures. Finished models are kept, and an interrupted
     training continues.
 
+    :param pool: the passages and questions on which the models are measured
     :raises InputError: the output holds models of other settings
     """
-    planned = [list(plan.trainings(task, tasks)) for task in tasks]  # refused at once, not after hours
-    load_tokenizer(plan.recipe.encoder)  # the same of an encoder that is not there
-    known = [
+    # These two lines raise for bad settings and for a missing encoder now, not after hours.
+    trainings_by_task = [list(plan.trainings(task, tasks)) for task in tasks]
+    load_tokenizer(plan.recipe.encoder)
+    shared_evaluations = [
         _kept(output / "shipped" / name, pool.facts, partial(pool.measured_as, name, plan.recipe.device))
         for name in (*pool.channels(), DEFAULT_DENSE_MODEL)
     ]
@@ -123,12 +130,12 @@ def leave_one_out(plan: LeaveOut, tasks: Sequence[Task], pool: TaskPool, output:
         multi_task = Training(
             MULTI, [questions.train for questions in tasks if questions.train is not None], plan.recipe
         )
-        known.append(_measured(output / MULTI, multi_task, pool))
+        shared_evaluations.append(_measured(output / MULTI, multi_task, pool))
     results = []
-    for task, questions, trainings in zip(tasks, pool.sets, planned, strict=True):
-        evaluations = [measured[questions.name] for measured in known]
+    for task, questions, trainings in zip(tasks, pool.sets, trainings_by_task, strict=True):
+        evaluations = [measured[questions.name] for measured in shared_evaluations]
         for training in trainings:
-            if plan.multi_task and task.train is None:  # then zero-shot is the same training
+            if plan.multi_task and task.train is None:  # zero-shot is then the multi-task model
                 evaluations.append(replace(evaluations[-1], name=training.name))
                 continue
             folder = output / task.name / training.folder
@@ -138,10 +145,12 @@ def leave_one_out(plan: LeaveOut, tasks: Sequence[Task], pool: TaskPool, output:
 
 
 def _measured(folder: Path, training: Training, pool: TaskPool, only: str = "") -> dict[str, Evaluation]:
+    """Return the stored evaluations of a training, or train and measure its model now."""
     return _kept(folder, {**pool.facts, **training.facts()}, partial(_trained, folder, training, pool, only))
 
 
 def _trained(folder: Path, training: Training, pool: TaskPool, only: str) -> Mapping[str, Evaluation]:
+    """Train a model in `folder` and measure it on all tasks, or on the task `only`."""
     from dense.training.skill_train import train_skills
 
     logger.info("%s", folder)
@@ -156,7 +165,10 @@ def _trained(folder: Path, training: Training, pool: TaskPool, only: str) -> Map
 def _kept(
     folder: Path, facts: Mapping[str, Any], measure: Callable[[], Mapping[str, Evaluation]]
 ) -> dict[str, Evaluation]:
-    """Return the evaluation of each task; reads it from the folder's file if the file exists."""
+    """Return the evaluations by task from the folder's file; if the file is missing, measure and write it.
+
+    :param facts: settings that must equal the settings in the file
+    """
     path = folder / DONE
     facts = json.loads(json.dumps(facts))
     if not path.exists():

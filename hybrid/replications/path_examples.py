@@ -57,7 +57,7 @@ class PathExample:
 
     @property
     def choice(self) -> int | None:
-        """The number of the answer among `CHOICES` (yes and no); None for another answer."""
+        """The index of the answer in `CHOICES` (yes, no); None for another answer."""
         answers = {normalized(answer) for answer in self.answers}
         return next((number for number, answer in enumerate(CHOICES) if answer in answers), None)
 
@@ -65,36 +65,40 @@ class PathExample:
 def read_path_examples(path: Path) -> list[PathExample]:
     """Read the output of `sparta mine-paths`, or HotpotQA's JSON.
 
-    In a gold passage, every mention of an answer counts as right; copies of gold passages are left out.
-    Questions without a gold passage are left out, and HotpotQA's questions with a supporting fact that is no
-    sentence of their context.
+    Every mention of an answer in a gold passage is an answer span. Copies of gold passages are left out. So
+    are questions without a gold passage, and HotpotQA's questions with a supporting fact that is no sentence
+    of their context.
 
     :raises InputError: the file has another format, or no question remains
     """
-    hotpot = plain_name(path.name).endswith(".json")
-    read_examples = _hotpot(path) if hotpot else _mined(path)
-    kept = _without_gold_negatives(
+    is_hotpot = plain_name(path.name).endswith(".json")
+    read_examples = _hotpot(path) if is_hotpot else _mined(path)
+    examples = _without_gold_negatives(
         [_matched(example) for example in read_examples if example is not None and example.gold]
     )
-    if not kept:
+    if not examples:
         raise InputError(
-            "expected questions with passages that they need, found none",
+            "the file has no questions with evidence passages",
             where=str(path),
-            remedy=f"give lines of {MINED_FORM}, as `sparta mine-paths` writes them, or {HOTPOT_FORM}",
+            remedy=f"write lines of {MINED_FORM}, as `sparta mine-paths` writes them, or {HOTPOT_FORM}",
         )
-    return kept
+    return examples
 
 
 def _without_gold_negatives(examples: Sequence[PathExample]) -> list[PathExample]:
     """Return the examples without negatives whose text equals a gold passage of the same question."""
-    needed: dict[str, set[str]] = {}
+    gold_texts: dict[str, set[str]] = {}
     for example in examples:
-        needed.setdefault(example.question, set()).update(passage.text.text for passage in example.gold)
+        gold_texts.setdefault(example.question, set()).update(passage.text.text for passage in example.gold)
 
-    def kept(example: PathExample) -> tuple[PathPassage, ...]:
-        return tuple(p for p in example.passages if p.gold or p.text.text not in needed[example.question])
+    def kept_passages(example: PathExample) -> tuple[PathPassage, ...]:
+        return tuple(
+            passage
+            for passage in example.passages
+            if passage.gold or passage.text.text not in gold_texts[example.question]
+        )
 
-    return [replace(example, passages=kept(example)) for example in examples]
+    return [replace(example, passages=kept_passages(example)) for example in examples]
 
 
 def _matched(example: PathExample) -> PathExample:
@@ -102,33 +106,41 @@ def _matched(example: PathExample) -> PathExample:
     if example.choice is not None:
         return example
     passages = (
-        replace(p, spans=tuple(answer_spans(p.text.text, example.answers))) if p.gold else p
-        for p in example.passages
+        replace(passage, spans=tuple(answer_spans(passage.text.text, example.answers)))
+        if passage.gold
+        else passage
+        for passage in example.passages
     )
     return replace(example, passages=tuple(passages))
 
 
 def _mined(path: Path) -> Iterator[PathExample]:
+    """Yield the examples of a file that `sparta mine-paths` wrote."""
     for number, line in numbered_lines(path):
         where = f"{path}:{number}"
         with placed(where), stored_form(where, MINED_FORM):
             record = parse_object(decoded(line))
             answers = tuple(_of(str, answer) for answer in _of(list, record["answers"]))
             passages = tuple(
-                PathPassage(Text(_of(str, p["text"]), _of(str, p.get("title") or "")), _of(bool, p["gold"]))
-                for p in _of(list, record["passages"])
+                PathPassage(
+                    Text(_of(str, passage["text"]), _of(str, passage.get("title") or "")),
+                    _of(bool, passage["gold"]),
+                )
+                for passage in _of(list, record["passages"])
             )
             if not answers:
-                raise ValueError("no answer")
+                raise ValueError("the question has no answer")
             example = PathExample(_of(str, record["question"]), answers, passages)
         yield example
 
 
 def _hotpot(path: Path) -> Iterator[PathExample | None]:
+    """Yield HotpotQA's questions as examples; None if a supporting fact is no sentence of the context."""
     for number, record in enumerate(json_list(path, HOTPOT_FORM), 1):
         with stored_form(f"{path}: question {number}", HOTPOT_FORM):
             facts = {
-                (_of(str, title), _of(int, which)) for title, which in _of(list, record["supporting_facts"])
+                (_of(str, title), _of(int, sentence_number))
+                for title, sentence_number in _of(list, record["supporting_facts"])
             }
             passages = tuple(
                 _of_context(_of(str, title), [_of(str, sentence) for sentence in _of(list, sentences)], facts)
@@ -136,30 +148,33 @@ def _hotpot(path: Path) -> Iterator[PathExample | None]:
             )
             answer = _of(str, record["answer"])
             if not answer:
-                raise ValueError("no answer")
-            stored = sum(sum(sentence.supporting) for sentence in passages)
+                raise ValueError("the question has no answer")
+            n_supporting_sentences = sum(sum(passage.supporting) for passage in passages)
             example = PathExample(_of(str, record["question"]), (answer,), passages)
-        yield example if stored == len(facts) else None
+        yield example if n_supporting_sentences == len(facts) else None
 
 
 def _of_context(title: str, sentences: Sequence[str], facts: set[tuple[str, int]]) -> PathPassage:
-    """Return a paragraph of HotpotQA as a passage; each sentence begins with the space before it."""
+    """Return a paragraph of HotpotQA as a passage; a sentence's string includes the space before it.
+
+    :param facts: the question's supporting facts: title and sentence number
+    """
     spans, offset = [], 0
     for sentence in sentences:
         spans.append((offset + len(sentence) - len(sentence.lstrip()), offset + len(sentence.rstrip())))
         offset += len(sentence)
     supporting = [(title, i) in facts for i in range(len(sentences))]
-    kept = [i for i, (start, end) in enumerate(spans) if start < end]
+    nonempty = [i for i, (start, end) in enumerate(spans) if start < end]
     return PathPassage(
         Text("".join(sentences), title),
         any(supporting),
-        sentences=tuple(spans[i] for i in kept),
-        supporting=tuple(supporting[i] for i in kept),
+        sentences=tuple(spans[i] for i in nonempty),
+        supporting=tuple(supporting[i] for i in nonempty),
     )
 
 
 def _of[T](kind: type[T], value: Any) -> T:
-    """A value of this kind, and of no other."""
+    """Return a value if its type is exactly `kind`; else raise TypeError."""
     if type(value) is not kind:
-        raise TypeError(f"{kind.__name__} is wanted, not {type(value).__name__}")
+        raise TypeError(f"a value must be of type {kind.__name__}, found {type(value).__name__}")
     return value

@@ -1,4 +1,4 @@
-"""Examples for a reader of paths: what a chain finds for questions whose evidence is known."""
+"""Mines training examples of a path reader: passages that a chain retrieves for questions with evidence."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ def mine_paths(
 ) -> int:
     """Write `{"question", "answers", "passages": [{"title", "text", "gold"}]}` for each question.
 
-    The passages are the first `depth` of the chain's paths and, as `gold`, the evidence. If the index has
-    several complete evidence sets, the set with most passages in the chain's paths counts. Passages of the
-    other sets and repeated texts are left out. KILT's evidence sets with a low BLEU score do not count.
-    Questions without an answer or without a complete evidence set are left out.
+    The passages are the evidence (`gold` is true) and the first `depth` passages of the chain's paths. If the
+    index has several complete evidence sets of a question, the set with most passages in the chain's paths is
+    the gold one. Passages of the other sets and repeated texts are left out. KILT's evidence sets with a low
+    BLEU score are ignored. Questions without an answer or without a complete evidence set are left out.
 
-    :return: the number of written questions
+    :return: number of written questions
     """
     output = path_of(output, "a file")
     folder = Path(chain.tools.index or default_index())
-    known = judged(questions, folder)
-    evidence_by_query = needed = evidence_by_passage(known.gold, known.qrels)
-    kept = {
+    judged_set = judged(questions, folder)
+    evidence_by_query = sets_by_query = evidence_by_passage(judged_set.gold, judged_set.qrels)
+    well_mapped_evidence = {
         q: evidence_sets for q, sets in questions.evidence.items() if (evidence_sets := _well_mapped(sets))
     }
-    if kept != questions.evidence:
-        well = judged(replace(questions, evidence=kept), folder)
-        needed = evidence_by_passage(well.gold, well.qrels)
+    if well_mapped_evidence != questions.evidence:
+        well_mapped_set = judged(replace(questions, evidence=well_mapped_evidence), folder)
+        sets_by_query = evidence_by_passage(well_mapped_set.gold, well_mapped_set.qrels)
     generation = IndexFolder(folder).state().searchable
     cut, written = bool(generation and is_cut(generation.unit)), 0
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
-        for query in known.queries:
-            sets = needed.get(query.query_id)
+        for query in judged_set.queries:
+            sets = sets_by_query.get(query.query_id)
             if query.answers and sets:
                 evidence = {i for units in evidence_by_query[query.query_id] for unit in units for i in unit}
                 passages = list(_passages(chain, query.text, sets, evidence, depth, cut=cut))
@@ -69,22 +69,22 @@ def mine_paths(
                 advance(1)
         if not written:
             raise InputError(
-                "expected questions with answers whose evidence is in the index, found none",
+                "no question has an answer and evidence that the index contains",
                 where=questions.name,
-                remedy="give KILT's JSONL with provenance, or a BEIR folder with answers, and its own index",
+                remedy="name KILT's JSONL with provenance, or a BEIR folder with answers, and its index",
             )
     return written
 
 
 def _well_mapped(sets: KiltEvidence) -> KiltEvidence:
-    """Return the evidence sets without a passage of low BLEU score."""
+    """Return the evidence sets in which every passage has a BLEU score of at least `LEAST_BLEU`."""
     return tuple(evidence for evidence in sets if all(place.bleu >= LEAST_BLEU for place in evidence))
 
 
 def _passages(
     chain: ChainSearcher, question: str, sets: EvidenceSets, evidence: set[str], depth: int, *, cut: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the passages of one question; nothing if the index has no complete evidence set.
+    """Yield the passages of a question as JSON objects; nothing if the index has no complete evidence set.
 
     :param evidence: ids of passages that must not be negatives
     """
@@ -96,21 +96,21 @@ def _passages(
         return
     gold = max(complete_sets, key=lambda gold_set: (len(gold_set.keys() & hits.keys()), -len(gold_set)))
     others = {i: hit for i, hit in list(hits.items())[:depth] if i not in evidence}
-    seen: set[Text] = set()
+    yielded_texts: set[Text] = set()
     passages = gold | others
     for i, hit in zip(passages, chain.tools.in_context(list(passages.values())), strict=True):
         text = text_of(hit)
-        if text not in seen:
-            seen.add(text)
+        if text not in yielded_texts:
+            yielded_texts.add(text)
             yield {"title": text.title, "text": text.text, "gold": i in gold}
 
 
 def _gold(
     chain: ChainSearcher, units: Collection[Unit], hits: Mapping[str, Hit], *, cut: bool
 ) -> dict[str, Hit]:
-    """Return one passage of each unit of an evidence set; empty if the index lacks a unit.
+    """Return one passage for each piece of evidence, by id; empty if the index lacks a piece.
 
-    A passage among the chain's hits comes before other passages of the index.
+    A piece (`Unit`) is a set of alternative passages; the chain's hits are preferred to other passages.
     """
     gold: dict[str, Hit] = {}
     for unit in sorted(units, key=sorted):

@@ -1,4 +1,4 @@
-"""Training a reader of paths: passages, sentences and answers at once (Chain-of-Skills, Appendix C)."""
+"""Trains a path reader: one loss for passages, sentences and answers (Chain-of-Skills, Appendix C)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sparta.training.run import check_output
 
 logger = logging.getLogger("sparta.hybrid")
 SENTENCES_SHARE = 0.5
-"""Of the loss of sentences, eq. 10."""
+"""Weight of the sentence loss (Chain-of-Skills, eq. 10)."""
 MOST_PASSAGES = 3
 _NEEDED, _OF_A_KIND = (0, 1, 2, 2), 2
 _RIVALS = 4
@@ -45,9 +45,9 @@ class PathRecipe(ReadingRecipe):
     """The recipe of a path reader.
 
     A batch has `batch_size` questions. Each question is one input of up to 3 passages in random order, drawn
-    anew each time: 0 to 2 gold passages (2 in half of the inputs) and 0 to 2 others. The answer is learned
-    at its positions. The defaults suit a small encoder; the paper trains Electra-large for 20,000 steps of
-    128.
+    anew in each batch: 0 to 2 gold passages (2 in half of the inputs) and 0 to 2 others. The targets of the
+    answer are its positions. The defaults suit a small encoder; the paper trains Electra-large for 20,000
+    steps with batches of 128.
     """
 
     encoder: str = DEFAULT_READER
@@ -61,7 +61,7 @@ class PathRecipe(ReadingRecipe):
 
 
 class Drawn(NamedTuple):
-    """Some passages of an example as one input of the model."""
+    """An example, the passages that were drawn from it, and the model's input made of them."""
 
     example: PathExample
     passages: list[PathPassage]
@@ -69,10 +69,11 @@ class Drawn(NamedTuple):
 
 
 class PathTraining(ReadingTraining[PathReader, PathExample]):
-    """The training of a reader of paths: its examples, batches, loss and validation."""
+    """The training of a path reader: its examples, batches, loss and validation."""
 
     kind, heads = PATH_READER, ("spans.", "passages.", "sentences.")
     figure = "mean of passage EM and F1 {:.1f}".format
+    in_percent = True
 
     def __init__(self, recipe: PathRecipe, examples: Sequence[PathExample], folder: Path) -> None:
         torch.manual_seed(recipe.seed)
@@ -87,17 +88,20 @@ class PathTraining(ReadingTraining[PathReader, PathExample]):
     # ------------------------------------------------------------------ batches
 
     def batch(self, step: int) -> list[Drawn]:
-        """The inputs of a step: a function of the step."""
+        """Return the inputs of a step; the same step always draws the same inputs."""
         numbers, draw = self.numbers(step)
         return [self._drawn(self.examples[i], draw) for i in numbers]
 
     def _drawn(self, example: PathExample, draw: random.Random) -> Drawn:
-        needed = draw.sample(example.gold, min(draw.choice(_NEEDED), len(example.gold)))
-        least = 0 if needed else 1
-        others = draw.sample(example.others, min(draw.randint(least, _OF_A_KIND), len(example.others)))
-        chosen = [*needed, *others][:MOST_PASSAGES] or [draw.choice(example.gold)]
-        draw.shuffle(chosen)
-        return self._read(example, chosen)
+        """Return an input with random passages of an example, gold and others."""
+        gold_passages = draw.sample(example.gold, min(draw.choice(_NEEDED), len(example.gold)))
+        least_others = 0 if gold_passages else 1
+        other_passages = draw.sample(
+            example.others, min(draw.randint(least_others, _OF_A_KIND), len(example.others))
+        )
+        passages = [*gold_passages, *other_passages][:MOST_PASSAGES] or [draw.choice(example.gold)]
+        draw.shuffle(passages)
+        return self._read(example, passages)
 
     def _read(self, example: PathExample, passages: Sequence[PathPassage]) -> Drawn:
         texts, sentences = [passage.text for passage in passages], [passage.sentences for passage in passages]
@@ -106,72 +110,80 @@ class PathTraining(ReadingTraining[PathReader, PathExample]):
     # ------------------------------------------------------------------ loss and validation
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        """Return the loss of eq. 10: passages, answers, and half of sentences.
+        """Return the loss (Chain-of-Skills, eq. 10): passages, answers, and half of the sentences' loss.
 
-        Each part is a mean over the inputs that have such labels.
+        Each of the three is a mean over the inputs that have labels for it.
         """
         drawn = self.batch(step)
         scores = self.model([example.input for example in drawn])
         device = self.model.device
-        of_passages, of_answers, of_sentences = [], [], []
+        passage_losses, answer_losses, sentence_losses = [], [], []
         for row, example in enumerate(drawn):
             gold = torch.tensor([passage.gold for passage in example.passages], device=device)
-            of_passages.append(list_mle(scores.passages[row, : 1 + len(gold)], gold))
-            if places := answer_places(example):
-                of_answers.append(span_loss(scores.spans[:, [row]], [places], no_answer=False))
+            passage_losses.append(list_mle(scores.passages[row, : 1 + len(gold)], gold))
+            if answer_positions := answer_places(example):
+                answer_losses.append(span_loss(scores.spans[:, [row]], [answer_positions], no_answer=False))
             if labels := supporting(example):
-                right = torch.tensor(labels, device=device)
-                of_sentences.append(list_mle(scores.sentences[row, : 1 + len(right)], right))
+                is_supporting = torch.tensor(labels, device=device)
+                sentence_losses.append(
+                    list_mle(scores.sentences[row, : 1 + len(is_supporting)], is_supporting)
+                )
         passages, answers, sentences = (
             torch.stack(losses).mean() if losses else torch.zeros((), device=device)
-            for losses in (of_passages, of_answers, of_sentences)
+            for losses in (passage_losses, answer_losses, sentence_losses)
         )
-        parts = {"passages": passages, "answers": answers, "sentences": sentences}
-        logs = {name: float(part.detach()) for name, part in parts.items()}
+        loss_parts = {"passages": passages, "answers": answers, "sentences": sentences}
+        logs = {name: float(loss_part.detach()) for name, loss_part in loss_parts.items()}
         return passages + answers + SENTENCES_SHARE * sentences, logs
 
     def validate(self) -> float:
-        """Return the mean, in percent, of passage EM and of the answers' F1 on held-out questions.
+        """Return the mean of passage EM and answer F1 on held-out questions, in percent.
 
-        Passage EM: the gold passages score above every set in which one of up to four other passages replaces
-        a gold passage. Questions without other passages do not count. The answer is read from the gold
-        passages.
+        Passage EM is the share of questions whose gold passages score above every set in which one of up to
+        four other passages replaces a gold passage; questions without other passages do not count. Answer F1
+        is measured when the model reads the gold passages.
         """
-        best_sets, f1, em = [], 0.0, 0
+        is_gold_best, f1, em = [], 0.0, 0
         with arithmetic(self.device):
             for example in self.held_out:
-                sets = [example.gold, *replaced(example.gold, example.others[:_RIVALS])]
+                passage_sets = [example.gold, *replaced(example.gold, example.others[:_RIVALS])]
                 readings = self.model.read(
-                    example.question, [[p.text for p in passages] for passages in sets]
+                    example.question, [[passage.text for passage in passages] for passages in passage_sets]
                 )
-                best, *others = [sum(reading.scores) for reading in readings]
-                if others:
-                    best_sets.append(best > max(others))
+                gold_score, *replaced_scores = [sum(reading.scores) for reading in readings]
+                if replaced_scores:
+                    is_gold_best.append(gold_score > max(replaced_scores))
                 f1 += token_f1(readings[0].answer.text, example.answers)
                 em += exact_match(readings[0].answer.text, example.answers)
-        n = max(1, len(self.held_out)) / 100
-        passage_em = 100 * sum(best_sets) / max(1, len(best_sets))
-        logger.info("held-out questions: passage EM %.1f, F1 %.1f, EM %.1f", passage_em, f1 / n, em / n)
-        return (passage_em + f1 / n) / 2
+        one_percent = max(1, len(self.held_out)) / 100
+        passage_em = 100 * sum(is_gold_best) / max(1, len(is_gold_best))
+        logger.info(
+            "held-out questions: passage EM %.1f, F1 %.1f, EM %.1f",
+            passage_em,
+            f1 / one_percent,
+            em / one_percent,
+        )
+        return (passage_em + f1 / one_percent) / 2
 
 
 def list_mle(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Return the loss of eq. 9 (ListMLE): right passages above the threshold, the threshold above wrong ones.
+    """Return the ListMLE loss (Chain-of-Skills, eq. 9) for the order: relevant, threshold, irrelevant.
 
-    :param scores: `(1 + n,)`; the first is the threshold's, with label 0.5; other labels are 1 (right) or 0
-    :param right: `(n,)` of bool
+    :param scores: `(1 + n,)`: the score of the threshold (label 0.5), then of n passages or sentences (label
+        1 if relevant, else 0)
+    :param right: `(n,)` of bool: whether the passage or sentence is relevant
     """
     threshold, passage_scores = scores[:1], scores[1:]
     wrong_scores = passage_scores[~right]
-    lower_scores = torch.cat([threshold, wrong_scores])  # what has a smaller label than what is right
+    lower_scores = torch.cat([threshold, wrong_scores])  # all with a smaller label than relevant ones
     losses = [torch.cat([lower_scores, score[None]]).logsumexp(0) - score for score in passage_scores[right]]
     return torch.stack([*losses, lower_scores.logsumexp(0) - threshold[0]]).sum()
 
 
 def answer_places(drawn: Drawn) -> list[tuple[int, int]]:
-    """Return the first and last position of each right answer in an input; empty if it teaches no answer.
+    """Return the first and last token position of each mention of the answer in an input; empty without any.
 
-    Yes and no are right only in an input with all gold passages of the question.
+    Yes and no are targets only in an input with all gold passages of the question.
     """
     choice, path_input = drawn.example.choice, drawn.input
     if choice is not None:
@@ -185,19 +197,20 @@ def answer_places(drawn: Drawn) -> list[tuple[int, int]]:
 
 
 def supporting(drawn: Drawn) -> list[bool]:
-    """Return for each sentence of an input whether it supports the answer; empty if no sentences are
-    known.
-    """
-    return [drawn.passages[p].supporting[number] for p, number, _, _ in drawn.input.sentences]
+    """Return whether each sentence of an input supports the answer; empty for passages without sentences."""
+    return [drawn.passages[row].supporting[number] for row, number, _, _ in drawn.input.sentences]
 
 
 def replaced(gold: Sequence[PathPassage], others: Sequence[PathPassage]) -> list[list[PathPassage]]:
-    """The passages, once with each of the others in the place of each."""
+    """Return all sets in which one of the other passages replaces one gold passage."""
     return [[*gold[:i], other, *gold[i + 1 :]] for i in range(len(gold)) for other in others]
 
 
 def split(examples: Sequence[PathExample], held_out: int) -> tuple[list[PathExample], list[PathExample]]:
-    """Return the training examples and those of `held_out` questions, chosen by the hashes of their texts."""
+    """Return the training examples and the held-out examples.
+
+    :param held_out: number of held-out questions: those with the lowest hashes
+    """
     questions = {example.question.casefold() for example in examples}
     by_hash = sorted(questions, key=lambda question: hashlib.sha256(question.encode()).digest())
     held_out_questions = set(by_hash[:held_out])
@@ -215,9 +228,9 @@ def train_path_reader(
     resume: bool = False,
     command: str = "",
 ) -> TrainResult:
-    """Train a path reader; the best on held-out questions is written to `output/best`, with its model card.
+    """Train a path reader; the best checkpoint on held-out questions goes to `output/best`.
 
-    :param data: files as `read_path_examples` takes them
+    :param data: files that `read_path_examples` can read
     :param command: the command that the model card shows [default: the recipe]
     """
     output, files = check_output(output, resume=resume), paths_of(data, "files")

@@ -1,4 +1,4 @@
-"""All passages of an index in memory, and how well models find the evidence of tasks among them."""
+"""Holds all passages of an index in memory, and measures how well models retrieve the evidence of tasks."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _BLOCK = 4096
 
 
 class TaskPool:
-    """The passages of an index, and tasks whose evidence is among them.
+    """The passages of an index, and tasks whose evidence is in this index.
 
-    :param tasks: files of KILT's form
-    :param sample: how many questions of each are taken, at most
-    :raises InputError: a file without provenance; two of one name; an index of sentences.
+    :param tasks: files in KILT's format
+    :param sample: maximum number of questions per task; None means all
+    :raises InputError: a file has no provenance, two files have the same name, or the index has sentences
     """
 
     def __init__(self, index: Path, tasks: Sequence[Path], sample: int | None = None) -> None:
@@ -49,7 +49,7 @@ class TaskPool:
         names = [questions.name for questions in self.sets]
         if len(set(names)) < len(names):
             raise InputError(
-                f"expected tasks of different names, found {', '.join(names)}",
+                f"two tasks have the same name: {', '.join(names)}",
                 where=", ".join(map(str, tasks)),
                 remedy="name each task once, or rename a file",
             )
@@ -58,17 +58,19 @@ class TaskPool:
         self._read()
 
     def _task(self, path: Path, sample: int | None) -> QuestionSet:
-        known = questions_of(path)
-        known = judged(known if sample is None else known.sample(sample), self.index)
-        if known.gold is None or not known.gold.pages:
+        """Return the questions of a task's file, with their evidence in the index."""
+        questions = questions_of(path)
+        questions = judged(questions if sample is None else questions.sample(sample), self.index)
+        if questions.gold is None or not questions.gold.pages:
             raise InputError(
-                "expected a task with provenance, found none in the file",
+                "the file of the task has no provenance",
                 where=str(path),
-                remedy='give rows of KILT\'s form: "output": [{"provenance": [{"wikipedia_title": "…", …}]}]',
+                remedy='write KILT\'s format: "output": [{"provenance": [{"wikipedia_title": "…", …}]}]',
             )
-        return known
+        return questions
 
     def _read(self) -> None:
+        """Read all live passages and the page of each."""
         from dense.channel.passages import LivePassages
 
         folder = IndexFolder(self.index)
@@ -77,9 +79,9 @@ class TaskPool:
             raise no_passages(self.index)
         if is_cut(generation.unit):
             raise InputError(
-                f"expected an index of passages, found one of {unit_noun(generation.unit)}s",
+                f"the index must be of whole passages, but is of {unit_noun(generation.unit)}s",
                 where=str(self.index),
-                remedy=remedy("make one without {}", options_of_unit(generation.unit)),
+                remedy=remedy("build an index without {}", options_of_unit(generation.unit)),
             )
         self._analysis = generation.analysis
         with LivePassages.open(folder.lucene_path(generation), generation.language) as live:
@@ -109,11 +111,11 @@ class TaskPool:
 
         vectors = torch.from_numpy(model.encode_passages(self.passages))
         ids = [questions.passage_id for questions in self.passages]
-        by_task = bool(model.config.skills and model.config.skills.knows_tasks)
+        knows_tasks = bool(model.config.skills and model.config.skills.knows_tasks)
         runs: dict[str, Run] = {}
         for questions in self.sets:
             if only in ("", questions.name):
-                task = class_of(questions.name) if by_task else ""
+                task = class_of(questions.name) if knows_tasks else ""
                 queries = [
                     replace(query, text=self._analysis.fold(query.text)) for query in questions.queries
                 ]
@@ -121,7 +123,7 @@ class TaskPool:
         return runs
 
     def channels(self) -> list[str]:
-        """Return the names of the index's own rankings: bm25, impact."""
+        """Return the names of the index's sparse channels: bm25, impact."""
         from hybrid.retrieval.channels import channels_of
 
         return [name for name in channels_of(self.index) if name in CHANNELS]
@@ -138,6 +140,7 @@ class TaskPool:
         return self.measured(name, self.runs(model, only))
 
     def _searched(self, channel: str, only: str) -> dict[str, Run]:
+        """Search a channel of the index with the questions of each task, or of the task `only`."""
         runs: dict[str, Run] = {}
         with Searcher(self.index, channel=channel) as searcher:
             for questions in self.sets:
@@ -156,14 +159,14 @@ class TaskPool:
 
     def _measured(self, name: str, questions: QuestionSet, run: Run) -> Evaluation:
         assert questions.gold is not None
-        names = [m for m in questions.gold.measures() if "success" not in m]
+        names = [measure for measure in questions.gold.measures() if "success" not in measure]
         return Evaluation(name, measured(run, questions.gold, names, self.pages.__getitem__))
 
 
 def measure_all(pool: TaskPool, models: Sequence[str], device: str | None = None) -> list[SetResults]:
     """Measure the index's channels and the models; return one result per task."""
     for name in models:
-        dense_model_folder(name)  # all are there before the first encodes
+        dense_model_folder(name)  # raises for a missing model before the first model encodes
     evaluations = [pool.measured_as(name, device) for name in (*pool.channels(), *models)]
     return [
         SetResults(questions.name, [measured[questions.name] for measured in evaluations])
@@ -172,11 +175,15 @@ def measure_all(pool: TaskPool, models: Sequence[str], device: str | None = None
 
 
 def _asked(questions: QuestionSet) -> Iterator[object]:
+    """Yield id, text and evidence of each question, for a fingerprint."""
     return ((q.query_id, q.text, questions.evidence.get(q.query_id)) for q in questions.queries)
 
 
 class IndexValidation:
-    """Mean over tasks of page-level R-precision, over all passages of an index (§4.1)."""
+    """Validates a model in training: page R-precision over all passages, averaged over tasks.
+
+    Source: Maillard et al., §4.1.
+    """
 
     def __init__(self, pool: TaskPool) -> None:
         self.pool = pool

@@ -26,21 +26,37 @@ def is_dpr(path: Path) -> bool:
 
 
 def mining_questions(path: Path, index: Path | None) -> Iterable[Question]:
-    """Return the questions of a file: with positives, with judgments, or with answers only."""
+    """Return the questions of a file, in any supported format: with positives, judgments or only answers."""
     if is_dpr(path):
         return questions_of_dpr(path)
     if (path / "qrels" / "train.tsv").is_file():
         return questions_of_beir(path)
-    questions, place = questions_of(path), index or default_index()
-    known = every = judged(questions, place, least_bleu=LEAST_BLEU)
-    if any(well_mapped(evidence) != evidence for evidence in known.evidence.values()):
-        every = judged(questions, place)  # what was mapped badly is no positive, and no negative either
-    of_pages = {q: evidence for q, evidence in known.evidence.items() if names_pages_alone(evidence)}
-    first, pages = beginnings_of_pages(of_pages, place) if of_pages else ({}, {})
-    noise = {q for q, evidence in known.evidence.items() if not well_mapped(evidence)}
-    lacking = of_pages.keys() - first.keys()  # an entity's name stands on other pages too
-    noise |= {q.query_id for q in known.queries if q.query_id in lacking and names_entity(q.text)}
-    if checks_facts(path.name):  # SUPPORTS and REFUTES are no answers that a text may hold
-        noise |= {q.query_id for q in known.queries} - known.qrels.keys() - first.keys()
-    queries = (replace(q, answers=()) if q.query_id in noise else q for q in known.queries)
-    return questions_of_queries(queries, {**known.qrels, **first}, {**every.qrels, **pages})
+    questions, index_folder = questions_of(path), index or default_index()
+    well_judged = all_judged = judged(questions, index_folder, least_bleu=LEAST_BLEU)
+    if any(well_mapped(evidence) != evidence for evidence in well_judged.evidence.values()):
+        all_judged = judged(questions, index_folder)  # badly mapped evidence is neither positive nor negative
+    page_evidence = {
+        q: evidence for q, evidence in well_judged.evidence.items() if names_pages_alone(evidence)
+    }
+    first_passages, passages_of_pages = (
+        beginnings_of_pages(page_evidence, index_folder) if page_evidence else ({}, {})
+    )
+    ids_with_misleading_answers = {
+        q for q, evidence in well_judged.evidence.items() if not well_mapped(evidence)
+    }
+    # If an entity's page is not in the index, its name as an answer would match passages of other pages.
+    pages_not_indexed = page_evidence.keys() - first_passages.keys()
+    ids_with_misleading_answers |= {
+        q.query_id for q in well_judged.queries if q.query_id in pages_not_indexed and names_entity(q.text)
+    }
+    if checks_facts(path.name):  # no passage contains the labels SUPPORTS and REFUTES
+        ids_with_misleading_answers |= (
+            {q.query_id for q in well_judged.queries} - well_judged.qrels.keys() - first_passages.keys()
+        )
+    queries = (
+        replace(q, answers=()) if q.query_id in ids_with_misleading_answers else q
+        for q in well_judged.queries
+    )
+    return questions_of_queries(
+        queries, {**well_judged.qrels, **first_passages}, {**all_judged.qrels, **passages_of_pages}
+    )

@@ -1,4 +1,4 @@
-"""Hard negatives of expanded queries and of hyperlinks, from an index (Chain-of-Skills, Appendix B.1)."""
+"""Mines hard negatives for expanded queries and hyperlinks from an index (Chain-of-Skills, Appendix B.1)."""
 
 from __future__ import annotations
 
@@ -49,27 +49,32 @@ def mine_skill(
 ) -> MiningReport:
     """Write DPR training JSON for `dense train-skills --expanded` or `--link`.
 
-    BM25 and impacts search an expanded query as the question with title and text of its evidence, and a link
-    as its mention. With the channel dense, the skills of `model` encode both. Negatives are never a right
-    passage of the question, its evidence, a passage titled like an entity that a link means, or a passage
-    with an answer.
+    BM25 and impacts search an expanded query as the question followed by title and text of its evidence, and
+    a link as its mention. In the dense channel, the skills of `model` encode expanded queries and links. A
+    negative is never a positive or the evidence of the question, a passage titled like a link's entity, or a
+    passage with an answer.
 
-    :param files: as `read_skill_sets` takes them; they name passages of `texts`, or without `texts` of the
-    index
+    :param files: files for `read_skill_sets`; they name passages of `texts`, or without `texts`, passages of
+        the index
     :raises InputError: the channel dense has no model, a file has no examples of the skill, or the output's
         name does not end like DPR's JSON
     """
     with Miner.writing(index, output, options) as miner:
-        named = (lambda: passages_of(miner.lexical)) if not texts else None
-        sets = read_skill_sets([SkillFile(skill, path) for path in files], texts, named=named)
+        index_passages = (lambda: passages_of(miner.lexical)) if not texts else None
+        sets = read_skill_sets([SkillFile(skill, path) for path in files], texts, named=index_passages)
         search = _search(miner.searcher, skill, model)
-        for each in sets:
-            right = _right_of(each.examples)
-            for block in batched(each.examples, QUESTIONS_AT_ONCE):
+        for skill_set in sets:
+            positive_keys = _right_of(skill_set.examples)
+            for block in batched(skill_set.examples, QUESTIONS_AT_ONCE):
                 for example, hits in zip(block, search(block, miner.depth, miner.threads), strict=True):
                     negatives = tuple(map(_context, example.negatives))
                     question = Question(
-                        _query(example, skill), example.answers, (), right[_name(example)], (), negatives
+                        _query(example, skill),
+                        example.answers,
+                        (),
+                        positive_keys[_name(example)],
+                        (),
+                        negatives,
                     )
                     if skill == LINK:
                         titles = {passage.title for passage in example.positives}
@@ -82,18 +87,18 @@ def mine_skill(
 
 def passages_of(searcher: Searcher) -> Iterator[Passage]:
     """Yield the live passages of an index, in corpus order."""
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         live = snapshot.lucene.live()
         order = np.argsort(snapshot.lucene.positions(live), kind="stable")
-        for some in batched(live[order].tolist(), _AT_ONCE):
-            for record in map(json.loads, snapshot.lucene.raws(some)):
+        for docids in batched(live[order].tolist(), _AT_ONCE):
+            for record in map(json.loads, snapshot.lucene.raws(docids)):
                 yield Passage(str(record["id"]), str(record["contents"]), stored_title(record))
 
 
 def _search(
     searcher: Any, skill: str, model: str | None
 ) -> Callable[[Sequence[SkillExample], int, int], list[list[Hit]]]:
-    """Return a function from examples, a depth and threads to the hits of each example."""
+    """Return a function that takes examples, a depth and a number of threads, and returns hits by example."""
     if isinstance(searcher, DenseSearcher):
         skills = _skills_for(searcher, skill, model)
 
@@ -116,23 +121,23 @@ def _search(
 
 
 def _skills_for(searcher: DenseSearcher, skill: str, model: str | None) -> Skills:
-    """Return the skills of a model, whose vectors the channel must hold: of passages, or of entities."""
+    """Return the skills of a model; raise if the dense channel lacks its passage (or entity) vectors."""
     if model is None:
         raise InputError(
-            f"expected a model with the skill {skill} for channel dense, found none",
-            remedy=remedy("name one with {}, or mine with {}", Option("model"), Option("channel", BM25)),
+            f"the channel dense needs a model with the skill {skill}, but no model is named",
+            remedy=remedy("name a model with {}, or mine with {}", Option("model"), Option("channel", BM25)),
         )
-    from dense.models.skills import Skills  # loads torch, which BM25 does not need
+    from dense.models.skills import Skills  # imports torch, which BM25 does not need
 
     skills = Skills.open(model)
     skills.check(skill)
-    same = identify(Path(skills.where)).sha256 == searcher.vectors.model.sha256
-    width: Any = skills.model.passage_encoder.config
-    fits = same or (skill == LINK and searcher.vectors.width == width.hidden_size)
-    if not fits or (skill == LINK and same and skills.config.placement != NONE):
+    is_same_model = identify(Path(skills.where)).sha256 == searcher.vectors.model.sha256
+    passage_config: Any = skills.model.passage_encoder.config
+    fits = is_same_model or (skill == LINK and searcher.vectors.width == passage_config.hidden_size)
+    if not fits or (skill == LINK and is_same_model and skills.config.placement != NONE):
         reader = "passage" if skill == EXPANDED else "entity"
         raise IndexStateError(
-            f"the dense channel does not hold the vectors of the model's expert for {reader}",
+            f"the vectors of the dense channel are not from the model's expert for {reader}",
             where=str(searcher.folder.path),
             remedy=remedy(
                 "index with this expert: {}, {}",
@@ -140,20 +145,22 @@ def _skills_for(searcher: DenseSearcher, skill: str, model: str | None) -> Skill
                 Command.of("dense index", overwrite=True),
             )
             if skill == LINK
-            else remedy("make the channel anew: {}", Command.of("dense index", overwrite=True, model=model)),
+            else remedy(
+                "rebuild the dense channel: {}", Command.of("dense index", overwrite=True, model=model)
+            ),
         )
     return skills
 
 
 def _terms(example: SkillExample) -> str:
-    """Return what BM25 and impacts search: the mention, or the question with its evidence."""
+    """Return the text that BM25 and impacts search: a link's mention, or the question with its evidence."""
     if example.evidence is None:
         return example.query[slice(*example.spans[0])]
     return f"{example.query} {example.evidence.title} {example.evidence.text}"
 
 
 def _query(example: SkillExample, skill: str) -> str:
-    """Return the query as a training file has it: a mention stands between marks."""
+    """Return the query for the training file; a link's mention gets [START_ENT] and [END_ENT] around it."""
     if skill != LINK:
         return example.query
     start, end = example.spans[0]
@@ -162,17 +169,18 @@ def _query(example: SkillExample, skill: str) -> str:
 
 
 def _name(example: SkillExample) -> tuple[str, object]:
+    """Return the key under which examples of the same query (and mention) are grouped."""
     return example.query, example.spans
 
 
 def _right_of(examples: Sequence[SkillExample]) -> dict[tuple[str, object], frozenset[Key]]:
     """Return, for each query, the keys of all positives and evidence that its examples name."""
-    right: dict[tuple[str, object], set[Key]] = {}
+    keys_by_query: dict[tuple[str, object], set[Key]] = {}
     for example in examples:
         passages = [*example.positives, *filter(None, [example.evidence])]
-        keys = (key for passage in passages for key in keys_of(passage.text, passage.passage_id))
-        right.setdefault(_name(example), set()).update(keys)
-    return {name: frozenset(keys) for name, keys in right.items()}
+        passage_keys = (key for passage in passages for key in keys_of(passage.text, passage.passage_id))
+        keys_by_query.setdefault(_name(example), set()).update(passage_keys)
+    return {name: frozenset(passage_keys) for name, passage_keys in keys_by_query.items()}
 
 
 def _context(passage: Passage) -> Context:

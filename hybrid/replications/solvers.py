@@ -1,4 +1,4 @@
-"""From the best passages to a task's answer: a title, a span, a label, a generated text (Table 4)."""
+"""Solvers of KILT tasks: answer with a title, span, label or generated text (Maillard et al., Table 4)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ SEPARATOR = "[SEP]"
 
 
 class Solver(Protocol):
-    """Gives an answer, with the best passages at hand; `name` stands in the table."""
+    """Answers the inputs of a task from passages; `name` is the solver's name in result tables."""
 
     name: str
 
     def solve(self, inputs: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[str]:
-        """Return one answer for each input; "" for none."""
+        """Return an answer for each input from its hits; "" means no answer."""
 
 
 class TitleSolver:
-    """Entity linking: the page of the best passage is the entity."""
+    """Solves entity linking: the answer is the title of the best passage's page."""
 
     name = "title"
 
@@ -38,9 +38,9 @@ class TitleSolver:
 
 
 class ReaderSolver:
-    """Slot filling and questions: the reader's best span.
+    """Solves slot filling and question answering: the answer is the reader's best span.
 
-    `subject [SEP] relation` is read as `relation of subject?`: the reader knows questions.
+    A slot `subject [SEP] relation` becomes the question `relation of subject?`.
     """
 
     name = "reader"
@@ -50,11 +50,11 @@ class ReaderSolver:
 
     def solve(self, inputs: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[str]:
         """Return the reader's best answer to each question."""
-        answers = [
-            self.answerer.answer_hits(as_question(text), passages) if passages else []
-            for text, passages in zip(inputs, hits, strict=True)
+        answers_of_inputs = [
+            self.answerer.answer_hits(as_question(text), hits_of_input) if hits_of_input else []
+            for text, hits_of_input in zip(inputs, hits, strict=True)
         ]
-        return [passages[0].answer if passages else "" for passages in answers]
+        return [answers[0].answer if answers else "" for answers in answers_of_inputs]
 
 
 def as_question(text: str) -> str:
@@ -66,13 +66,14 @@ def as_question(text: str) -> str:
 
 
 class GeneratingSolver:
-    """Any task: a sequence-to-sequence model of transformers, such as a BART trained on it.
+    """Solves any task with a sequence-to-sequence model of transformers, such as a BART trained on the task.
 
-    It reads the passages, then the input (Petroni et al., 2020): the text of each with its title before it,
-    and of all together what the input leaves of `max_length` tokens.
+    The model reads the passages, each after its title, then the input (Petroni et al., 2020). The passages
+    together get the tokens that the input leaves of `max_length`.
 
-    :param name: a folder, or a model on the hub
-    :raises ModelError: no such model.
+    :param model: a folder, or a model's name on the hub
+    :param longest: maximum number of tokens of an answer
+    :raises ModelError: the model does not exist
     """
 
     name = "generated"
@@ -90,12 +91,12 @@ class GeneratingSolver:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(str(model), trust_remote_code=False)
         except (OSError, ValueError, KeyError) as error:
             raise ModelError(
-                f"expected a tokenizer beside the model, could not open it: {error}",
+                f"the tokenizer in the model folder cannot be opened: {error}",
                 where=str(model),
-                remedy="name a folder with config.json, weights and a tokenizer, as of BART or T5",
+                remedy="name a folder with config.json, weights and a tokenizer, such as BART or T5",
             ) from error
-        known = getattr(self.model.config, "max_position_embeddings", None) or max_length
-        self.max_length, self.longest = min(max_length, known), longest
+        position_limit = getattr(self.model.config, "max_position_embeddings", None) or max_length
+        self.max_length, self.longest = min(max_length, position_limit), longest
 
     def solve(self, inputs: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[str]:
         """Return the generated answer to each question (greedy decoding)."""
@@ -113,44 +114,46 @@ class GeneratingSolver:
         return [output.strip() for output in self.tokenizer.batch_decode(generated, skip_special_tokens=True)]
 
     def ids(self, text: str, hits: Sequence[Hit]) -> list[int]:
-        """Return the token ids of passages and question, at most `max_length`; passages are cut first."""
-        texts = map(text_of, hits)
+        """Return the token ids of passages and input, at most `max_length`; the passages are cut first."""
+        passage_texts = map(text_of, hits)
         passages = " ".join(
-            f"{text_hit.title}. {text_hit.text}" if text_hit.title else text_hit.text for text_hit in texts
+            f"{passage.title}. {passage.text}" if passage.title else passage.text for passage in passage_texts
         )
-        room = self.max_length - len(self.tokenizer(f" {text}")["input_ids"])
-        passages = self._beginning(passages, room)
-        self.tokenizer.truncation_side = "left"  # the input, which comes last, is read in any case
+        tokens_left = self.max_length - len(self.tokenizer(f" {text}")["input_ids"])
+        passages = self._beginning(passages, tokens_left)
+        self.tokenizer.truncation_side = "left"  # keeps the input, which comes last
         encoded = self.tokenizer(f"{passages} {text}".strip(), truncation=True, max_length=self.max_length)
         token_ids: list[int] = encoded["input_ids"]
         return token_ids
 
     def _beginning(self, text: str, room: int) -> str:
-        """The first `room` tokens of a text; a tokenizer without places (ByT5) writes them anew."""
+        """Return the first `room` tokens of a text as text; a slow tokenizer (ByT5) decodes them again."""
         if room <= 0:
             return ""
-        fast = self.tokenizer.is_fast
-        plain = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=fast, verbose=False)
-        ids = plain["input_ids"]
+        has_offsets = self.tokenizer.is_fast
+        encoded = self.tokenizer(
+            text, add_special_tokens=False, return_offsets_mapping=has_offsets, verbose=False
+        )
+        ids = encoded["input_ids"]
         if len(ids) <= room:
             return text
-        if not fast:
+        if not has_offsets:
             return str(self.tokenizer.decode(ids[:room]))
-        return text[: plain["offset_mapping"][room - 1][1]]
+        return text[: encoded["offset_mapping"][room - 1][1]]
 
 
 def open_solver(retriever: Retriever, by: str, model: str | None = None, device: str | None = None) -> Solver:
-    """Open what answers: `title`, a `reader`, a classifier (`label`), or a model that writes (`generated`).
+    """Return the solver that `by` names: `title`, `reader`, `label` (a classifier) or `generated`.
 
-    :param model: its folder or name; none for titles, and None for the reader that ships for the language
-    :raises InputError: a model that is not wanted, or none where one is.
-    :raises ModelError: no such model.
+    :param model: the model's folder or name; None for `title`, or for the reader that ships for the language
+    :raises InputError: `title` has a model, or `label` or `generated` has none
+    :raises ModelError: the model does not exist
     """
     if (model is None) == (by in ("label", "generated")) or (model and by == "title"):
         expected = "no model" if by == "title" else "a model folder"
         raise InputError(
-            f"expected {expected} for answers by {by}, found {model or 'none'}",
-            remedy=remedy(f"{'leave out' if by == 'title' else 'name one with'} {{}}", Option("model")),
+            f"answers by {by} need {expected}, found {model or 'no model'}",
+            remedy=remedy(f"{'omit' if by == 'title' else 'name a model with'} {{}}", Option("model")),
         )
     if by == "title":
         return TitleSolver()

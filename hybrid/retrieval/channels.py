@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
 
-from sparta.base.checks import path_of, queries_of, several, whole
+from sparta.base.checks import list_of, path_of, queries_of, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import Filter, FilterLike
@@ -63,9 +63,9 @@ class Channels(Closing):
     def __init__(
         self, index: str | Path | IndexReader, names: Sequence[str], bm25: Bm25 | None = None
     ) -> None:
-        names = [channel(name) for name in several(names, "channels")]
+        names = [channel(name) for name in list_of(names, "channels")]
         if not names:
-            raise InputError(f"expected at least one channel of {', '.join(CHANNELS)}, found none")
+            raise InputError(f"no channel is named; available channels: {', '.join(CHANNELS)}")
         if not isinstance(index, IndexReader):
             dense_names = [name for name in names if name == DENSE]
             index = IndexReader(path_of(index, "an index folder"), bm25, dense_names)
@@ -99,9 +99,9 @@ class Channels(Closing):
         if self._closed:
             raise IndexStateError("the channels are closed", remedy="open the index again")
         queries, page = queries_of(queries)[0], Page(k, filter=Filter.of(filter))
-        chosen = list(self.searchers if names is None else names)
-        rankings = self._ranked(chosen, queries, page, whole("threads", threads))
-        return {name: rankings[name] for name in chosen}
+        channel_names = list(self.searchers if names is None else names)
+        rankings = self._ranked(channel_names, queries, page, whole("threads", threads))
+        return {name: rankings[name] for name in channel_names}
 
     def _ranked(
         self, names: Sequence[str], queries: Sequence[str], page: Page, threads: int
@@ -123,10 +123,10 @@ class Channels(Closing):
                 return rank_lucene()
             lucene_result = self._submit(rank_lucene) if lucene_names else dict
             try:
-                dense = self.searchers[DENSE].rank(queries, page, threads)
+                dense_rankings = self.searchers[DENSE].rank(queries, page, threads)
             finally:
                 rankings = lucene_result()
-            return {**rankings, DENSE: dense}
+            return {**rankings, DENSE: dense_rankings}
 
     def _submit[T](self, work: Callable[[], T]) -> Callable[[], T]:
         """Start `work` in the second thread, if any; return a function that waits for the result."""

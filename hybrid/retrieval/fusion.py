@@ -14,8 +14,10 @@ from sparta.base.checks import is_number, limit, whole
 from sparta.base.errors import InputError
 from sparta.base.records import Ranking, Run, ScoredPassage
 from sparta.base.remedies import Option, remedy
+from sparta.base.renames import renamed_attributes
 
 Columns = tuple[Sequence[str], Sequence[float]]
+"""Passage ids and scores of a ranking, best first."""
 Scores = npt.NDArray[np.float64]
 CANDIDATES = 100
 _HIGHEST_WEIGHT = 1e6
@@ -59,6 +61,7 @@ _NORMALIZATION_LABELS = {
 }
 
 
+@renamed_attributes(sum="weighted_sum_text")
 @dataclass(frozen=True, slots=True)
 class Fusion:
     """The settings of a fusion: weights of channels, method, normalization and number of candidates.
@@ -82,19 +85,19 @@ class Fusion:
     def __post_init__(self) -> None:
         if not isinstance(self.weights, Mapping) or not self.weights:
             raise InputError(
-                f"expected a mapping of channels to weights, found {self.weights!r}",
+                f"weights must map channels to numbers, found {self.weights!r}",
                 remedy='name each channel with its weight: {"impact": 1.0, "bm25": 1.2}',
             )
         if not all(is_number(weight) and abs(weight) <= _HIGHEST_WEIGHT for weight in self.weights.values()):
             raise InputError(
-                f"expected weights as numbers within ±{_HIGHEST_WEIGHT:g}, found {dict(self.weights)}",
+                f"weights must be numbers within ±{_HIGHEST_WEIGHT:g}, found {dict(self.weights)}",
                 remedy="use weights near 1: only the ratios of the weights matter",
             )
         if self.method not in ("linear", "rrf"):
-            raise InputError(f"expected the fusion method linear or rrf, found {self.method!r}")
+            raise InputError(f"unknown fusion method {self.method!r}; known methods: linear, rrf")
         if self.normalization not in NORMALIZATIONS:
             raise InputError(
-                f"expected a normalization ({', '.join(NORMALIZATIONS)}), found {self.normalization!r}"
+                f"unknown normalization {self.normalization!r}; known: {', '.join(NORMALIZATIONS)}"
             )
         whole("candidates", self.candidates)
         whole("rrf_k", self.rrf_k)
@@ -103,9 +106,11 @@ class Fusion:
     def label(self) -> str:
         """A short name: `impact + 1.2·bm25`, `sparta + 1.2·bm25 (zscore)`, `RRF impact + bm25`."""
         if self.method == "rrf":
-            return f"RRF {self.sum()}"
+            return f"RRF {self.weighted_sum_text()}"
         is_unusual = self.normalization != "minmax" and len(self.weights) > 1
-        return f"{self.sum()} ({self.normalization})" if is_unusual else self.sum()
+        return (
+            f"{self.weighted_sum_text()} ({self.normalization})" if is_unusual else self.weighted_sum_text()
+        )
 
     @property
     def full_label(self) -> str:
@@ -113,7 +118,7 @@ class Fusion:
         constant = f"k {self.rrf_k}, " if self.method == "rrf" else ""
         return f"{self.label} ({constant}{self.candidates} candidates)"
 
-    def sum(self, term: str = "{}") -> str:
+    def weighted_sum_text(self, term: str = "{}") -> str:
         """Return the weighted sum as text: `impact + 1.2·bm25`; `term` is the format of a channel name."""
         summands = ((term.format(name), weight) for name, weight in self.weights.items())
         return " + ".join(text if weight == 1 else f"{weight:g}·{text}" for text, weight in summands)
@@ -144,14 +149,16 @@ class Fusion:
             passage_ids, scores = columns.get(name, ((), ()))
             candidates.append((passage_ids[: self.candidates], scores[: self.candidates]))
         ids = list(dict.fromkeys(itertools.chain.from_iterable(passage_ids for passage_ids, _ in candidates)))
-        position = dict(zip(ids, range(len(ids)), strict=True))
-        added = np.zeros((len(candidates), len(ids)))
-        for contributions, (passage_ids, scores) in zip(added, candidates, strict=True):
+        position_of_id = dict(zip(ids, range(len(ids)), strict=True))
+        contributions_by_channel = np.zeros((len(candidates), len(ids)))
+        for contributions, (passage_ids, scores) in zip(contributions_by_channel, candidates, strict=True):
             if passage_ids:
-                values = self._contributions(scores)
-                contributions[:] = self._contribution_below(values)
-                contributions[[position[passage_id] for passage_id in passage_ids]] = values
-        return Candidates(ids, added)
+                ranked_contributions = self._contributions(scores)
+                contributions[:] = self._contribution_below(ranked_contributions)
+                contributions[[position_of_id[passage_id] for passage_id in passage_ids]] = (
+                    ranked_contributions
+                )
+        return Candidates(ids, contributions_by_channel)
 
     def _contribution_below(self, contributions: Scores) -> float:
         """Return the contribution of a channel to passages that the channel does not rank.
@@ -185,7 +192,7 @@ class Fusion:
         """Return each query's candidates, by query id; `Candidates.ranked` takes any weights."""
         missing = [name for name in self.weights if name not in runs]
         if missing:
-            raise InputError(f"expected a run of each channel, found no run of {', '.join(missing)}")
+            raise InputError(f"the fusion lacks a run of {', '.join(missing)}")
         query_ids = dict.fromkeys(query_id for name in self.weights for query_id in runs[name])
         return {
             query_id: self.gather({name: runs[name].get(query_id, ()) for name in self.weights})
@@ -207,11 +214,11 @@ class Candidates:
 
     def ranked(self, weights: Sequence[float], k: int | None = None) -> Ranking:
         """Return the `k` best passages by weighted sum, added up in channel order, without docids."""
-        total = np.zeros(len(self.ids))
-        for weight, column in zip(weights, self.added, strict=True):
-            total += weight * column
-        order = np.argsort(-total, kind="stable")[:k]
-        return Ranking([self.ids[i] for i in order], (), total[order].tolist())
+        scores = np.zeros(len(self.ids))
+        for weight, contributions in zip(weights, self.added, strict=True):
+            scores += weight * contributions
+        order = np.argsort(-scores, kind="stable")[:k]
+        return Ranking([self.ids[i] for i in order], (), scores[order].tolist())
 
 
 def named(fusions: Sequence[Fusion]) -> dict[str, Fusion]:
@@ -225,7 +232,7 @@ def named(fusions: Sequence[Fusion]) -> dict[str, Fusion]:
         label = fusion.full_label if is_ambiguous else fusion.label
         if by_label.setdefault(label, fusion) != fusion:
             raise InputError(
-                f"expected fusions with distinct labels, found two fusions labeled {label}",
+                f"two different fusions have the label {label}",
                 remedy="remove one of the two fusions, or compare the two in separate calls",
             )
     return by_label
@@ -236,7 +243,7 @@ def formula(*fusions: Fusion) -> str:
     first = fusions[0]
     uses_ranks = first.method == "rrf"
     term = f"1/({first.rrf_k}+rank {{}})" if uses_ranks else "{}"
-    score = f"score = {', or '.join(fusion.sum(term) for fusion in fusions)}"
+    score = f"score = {', or '.join(fusion.weighted_sum_text(term) for fusion in fusions)}"
     candidates = f"each channel's {first.candidates} best passages"
     if uses_ranks:
         return f"{score}; {candidates}"
@@ -255,10 +262,10 @@ def default_weights(channels: Collection[str]) -> dict[str, float]:
     return dict.fromkeys(names or ["bm25"], 1.0)
 
 
-def every_hybrid(channels: Collection[str], alpha: float) -> list[dict[str, float]]:
+def all_fusion_weights(channels: Collection[str], alpha: float) -> list[dict[str, float]]:
     """Return the weights of all fusions of two or three channels: `alpha` for BM25, 1 for the other channels.
 
-    The base channel comes first, dense before impact, and BM25 last (TASER, eq. 7).
+    Channels are ordered dense, impact, BM25; the first is the base channel of the sum (TASER, eq. 7).
     """
     weights = {"dense": 1.0, "impact": 1.0, "bm25": alpha}
     combinations = (("dense", "bm25"), ("impact", "bm25"), ("dense", "impact"), ("dense", "impact", "bm25"))
@@ -299,6 +306,8 @@ def parse_weights(text: str, known: Sequence[str], option: str = "weights") -> d
 def _weights_error(option: str, known: Sequence[str], problem: str) -> InputError:
     example = ",".join(f"{name}=1" for name in known)
     return InputError(
-        f"expected weights NAME=NUMBER, once per channel ({', '.join(known)}), found {problem}",
-        remedy=remedy("for example {}", Option(option, example)) if option else f"for example {example}",
+        f"weights are NAME=NUMBER, once per channel ({', '.join(known)}), found {problem}",
+        remedy=remedy("write, for example, {}", Option(option, example))
+        if option
+        else f"write, for example, {example}",
     )

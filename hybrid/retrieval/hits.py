@@ -24,10 +24,10 @@ def check_page(fusion: Fusion, page: Page) -> None:
     """
     if page.depth > fusion.candidates:
         raise InputError(
-            f"expected a page within the {fusion.candidates} candidates of each channel, found ranks"
-            f" {page.offset + 1} to {page.depth}",
+            f"ranks {page.offset + 1} to {page.depth} are beyond the {fusion.candidates} candidates"
+            " of each channel",
             remedy=remedy(
-                "lower k or the offset, or fuse more candidates: {}, or {} when you open an adapter",
+                "lower k or the offset, or fuse more candidates with {} (or {} in an adapter)",
                 Option("candidates", page.depth),
                 f"k={page.depth}",
             ),
@@ -49,18 +49,22 @@ class FusedRanking(Ranking):
     def places(self) -> list[dict[str, ChannelPlace]]:
         """Return for each passage its rank, score and weighted contribution in each channel of the fusion."""
         assert self.candidates is not None
-        column_of = dict(zip(self.candidates.ids, itertools.count(), strict=False))
+        column_of_id = dict(zip(self.candidates.ids, itertools.count(), strict=False))
         rows_by_channel = {
             name: dict(zip(ranking.passage_ids, itertools.count(), strict=False))
             for name, ranking in self.rankings.items()
         }
         places: list[dict[str, ChannelPlace]] = [{} for _ in self.passage_ids]
-        for (name, weight), added in zip(self.fusion.weights.items(), self.candidates.added, strict=True):
+        for (name, weight), contributions in zip(
+            self.fusion.weights.items(), self.candidates.added, strict=True
+        ):
             scores = self.rankings[name].scores
             for passage_id, place in zip(self.passage_ids, places, strict=True):
                 row = rows_by_channel[name].get(passage_id)
                 rank, score = (None, None) if row is None else (row + 1, scores[row])
-                place[name] = ChannelPlace(rank, score, float(weight * added[column_of[passage_id]]))
+                place[name] = ChannelPlace(
+                    rank, score, float(weight * contributions[column_of_id[passage_id]])
+                )
         return places
 
 
@@ -74,10 +78,10 @@ def fused(
     columns = {name: (rankings[name].passage_ids, rankings[name].scores) for name in fusion.weights}
     candidates = fusion.gather_columns(columns)
     fused_ranking = candidates.ranked(list(fusion.weights.values()), None if keys else page.depth)
-    docid_of: dict[str, int] = {}
+    docid_by_id: dict[str, int] = {}
     for ranking in reversed(list(rankings.values())):
-        docid_of.update(zip(ranking.passage_ids, ranking.docids, strict=True))
-    docids = [docid_of[passage_id] for passage_id in fused_ranking.passage_ids]
+        docid_by_id.update(zip(ranking.passage_ids, ranking.docids, strict=True))
+    docids = [docid_by_id[passage_id] for passage_id in fused_ranking.passage_ids]
     page_ranking = FusedRanking(
         fused_ranking.passage_ids, docids, fused_ranking.scores, fusion, candidates, rankings
     )

@@ -46,19 +46,19 @@ class Limits:
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
             if not getattr(self, name) > 0:
-                raise InputError(f"expected a limit above 0, found {name} = {getattr(self, name)}")
+                raise InputError(f"the limit {name} must be above 0, found {getattr(self, name)}")
 
     def check_query(self, query: str) -> None:
         """Raise if the query is too long."""
         if len(query) > self.query:
-            raise InputError(f"expected a query of at most {self.query} characters, found {len(query)}")
+            raise InputError(f"a query may have at most {self.query} characters, found {len(query)}")
 
     def check_filter(self, filter: Mapping[str, Any]) -> None:
         """Raise if the filter has too many values: parsing a large filter would delay other requests."""
         conditions = [value.get("in") if isinstance(value, Mapping) else value for value in filter.values()]
         value_count = sum(len(value) if isinstance(value, list) else 1 for value in conditions)
         if value_count > self.values:
-            raise InputError(f"expected at most {self.values} values in the filter, found {value_count}")
+            raise InputError(f"a filter may have at most {self.values} values, found {value_count}")
 
     def check_search(self, queries: Sequence[str], k: int, offset: int, *, explain: bool) -> None:
         """Raise if a request has too many queries, a query that is too long, or too many hits.
@@ -66,13 +66,13 @@ class Limits:
         :raises InputError: the message names the exceeded limit.
         """
         if not 1 <= len(queries) <= self.queries:
-            raise InputError(f"expected 1 to {self.queries} queries, found {len(queries)}")
+            raise InputError(f"a request may have 1 to {self.queries} queries, found {len(queries)}")
         for query in queries:
             self.check_query(query)
         if k > self.k:
-            raise InputError(f"expected k of at most {self.k}, found {k}")
+            raise InputError(f"k may be at most {self.k}, found {k}")
         hit_count = (offset + k) * len(queries)
         if hit_count > self.hits:
-            raise InputError(f"expected (offset + k) x queries of at most {self.hits}, found {hit_count}")
+            raise InputError(f"(offset + k) × queries may be at most {self.hits}, found {hit_count}")
         if explain and k * len(queries) > self.explained:
-            raise InputError(f"expected at most {self.explained} explained hits, found {k * len(queries)}")
+            raise InputError(f"a request may explain at most {self.explained} hits, found {k * len(queries)}")

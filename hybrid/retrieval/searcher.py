@@ -29,8 +29,8 @@ class HybridSearcher(Retriever):
     """Searches several channels of an index in parallel and fuses their rankings.
 
     Hits are ordered by fused score, descending; `Fusion.fuse` defines the order of equal scores. A page must
-    lie within the fusion's `candidates`. A filter applies to each channel's candidates. A hit has its place
-    in each channel.
+    lie within the fusion's `candidates`. A filter applies to each channel's candidates. A hit's `channels`
+    hold its rank, score and contribution in each channel.
 
     :param index: an index folder, an open reader, or open channels; None is `$SPARTA_INDEX` or
         `./sparta-index`
@@ -97,7 +97,7 @@ class HybridSearcher(Retriever):
             return [Ranking(fused.passage_ids, fused.docids, fused.scores) for fused in fused_rankings]
 
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
-        """Return one page of hits for each query; each hit has its passage's place in each channel."""
+        """Return one page of hits for each query; each hit has its rank and score in each channel."""
         hits: list[list[Hit]] = []
         with self.holding():
             for rankings in itertools.batched(self._fused_rankings(queries, page, threads), _QUERY_BLOCK):
@@ -108,16 +108,19 @@ class HybridSearcher(Retriever):
         return hits
 
     def _fused_rankings(self, queries: Sequence[str], page: Page, threads: int) -> Iterator[FusedRanking]:
+        """Yield one page of the fused ranking of each query."""
         check_page(self.fusion, page)
         keys = partial(self._first.keys, field=page.collapse) if page.collapse else None
         names, depth = list(self.fusion.weights), self.fusion.candidates
         for block in itertools.batched(queries, _QUERY_BLOCK):
-            rankings = self.channels.batch_search(block, depth, threads, names, filter=page.filter)
-            for by_channel in zip(*rankings.values(), strict=True):
-                yield fused(self.fusion, dict(zip(rankings, by_channel, strict=True)), page, keys)
+            rankings_by_channel = self.channels.batch_search(block, depth, threads, names, filter=page.filter)
+            for query_rankings in zip(*rankings_by_channel.values(), strict=True):
+                yield fused(
+                    self.fusion, dict(zip(rankings_by_channel, query_rankings, strict=True)), page, keys
+                )
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the passages' stored records, by docid."""
+        """Return the passages' records, by docid."""
         return self._first.records(docids)
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
@@ -130,6 +133,7 @@ class HybridSearcher(Retriever):
 
 
 def _channel_names(index: Path | IndexReader | Channels) -> list[str]:
+    """Return the channels of an index folder or an open reader, or the names of open channels."""
     if isinstance(index, Channels):
         return list(index.searchers)
     return channels_of(index.folder.path if isinstance(index, IndexReader) else index)
@@ -141,14 +145,15 @@ def open_retriever(
     *,
     bm25: Bm25 | None = None,
     candidates: int = CANDIDATES,
-    every: float | None = None,
+    refresh_seconds: float | None = None,
 ) -> HybridSearcher | ChannelSearcher:
     """Open a retriever for one channel (`impact`, `bm25`, `dense`) or a fusion (`bm25=1.2,impact`).
 
     :param index: an index folder, or an open reader
     :param channels: None is `impact`, or `bm25` if the index has only BM25
     :param candidates: the number of passages that each channel contributes to a fusion
-    :param every: seconds between checks for new commits; a search triggers the check. None never checks
+    :param refresh_seconds: seconds between checks for new commits; a search triggers the check. None never
+        checks
     """
     fusion = None
     if channels and ("," in channels or "=" in channels):
@@ -157,13 +162,14 @@ def open_retriever(
         channel(channels)
     dense_names = [name for name in (fusion.weights if fusion else [channels]) if name == DENSE]
     if not isinstance(index, IndexReader):
-        index = IndexReader(index if index is not None else default_index(), bm25, dense_names, every)
-    with index.reading() as snapshot:
+        path = index if index is not None else default_index()
+        index = IndexReader(path, bm25, dense_names, refresh_seconds)
+    with index.snapshot() as snapshot:
         for name in dense_names:
             snapshot.channel(name)  # a missing channel raises here, before the first search
     if fusion:
         return HybridSearcher(index, fusion)
     if channels is None:
-        with index.reading() as snapshot:
+        with index.snapshot() as snapshot:
             channels = next(name for name in (IMPACT, BM25) if name in snapshot.channels)
     return open_channel(index, channel(channels))

@@ -1,4 +1,4 @@
-"""The endpoints."""
+"""The HTTP endpoints of `sparta serve`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _JSON = "application/json"
 _PAGE_HEADERS = {
     "Accept-Ranges": "none",
     "Cache-Control": "no-cache",
-    "Content-Security-Policy": "frame-ancestors 'none'",  # the rest of the policy stands in the page itself
+    "Content-Security-Policy": "frame-ancestors 'none'",  # index.html declares the rest of the policy
     "X-Content-Type-Options": "nosniff",
 }
 _PASSAGES = '{"id": "moon", "title": "Moon", "text": "The Moon is 384,400 kilometres away."}\n'
@@ -38,15 +38,15 @@ _IDS = '{"id": "moon"}\n"sun"\n'
 
 
 class _PageFiles(StaticFiles):
-    """The files of the web page; browsers revalidate them, so that all files have one version."""
+    """Serves the files of the web page; browsers revalidate each file, so that all have one version."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with whole files: what is wrong with a range would not be told as other errors are."""
+        """Answer with the whole file and ignore ranges: a bad range would get an error that is not JSON."""
         headers = [(name, value) for name, value in scope["headers"] if name != b"range"]
         await super().__call__({**scope, "headers": headers}, receive, send)
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
-        """Say so."""
+        """Return a file's response with the headers of the web page."""
         response = super().file_response(*args, **kwargs)
         response.headers.update(_PAGE_HEADERS)
         return response
@@ -56,7 +56,7 @@ class _App(FastAPI):
     """The application; if it requires API keys, its OpenAPI document declares the security schemes."""
 
     def openapi(self) -> dict[str, Any]:
-        """Describe the endpoints."""
+        """Return the OpenAPI document; if the service has keys, with security schemes."""
         described = super().openapi()
         if self.state.service.settings.keys and "security" not in described:
             described["components"]["securitySchemes"] = {
@@ -70,7 +70,7 @@ class _App(FastAPI):
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application of one index. It opens the index when it starts, and closes it when it ends."""
+    """Return the application for one index: it opens the index at startup and closes it at shutdown."""
     metrics = Metrics()
     service, journal = Service(settings, metrics), Journal(metrics)
 
@@ -87,11 +87,11 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         middleware=middleware(settings, journal),
-        redirect_slashes=False,  # it would lead to http, and to whatever host was named
+        redirect_slashes=False,  # a redirect would use http, and the host that the client names
         exception_handlers={HTTPException: _refused, RequestValidationError: _refused},
         responses={
-            "4XX": {"model": schemas.ErrorAnswer, "description": "What was wrong, and what to do."},
-            "5XX": {"model": schemas.ErrorAnswer, "description": "Not in time, not ready, or a fault."},
+            "4XX": {"model": schemas.ErrorAnswer, "description": "What is wrong, and what to do."},
+            "5XX": {"model": schemas.ErrorAnswer, "description": "Timeout, not ready, or an internal error."},
         },
     )
     app.state.service, app.state.journal = service, journal
@@ -110,9 +110,9 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Raise errors of FastAPI itself in the format of all other errors."""
+    """Raise FastAPI's own errors (routing, validation) again, as `HttpError`."""
     if isinstance(error, HTTPException):
-        remedy = "GET /openapi.json lists what there is"
+        remedy = "GET /openapi.json lists the endpoints"
         error_answer = HttpError(error.status_code, str(error.detail), remedy=remedy)
         if error.status_code == 405:
             error_answer.headers.append((b"allow", ", ".join(_allowed(request)).encode()))
@@ -122,7 +122,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """Return the HTTP methods of a request's path; a file has GET."""
+    """Return the HTTP methods that a request's path allows; a path without a route (a file) allows GET."""
     path = request.scope["path"]
     routes = [
         route for route in request.app.routes if isinstance(route, Route) and route.path_regex.match(path)
@@ -143,7 +143,7 @@ def _takes(model: type[Any], text: str) -> dict[str, Any]:
 
 
 class _Search:
-    """POST /search without what FastAPI does for each request, which would take half of the time."""
+    """POST /search as a plain ASGI application: FastAPI's work per request would take half of the time."""
 
     path = "/search"
 
@@ -161,36 +161,36 @@ class _Search:
 
 
 async def _body(receive: Receive) -> bytes:
-    """The whole body of a request."""
-    parts, more = [], True
-    while more:
+    """Return the whole body of a request."""
+    chunks, has_more = [], True
+    while has_more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(parts)
+        chunks.append(message.get("body", b""))
+        has_more = message.get("more_body", False)
+    return b"".join(chunks)
 
 
 def _add_reading(app: FastAPI, service: Service) -> None:
     app.router.routes.append(Route("/search", _Search(service), methods=["POST"]))
 
-    @app.post(  # for OpenAPI, and for other methods
+    @app.post(  # describes POST in OpenAPI, and answers other methods with 405
         "/search",
         responses={200: {"model": schemas.SearchAnswer | schemas.SearchAnswers}},
-        openapi_extra=_takes(schemas.SearchRequest, "A question, or a list of them."),
+        openapi_extra=_takes(schemas.SearchRequest, "A query, or a list of queries."),
     )
     async def search() -> Response:
-        """Find passages."""
+        """Search passages."""
         raise HTTPException(405)
 
     @app.post(
         "/explain",
         responses={200: {"model": schemas.Explanation}},
-        openapi_extra=_takes(schemas.ExplainRequest, "A question and a passage."),
+        openapi_extra=_takes(schemas.ExplainRequest, "A query and a passage."),
     )
     async def explain(request: Request) -> Response:
-        """Say why a passage has its score by impacts."""
+        """Explain a passage's impact score for a query."""
         body = schemas.parsed(schemas.ExplainRequest, await request.body())
         return _json(await service.explain(body.query, body.id))
 
@@ -206,17 +206,17 @@ def _add_reading(app: FastAPI, service: Service) -> None:
 
     @app.get("/terms/{passage_id:path}", responses={200: {"model": schemas.Terms}})
     async def terms(passage_id: _ID, n: Annotated[int, Query(ge=1, le=10_000)] = 20) -> Response:
-        """Give the strongest terms of a passage: what it is found by."""
+        """Return a passage's terms with the highest impacts."""
         return _json(await service.terms(passage_id, n))
 
     @app.get("/passages/{passage_id:path}", responses={200: {"model": schemas.Passage}})
     async def passage(passage_id: _ID) -> Response:
-        """Give a passage as it is stored."""
+        """Return a stored passage."""
         return _json(await service.passage(passage_id))
 
     @app.get("/info", responses={200: {"model": schemas.Info}})
     async def info() -> Response:
-        """Say what is searched."""
+        """Return facts about the searched index."""
         return _json(await service.info())
 
 
@@ -228,19 +228,19 @@ def _add_writing(app: FastAPI, service: Service) -> None:
             async with spooled(request.stream(), seconds) as stream:
                 return _json(await write(stream))
 
-    @app.put("/passages", **_upload("Passages, one JSON object a line.", _PASSAGES))
+    @app.put("/passages", **_upload("Passages, one JSON object per line.", _PASSAGES))
     async def put(request: Request) -> Response:
         """Replace passages by id, and add new ones. The answer comes after the commit."""
         return await upload(request, service.writer.put)
 
-    @app.post("/passages", **_upload("Passages with new ids, one JSON object a line.", _PASSAGES))
+    @app.post("/passages", **_upload("Passages with new ids, one JSON object per line.", _PASSAGES))
     async def add(request: Request) -> Response:
-        """Add passages. The answer comes when they are committed."""
+        """Add passages. The answer comes after the commit."""
         return await upload(request, service.writer.add)
 
-    @app.delete("/passages", **_upload("Ids, one a line.", _IDS))
+    @app.delete("/passages", **_upload("Passage ids, one per line.", _IDS))
     async def delete(request: Request) -> Response:
-        """Delete passages. The answer comes when they are gone."""
+        """Delete passages. The answer comes after the commit."""
         return await upload(request, service.writer.delete)
 
     @app.delete("/passages/{passage_id:path}", responses={200: {"model": schemas.Written}})
@@ -260,16 +260,16 @@ def _upload(text: str, example: str) -> dict[str, Any]:
 def _add_state(app: FastAPI, service: Service, metrics: Metrics) -> None:
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """Say that the service runs."""
+        """Return "ok" while the service runs."""
         return {"status": "ok"}
 
     @app.get("/ready")
     async def ready() -> dict[str, str]:
-        """Say whether it answers searches: 503 before the index is open, and while it ends."""
+        """Return "ready" if the service answers searches; 503 before the index is open and at shutdown."""
         if not service.ready:
             raise HttpError(503, "the index is not open")
         return {"status": "ready"}
 
     @app.get("/metrics", include_in_schema=False)
-    async def told() -> Response:
+    async def prometheus_metrics() -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)

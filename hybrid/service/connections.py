@@ -1,6 +1,6 @@
-"""Connections on which nothing comes in time, nothing is read, or a head without end, are closed.
+"""Closes a connection with a request that is late or has a long head, or whose client reads no response.
 
-This module is the only one that uses names of uvicorn that are not public; decision 0035 says why.
+Only this module uses private names of uvicorn; decision 0035 says why.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hybrid.service.errors import HttpError
 from hybrid.service.middleware import TASKS
 
 LARGEST_HEAD = 64 << 10
-_PATIENCE = 6  # what is written waits in the buffers of two machines first
+_PATIENCE = 6  # timeouts in which a client has to read: a response first fills buffers on two machines
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _UPGRADE = re.compile(rb"\nupgrade[ \t]*:[^\n]*(?=\n[^ \t])", re.IGNORECASE)
 _END = re.compile(rb"\n\r?\n")
@@ -25,13 +25,14 @@ _REASONS = {408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """The protocol of uvicorn, but the head of a request is to come in `seconds`.
+    """Uvicorn's HTTP protocol with limits: the head of a request must be whole within `seconds`.
 
-    Uvicorn itself waits for ever, and httptools lets a head grow without bounds. A client that reads nothing
-    of its answer for six times as long loses it. Of a request that was answered before all of its body came,
-    the rest is dropped: a client that sends on reads the answer then.
+    Uvicorn itself waits forever, and httptools lets a head grow without bound. The connection of a client
+    that reads nothing of its response for six times `seconds` is closed. If a request is answered before its
+    whole body arrived, the rest of the body is dropped: the client can send it and then read the response.
 
-    :param refusal: counts and logs an error, after so many seconds, to a client; returns the JSON for it
+    :param refusal: called with an error, the time waited in seconds and the client's address; counts and
+        logs the error, and returns its JSON
     """
 
     def __init__(
@@ -39,24 +40,25 @@ class TimedProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(*args, **kwargs)
         self._refusal, self._seconds = refusal, seconds
-        self._head, self._held = 0, b""
+        self._head = 0  # bytes of an unfinished head that the parser has
+        self._held = b""  # bytes of an unfinished head that are held back from the parser
         self._running: set[asyncio.Task[Any]] = set()
         self.app_state = {**self.app_state, TASKS: self._running}
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a request."""
+        """Start the timer for the first request."""
         super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Stop waiting when a request is whole."""
-        before = self.cycle
-        between = before is None or before.response_complete
-        dropped = before is not None and before.response_complete and before.more_body
-        parsing = self.scope is not (before and before.scope)  # a head of which the parser has a part
-        if between and not dropped and not self._head and not parsing:
+        """Pass bytes to the parser, and stop the timer once a request's head is whole."""
+        previous = self.cycle
+        is_between_requests = previous is None or previous.response_complete
+        is_rest_dropped = previous is not None and previous.response_complete and previous.more_body
+        is_head_partial = self.scope is not (previous and previous.scope)  # the parser has a part of a head
+        if is_between_requests and not is_rest_dropped and not self._head and not is_head_partial:
             data = self._held_back(data)
             if not data:
                 return
@@ -64,62 +66,66 @@ class TimedProtocol(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop()
             return
-        self._head += 0 if dropped else len(data)
+        self._head += 0 if is_rest_dropped else len(data)
         self._wait_on(self._head)
 
     def _held_back(self, data: bytes) -> bytes:
-        """Return the bytes that the parser may see: it gets a request head only as a whole, after a check."""
+        """Return the bytes for the parser: nothing until a head is whole, then `_understood` of all bytes."""
         start = max(0, len(self._held) - 3)
-        held = (self._held + data).lstrip(b"\r\n")
-        if end := _END.search(held, start):
+        unparsed = (self._held + data).lstrip(b"\r\n")
+        if end := _END.search(unparsed, start):
             self._held = b""
-            return _understood(held, end.end())
-        self._held = held
+            return _understood(unparsed, end.end())
+        self._held = unparsed
         self._unset_keepalive_if_required()
-        self._wait_on(len(held))
+        self._wait_on(len(unparsed))
         return b""
 
-    def _wait_on(self, head: int) -> None:
-        if head > LARGEST_HEAD:
+    def _wait_on(self, head_bytes: int) -> None:
+        """Refuse a head of too many bytes; else start the timer if none runs."""
+        if head_bytes > LARGEST_HEAD:
             self._refuse(431, f"expected a head of at most {LARGEST_HEAD:,} bytes, found a longer one")
         elif self._timer is None:
             self._wait()
 
     def on_headers_complete(self) -> None:
-        """Refuse an offer of another protocol in a request that came while another was answered.
+        """Refuse an upgrade of the protocol in a request that arrived while another was being answered.
 
-        Its body would be read as the next request.
+        Httptools would read the body of such a request as the next request.
         """
         if self.parser.should_upgrade():
-            raise ValueError("expected a request without an upgrade")
+            raise ValueError("the service does not support requests that upgrade the connection")
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Note that a body is whole, also one that came after the answer."""
+        """Note that a request's body is whole, even if the body arrived after the response."""
         super().on_message_complete()
         if self.cycle is not None:
             self.cycle.more_body = False
 
     def pause_writing(self) -> None:
-        """Close the connection unless the answer, more than it takes at once, is read."""
+        """Watch whether the client reads: more of the response waits than the write buffer takes."""
         super().pause_writing()
         self._watch(math.inf)
 
     def resume_writing(self) -> None:
-        """Stop watching: all but a little has been read."""
+        """Stop watching: the client has read all but a little of the response."""
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
 
-    def _watch(self, before: float) -> None:
-        left = self.transport.get_write_buffer_size()
-        if left < before:
-            self._unread = asyncio.get_running_loop().call_later(_PATIENCE * self._seconds, self._watch, left)
+    def _watch(self, unread_before: float) -> None:
+        """Close the connection if the client read nothing since `before` bytes were unread; else go on."""
+        unread = self.transport.get_write_buffer_size()
+        if unread < unread_before:
+            self._unread = asyncio.get_running_loop().call_later(
+                _PATIENCE * self._seconds, self._watch, unread
+            )
         else:
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer, and stop the work whose answers nobody reads."""
+        """Stop all timers, and cancel the connection's requests: nobody will read their responses."""
         self._stop()
         running = list(self._running)
         self._running.clear()
@@ -144,7 +150,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._stop()
         if self.transport.is_closing():
             return
-        if self.cycle is None or not self.cycle.more_body:  # else this request has been answered
+        if self.cycle is None or not self.cycle.more_body:  # else the request was already answered
             body = self._refusal(HttpError(status, message), seconds, (self.client or ("",))[0])
             self.transport.write(
                 b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
@@ -154,14 +160,18 @@ class TimedProtocol(HttpToolsProtocol):
 
 
 def _understood(data: bytes, end: int) -> bytes:
-    """Return the data with a request head, up to `end`, in a form that httptools accepts.
+    """Return received bytes, changed such that httptools accepts their request head, which stops at `end`.
 
-    Leaves out an offer to upgrade the protocol, which Java's HTTP client sends with every request: httptools
-    would drop the body. Percent-encodes an address in plain UTF-8, as curl sends it.
+    Removes the header `Upgrade`, which Java's HTTP client sends with every request: httptools would drop the
+    body. Percent-encodes a request line in plain UTF-8, as curl sends it.
     """
     if _UPGRADE.search(data, 0, end):
         data = _UPGRADE.sub(b"", data[:end]) + data[end:]
     if data.isascii():
         return data
-    line, feed, rest = data.partition(b"\n")
-    return _NOT_ASCII.sub(lambda character: b"%%%02X" % character[0][0], line) + feed + rest
+    request_line, newline, headers_and_body = data.partition(b"\n")
+    return (
+        _NOT_ASCII.sub(lambda character: b"%%%02X" % character[0][0], request_line)
+        + newline
+        + headers_and_body
+    )

@@ -1,4 +1,4 @@
-"""Errors as HTTP has them."""
+"""HTTP errors: the status, JSON body and headers of each exception."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _REMEDIES = {
 
 
 class BusyError(SpartaError):
-    """As much is waiting as may wait."""
+    """The request queue is full."""
 
 
 class HttpError(SpartaError):
-    """An error with an HTTP status; `lines` holds the faults of single lines of an upload."""
+    """An error with an HTTP status; `lines` is the report of invalid lines of an upload."""
 
     def __init__(
         self, status: int, message: str, *, remedy: str | Remedy = "", lines: Mapping[str, Any] | None = None
@@ -61,7 +61,7 @@ class HttpError(SpartaError):
 
 @asynccontextmanager
 async def within(seconds: float) -> AsyncIterator[None]:
-    """Give up after so many seconds: a 503."""
+    """Cancel the block after `seconds` and raise a 503 error."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -70,7 +70,7 @@ async def within(seconds: float) -> AsyncIterator[None]:
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Return an error that ends no thread: a panic of a Rust extension, for example, is no `Exception`."""
+    """Return an error as an `Exception`, which ends no thread; a Rust panic, for example, is none."""
     if isinstance(error, Exception):
         return error
     failure = RuntimeError(f"{type(error).__name__}: {error}")
@@ -89,12 +89,14 @@ def contained[R](work: Callable[[], R]) -> R:
 
 
 def too_slow(seconds: float) -> HttpError:
-    """Say that there was no answer in time."""
-    return HttpError(503, f"expected an answer within {seconds:g} s", remedy="try again later")
+    """Return the 503 error for a request that has no answer in time."""
+    return HttpError(
+        503, f"the request took longer than the limit of {seconds:g} s", remedy="try again later"
+    )
 
 
 def status_of(error: Exception) -> int:
-    """The HTTP status of an error."""
+    """Return the HTTP status of an error; 500 for an unexpected error."""
     if isinstance(error, HttpError):
         return error.status
     kinds: list[tuple[type[Exception], int]] = [
@@ -111,7 +113,7 @@ def status_of(error: Exception) -> int:
 
 
 def error_body(error: Exception, request_id: str) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
-    """Return the status, JSON body and headers for an error; they never contain paths of this machine."""
+    """Return the status, JSON body and headers for an error; the body never holds paths of this machine."""
     status = status_of(error)
     details = {"message": "something failed in the service", "remedy": "its log has the request id"}
     if isinstance(error, SpartaError) and status != 500:
@@ -124,7 +126,7 @@ def error_body(error: Exception, request_id: str) -> tuple[int, bytes, list[tupl
 
 
 def _remedy(error: SpartaError, status: int) -> str:
-    """Return what a client can do; options and commands help only on the machine of the service."""
+    """Return an error's remedy for a client; options and commands are left out, as a client has no shell."""
     if not isinstance(error, HttpError):
         if status in (409, 503):
             return "whoever runs the service can mend it: its log says how"

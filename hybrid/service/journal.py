@@ -14,6 +14,7 @@ logger = logging.getLogger("sparta.serve")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _METHODS = frozenset(("GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE"))
 OTHER = "other"
+"""Metrics label of all unknown methods and routes."""
 
 
 class Journal:
@@ -24,7 +25,7 @@ class Journal:
         self._prefix, self._numbers = token_hex(4), count(1)
 
     def request_id(self, header: bytes = b"") -> str:
-        """Return the request's own id, else a new id."""
+        """Return the id in the header X-Request-ID; a new id if the header is missing or invalid."""
         return header.decode() if _REQUEST_ID.fullmatch(header) else f"{self._prefix}-{next(self._numbers)}"
 
     def answered(
@@ -54,15 +55,15 @@ class Journal:
             )
 
     def failed(self, request_id: str, error: Exception) -> None:
-        """Tell of a fault with its traceback, and in a line of what whoever runs the service can mend."""
+        """Log an internal error with its traceback; log one line for an error that the operator can fix."""
         status = status_of(error)
         if status == 500:
-            logger.error("failed", exc_info=error, extra={"request_id": request_id})
+            logger.error("request failed", exc_info=error, extra={"request_id": request_id})
         elif status in (409, 503):
-            logger.warning("refused", extra={"request_id": request_id, "error": str(error)})
+            logger.warning("request refused", extra={"request_id": request_id, "error": str(error)})
 
     def refusal(self, error: HttpError, seconds: float, client: str) -> bytes:
-        """Count and log what never became a request, and return the JSON that answers it."""
+        """Count and log an error on a connection without a whole request; return the response's JSON body."""
         request_id = self.request_id()
         self.answered(request_id, error.status, seconds, client=client)
         return error_body(error, request_id)[1]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sparta.base.errors import InputError
-from sparta.base.files import reading
+from sparta.base.files import input_errors
 
 READ, WRITE = "read", "write"
 KEYS_VARIABLE = "SPARTA_SERVE_KEYS"
@@ -34,22 +34,26 @@ class Keys:
                 digest, scope = _scope(words, f"{where}:{number}")
                 if self._scopes.setdefault(digest, scope) != scope:
                     raise InputError(
-                        f"expected one scope for a key, found {scope} here and another on a line before",
+                        f"the key has two scopes: {scope} on this line, another on an earlier line",
                         where=f"{where}:{number}",
-                        remedy=f"remove one of the two lines; a key to {WRITE} may {READ} too",
+                        remedy=f"remove one of the two lines; a {WRITE} key may also {READ}",
                     )
 
     @classmethod
     def read(cls, path: Path | None) -> Keys:
-        """Return the keys of a file, or of `$SPARTA_SERVE_KEYS` (lines or separated by commas)."""
+        """Return the keys of a file; without a path, of `$SPARTA_SERVE_KEYS` (lines, or commas between)."""
         if path is None:
             variable = os.environ.get(KEYS_VARIABLE, "")
             return cls(variable.replace(",", "\n").splitlines(), f"${KEYS_VARIABLE}")
-        with reading(path):
+        with input_errors(path):
             text = path.read_bytes().decode("utf-8-sig", "replace")
         keys = cls(text.splitlines(), str(path))
         if not keys:
-            raise InputError(f"expected {_FORM}; found none", where=str(path), remedy="add a line")
+            raise InputError(
+                f"the file of keys is empty: expected {_FORM}",
+                where=str(path),
+                remedy="add a line with a key",
+            )
         return keys
 
     def __bool__(self) -> bool:
@@ -62,25 +66,28 @@ class Keys:
         """
         digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
         granted = None
-        for known, scope in self._scopes.items():
-            if secrets.compare_digest(known, digest):
+        for key_digest, scope in self._scopes.items():
+            if secrets.compare_digest(key_digest, digest):
                 granted = scope
         return granted
 
 
 def _scope(words: list[str], where: str) -> tuple[bytes, str]:
+    """Return the hash and the scope of a key, from the words `scope key` of a line."""
     if len(words) != 2 or words[0] not in (READ, WRITE):
-        raise InputError(f"expected {_FORM}; found another form", where=where, remedy="mend the line")
+        raise InputError(
+            f"invalid line in the file of keys: expected {_FORM}", where=where, remedy="correct the line"
+        )
     if len(words[1]) < SHORTEST:
         raise InputError(
-            f"expected a key of at least {SHORTEST} characters, found {len(words[1])}",
+            f"a key must have at least {SHORTEST} characters, found {len(words[1])}",
             where=where,
-            remedy="make one with: openssl rand -hex 24",
+            remedy="make a key with: openssl rand -hex 24",
         )
     if not words[1].isascii():
         raise InputError(
-            "expected a key of ASCII characters, found others, which clients send in different ways",
+            "a key must be ASCII, because clients encode other characters in different ways",
             where=where,
-            remedy="make one with: openssl rand -hex 24",
+            remedy="make a key with: openssl rand -hex 24",
         )
     return hashlib.sha256(words[1].encode()).digest(), words[0]

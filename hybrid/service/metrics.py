@@ -13,7 +13,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """The counters of one service."""
+    """Counters, histograms and gauges of one service."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -46,18 +46,18 @@ class Metrics:
         }
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request."""
+        """Count a request and its time."""
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def batch(self, queries: int) -> None:
-        """Count a batch."""
+        """Count a batch of so many queries."""
         self._batches.observe(queries)
 
     def watch(self, name: str, value: Callable[[], float]) -> None:
-        """Ask this function for a gauge: queue, passages, generation or commit."""
+        """Let a gauge (queue, passages, generation or commit) take its value from a function."""
         self._gauges[name].set_function(value)
 
     def text(self) -> bytes:
-        """All of them, as Prometheus reads them."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self.registry)

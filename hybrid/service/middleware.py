@@ -1,4 +1,4 @@
-"""Middleware of the endpoints: request ids and log, origins, errors as JSON, keys, limits of bodies."""
+"""Middleware of the endpoints: request ids, log, allowed origins, JSON errors, API keys, limits of bodies."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from sparta.base.remedies import Command, remedy
 
 OPEN_PATHS = ("/health", "/ready", "/openapi.json", "/", "/favicon.ico")
 TASKS = "sparta.tasks"
-"""Key of a scope's state: the running requests of a connection."""
+"""Key in the `state` of an ASGI scope: the asyncio tasks of a connection's running requests."""
 _STATIC = "/static/"
-_CLIENT_LEFT = 499  # for the log: nobody is there to read an answer
+_CLIENT_LEFT = 499  # only for the log: the client has left
 _LOCAL_NAMES = (b"localhost", b"127.0.0.1", b"[::1]")
 _PORT = re.compile(rb":\d*$")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ID, _HEADERS = "sparta.request_id", "sparta.headers"
-"""Keys of a scope: the id of the request, its headers by name."""
+"""Keys in an ASGI scope: the id of the request, and the headers of the request by name."""
 _WITH_KEYS = Command.of("sparta serve", keys="FILE")
 
 
 def middleware(settings: Settings, journal: Journal) -> list[Middleware]:
     """Return the layers that every request passes, the outermost first.
 
-    `SameOrigin` stands before CORS, so that foreign pages get no answer to a preflight either; CORS stands
-    before the errors, which browsers of allowed origins may read.
+    `SameOrigin` stands before CORS, so that foreign pages get no answer to a preflight either. CORS stands
+    before `JsonErrors`, so that pages of allowed origins can read errors.
     """
     cors = Middleware(
         CORSMiddleware,
@@ -109,16 +109,17 @@ class SameOrigin:
         self._app, self._origins = app, origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+        """Pass a request on, or answer it with 403."""
         if scope["type"] == "http" and self._is_foreign(scope, scope[_HEADERS]):
             error = HttpError(
-                403, "expected a request of a page of this service, found another", remedy=_CORS_REMEDY
+                403, "requests from pages of other origins are not allowed", remedy=_CORS_REMEDY
             )
             await _send_error(error, scope[_ID], send)
             return
         await self._app(scope, receive, send)
 
     def _is_foreign(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
+        """Return whether a browser sent the request for a page of an origin that is not allowed."""
         origin = headers.get(b"origin")
         if origin is None:
             is_link = scope["method"] == "GET" and (scope["path"] == "/" or scope["path"].startswith(_STATIC))
@@ -129,13 +130,13 @@ class SameOrigin:
 
 
 class JsonErrors:
-    """Answers what the layers below raise with JSON, unless an answer has begun."""
+    """Turns an exception of the inner layers into a JSON response, unless a response has begun."""
 
     def __init__(self, app: ASGIApp, journal: Journal) -> None:
         self._app, self._journal = app, journal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, also where that fails."""
+        """Answer a request; log an exception and answer it with JSON."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -154,19 +155,19 @@ class JsonErrors:
         except asyncio.CancelledError:
             if asyncio.current_task() not in scope["state"][TASKS]:
                 raise  # the client has left
-            # the server ends, and waits no longer
-            failed: Exception = HttpError(503, _ENDING, remedy="try again later")
+            # the server shuts down, and no longer waits for requests
+            failure: Exception = HttpError(503, _ENDING, remedy="try again later")
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:  # also a panic of an extension
-            failed = as_exception(error)
-        self._journal.failed(scope[_ID], failed)
+            failure = as_exception(error)
+        self._journal.failed(scope[_ID], failure)
         if not begun:
-            await _send_error(failed, scope[_ID], send)
+            await _send_error(failure, scope[_ID], send)
 
 
 class Access:
-    """Refuses requests without a right: 401 and 403 by keys; without keys 421 by the host's name."""
+    """Refuses requests without permission: 401 and 403 by API key; without keys, 421 by the header Host."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._keys, self._writable = app, settings.keys, settings.writable
@@ -174,90 +175,96 @@ class Access:
         self._names = {*_LOCAL_NAMES, (f"[{host}]" if ":" in host else host).encode()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on.
+        """Pass a permitted request on.
 
-        :raises HttpError: 400, 401, 403 or 421.
+        :raises HttpError: 401, 403 or 421 for a refused request; 400 for a path with a control character
         """
         if scope["type"] == "http":
             self._check(scope["path"], scope["method"], scope[_HEADERS])
         await self._app(scope, receive, send)
 
     def _check(self, path: str, method: str, headers: dict[bytes, bytes]) -> None:
-        if _CONTROL.search(path):  # routes would take a line end at the end of an id for none
-            raise HttpError(400, "expected a path without control characters, found one")
+        if _CONTROL.search(path):  # routes would ignore a line end after an id
+            raise HttpError(400, "the path of the URL contains a control character")
         writes = path.startswith("/passages") and method not in ("GET", "OPTIONS")
         if not self._keys:
             self._check_host(headers.get(b"host", b""))
         elif path not in OPEN_PATHS and not path.startswith(_STATIC) and method != "OPTIONS":
             allowed = self._keys.scope(_key(headers))
             if allowed is None:
-                raise HttpError(401, "expected an API key, found none that is known", remedy=_KEY_REMEDY)
+                raise HttpError(
+                    401, "authentication failed: the request has no valid API key", remedy=_KEY_REMEDY
+                )
             if writes and allowed != WRITE:
-                raise HttpError(403, f"expected a key to {WRITE}, found one to {READ}")
+                raise HttpError(403, f"the API key may only {READ}, but the request needs a key to {WRITE}")
         if writes and not self._writable:
-            raise HttpError(403, "this service does not change its index", remedy=_WRITE_REMEDY)
+            raise HttpError(403, "this service is read-only", remedy=_WRITE_REMEDY)
 
     def _check_host(self, host: bytes) -> None:
-        """Refuse a name of another host, which a page on the web could have lead to this machine."""
+        """Refuse another host's name, which a web page can point to this machine (DNS rebinding)."""
         name = host.rpartition(b":")[0] if _PORT.search(host) else host
         if host and name.lower() not in self._names:
-            raise HttpError(421, "expected the host localhost, found another one", remedy=_HOST_REMEDY)
+            raise HttpError(421, "without keys, the Host header must be localhost", remedy=_HOST_REMEDY)
 
 
 class BoundedBody:
-    """Lets a body have a bounded size (413) and time (408), and no compression (415)."""
+    """Limits the size (413) and the time (408) of a request's body, and refuses compression (415)."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app, self._limits = app, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on.
+        """Pass a request on with a bounded body.
 
-        :raises HttpError: 413 or 415; reading the body raises 408 or 413.
+        :raises HttpError: 413 or 415; reading the body raises 408 or 413
         """
         if scope["type"] == "http":
             receive = self._bounded(scope["path"], scope[_HEADERS], receive)
         await self._app(scope, receive, send)
 
     def _bounded(self, path: str, headers: dict[bytes, bytes], receive: Receive) -> Receive:
+        """Return a `receive` that raises once the body is too large or too late."""
         limits = self._limits
         coding = headers.get(b"content-encoding", b"identity").lower().decode("latin-1")
         if coding != "identity":
-            raise HttpError(415, f"expected a body that is not compressed, found Content-Encoding: {coding}")
-        upload = path.startswith("/passages")  # whose whole time is bounded where it is read
-        most, ends = limits.upload if upload else limits.body, time.perf_counter() + limits.timeout
-        length = headers.get(b"content-length", b"")
-        is_known = length.isdigit() and b"transfer-encoding" not in headers
-        if is_known and int(length[:20]) > most:
-            raise _too_large(most)
-        size, more = 0, True
+            raise HttpError(415, f"compressed bodies are not supported, found Content-Encoding: {coding}")
+        upload = path.startswith("/passages")  # `spooled` bounds its whole time
+        most_bytes, deadline = limits.upload if upload else limits.body, time.perf_counter() + limits.timeout
+        content_length = headers.get(b"content-length", b"")
+        is_length_known = content_length.isdigit() and b"transfer-encoding" not in headers
+        if is_length_known and int(content_length[:20]) > most_bytes:
+            raise _too_large(most_bytes)
+        received, is_more_expected = 0, True
 
         async def bounded() -> Message:
-            nonlocal size, more
-            if not more:  # waits for the end of the connection
+            nonlocal received, is_more_expected
+            if not is_more_expected:  # the body is whole: this call waits for the disconnect
                 return await receive()
             try:
-                seconds = limits.timeout if upload else ends - time.perf_counter()
+                seconds = limits.timeout if upload else deadline - time.perf_counter()
                 async with asyncio.timeout(seconds):
                     message = await receive()
             except TimeoutError:
                 what = "the next part of the body" if upload else "the whole body"
-                raise HttpError(408, f"expected {what} within {limits.timeout:g} s") from None
-            size, more = size + len(message.get("body", b"")), message.get("more_body", False)
-            if size > most:
-                raise _too_large(most)
+                raise HttpError(408, f"{what} did not arrive within {limits.timeout:g} s") from None
+            received, is_more_expected = (
+                received + len(message.get("body", b"")),
+                message.get("more_body", False),
+            )
+            if received > most_bytes:
+                raise _too_large(most_bytes)
             return message
 
         return bounded
 
 
-_ENDING = "the service ended before it had an answer; an upload may still be committed"
-_HOST_REMEDY = remedy("give the service keys: {}", _WITH_KEYS)
+_ENDING = "the service stopped before it could answer; an upload may still be committed"
+_HOST_REMEDY = remedy("start the service with keys: {}", _WITH_KEYS)
 _CORS_REMEDY = remedy(
     "start the service with: {}, or with: {}", Command.of("sparta serve", cors="ORIGIN"), _WITH_KEYS
 )
-_WRITE_REMEDY = remedy("start it with: {}", Command.of("sparta serve", writable=True))
-_KEY_REMEDY = "send one as X-API-Key: KEY, or as Authorization: Bearer KEY"
+_WRITE_REMEDY = remedy("start the service with: {}", Command.of("sparta serve", writable=True))
+_KEY_REMEDY = "send a key in the header X-API-Key: KEY, or Authorization: Bearer KEY"
 
 
 def _route(scope: Scope) -> str:
@@ -276,13 +283,17 @@ def _key(headers: dict[bytes, bytes]) -> str:
 
 
 def _too_large(most: int) -> HttpError:
-    return HttpError(413, f"expected a body of at most {most:,} bytes, found a longer one")
+    return HttpError(413, f"the body is longer than the limit of {most:,} bytes")
 
 
 async def _send_error(error: Exception, request_id: str, send: Send) -> None:
-    status, body, more = error_body(error, request_id)
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
+    status, body, error_headers = error_body(error, request_id)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *error_headers,
+    ]
     if status == 408:
-        headers.append((b"connection", b"close"))  # what is left of the body is not read
+        headers.append((b"connection", b"close"))  # the rest of the body is not read
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -32,21 +32,22 @@ _Filter = Annotated[
 
 
 class SearchRequest(_Model):
-    """One question, or several that are answered together."""
+    """One query, or a list of queries that are answered together."""
 
     query: str | list[str]
     k: Annotated[int, Field(ge=1, description="How many passages.")] = 10
-    offset: Annotated[int, Field(ge=0, description="How many passages to pass over.")] = 0
+    offset: Annotated[int, Field(ge=0, description="How many of the best passages to skip.")] = 0
     channels: Annotated[
         _Name | None,
         Field(description="impact, bm25 or dense, or several that are fused, as in bm25=1.2,impact."),
     ] = None
     filter: _Filter = None
     collapse: Annotated[
-        _Name | None, Field(description="A field: only the best passage of each of its values.")
+        _Name | None,
+        Field(description="A metadata field: return only the best passage for each of its values."),
     ] = None
     explain: Annotated[
-        bool, Field(description="With each hit a snippet, its words to mark, and each term's share.")
+        bool, Field(description="Add to each hit a snippet, its words to mark, and each term's share.")
     ] = False
 
     model_config = ConfigDict(
@@ -59,7 +60,7 @@ class SearchRequest(_Model):
 
     @property
     def queries(self) -> list[str]:
-        """All questions."""
+        """The queries as a list, also for a single query."""
         return [self.query] if isinstance(self.query, str) else self.query
 
 
@@ -108,7 +109,7 @@ class Share(BaseModel):
 
 
 class Place(BaseModel):
-    """Of a fused hit its rank and score in one channel, and what this added to the fused score."""
+    """A fused hit's rank and score in one channel, and this channel's contribution to the fused score."""
 
     rank: int | None
     score: float | None
@@ -134,7 +135,7 @@ class Hit(BaseModel):
 
 
 class SearchAnswer(BaseModel):
-    """The hits of a question, best first."""
+    """The hits of a query, best first."""
 
     query: str
     channels: str
@@ -158,14 +159,14 @@ class SearchAnswer(BaseModel):
 
 
 class Result(BaseModel):
-    """The hits of one of several questions."""
+    """The hits of one query of a list."""
 
     query: str
     hits: list[Hit]
 
 
 class SearchAnswers(BaseModel):
-    """The hits of several questions, in their order."""
+    """The hits of a list of queries, in the order of the request."""
 
     results: list[Result]
     channels: str
@@ -226,7 +227,7 @@ class Term(BaseModel):
 
 
 class Terms(BaseModel):
-    """The strongest terms of a passage, of so many in all."""
+    """A passage's terms with the highest impacts; `of` is the number of all its terms."""
 
     id: str
     terms: list[Term]
@@ -248,7 +249,7 @@ class Info(BaseModel):
 
 
 class LineError(BaseModel):
-    """The fault of one line of an upload, counted from 1."""
+    """The error of one line of an upload; lines are numbered from 1."""
 
     line: int
     message: str
@@ -260,10 +261,10 @@ class Written(BaseModel):
     added: int | None = None
     updated: int | None = None
     deleted: int | None = None
-    failed: Annotated[int, Field(description="How many lines are wrong.")] = 0
-    errors: Annotated[list[LineError], Field(description="Of the first 1,000 of them what is wrong.")] = []
+    failed: Annotated[int, Field(description="Number of invalid lines.")] = 0
+    errors: Annotated[list[LineError], Field(description="Errors of the first 1,000 invalid lines.")] = []
     behind: Annotated[
-        list[str] | None, Field(description="Channels that could not follow; the log says why.")
+        list[str] | None, Field(description="Channels that failed to update; the log says why.")
     ] = None
 
 
@@ -283,7 +284,7 @@ class ErrorAnswer(BaseModel):
 
 
 def dumps(value: Any) -> bytes:
-    """JSON; also of what orjson refuses, integers above 64 bits and lone surrogates in old records."""
+    """Return a value as JSON, also if it holds integers above 64 bits or lone surrogates (orjson refuses)."""
     try:
         return orjson.dumps(value)
     except TypeError:
@@ -291,9 +292,9 @@ def dumps(value: Any) -> bytes:
 
 
 def parsed[M: BaseModel](model: type[M], body: bytes) -> M:
-    """Read a request.
+    """Parse the body of a request.
 
-    :raises InputError: no JSON, or not as the model has it.
+    :raises InputError: the body is not JSON, or does not match the model
     """
     from pydantic import ValidationError
 

@@ -1,4 +1,4 @@
-"""Running the service: uvicorn, its signals, the log."""
+"""Runs the service: uvicorn, signals and the JSON log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sparta.reader.config import reader_folder
 logger = logging.getLogger("sparta.serve")
 _BACKLOG = 2048
 _CONNECTIONS = 4096
-_OWN = frozenset((*vars(logging.makeLogRecord({})), "color_message", "message"))
+_STANDARD_ATTRIBUTES = frozenset((*vars(logging.makeLogRecord({})), "color_message", "message"))
 
 
 @optional_packages()
@@ -47,14 +47,14 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
     from hybrid.service.live.search import require_channels, weights_of
     from hybrid.service.live.service import READER
 
-    newest_commit(settings.index)  # what is not there is told before anything is started
+    newest_commit(settings.index)  # raises if there is no index, before anything starts
     if settings.reader:
         reader_folder(settings.reader)
     if settings.model and settings.writable:
         model_folder(settings.model)
     if settings.channels:
         require_channels(weights_of(settings.channels), channels_of(settings.index))
-    listening = _socket(settings.host, settings.port)
+    listening_socket = _socket(settings.host, settings.port)
     allow_open_files(_CONNECTIONS)
     _log_as_json(log_level)
     app = create_app(settings)
@@ -76,8 +76,10 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
     # A signal may come before uvicorn listens, and uvicorn raises it again at the end: both end the service.
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, server.handle_exit)
-    logger.info("listening", extra={"host": settings.host, "port": listening.getsockname()[1]})
-    server.run([listening])
+    logger.info(
+        "service is listening", extra={"host": settings.host, "port": listening_socket.getsockname()[1]}
+    )
+    server.run([listening_socket])
     if any(thread.name.startswith(READER) for thread in threading.enumerate()):
         logging.shutdown()
         os._exit(0)
@@ -90,21 +92,21 @@ def _socket(host: str, port: int) -> socket.socket:
         return socket.create_server((name, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise InputError(
-            f"expected an address to listen at, found one that cannot be used: {error.strerror or error}",
+            f"the service cannot listen on this address: {error.strerror or error}",
             where=f"{host}:{port}",
             remedy=remedy("name another {} or {}", Option("port"), Option("host")),
         ) from error
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, event, and what else a record has."""
+    """Formats log records as JSON lines: time, level, event, and the extra attributes of a record."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return a log record as a line of JSON."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, Any] = {"time": f"{stamp}.{int(record.msecs):03}Z", "level": record.levelname.lower()}
         line["event"] = record.getMessage()
-        line |= {name: value for name, value in vars(record).items() if name not in _OWN}
+        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD_ATTRIBUTES}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str).decode()

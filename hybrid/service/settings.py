@@ -46,15 +46,15 @@ class Settings:
         object.__setattr__(self, "index", Path(self.index))
         if not self.keys and not self.is_loopback:
             raise InputError(
-                f"expected keys for a service that others can reach, found none for {self.host}",
+                f"a service on {self.host} is open to other machines, so it needs keys",
                 remedy=remedy(
-                    "name a file of keys with {}, or leave {} out", Option("keys", "FILE"), Option("host")
+                    "name a file of keys with {}, or omit {}", Option("keys", "FILE"), Option("host")
                 ),
             )
         for origin in self.origins:
             if origin != "*" and not _ORIGIN.fullmatch(origin):
                 raise InputError(
-                    f"expected an origin as browsers send it, found {origin!r}, which none would match",
+                    f"an origin is a scheme and a host, as browsers send it, found {origin!r}",
                     remedy=remedy(
                         "name scheme and host only, as in {}",
                         Option("origins", "https://mine.example", flag="cors"),
@@ -62,9 +62,9 @@ class Settings:
                 )
         if "*" in self.origins and not self.keys:
             raise InputError(
-                "expected keys where any page may call the service (origin *), found none",
+                "the origin * lets any web page call the service, so it needs keys",
                 remedy=remedy(
-                    "name a file of keys with {}, or each origin by itself", Option("keys", "FILE")
+                    "name a file of keys with {}, or list the allowed origins", Option("keys", "FILE")
                 ),
             )
 

@@ -60,7 +60,7 @@ def plain_number(value: Any) -> int | float:
     raise TypeError(f"Object of type {_kind(value)} is not JSON serializable")
 
 
-def share(name: str, value: Any) -> float:
+def fraction(name: str, value: Any) -> float:
     """Return `value` as a float from 0 to 1.
 
     :param name: the argument's name, for the error message
@@ -87,10 +87,10 @@ def paths_of(values: Any, description: str) -> list[Path]:
 
     :raises InputError: `values` is a single path, or holds an element that is not a path.
     """
-    return [path_of(path, description) for path in several(values, f"paths of {description}")]
+    return [path_of(path, description) for path in list_of(values, f"paths of {description}")]
 
 
-def several(values: Any, description: str, remedy: str | Remedy = "") -> list[Any]:
+def list_of(values: Any, description: str, remedy: str | Remedy = "") -> list[Any]:
     """Return the elements of an iterable as a list.
 
     :param description: a description of the elements, for the error message
@@ -108,7 +108,7 @@ def query_of(value: Any) -> str:
     """
     if not isinstance(value, str):
         raise InputError(
-            f"expected one query as a string, found {_kind(value)}",
+            f"the query must be a string, found {_kind(value)}",
             remedy="search a list of queries with batch_search",
         )
     return _unicode(value)
@@ -122,25 +122,23 @@ def queries_of(queries: Any, query_ids: Any = None) -> tuple[list[str], list[str
 
     :raises InputError: a query is not a string, the number of ids differs, or an id is repeated.
     """
-    texts = several(queries, "queries", _LISTS)
+    texts = list_of(queries, "queries", _LISTS)
     for position, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"queries must be strings, found {_kind(text)} at position {position}")
         _unicode(text)
     if query_ids is None:
         return texts, [str(index) for index in range(len(texts))]
-    ids = several(query_ids, "query ids", _LISTS)
+    ids = list_of(query_ids, "query ids", _LISTS)
     if len(texts) != len(ids):
-        raise InputError(
-            f"expected as many query ids as queries, found {len(ids)} ids and {len(texts)} queries"
-        )
+        raise InputError(f"every query needs one query id, found {len(ids)} ids and {len(texts)} queries")
     for position, query_id in enumerate(ids):
         if not isinstance(query_id, str | Integral):
             raise InputError(f"query ids must be strings, found {_kind(query_id)} at position {position}")
     repeated = [query_id for query_id, count in Counter(ids).items() if count > 1]
     if repeated:
         raise InputError(
-            f"expected distinct query ids, found {repeated[0]!r} more than once",
+            f"the query id {repeated[0]!r} appears more than once",
             remedy="give every query a different id",
         )
     return texts, ids
@@ -161,9 +159,9 @@ def check_vocabulary(tokenizer: Tokenizer, where: str | Path) -> None:
     if largest_number >= _MAX_GAP_FACTOR * size + _GAP_ALLOWANCE:
         named = f"{wordpiece[:20]!a} has the number {largest_number:,}"
         raise ModelError(
-            f"the tokenizer has {size:,} wordpieces, numbered from 0, but {named}",
+            f"the tokenizer has {size:,} wordpieces, but the wordpiece {named}",
             where=str(where),
-            remedy="copy the complete tokenizer again",
+            remedy="copy the model folder with its complete tokenizer again",
         )
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparta.base.remedies import Command, Option, Remedy, remedy
+from sparta.base.renames import renamed_fields
 
 
 class SpartaError(Exception):
@@ -139,20 +140,21 @@ class MissingPackageError(SpartaError):
     code = "missing_package"
 
 
+@renamed_fields(untouched="unchanged")
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C in a job that keeps its finished work.
 
     :param kept: the number of finished units on disk
     :param unit: the kind of unit, such as `passage`, `vector` or `step`
-    :param untouched: a description of the earlier files that the job left unchanged; empty if there were
+    :param unchanged: a description of the earlier files that the job left unchanged; empty if there were
         none
     """
 
-    def __init__(self, kept: int, unit: str, untouched: str = "") -> None:
+    def __init__(self, kept: int, unit: str, unchanged: str = "") -> None:
         super().__init__(f"{kept:,} {unit}s kept")
         self.kept = kept
         self.unit = unit
-        self.untouched = untouched
+        self.unchanged = unchanged
 
 
 FREE_TEMPORARY = "free space in the folder for temporary files, or set TMPDIR to another folder"
@@ -168,10 +170,12 @@ def folder_in_use(output: object, *, resumable: bool = True) -> IndexStateError:
     :param resumable: whether the job can continue from the files in the folder; the remedy then offers it
     """
     return IndexStateError(
-        "expected an empty or a new folder, found a folder that holds files",
+        "the output folder already contains files",
         where=str(output),
         remedy=remedy(
-            "continue the job with {}, or choose another {}", Option("resume", True), Option("output")
+            "continue an interrupted job with {}, or choose another {}",
+            Option("resume", True),
+            Option("output"),
         )
         if resumable
         else remedy("choose another {}", Option("output")),

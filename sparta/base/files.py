@@ -96,7 +96,7 @@ def storage_error(where: str | Path, error: OSError) -> StorageError:
     """Return the StorageError for a file that is not writable, or not readable because the disk fails."""
     verb = "read or written" if disk_fails(error) or error.errno not in _STORAGE_REMEDIES else "written"
     remedy = _STORAGE_REMEDIES.get(error.errno or 0, _UNKNOWN_CAUSE)
-    return StorageError(f"cannot be {verb}: {error.strerror}", where=str(where), remedy=remedy)
+    return StorageError(f"the file cannot be {verb}: {error.strerror}", where=str(where), remedy=remedy)
 
 
 def disk_fails(error: BaseException) -> bool:
@@ -122,7 +122,7 @@ def check_new_folder(path: Path) -> None:
         raise folder_in_use(path, resumable=False)
 
 
-def check_place(path: Path | None, description: str) -> None:
+def check_output_file(path: Path | None, description: str) -> None:
     """Check, before long work, that an output file can be written at `path`; None means no output file.
 
     :param description: a description of the output file, for the error message
@@ -131,7 +131,7 @@ def check_place(path: Path | None, description: str) -> None:
     if path is None:
         return
     if not path.parent.is_dir():
-        raise InputError(f"expected a folder for the {description}, found none", where=str(path.parent))
+        raise InputError(f"no such folder: the {description} cannot be written", where=str(path.parent))
     if path.suffix in COMPRESSED:
         raise InputError(
             f"the {description} cannot be compressed, but its name ends in {path.suffix}",
@@ -148,7 +148,7 @@ def refuse_links(*paths: Path) -> None:
     for path in paths:
         if path.is_symlink():
             raise IndexStateError(
-                "expected a file or folder, found a symbolic link",
+                "the output path is a symbolic link, not a file or folder",
                 where=str(path),
                 remedy="replace the link by a copy of its target, or remove the link (rm)",
             )
@@ -334,7 +334,7 @@ def _zstd(stream: BinaryIO, new_frame: Callable[[], Any]) -> Iterator[bytes]:
         undecoded = frame.unused_data
         frame = None if frame.eof else frame
     if frame:
-        raise EOFError("the file ends within a frame")
+        raise EOFError("the zstd file ends within a frame")
 
 
 @contextlib.contextmanager
@@ -354,7 +354,8 @@ def open_decompressed(
         if str(path) == STANDARD_INPUT:
             if sys.stdin is None:
                 raise InputError(
-                    "expected data on standard input, found it closed", remedy="name an input file"
+                    "standard input is closed, so no data can be read",
+                    remedy="name an input file instead of -",
                 )
             stored_stream = cast(io.BufferedIOBase, sys.stdin.buffer)
         elif opened is not None:
@@ -434,7 +435,7 @@ def numbered_lines(
         longer than `longest_line`.
     """
     number, max_bytes = 0, longest_line()
-    with reading(path, lambda: number + 1), open_decompressed(path, tally, opened) as stream:
+    with input_errors(path, lambda: number + 1), open_decompressed(path, tally, opened) as stream:
         for number, line in enumerate(iter(lambda: stream.readline(max_bytes + 1), b""), 1):
             if number == 1:
                 _refuse_unsupported(line, path)
@@ -470,14 +471,14 @@ def too_long(where: str, description: str, max_bytes: int) -> InputError:
     :param description: a description of the line, field or record, for the error message
     """
     return InputError(
-        f"expected {description} of at most {max_bytes / 1e6:,.0f} MB, found a longer one",
+        f"{description} is longer than the limit of {max_bytes / 1e6:,.0f} MB",
         where=where,
         remedy=f"check that the file is not damaged, or raise the limit with {MAX_LINE_VARIABLE} (in MB)",
     )
 
 
 @contextlib.contextmanager
-def reading(path: str | Path, line: Callable[[], int] | None = None) -> Iterator[None]:
+def input_errors(path: str | Path, line: Callable[[], int] | None = None) -> Iterator[None]:
     """Convert errors while reading an input file into InputError.
 
     :param line: returns the current line number, for the error message
@@ -490,7 +491,7 @@ def reading(path: str | Path, line: Callable[[], int] | None = None) -> Iterator
         if not isinstance(error, OSError | EOFError | zlib.error) and type(error).__name__ != "ZstdError":
             raise
         raise InputError(  # for a damaged file, bz2 raises an OSError without an error number
-            f"broken compression: expected a complete gzip, bzip2 or zstd file, found: {error}",
+            f"the compressed file is damaged or incomplete: {error}",
             where=shown_name(path) + (f":{line()}" if line else ""),
             remedy="copy or download the file again (gzip -t, bzip2 -t or zstd -t tests it)",
         ) from error
@@ -501,5 +502,5 @@ def unreadable(path: str | Path, error: OSError) -> InputError:
     if isinstance(error, FileNotFoundError):
         message = "no such file"
     else:
-        message = f"cannot be read: {error.strerror or error}"
+        message = f"the file cannot be read: {error.strerror or error}"
     return InputError(message, where=shown_name(path), remedy="check the path and its permissions")

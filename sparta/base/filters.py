@@ -29,7 +29,7 @@ _IN = re.compile(r"([^=<>\s]+)\s+in\s+(\S.*)", re.DOTALL)
 _COMPARISON = re.compile(r"([^=<>]*[^=<>\s])\s*(>=|<=|=|>|<)\s*(.*)", re.DOTALL)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _FORMS = remedy(
-    "{}, {}, {}, or JSON: {}",
+    "write the filter as {}, {}, {}, or as JSON: {}",
     Option("filter", "lang=en"),
     Option("filter", "lang in en,de"),
     Option("filter", "year>=1990"),
@@ -166,9 +166,9 @@ def joined(name: str, first: Any, second: Any) -> dict[str, Any]:
     ]
     if len(bounds) < 2 or first.keys() & second.keys():
         raise InputError(
-            f"conditions on {name!r} cannot be combined: {first!r} and {second!r}",
+            f"conditions on the field {name!r} cannot be combined: {first!r} and {second!r}",
             remedy=remedy(
-                "give one condition or two bounds; for several values, use {} or {}",
+                "write one condition, or a lower and an upper bound; for several values, use {} or {}",
                 Option("filter", f"{name} in A,B"),
                 '{"in": [...]}',
             ),
@@ -193,20 +193,22 @@ def _parsed(text: str) -> dict[str, Any]:
         try:
             fields = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"expected a filter as JSON, found {text!r}: {error}", remedy=_FORMS) from None
+            raise InputError(f"invalid filter: {text!r} is not JSON: {error}", remedy=_FORMS) from None
         return dict(fields)
     if list_match := _IN.fullmatch(text.strip()):
         values = [value.strip() for value in list_match[2].split(",")]
         return {list_match[1]: {"in": [reading for value in values for reading in _readings(value)]}}
     comparison = _COMPARISON.fullmatch(text.strip())
     if not comparison:
-        raise InputError(f"expected a filter as FIELD=VALUE, found {text!r}", remedy=_FORMS)
+        raise InputError(f"invalid filter: expected FIELD=VALUE, found {text!r}", remedy=_FORMS)
     name, sign, value = comparison.groups()
     if value.startswith(tuple("=<>")) or (sign != "=" and not value):
-        raise InputError(f"expected a value after {sign}, found {value!r} in {text!r}", remedy=_FORMS)
+        raise InputError(
+            f"invalid filter {text!r}: expected a value after {sign}, found {value!r}", remedy=_FORMS
+        )
     if sign == "=" and name.endswith("!"):
         raise InputError(
-            f"!= is not supported in the filter {text!r}; operators are =, <, <=, >, >= and in",
+            f"the filter {text!r} uses !=, which is not supported; use =, <, <=, >, >= or in",
             remedy=remedy(
                 "list the values to keep, as in {}; for a field name that ends in !, use JSON, as in {}",
                 Option("filter", f"{name[:-1].rstrip()} in A,B"),
@@ -315,4 +317,4 @@ def _encodable(text: str) -> str:
 
 
 def _not_a_filter(expected: str, value: Any, remedy: str | Remedy = _FORMS) -> InputError:
-    return InputError(f"filter: expected {expected}, found {value!r}", remedy=remedy)
+    return InputError(f"invalid filter: expected {expected}, found {value!r}", remedy=remedy)

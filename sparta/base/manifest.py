@@ -28,7 +28,7 @@ def write_manifest(folder: str | Path, manifest: Mapping[str, Any]) -> None:
     """
     missing = {"kind", "format_version"} - manifest.keys()
     if missing:
-        raise ValueError(f"a manifest needs {' and '.join(sorted(missing))}")
+        raise ValueError(f"the manifest needs the fields {' and '.join(sorted(missing))}")
     content = json.loads(json.dumps(manifest, allow_nan=False))
     content.pop(_CHECKSUM, None)
     content[_CHECKSUM] = _checksum(content)
@@ -54,7 +54,7 @@ def read_manifest(
     manifest = _parsed(path, kind, content)
     if manifest.get("kind") != kind:
         raise IndexStateError(
-            f"expected a folder of kind {kind!r}, found kind {manifest.get('kind')!r}",
+            f"the folder has the kind {manifest.get('kind')!r}, not {kind!r} (see its manifest)",
             where=str(path),
             remedy=f"give the path of a folder of kind {kind!r}",
         )
@@ -144,9 +144,9 @@ def _parsed(path: Path, kind: str, content: bytes | None) -> dict[str, Any]:
         manifest = json.loads((path.read_bytes() if content is None else content).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise IndexStateError(
-            f"no such file: the folder has no manifest (expected kind: {kind!r})",
+            f"no such file: the folder has no manifest of the kind {kind!r}",
             where=str(path),
-            remedy="check the path, or create the folder's content first",
+            remedy="check the path, or run the command that writes this folder first",
         ) from error
     except OSError as error:
         if disk_fails(error):

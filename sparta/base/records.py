@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self, overload
+from typing import Any, ClassVar, NamedTuple, Self, overload
+
+from sparta.base.renames import RenamedKeys
 
 Advance = Callable[[int], object]
 """A function that is called with the number of newly finished passages, vectors or questions."""
@@ -27,6 +29,20 @@ class Passage:
     end: int = 0
     record: Mapping[str, Any] = field(default_factory=dict)
     where: str = ""
+
+
+class PassageRecord(RenamedKeys):
+    """The record of a passage: `id`, `title`, `text`, and the metadata.
+
+    The index stores the text as `contents`, where Pyserini's tools expect it.
+    """
+
+    new_keys: ClassVar[Mapping[str, str]] = {"contents": "text"}
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Self:
+        """Return the record of a passage as stored in the index."""
+        return cls({cls.new_keys.get(name, name): value for name, value in stored.items()})
 
 
 class Skip(NamedTuple):

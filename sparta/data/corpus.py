@@ -26,11 +26,11 @@ from sparta.base.errors import InputError
 from sparta.base.files import (
     STANDARD_INPUT,
     Tally,
+    input_errors,
     longest_line,
     numbered_lines,
     open_decompressed,
     plain_name,
-    reading,
     shown_name,
     too_long,
     unread_form,
@@ -116,10 +116,13 @@ def open_corpus(corpus: Corpus, *, skip_invalid: bool = False) -> CorpusReader:
     if isinstance(corpus, str | Path):
         return CorpusReader(corpus, skip_invalid=skip_invalid)
     if isinstance(corpus, Mapping | Passage):
-        raise InputError("expected several records, found one", remedy="put the record into a list: [record]")
+        raise InputError(
+            "the corpus is a single record, not a list of records",
+            remedy="put the record into a list: [record]",
+        )
     if hasattr(corpus, "columns"):  # iterating over a data frame of pandas or polars yields columns
         raise InputError(
-            f"expected records, found a table ({type(corpus).__name__})",
+            f"the corpus is a table ({type(corpus).__name__}), not a list of records",
             remedy='pass the rows: frame.to_dict("records") of pandas, frame.to_dicts() of polars',
         )
     return RecordReader(corpus, skip_invalid=skip_invalid)
@@ -150,7 +153,7 @@ class CorpusReader:
         self._paths, self._left_out = files_of(self.source)
         self._file: BinaryIO | None = None
         if self._paths == [self.source] and Path(self.source).is_file():
-            with reading(self.source):
+            with input_errors(self.source):
                 self._file = Path(self.source).open("rb")  # noqa: SIM115 (closed after reading)
             for _, first_line in itertools.islice(numbered_lines(self.source, Tally(), self._file), 1):
                 format_of(self.source, first_line)
@@ -211,7 +214,7 @@ class CorpusReader:
         :raises ValueError: the corpus was not read to its end.
         """
         if not self._at_end:
-            raise ValueError("the corpus has not been read to its end")
+            raise ValueError("the fingerprint needs the whole corpus, which has not been read to its end")
         return _fingerprint(self.source, self._tally)
 
     def _batches(self) -> Iterator[list[tuple[int, _Outcome | InputError]]]:
@@ -315,7 +318,7 @@ def _record_outcomes(record: object, number: int) -> list[_Outcome]:
     if not isinstance(record, Mapping):
         detail = f"expected a dictionary, a Passage or a string, found {type(record).__name__}"
         remedy = 'pass records as {"id": …, "text": …, "title": …}'
-        return [BadRecordError("not a record", detail, where=where, remedy=remedy)]
+        return [BadRecordError("record of the wrong type", detail, where=where, remedy=remedy)]
     return _passages_of(lambda _: as_object(record), b"", where)
 
 
@@ -412,7 +415,7 @@ def _text_file(path: str, folder: str, tally: Tally) -> tuple[int, _Outcome]:
     title.
     """
     max_bytes = longest_line()
-    with reading(path), open_decompressed(path, tally) as stream:
+    with input_errors(path), open_decompressed(path, tally) as stream:
         data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise too_long(path, "a text file", max_bytes)
@@ -421,7 +424,7 @@ def _text_file(path: str, folder: str, tally: Tally) -> tuple[int, _Outcome]:
 
     def parse(text: str) -> dict[str, Any]:
         if (shown_id := _in_utf8(passage_id)) != passage_id:
-            detail = f"expected a file name in UTF-8, found {shown_id}"
+            detail = f"the file name, which is the passage id, is not UTF-8: {shown_id}"
             raise BadRecordError("invalid id", detail, remedy="rename the file (for example with convmv)")
         record = {"text": text} if name.suffix.lower() == ".txt" else read_markdown(text)
         title = record.get("title") or (name.stem if text.strip() else "")

@@ -41,7 +41,7 @@ def files_of(source: str) -> tuple[list[str], list[str]]:
         files = beir_corpus
     if not files:
         raise InputError(
-            "no corpus in this folder: expected *.jsonl, *.tsv, *.txt or *.md (.gz, .bz2, .zst), found none",
+            "no corpus in this folder: no file *.jsonl, *.tsv, *.txt or *.md (also .gz, .bz2, .zst)",
             where=source,
             remedy="name a file, or a folder with such files (JSONL and TSV not in subfolders)",
         )
@@ -106,7 +106,7 @@ def format_of(path: str | Path, first_line: bytes) -> Literal["jsonl", "tsv"]:
         return "tsv"
     if b"\0" in first_line:
         raise InputError(
-            "unknown format: expected text, found a binary file",
+            "unknown format: the corpus file is binary, not text",
             where=shown_name(path),
             remedy="convert the file to JSONL: one object per line, with id, text and optionally title",
         )
@@ -131,7 +131,7 @@ def check_one_a_line(path: str, first_line: tuple[int, bytes]) -> None:
         decompress, stdin, jsonl_name = _shell_parts(path)
         value, selector = ("an array", ".[]") if is_array else ("an object of several lines", ".")
         raise InputError(
-            f"expected one JSON object per line, found {value}",
+            f"the JSONL file must have one JSON object per line, found {value}",
             where=f"{shown_name(path)}:{first_line[0]}",
             remedy=f"convert the file to lines: {decompress}jq -c '{selector}'{stdin} > {jsonl_name}",
         )

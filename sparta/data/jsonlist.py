@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sparta.base.errors import InputError
-from sparta.base.files import MAX_LINE_VARIABLE, longest_line, open_decompressed, reading
+from sparta.base.files import MAX_LINE_VARIABLE, input_errors, longest_line, open_decompressed
 from sparta.data.parsing import TO_UTF8, refuse_half_pairs
 
 CHUNK_BYTES = 1 << 20
@@ -26,27 +26,27 @@ def json_list(path: Path, form: str) -> Iterator[Any]:
     """
     element_count = 0
     try:
-        with reading(path), open_decompressed(path) as stream:
+        with input_errors(path), open_decompressed(path) as stream:
             text = _Text(stream)
             if text.take("[]") != "[":
-                raise ValueError("it does not begin with [")
+                raise ValueError("the file does not begin with [")
             separator = "" if text.take("]") else ","
             while separator == ",":
                 element_count += 1
                 yield text.element()
                 separator = text.take(",]")
                 if not separator:
-                    raise ValueError("expected , or ]")
+                    raise ValueError("expected , or ] after an element of the list")
             if text.peek():
-                raise ValueError("something stands after the list")
+                raise ValueError("text follows the end of the list")
     except (ValueError, RecursionError) as error:
-        place = f" after {element_count - 1:,} whole elements" if element_count else ""
+        place = f" after {element_count - 1:,} complete elements" if element_count else ""
         # The line and column of a decoding error refer to the buffer, so only its reason is shown.
         problem = error.msg if isinstance(error, json.JSONDecodeError) else error
         raise InputError(
-            f"expected {form}, found something else{place} ({problem})",
+            f"invalid format{place}: expected {form} ({problem})",
             where=str(path),
-            remedy="python3 -m json.tool names the line of broken JSON",
+            remedy="correct the JSON: python3 -m json.tool names the broken line",
         ) from None
 
 
@@ -56,11 +56,11 @@ def begins_list(path: Path) -> bool:
     :raises InputError: the file is not UTF-8.
     """
     try:
-        with reading(path), open_decompressed(path) as stream:
+        with input_errors(path), open_decompressed(path) as stream:
             return _Text(stream).peek() == "["
     except UnicodeDecodeError as error:
         raise InputError(
-            f"expected JSON in UTF-8, found something else ({error})",
+            f"the JSON file is not UTF-8 ({error})",
             where=str(path),
             remedy=TO_UTF8,
         ) from None
@@ -109,7 +109,9 @@ class _Text:
             except json.JSONDecodeError:
                 if too_long and not self._at_end:
                     limit = f"{self._longest / 1e6:g} MB"
-                    raise ValueError(f"no end within {limit}; {MAX_LINE_VARIABLE} sets the limit") from None
+                    raise ValueError(
+                        f"the element is longer than {limit}; {MAX_LINE_VARIABLE} sets the limit"
+                    ) from None
                 if is_last_try:
                     raise
             else:

@@ -27,7 +27,7 @@ _WORD = re.compile(r"\S+")
 _PROVENANCE = 'write "provenance": [{"wikipedia_id": "…", "start_paragraph_id": 1, "end_paragraph_id": 1, …}]'
 
 
-class Place(NamedTuple):
+class PagePosition(NamedTuple):
     """A position in a page: a paragraph number (0 is the title) and a character in the paragraph."""
 
     paragraph: int
@@ -46,8 +46,8 @@ class Provenance:
     wikipedia_id: str = ""
     title: str = ""
     passage_ids: tuple[str, ...] = ()
-    start: Place | None = None
-    end: Place | None = None
+    start: PagePosition | None = None
+    end: PagePosition | None = None
     section: str = ""
     bleu: float = 1.0
 
@@ -82,7 +82,7 @@ def _objects(provenance: Any) -> list[dict[str, Any]]:
     if provenance is None:
         return []
     if not isinstance(provenance, list) or not all(isinstance(entry, dict) for entry in provenance):
-        raise BadRecordError("wrong type", "expected provenance as a list of objects", remedy=_PROVENANCE)
+        raise BadRecordError("provenance of the wrong type", "expected a list of objects", remedy=_PROVENANCE)
     return provenance
 
 
@@ -92,22 +92,22 @@ def _provenance(entry: Mapping[str, Any]) -> Provenance:
     bleu = 1.0 if entry.get("bleu_score") is None else entry["bleu_score"]
     valid_types = isinstance(title, str) and isinstance(bleu, int | float) and isinstance(passage_ids, list)
     if not valid_types or not all(isinstance(passage_id, str) for passage_id in passage_ids):
-        detail = "expected a string as title, a number as bleu_score and a list of strings as passage_ids"
-        raise BadRecordError("wrong type", detail, remedy=_PROVENANCE)
+        detail = "title must be a string, bleu_score a number, passage_ids a list of strings"
+        raise BadRecordError("provenance of the wrong type", detail, remedy=_PROVENANCE)
     first_paragraph = _number(entry, "start_paragraph_id")
     last_paragraph = first_paragraph if (end := _number(entry, "end_paragraph_id")) is None else end
     start = end_place = None
     if first_paragraph is not None and last_paragraph is not None:
-        start = Place(first_paragraph, _number(entry, "start_character") or 0)
+        start = PagePosition(first_paragraph, _number(entry, "start_character") or 0)
         end_character = _number(entry, "end_character")
-        end_place = Place(last_paragraph, math.inf if end_character is None else end_character)
+        end_place = PagePosition(last_paragraph, math.inf if end_character is None else end_character)
         if last_paragraph < first_paragraph:
-            detail = f"provenance ends before its start: paragraphs {first_paragraph} to {last_paragraph}"
-            raise BadRecordError("invalid span", detail, remedy=_PROVENANCE)
+            detail = f"paragraph {last_paragraph}, its end, is before paragraph {first_paragraph}, its start"
+            raise BadRecordError("provenance with an invalid span", detail, remedy=_PROVENANCE)
     page = "" if entry.get("wikipedia_id") is None else str(entry["wikipedia_id"]).strip()
     if not (page or title.strip() or passage_ids):
-        detail = "expected provenance that names a page or passages, found neither"
-        raise BadRecordError("missing page", detail, remedy=_PROVENANCE)
+        detail = "expected wikipedia_id, wikipedia_title or passage_ids"
+        raise BadRecordError("provenance without a page", detail, remedy=_PROVENANCE)
     return Provenance(
         page,
         title.strip(),
@@ -125,7 +125,9 @@ def _number(entry: Mapping[str, Any], name: str) -> int | None:
     if value is None or value == "":
         return None
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadRecordError("wrong type", f"expected a whole number as {name}", remedy=_PROVENANCE)
+        raise BadRecordError(
+            "provenance of the wrong type", f"{name} must be a whole number", remedy=_PROVENANCE
+        )
     return value if value >= 0 else None
 
 
@@ -154,7 +156,7 @@ def page_passages(page: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     title = string_field(page, "wikipedia_title", of="title")
     paragraphs = page["text"]
     if not all(isinstance(paragraph, str) for paragraph in paragraphs):
-        raise BadRecordError("wrong type", "expected only strings in the list of paragraphs, text")
+        raise BadRecordError("text of the wrong type", "every paragraph in the list text must be a string")
     words = list(_words(title, paragraphs))
     for number, passage_words in enumerate(itertools.batched(words, PASSAGE_WORDS) if words else [()]):
         yield {

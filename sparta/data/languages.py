@@ -235,6 +235,6 @@ def check_language(language: str) -> None:
     """
     if language not in LANGUAGES:
         raise InputError(
-            f"expected the code of a language, one of {', '.join(LANGUAGES)}; found {language!r}",
+            f"unknown language code {language!r}; known codes: {', '.join(LANGUAGES)}",
             remedy=remedy("choose one of these codes, as in {}", Option("language", "en")),
         )

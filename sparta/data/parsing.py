@@ -95,7 +95,7 @@ def parse_object(line: str) -> dict[str, Any]:
     record = parse_value(line)
     if not isinstance(record, dict):
         remedy = "write one JSON object per line (jq -c '.[]' converts an array)"
-        raise BadRecordError("not an object", f"expected a JSON object, found {_kind(record)}", remedy=remedy)
+        raise BadRecordError("not a JSON object", f"the line contains {_kind(record)}", remedy=remedy)
     return record
 
 
@@ -110,9 +110,7 @@ def as_object(record: Mapping[str, Any]) -> dict[str, Any]:
         raise _too_deep("more") from None
     except (TypeError, ValueError) as error:
         remedy = "convert the values to strings, numbers, lists and dictionaries, as in str(date)"
-        raise BadRecordError(
-            "not JSON", f"the value is not JSON-serializable: {error}", remedy=remedy
-        ) from None
+        raise BadRecordError("value not JSON-serializable", str(error), remedy=remedy) from None
     return parse_object(line)
 
 
@@ -137,7 +135,7 @@ def parse_value(line: str) -> Any:
 
 
 def _too_deep(levels: str) -> BadRecordError:
-    return BadRecordError("nested too deeply", f"expected at most {DEEPEST} levels, found {levels}")
+    return BadRecordError("JSON nested too deeply", f"expected at most {DEEPEST} levels, found {levels}")
 
 
 def _depth(line: str) -> int:
@@ -175,7 +173,9 @@ def refuse_half_pairs(text: str, value: Any) -> None:
         if _SURROGATE_ESCAPE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise ValueError("expected Unicode text, found half a surrogate pair (\\ud800 to \\udfff)") from None
+        raise ValueError(
+            "a string contains half a surrogate pair (\\ud800 to \\udfff), which is not valid Unicode"
+        ) from None
 
 
 def _finite(literal: str) -> float:
@@ -218,9 +218,9 @@ def read_header(path: str, first_line: tuple[int, bytes]) -> list[str] | None:
     names = set(columns)
     if len(names) < len(columns) or not names & {"id", "_id"} or not names & {"text", "contents"}:
         raise InputError(
-            f"wrong header: expected the columns id, text, title, found {shortened(first_line[1])}",
+            f"wrong TSV header: expected the columns id, text, title, found {shortened(first_line[1])}",
             where=where,
-            remedy="begin the file with id<TAB>text<TAB>title, or use id<TAB>text without a header",
+            remedy="begin the file with id<TAB>text<TAB>title, or write lines id<TAB>text without a header",
         )
     return columns
 
@@ -247,7 +247,7 @@ def read_row(columns: Sequence[str], line: str) -> dict[str, Any]:
 
 def _named(columns: Sequence[str], fields: Sequence[str]) -> dict[str, Any]:
     if len(fields) != len(columns):
-        detail = f"expected {len(columns)} ({', '.join(columns)}), found {len(fields)}"
+        detail = f"expected {len(columns)} columns ({', '.join(columns)}), found {len(fields)}"
         raise BadRecordError("wrong number of columns", detail)
     return dict(zip(columns, fields, strict=True))
 
@@ -260,8 +260,10 @@ def _split_row(line: str) -> list[str]:
     while True:
         match = _TSV_FIELD.match(line, end)
         if match is None:
-            expected = "a column quoted to its end, on this line, with inner quotes doubled"
-            raise BadRecordError("broken quotes", f"expected {expected}, found {shortened(line[end:])}")
+            expected = 'a closing quote on this line and inner quotes doubled ("")'
+            raise BadRecordError(
+                "column with broken quotes", f"expected {expected}, found {shortened(line[end:])}"
+            )
         quoted, plain = match.groups()
         fields.append(plain if quoted is None else quoted.replace('""', '"'))
         end = match.end()
@@ -302,7 +304,7 @@ def _front_matter(text: str) -> tuple[dict[str, Any], str]:
     class Texts(yaml.BaseLoader):
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):  # a few nested aliases can expand to terabytes
-                raise yaml.YAMLError("an alias (*), which front matter cannot have")
+                raise yaml.YAMLError("YAML aliases (*) are not supported in front matter")
             return super().compose_node(parent, index)
 
     try:
@@ -311,7 +313,7 @@ def _front_matter(text: str) -> tuple[dict[str, Any], str]:
     except (yaml.YAMLError, RecursionError, TypeError, ValueError) as error:
         raise BadRecordError(
             "broken front matter",
-            f"expected YAML between the lines ---, found: {_yaml_problem(error)}",
+            f"the lines between --- and --- are not valid YAML: {_yaml_problem(error)}",
             remedy="correct the YAML, or begin the file with an empty line",
         ) from None
     return (front or {}, text[end.end() :]) if front is None or isinstance(front, dict) else ({}, text)
@@ -389,15 +391,15 @@ def identifier(record: Mapping[str, Any]) -> str:
     """
     value = _field(record, "id", "_id", of="id")
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise BadRecordError("wrong type", f"expected a string or an integer as id, found {_kind(value)}")
+        raise BadRecordError("id of the wrong type", f"expected a string or an integer, found {_kind(value)}")
     text = str(value)
     if not text:
-        raise BadRecordError("invalid id", "expected at least one character, found none")
+        raise BadRecordError("invalid id", "the id is empty")
     if _NOT_IN_IDS.search(text):
         raise BadRecordError(
             "invalid id",
             f"expected one word without white space or control characters, found {shortened(text)}",
-            remedy="replace these characters, for example by _ (TREC runs separate columns by spaces)",
+            remedy="replace white space in ids, for example by _ (TREC runs separate columns by spaces)",
         )
     if len(text.encode("utf-8")) > MAX_ID_BYTES:
         detail = f"expected at most {MAX_ID_BYTES} bytes, found {len(text.encode('utf-8'))}"
@@ -424,7 +426,7 @@ def string_field(record: Mapping[str, Any], *names: str, of: str) -> str:
     """
     value = _field(record, *names, of=of)
     if not isinstance(value, str):
-        raise BadRecordError("wrong type", f"expected a string as {of}, found {_kind(value)}")
+        raise BadRecordError(f"{of} of the wrong type", f"expected a string, found {_kind(value)}")
     return value
 
 
@@ -448,7 +450,7 @@ def _offset(record: Mapping[str, Any], name: str) -> int:
     value = record[name]
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         description = value if isinstance(value, int) else _kind(value)
-        raise BadRecordError("wrong type", f"expected an integer from 0 as {name}, found {description}")
+        raise BadRecordError(f"{name} of the wrong type", f"expected an integer from 0, found {description}")
     return value
 
 

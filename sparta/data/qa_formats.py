@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError
-from sparta.base.files import longest_line, numbered_lines, open_decompressed, reading, too_long
+from sparta.base.files import input_errors, longest_line, numbered_lines, open_decompressed, too_long
 from sparta.data.parsing import decoded, parse_object, placed, string_field
 from sparta.data.sentences import stripped
 
 logger = logging.getLogger(__name__)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-FORMS = (
+QA_FORMATS = (
     "SQuAD JSON (data, paragraphs, context, qas, id, question, answers, answer_start)"
     " or MRQA JSONL (context, qas, qid, question, detected_answers, char_spans)"
 )
@@ -56,11 +56,11 @@ def read_squad(path: Path) -> Iterator[QuestionedText]:
     :raises InputError: the file has a different format.
     """
     max_bytes = _WHOLE_FILE_LINES * longest_line()
-    with reading(path), open_decompressed(path) as stream:
+    with input_errors(path), open_decompressed(path) as stream:
         data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise too_long(str(path), "a JSON file", max_bytes)
-    with placed(str(path)), stored_form(path, FORMS):
+    with placed(str(path)), stored_form(path, QA_FORMATS):
         record = parse_object(decoded(data))
         for article in _list(record, "data", path):
             for paragraph in _list(article, "paragraphs", path):
@@ -119,7 +119,7 @@ def read_mrqa(
     """
     for line_number, line in numbered_lines(path):
         where = f"{path}:{line_number}"
-        with placed(where), stored_form(where, FORMS):
+        with placed(where), stored_form(where, QA_FORMATS):
             record = parse_object(decoded(line))
             if "header" in record:
                 continue
@@ -233,10 +233,11 @@ def stored_form(where: str | Path, form: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        problem = f"no field {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
         raise InputError(
-            f"expected {form}, found something else ({type(error).__name__}: {error})",
+            f"invalid format: expected {form} ({problem})",
             where=str(where),
-            remedy="correct the file at this place, or convert it to the expected format",
+            remedy="correct the file at this place, or convert the file to the expected format",
         ) from error
 
 
@@ -249,7 +250,7 @@ def answers_of(value: Any) -> tuple[str, ...]:
     if not isinstance(answers, list | tuple) or not all(
         isinstance(answer, str | int | float) for answer in answers
     ):
-        raise TypeError(f"answers must be a list of strings, found {value!r:.60}")
+        raise TypeError(f"the field answers must be a list of strings, found {value!r:.60}")
     return tuple(map(str, answers))
 
 
@@ -262,7 +263,7 @@ def _list(record: Any, key: str, where: str | Path) -> list[Any]:
     value = record.get(key) if isinstance(record, dict) else None
     if not isinstance(value, list):
         raise InputError(
-            f"expected a list {key!r}, found {'none' if value is None else type(value).__name__}",
+            f"the field {key!r} must be a list, found {'none' if value is None else type(value).__name__}",
             where=str(where),
             remedy="use SQuAD JSON (data, paragraphs, qas), MRQA JSONL (context, qas), or a BEIR folder",
         )

@@ -71,12 +71,14 @@ def _answers(record: Mapping[str, Any]) -> tuple[str, ...]:
     if answers is None:
         return ()
     if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
-        raise BadRecordError("wrong type", "expected a list of strings as answers, found something else")
+        raise BadRecordError("answers of the wrong type", "expected a list of strings")
     return tuple(filter(str.strip, answers))
 
 
 def _from_row(line: str) -> Query:
     columns = line.split("\t")
     if len(columns) != 2:
-        raise BadRecordError("wrong number of columns", f"expected 2 (qid, text), found {len(columns)}")
+        raise BadRecordError(
+            "wrong number of columns", f"expected 2 columns (qid, text), found {len(columns)}"
+        )
     return Query(identifier({"id": columns[0]}), columns[1])

@@ -11,6 +11,7 @@ from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
+from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import Language, language_of
 from sparta.data.parsing import BadRecordError
@@ -40,7 +41,7 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
     """
     chunk = CHUNK.fullmatch(unit)
     if unit not in UNITS and not chunk:
-        raise InputError(f"expected a unit of {', '.join(UNITS)}, found {unit!r}")
+        raise InputError(f"unknown unit of retrieval {unit!r}; known units: {', '.join(UNITS)}")
     if unit == "passage":
         yield from passages
         return
@@ -55,9 +56,13 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
         if UNIT_ID.search(passage.passage_id):
             bad = BadRecordError(
                 "invalid id",
-                f"passage ids cannot end in # and a number, as sentence ids do, found {passage.passage_id!r}",
+                f"{passage.passage_id!r} ends in # and a number, which is reserved for sentences and chunks",
                 where=passage.where,
-                remedy="give the record another id, or index whole passages",
+                remedy=remedy(
+                    "give the record another id, or index whole passages, without {} and {}",
+                    Option("unit"),
+                    Option("chunk"),
+                ),
             )
             if not isinstance(passages, CorpusReader):
                 raise bad
@@ -213,5 +218,7 @@ def _with_place(passage: Passage, place: dict[str, Any]) -> dict[str, Any]:
 @lru_cache
 def _warn_replaced(name: str) -> None:
     logger.warning(
-        "the field %s of the records is replaced by a field of their units; rename it to keep it", name
+        "the field %s of the records is overwritten, because sentences and chunks have a field of this name;"
+        " to keep the records' field, give the field another name",
+        name,
     )

@@ -27,13 +27,15 @@ def row_passage(record: Mapping[str, Any], number: str) -> dict[str, Any]:
     title = string_field(record, "page_title", of="page_title")
     cells, header, links = (record.get(name) or [] for name in ("cells", "header", "links"))
     if not all(isinstance(values, list) for values in (cells, header, links)) or len(cells) != len(header):
-        detail = f"expected as many cells as names in the header, found {len(cells)} and {len(header)}"
+        detail = f"expected one cell per header name, found {len(cells)} cells and {len(header)} names"
         raise BadRecordError("broken table row", detail, remedy=_REMEDY)
     if not all(isinstance(link, dict) and isinstance(link.get("target_title"), str) for link in links):
-        raise BadRecordError("broken table row", "expected links with a target_title", remedy=_REMEDY)
+        raise BadRecordError(
+            "broken table row", "every link needs a target_title, which is a string", remedy=_REMEDY
+        )
     if not all(value is None or isinstance(value, str | int | float) for value in (*header, *cells)):
         raise BadRecordError(
-            "broken table row", "expected texts or numbers in cells and header", remedy=_REMEDY
+            "broken table row", "cells and header must contain only strings and numbers", remedy=_REMEDY
         )
     filled_cells = [(name, cell) for name, cell in zip(header, cells, strict=True) if cell is not None]
     sentences = [f"{name} is {cell}." if name else f"{cell}." for name, cell in filled_cells]

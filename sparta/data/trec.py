@@ -58,7 +58,7 @@ def _check_word(name: str, word: str, seen: set[str]) -> None:
             remedy=f"use a {name} without white space",
         )
     if word in seen:
-        raise InputError(f"{name} {word!r} comes twice", remedy=f"write every {name} once")
+        raise InputError(f"the {name} {word!r} appears twice in the run", remedy=f"write every {name} once")
     seen.add(word)
 
 
@@ -66,7 +66,9 @@ def _strictly_descending(scores: Iterable[float]) -> Iterator[float]:
     previous, printed = math.inf, np.float32(np.inf)
     for score in scores:
         if not (abs(score) <= _LARGEST_SCORE and score <= previous):
-            raise ValueError(f"expected finite scores in descending order, found {score} after {previous}")
+            raise ValueError(
+                f"the scores of a run must be finite and descending, found {score} after {previous}"
+            )
         previous = score
         single_precision = np.float32(score)
         if single_precision < printed:
@@ -122,7 +124,9 @@ def _is_beir_header(line: str) -> bool:
         return False
     if _is_integer(columns[2]):
         remedy = "begin a BEIR file with the line query-id<TAB>corpus-id<TAB>score"
-        raise BadRecordError("no header", "expected the names of three columns, found values", remedy=remedy)
+        raise BadRecordError(
+            "missing header", "the first line must name three columns, but contains values", remedy=remedy
+        )
     return True
 
 
@@ -132,7 +136,7 @@ def _judgment(line: str, in_beir_format: bool) -> tuple[str, str, int]:
     else:
         query_id, _, passage_id, relevance = _columns(line.split(), "qid 0 docid relevance")
     if not _is_integer(relevance) or len(relevance) > _LONGEST_INTEGER:
-        raise BadRecordError("wrong type", f"expected an integer as relevance, found {relevance[:40]!r}")
+        raise BadRecordError("invalid relevance", f"expected an integer, found {relevance[:40]!r}")
     return query_id, passage_id, int(relevance)
 
 
@@ -150,14 +154,17 @@ def _lines(path: str | Path) -> Iterator[tuple[str, str]]:
 def _columns(columns: list[str], names: str) -> list[str]:
     expected = names.split()
     if len(columns) != len(expected) or not all(columns):
-        detail = f"expected {len(expected)} ({', '.join(expected)}), found {len(list(filter(None, columns)))}"
+        n_filled = len(list(filter(None, columns)))
+        detail = f"expected {len(expected)} columns ({', '.join(expected)}), found {n_filled}"
         raise BadRecordError("wrong number of columns", detail)
     return columns
 
 
 def _add_once[T](values: dict[str, T], query_id: str, passage_id: str, value: T) -> None:
     if passage_id in values:
-        raise BadRecordError("duplicate", f"passage {passage_id!r} comes twice for query {query_id!r}")
+        raise BadRecordError(
+            "duplicate passage", f"the passage {passage_id!r} appears twice for the query {query_id!r}"
+        )
     values[passage_id] = value
 
 
@@ -171,5 +178,5 @@ def _score(text: str) -> float:
     except ValueError:
         score = math.nan
     if not math.isfinite(score):
-        raise BadRecordError("wrong type", f"expected a finite number as score, found {text!r}")
+        raise BadRecordError("invalid score", f"expected a finite number, found {text!r}")
     return score

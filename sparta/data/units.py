@@ -11,7 +11,7 @@ SENTENCE = "sentence"
 UNITS = ("passage", SENTENCE)
 UNIT_ID = re.compile(r"#\d+$")
 CHUNK = re.compile(r"chunk:(\d+):(\d+)")
-CHUNK_EXAMPLE = remedy("{} {}", Option("chunk", 200), Option("overlap", 50))
+CHUNK_EXAMPLE = remedy("for example {} {}", Option("chunk", 200), Option("overlap", 50))
 UNIT = re.compile(r"passage|sentence|chunk:\d{1,9}:\d{1,9}")
 
 
@@ -32,7 +32,7 @@ def chunk_unit(words: int, overlap: int = 0) -> str:
     """
     if not 0 <= overlap < words:
         raise InputError(
-            f"expected a chunk of at least 1 word and a smaller overlap, found {words} and {overlap}",
+            f"a chunk needs at least 1 word and a smaller overlap, found {words} words, overlap {overlap}",
             remedy=CHUNK_EXAMPLE,
         )
     return f"chunk:{words}:{overlap}"

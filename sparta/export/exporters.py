@@ -44,12 +44,12 @@ def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]
     :raises StorageError: the output cannot be written.
     """
     if form not in FORMATS:
-        raise InputError(f"expected a format of {', '.join(FORMATS)}, found {form!r}")
+        raise InputError(f"unknown export format {form!r}; known formats: {', '.join(FORMATS)}")
     if output.is_dir():
         raise InputError(
-            "expected a file to write, found a folder", where=str(output), remedy="name a file in this folder"
+            "the output is a folder, not a file", where=str(output), remedy="name a file in this folder"
         )
-    with searcher.reader.reading() as snapshot, atomic_path(output) as temporary:
+    with searcher.reader.snapshot() as snapshot, atomic_path(output) as temporary:
         snapshot.require_impacts()
         contents = Contents.read(snapshot.lucene)
         with _opened(temporary, zipped=output.suffix == ".gz") as stream:
@@ -63,7 +63,7 @@ def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]
 
 def scale(searcher: Searcher) -> str:
     """Describe in words which weights the exported integers stand for."""
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         impact_step, query_step = snapshot.quantizer.step, snapshot.tokenizer.step
     return f"an impact of 1 is a weight of {impact_step:.6g}, a query weight of 1 is {query_step:.6g}"
 
@@ -81,9 +81,9 @@ def export_query_weights(searcher: Searcher, output: Path) -> int:
     query_tokenizer = searcher.tokenizer
     if query_tokenizer.weights is None:
         raise InputError(
-            "expected a model with query-term weights, found one without",
+            "the model of the index has no query-term weights",
             where=str(searcher.reader.folder.path),
-            remedy=remedy("run the command without {}", Option("query_weights")),
+            remedy=remedy("omit {}", Option("query_weights")),
         )
     term_weights = (
         (query_tokenizer.tokenizer.id_to_token(i), weight)

@@ -64,7 +64,7 @@ def export_sentence_transformers(model: SparseEncoder | str | Path | None, outpu
     sparta_model = model if isinstance(model, SparseEncoder) else load_module(model)
     if not isinstance(sparta_model, SpartaModel):
         raise ModelError(
-            f"expected a SPARTA model, found {sparta_model.name}, which sentence-transformers can open",
+            f"the model {sparta_model.name!r} is not a SPARTA model; sentence-transformers can open it",
             remedy="name a model folder that sparta train wrote",
         )
     router = SpartaRouter.for_query_document([_query_side(sparta_model)], [_document_side(sparta_model)])

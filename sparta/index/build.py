@@ -59,7 +59,7 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
     A crash at any moment keeps the last commit.
     """
     if options.mode not in MODES:
-        raise InputError(f"expected a mode of {', '.join(MODES)}, found {options.mode!r}")
+        raise InputError(f"expected the index mode {', '.join(MODES)}, found {options.mode!r}")
     if options.mode in GROWING:
         index.require_live()  # a missing index fails here, before the lock creates a folder
     else:

@@ -203,7 +203,7 @@ def require_fields(generation: Generation, path: Path) -> None:
     """Raise if a generation was built before sparta indexed metadata."""
     if generation.fields is None:
         raise LackingError(
-            "filter, collapse: the index was built by an older sparta, which indexed no metadata",
+            "filter and collapse need metadata, but an older sparta built this index without metadata",
             where=str(path),
             remedy=remedy(
                 "rebuild the index: {}",
@@ -375,7 +375,7 @@ class IndexFolder:
         ]
         if foreign:
             raise IndexStateError(
-                f"expected an index, an empty folder or a new folder, found a folder with {min(foreign)}",
+                f"the index folder contains a foreign file: {min(foreign)}",
                 where=str(self.path),
                 remedy=remedy("name another folder with {}", Option("index")),
             )
@@ -426,7 +426,9 @@ class IndexFolder:
                 raise IndexStateError(
                     "another process is writing to this index",
                     where=str(self.path),
-                    remedy=remedy("wait until the process ends, or write to another {}", Option("index")),
+                    remedy=remedy(
+                        "wait until the process ends, or choose another index folder with {}", Option("index")
+                    ),
                 )
             yield
 
@@ -437,7 +439,7 @@ def _generation(value: dict[str, Any] | None, path: Path, name: str) -> Generati
     check_fields(value, _GENERATION_FIELDS, path, REBUILD_INDEX, name)
     if unknown := value.keys() - Generation.__dataclass_fields__.keys():
         raise IndexStateError(
-            f"the manifest has an unknown field: {name}.{min(unknown)}",
+            f"the manifest of the index has an unknown field: {name}.{min(unknown)}",
             where=str(path),
             remedy=REBUILD_INDEX,
         )

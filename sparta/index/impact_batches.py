@@ -166,7 +166,7 @@ class JsonVectors:
         files = sorted(path for path in self.path.iterdir() if path.name.endswith(_SUFFIXES))
         if not files:
             raise InputError(
-                "expected shards of sparta encode or JSON vectors, found neither",
+                "the folder contains neither shards of sparta encode nor files of JSON vectors",
                 where=str(self.path),
                 remedy=remedy(
                     "name a folder of sparta encode, or files of JSON vectors, with {}", Option("vectors")
@@ -241,7 +241,7 @@ def _vector_line(vector: dict[str, int]) -> bytes:
         return json.dumps({"vector": vector}, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise InputError(
-            f"a term that is not valid Unicode (a lone surrogate): {error.object[error.start : error.end]!a}",
+            f"a term contains the lone surrogate {error.object[error.start : error.end]!a}",
             remedy="repair the encoding of the input",
         ) from error
 
@@ -265,7 +265,7 @@ def _checked_vector(record: dict[str, Any]) -> dict[str, int]:
     vector = record.get("vector")
     if not isinstance(vector, dict):
         raise InputError(
-            f"expected a vector, an object of terms and impacts, found {type(vector).__name__}",
+            f"the field vector must be an object of terms and impacts, found {type(vector).__name__}",
             remedy='write each line as {"id": …, "contents": …, "vector": {term: impact}}',
         )
     values = list(vector.values())
@@ -282,7 +282,7 @@ def _checked_vector(record: dict[str, Any]) -> dict[str, int]:
     for term in vector:
         if not 1 <= len(term) <= LONGEST_TERM:
             raise InputError(
-                f"expected terms of 1 to {LONGEST_TERM} characters, found one of {len(term)}: {term[:40]!r}",
+                f"a term must have 1 to {LONGEST_TERM} characters, found {len(term)}: {term[:40]!r}",
                 remedy="shorten the term; sparta does not truncate terms",
             )
     return vector
@@ -333,7 +333,11 @@ def field_terms(
     terms = [list(_terms(record, not_indexed)) for record in records]
     if unindexed_fields is not None:
         for name in sorted(not_indexed - unindexed_fields):
-            logger.warning("%s: stored with the passages, but not filterable: %s", name, _FILTERABLE)
+            logger.warning(
+                "the metadata field %s is stored with the passages, but is not filterable: %s",
+                name,
+                _FILTERABLE,
+            )
         unindexed_fields |= not_indexed
     return terms
 

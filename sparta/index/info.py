@@ -21,7 +21,7 @@ def describe_index(path: str | Path) -> dict[str, Any]:
     :raises IndexStateError: there is no index, or it holds no passages.
     """
     folder = IndexFolder(path)
-    with IndexReader(path) as reader, reader.reading() as snapshot:
+    with IndexReader(path) as reader, reader.snapshot() as snapshot:
         generation, version, passages = snapshot.generation, snapshot.version, snapshot.lucene.num_docs
         is_whole = snapshot.is_whole
     state = folder.state()

@@ -143,6 +143,6 @@ def skip_passages(
 def batch_bounds_changed() -> IndexStateError:
     """Return the error for a commit that does not fall between two batches of the input."""
     return IndexStateError(
-        "the input's batches differ from the batches that started this index",
+        "the input has changed since this index was started: its batches differ",
         remedy=remedy("start again with {}", Option("overwrite", True)),
     )

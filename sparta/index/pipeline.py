@@ -125,7 +125,7 @@ def build_index(
     """
     requested = options or IndexOptions()
     if not isinstance(corpus, Iterable | Path):
-        raise InputError(f"expected passages, or a file or folder of them, found {corpus!r}")
+        raise InputError(f"the corpus must be a file, a folder or a list of passages, found {corpus!r}")
     reader = open_corpus(corpus, skip_invalid=requested.skip_invalid)  # a wrong path fails first
     folder = IndexFolder(path)
     chosen = _resolved(folder, requested, mode, encodes=True)
@@ -191,12 +191,12 @@ def build_index_from_vectors(
 class DeleteReport:
     """The result of a deletion.
 
-    `named` counts the distinct ids in the request. `deleted` counts units: sentences, if the index's unit is
-    the sentence. `missing` lists the ids that the index does not hold. `channels` and `behind` are as in
+    `requested` counts the distinct ids in the request. `deleted` counts units: sentences, if the index's unit
+    is the sentence. `missing` lists the ids that the index does not hold. `channels` and `behind` are as in
     `IndexReport`.
     """
 
-    named: int
+    requested: int
     deleted: int
     missing: tuple[str, ...]
     unit: str
@@ -225,7 +225,7 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
     :raises IndexStateError: the mode extends an index, and there is none.
     """
     if options.channels not in (None, BOTH_CHANNELS, BM25):
-        raise InputError(f"expected the channels {BOTH_CHANNELS} or bm25, found {options.channels!r}")
+        raise InputError(f"an index has the channels {BOTH_CHANNELS} or bm25, found {options.channels!r}")
     live = folder.state().searchable if mode in GROWING else None
     if live is None:
         new = replace(options, language=options.language or DEFAULT_LANGUAGE, unit=options.unit or "passage")
@@ -233,10 +233,10 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
     index_form = live.form
     if options.language not in (None, index_form["language"]):
         raise InputError(
-            f"expected the index's own language {index_form['language']!r}, found {options.language!r}",
+            f"the language of the index is {index_form['language']!r}, not {options.language!r}",
             where=str(folder.path),
             remedy=remedy(
-                "leave {} out, or put these texts into another {}", Option("language"), Option("index")
+                "omit {}, or index these texts in another folder with {}", Option("language"), Option("index")
             ),
         )
     filled = replace(
@@ -269,7 +269,7 @@ def _with_index_model(options: IndexOptions, live: Generation, folder: IndexFold
         name = find_model(name, live.model["sha256"])
     except ModelError as error:
         raise ModelError(
-            f"the index's own model {name!r} is missing: {error.message}",
+            f"the model of the index, {name!r}, is missing: {error.message}",
             where=str(folder.path),
             remedy=remedy(
                 "name the model's new folder with {}, or rebuild with {}",

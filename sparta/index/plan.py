@@ -119,7 +119,8 @@ def _check_unchanged(
     else:
         advice = replace_remedy
     raise IndexStateError(
-        f"the {'BM25-only ' if adds_impacts else ''}index of {job['source']} was changed since by {changed}",
+        f"the {'BM25-only ' if adds_impacts else ''}index of {job['source']}"
+        f" was changed afterwards by {changed}",
         where=str(index.path),
         remedy=advice,
     )
@@ -148,7 +149,7 @@ def _plan_growth(
             f"the {job_name(live.job)} was interrupted and must be finished first",
             where=str(index.path),
             remedy=how_to_finish(live, index.path)
-            + "; if you have corrected its input since, run sparta update with the input",
+            + "; if you have corrected the input, run sparta update with the corrected input",
         )
     grown = replace(live, job=new_job(job), complete=False, origin=live.first_source)
 
@@ -181,12 +182,12 @@ def _check_options(index: IndexFolder, live: Generation, source: Source, options
             continue
         index_options = options_of(name, index_form[name])
         if index_form[name] is None:
-            advice = remedy("leave {} out", Option(index_options[0].name))
+            advice = remedy("omit {}", Option(index_options[0].name))
         else:
             advice = remedy("use" + " {}" * len(index_options), *index_options)
         raise InputError(
-            f"expected the index's own {name.replace('_', '-')} {_quoted(index_form[name])},"
-            f" found {_quoted(source_form[name])}",
+            f"the index has the {name.replace('_', '-')} {_quoted(index_form[name])},"
+            f" but the input has {_quoted(source_form[name])}",
             where=str(index.path),
             remedy=advice + remedy(", or rebuild with {}", _OVERWRITE),
         )
@@ -276,7 +277,7 @@ def _check_model(index: IndexFolder, generation: Generation, source: Source) -> 
     differing = _differing_model_fields(generation, source)
     if differing:
         raise IndexStateError(
-            f"expected vectors of the index's own model {old['name']!r}, found vectors of {new['name']!r}"
+            f"the index is of the model {old['name']!r}, but the vectors are of {new['name']!r}"
             f" (differing: {', '.join(differing)})",
             where=str(index.path),
             remedy=_model_remedy(old["name"]) + remedy(", or rebuild with {}", _OVERWRITE),

@@ -13,6 +13,7 @@ from typing import Any
 
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, SpartaError
+from sparta.base.renames import renamed_arguments, renamed_attributes
 from sparta.index.changes import how_to_finish, job_name
 from sparta.index.folder import Generation, IndexFolder, lasting_path
 from sparta.index.snapshot import (
@@ -29,6 +30,7 @@ from sparta.lucene.bridge import Bm25, ImpactSearcher
 logger = logging.getLogger(__name__)
 
 
+@renamed_attributes(every="refresh_seconds", reading="snapshot")
 class IndexReader(Closing):
     """Lends snapshots of an index folder: the newest commit at the time of opening or of the last refresh.
 
@@ -38,20 +40,21 @@ class IndexReader(Closing):
     :param bm25: k1 and b of BM25; the defaults are 0.9 and 0.4
     :param channels: the channels outside Lucene's index that every new snapshot opens at once; None means all
         channels. A snapshot opens any other channel at the first search of the channel
-    :param every: seconds between two checks for a new commit, made at the start of a search; None means that
-        only `refresh` checks
+    :param refresh_seconds: seconds between two checks for a new commit, made at the start of a search; None
+        means that only `refresh` checks
     :raises IndexStateError: there is no index, it holds no passages, or its format is newer than this sparta.
     """
 
+    @renamed_arguments(every="refresh_seconds")
     def __init__(
         self,
         path: str | Path,
         bm25: Bm25 | None = None,
         channels: Sequence[str] | None = (),
-        every: float | None = None,
+        refresh_seconds: float | None = None,
     ) -> None:
         self.folder = IndexFolder(lasting_path(path))
-        self.bm25, self.every = bm25, every
+        self.bm25, self.refresh_seconds = bm25, refresh_seconds
         self._channels = channels
         self._kept: dict[str, Any] = {}
         self._lock, self._opening = threading.Lock(), threading.Lock()
@@ -63,11 +66,11 @@ class IndexReader(Closing):
     @property
     def version(self) -> IndexVersion:
         """The generation and commit of the current snapshot."""
-        with self.reading() as snapshot:
+        with self.snapshot() as snapshot:
             return snapshot.version
 
     @contextmanager
-    def reading(self) -> Iterator[IndexSnapshot]:
+    def snapshot(self) -> Iterator[IndexSnapshot]:
         """Lend the current snapshot until the block ends, or the pinned snapshot inside a `holding` block.
 
         :raises IndexStateError: the reader is closed.
@@ -76,7 +79,8 @@ class IndexReader(Closing):
         if held is not None:
             yield held
             return
-        if self.every is not None and time.monotonic() - self._last_look >= self.every:
+        seconds = self.refresh_seconds
+        if seconds is not None and time.monotonic() - self._last_look >= seconds:
             self._refresh_if_free()
         with self._lock:
             snapshot = self._snapshot
@@ -100,7 +104,7 @@ class IndexReader(Closing):
         :raises IndexStateError: the reader is closed.
         """
         if snapshot is None:
-            with self.reading() as current, self.holding(current):
+            with self.snapshot() as current, self.holding(current):
                 yield current
             return
         previous, self._held.snapshot = getattr(self._held, "snapshot", None), snapshot
@@ -130,7 +134,9 @@ class IndexReader(Closing):
         self._replace(None)
 
     def _closed(self) -> IndexStateError:
-        return IndexStateError("the index is closed", where=str(self.folder.path), remedy="open it again")
+        return IndexStateError(
+            "the index is closed", where=str(self.folder.path), remedy="open the index again"
+        )
 
     def _refresh_if_free(self) -> None:
         """Refresh, unless another thread is refreshing. A commit that fails to open is logged."""

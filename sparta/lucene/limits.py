@@ -72,8 +72,8 @@ def _check(name: str, room: int | None, in_use: int, needed: int, remedy: str) -
     if room is None or room < 0 or room >= needed:
         return
     raise JavaError(
-        f"the limit on the {name} is too low for Java: {_size(room + in_use)}, with"
-        f" {_size(in_use)} in use; Java needs {_size(needed)} more",
+        f"the limit on the {name} is too low for Java: {_size(room + in_use)},"
+        f" of which {_size(in_use)} are in use; Java needs {_size(needed)} more",
         remedy=f"raise the limit ({remedy}), or lower $SPARTA_JVM_HEAP if you have set it",
     )
 
@@ -101,7 +101,7 @@ def _check_threads(limit: int) -> None:
     for allowed, running, name in counts:
         if allowed is not None and allowed - running < _THREADS:
             raise JavaError(
-                f"the limit on threads ({name}) is too low for Java: {allowed:,}, with {running:,} running;"
+                f"the limit on threads ({name}) is too low for Java: {allowed:,}, {running:,} are running;"
                 f" Java needs {_THREADS} more",
                 remedy=f"raise the limit ({name}), or end other processes of this user",
             )

@@ -140,12 +140,14 @@ def pack_integers(values: Integers, dtype: type[np.int32 | np.int64], name: str)
     if array.size == 0 and array.ndim == 1:
         return b""
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise InputError(f"{name}: expected one row of integers, found {array.dtype} of shape {array.shape}")
+        raise InputError(
+            f"{name} must be a one-dimensional array of integers, found {array.dtype} of shape {array.shape}"
+        )
     limits = np.iinfo(dtype)
     if array.dtype.itemsize > limits.dtype.itemsize or array.dtype.kind == "u":
         low, high = int(array.min()), int(array.max())
         if low < limits.min or high > limits.max:
-            raise InputError(f"{name}: {low} to {high} does not fit into {limits.dtype}")
+            raise InputError(f"{name} has values from {low} to {high}, which do not fit into {limits.dtype}")
     check_size(array.size * limits.dtype.itemsize)
     return array.astype(limits.dtype.newbyteorder("<"), copy=False).tobytes()
 

@@ -41,18 +41,18 @@ class SpartaConfig:
     def __post_init__(self) -> None:
         if self.pool_special and self.layout.share_context:
             raise ModelError(
-                "expected pool_special or share_context, found both: [CLS] belongs to no single answer",
+                "pool_special and share_context exclude each other: [CLS] belongs to no single answer",
                 remedy="correct the sparta object in the model's config.json",
             )
         if not 0 <= self.context_share < 1 or (self.context_share and not self.layout.share_context):
             raise ModelError(
-                f"expected context_share in [0, 1), and 0 without share_context, found {self.context_share}",
+                f"context_share must be in [0, 1), and 0 without share_context, found {self.context_share}",
                 remedy="correct the sparta object in the model's config.json",
             )
 
         if type(self.log_count) is not int or not 0 <= self.log_count <= _MOST_LOGARITHMS:
             raise ModelError(
-                f"expected log_count from 0 to {_MOST_LOGARITHMS}, found {self.log_count!r}",
+                f"log_count must be a whole number from 0 to {_MOST_LOGARITHMS}, found {self.log_count!r}",
                 remedy="correct the sparta object in the model's config.json",
             )
 
@@ -80,4 +80,6 @@ class SpartaConfig:
                 }
             )
         except (KeyError, TypeError, InputError) as error:
-            raise ModelError(f"the sparta object is not valid: {error}", where=where) from error
+            raise ModelError(
+                f"the sparta object of the model's config.json is not valid: {error}", where=where
+            ) from error

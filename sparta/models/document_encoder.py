@@ -125,7 +125,7 @@ def fit_quantizer(model: SparseModel, passages: Iterable[Passage]) -> Quantizer:
     if not rows.weights.size:
         raise ModelError(
             "the model gives no term of the calibration texts a positive weight",
-            remedy="train the model, or check that the folder holds a sparse encoder",
+            remedy="train the model first, or name the folder of a trained sparse encoder",
         )
     # Rounding to three digits gives the same scale on every machine.
     return Quantizer(float(f"{rows.weights.max() * 1.1:.3g}"))

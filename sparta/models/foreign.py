@@ -109,7 +109,7 @@ def _take_decoder(language_model: nn.Module) -> nn.Linear:
     decoder_path = next((name for name, module in language_model.named_modules() if module is decoder), None)
     if not isinstance(decoder, nn.Linear) or decoder_path is None:
         raise ModelError(
-            f"expected a masked language model with a linear decoder, found {type(decoder).__name__}"
+            f"the masked language model must have a linear decoder, found {type(decoder).__name__}"
         )
     probe = torch.arange(4)[None]
     with torch.inference_mode():
@@ -122,6 +122,6 @@ def _take_decoder(language_model: nn.Module) -> nn.Linear:
         )
     if not fits:
         raise ModelError(
-            f"the output of {type(language_model).__name__} is not its decoder's, so sparta cannot use it"
+            f"{type(language_model).__name__} changes its decoder's output, which sparta does not support"
         )
     return decoder

@@ -119,13 +119,13 @@ def _check_kind(folder: Path) -> None:
     config = read_json(folder / "config.json")
     if "dense" in config and "sparta" not in config:
         raise ModelError(
-            "expected a SPARTA model, found a dense model",
+            "the model is dense, not a SPARTA model",
             where=str(folder),
-            remedy=remedy("run {}, or name a SPARTA model", Command.of("dense index", model=folder)),
+            remedy=remedy("index with {}, or name a SPARTA model", Command.of("dense index", model=folder)),
         )
     if "sparta" not in config:
         logger.warning(
-            "%s: config.json has no sparta object, so the model is read as BEIR's SPARTA checkpoints are",
+            "%s: config.json has no sparta object, so the model is read like a SPARTA checkpoint of BEIR",
             folder,
         )
 

@@ -165,5 +165,5 @@ def _sparse(weights: Floats, top_k: int | None) -> SparseRows:
         terms = np.flatnonzero(weights >= lowest_kept)
     values = weights[terms]
     if not np.isfinite(values).all():
-        raise ModelError("expected finite weights, found infinite weights: the model's weights are broken")
+        raise ModelError("the model gave infinite term weights: its weights are damaged")
     return SparseRows(np.array([0, len(terms)], np.int64), terms.astype(np.int32), values)

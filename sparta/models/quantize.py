@@ -57,7 +57,7 @@ class Quantizer:
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= MAX_BITS:
             raise InputError(
-                f"bits must be 1 to {MAX_BITS}, found {self.bits}",
+                f"the number of bits must be 1 to {MAX_BITS}, found {self.bits}",
                 remedy=remedy("use {}, or omit the option", Option("bits", 8)),
             )
         if not (np.isfinite(self.max_weight) and self.max_weight > 0):

@@ -76,7 +76,7 @@ def load_tokenizer(name: str | Path) -> Tokenizer:
         try:
             tokenizer = Tokenizer.from_str(path.read_text("utf-8"))
         except Exception as error:  # tokenizers raises bare Exception
-            raise ModelError(f"expected a tokenizer, could not read it: {error}", where=str(path)) from error
+            raise ModelError(f"the tokenizer file cannot be read: {error}", where=str(path)) from error
     else:
         tokenizer = _through_transformers(str(name))
     tokenizer.no_truncation()
@@ -101,7 +101,7 @@ def _through_transformers(name: str) -> Tokenizer:
 
 def _no_tokenizer(name: str, reason: str) -> ModelError:
     return ModelError(
-        f"expected a tokenizer, found no usable tokenizer: {reason}",
+        f"the model folder has no usable tokenizer: {reason}",
         where=name,
         remedy="add the model's tokenizer.json or vocab.txt to the folder",
     )
@@ -146,7 +146,7 @@ class QueryTokenizer:
             return self.tokenizer.encode(self.language.fold(text), add_special_tokens=False)
         except TypeError:
             raise InputError(
-                f"expected a text in valid Unicode, found {ascii(text)[:80]}",
+                f"the text is not valid Unicode: {ascii(text)[:80]}",
                 remedy="repair the encoding of the input",
             ) from None
 
@@ -255,7 +255,7 @@ class QuerySide:
             return QuerySide._load(folder, identity)
         except (KeyError, TypeError, ValueError, SafetensorError, InputError) as error:
             raise IndexStateError(
-                f"expected a model's query side, found it damaged ({type(error).__name__}: {error})",
+                f"the folder with tokenizer and query weights is damaged ({type(error).__name__}: {error})",
                 where=str(folder),
                 remedy="build the folder again, or restore it from a copy",
             ) from error
@@ -267,7 +267,7 @@ class QuerySide:
         for name in ["tokenizer.json", *weight_files]:
             if not (folder / name).is_file():
                 raise IndexStateError(
-                    "a file is missing",
+                    "the file is missing",
                     where=str(folder / name),
                     remedy="build the folder again, or restore it from a copy",
                 )

@@ -46,13 +46,13 @@ def _provided(point: EntryPoint) -> Path:
         provided = provided() if callable(provided) else provided
     except Exception as error:  # code of another distribution may fail in any way
         raise ModelError(
-            f"the model {point.name!r} of the distribution {distribution} failed to load: {error!r}",
+            f"the model {point.name!r} of the Python package {distribution} failed to load: {error!r}",
             where=where,
             remedy=remedy,
         ) from error
     if not isinstance(provided, str | os.PathLike) or not Path(provided).is_dir():
         raise ModelError(
-            f"the model {point.name!r} of the distribution {distribution} is not a folder: {provided!r}",
+            f"the model {point.name!r} of the Python package {distribution} is not a folder: {provided!r}",
             where=where,
             remedy=remedy,
         )

@@ -58,7 +58,7 @@ def installed(folder: Path, kind: str) -> Path:
     """
     if not folder.is_dir():
         raise ModelError(
-            f"the default {kind} is not in this installation",
+            f"the default {kind} is missing from this installation of sparta",
             where=str(folder),
             remedy=remedy("set {} to a folder or a hub id, or install sparta again", Option("model")),
         )
@@ -79,7 +79,7 @@ def model_folder(name: str | Path | None) -> Path:
         return _trained(folder)
     if looks_like_path(str(name)) or "/" not in str(name):
         raise ModelError(
-            "expected a model folder, found none",
+            "no such model folder",
             where=str(name),
             remedy="check the path; a model on the hub is named OWNER/NAME",
         )
@@ -110,9 +110,9 @@ def find_model(name: str, sha256: str, folder_of: Callable[[str], Path] = model_
     actual_hash = hash_folder(folder_of(name))
     if actual_hash != sha256:
         raise ModelError(
-            f"expected the model with SHA-256 {sha256[:12]}…, found {actual_hash[:12]}…",
+            f"the model has changed: its SHA-256 is {actual_hash[:12]}…, not {sha256[:12]}…",
             where=name,
-            remedy=remedy("name the model's new folder with {}", Option("model")),
+            remedy=remedy("name the folder of the unchanged model with {}", Option("model")),
         )
     return name
 
@@ -170,13 +170,13 @@ def model_for(name: str | None, language: str, kind: Kind = "model") -> str | No
     if chosen_name is None:
         description, option = _DESCRIPTIONS[kind]
         raise ModelError(
-            f"expected a {description} for the language {language!r}, for which none ships",
+            f"sparta ships no {description} for the language {language!r}",
             remedy=remedy("name a model with {}", Option(option)),
         )
     return name if chosen_name == default_name(kind) else chosen_name
 
 
-def given_or_shipped(name: str | Path | None, language: str, kind: Kind) -> Path:
+def named_or_shipped_folder(name: str | Path | None, language: str, kind: Kind) -> Path:
     """Return the folder of the named model; without a name, the folder of the language's shipped model.
 
     :raises ModelError: there is no name, and no model is shipped for the language.
@@ -206,7 +206,7 @@ def _download(name: str) -> Path:
         )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelError(
-            f"expected a model folder or a model on the hub, the download failed: {_first_line(error)}",
+            f"no such folder, and the download from the hub failed: {_first_line(error)}",
             where=name,
             remedy=remedy("check the name and the network, or set {} to a folder", Option("model")),
         ) from error

@@ -104,10 +104,13 @@ def _check_settings(folder: Path) -> None:
     settings = _Module("", folder).settings("config_sentence_transformers.json")
     prompts = settings.get("prompts") or {}
     if prompts.get("query") or prompts.get("document"):
-        raise ModelError("expected a model without prompts, found a model with prompts", where=str(folder))
+        raise ModelError("the model adds prompts to texts, which sparta does not support", where=str(folder))
     similarity = settings.get("similarity_fn_name")
     if similarity not in (None, "dot"):
-        raise ModelError(f"expected scores by dot product, found {similarity}", where=str(folder))
+        raise ModelError(
+            f"the model must compare by dot product, but its similarity_fn_name is {similarity}",
+            where=str(folder),
+        )
 
 
 def _routes(folder: Path) -> tuple[list[_Module], list[_Module]]:
@@ -117,14 +120,18 @@ def _routes(folder: Path) -> tuple[list[_Module], list[_Module]]:
         entries = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
-            f"expected a list of modules, could not read it: {error}", where=str(path)
+            f"the list of the model's modules cannot be read: {error}", where=str(path)
         ) from error
     modules = [_module(folder, entry["type"], entry["path"]) for entry in entries]
     if len(modules) != 1 or modules[0].name not in _ROUTERS:
         names = _names(modules)
         if len(modules) == 2 and modules[0].name in _TRANSFORMERS and modules[1].name == "SpladePooling":
             raise _needs_network(folder, names)
-        raise ModelError(f"expected one Router, found {names}", where=str(path), remedy=_WITHOUT_NETWORK)
+        raise ModelError(
+            f"the model must consist of one Router module, found {names}",
+            where=str(path),
+            remedy=_WITHOUT_NETWORK,
+        )
     router = modules[0]
     settings = router.settings("router_config.json", "config.json")
     sides = {
@@ -133,13 +140,17 @@ def _routes(folder: Path) -> tuple[list[_Module], list[_Module]]:
     }
     document = next((sides[name] for name in _DOCUMENT_ROUTES if name in sides), None)
     if "query" not in sides or document is None:
-        raise ModelError(f"expected routes query and document, found {', '.join(sides)}", where=str(folder))
+        raise ModelError(
+            f"the Router needs the routes query and document, found {', '.join(sides)}", where=str(folder)
+        )
     return sides["query"], document
 
 
 def _module(folder: Path, kind: str, subfolder: str) -> _Module:
     if Path(subfolder).is_absolute() or ".." in Path(subfolder).parts:
-        raise ModelError(f"expected modules inside the model's folder, found {subfolder}", where=str(folder))
+        raise ModelError(
+            f"a module of the model is outside the model's folder: {subfolder}", where=str(folder)
+        )
     return _Module(kind.rpartition(".")[2], folder / subfolder)
 
 
@@ -159,7 +170,7 @@ def _document_side(folder: Path, modules: list[_Module]) -> tuple[_Module, _Modu
     """Return the transformer module and the pooling module, if eq. 4 to 6 can express them."""
     if len(modules) != 2 or modules[0].name not in _TRANSFORMERS or modules[1].name != "SpladePooling":
         raise ModelError(
-            f"expected a document side of a masked language model and SpladePooling, found {_names(modules)}",
+            f"the document route must be a masked language model and SpladePooling, found {_names(modules)}",
             where=str(folder),
             remedy=_WITHOUT_NETWORK,
         )
@@ -167,11 +178,11 @@ def _document_side(folder: Path, modules: list[_Module]) -> tuple[_Module, _Modu
     default_task = "fill-mask" if modules[0].name == "MLMTransformer" else "feature-extraction"
     task = settings.get("transformer_task", default_task)
     if task != "fill-mask":
-        raise ModelError(f"expected a transformer for the task fill-mask, found {task}", where=str(folder))
+        raise ModelError(f"the transformer must be for the task fill-mask, found {task}", where=str(folder))
     pooling = modules[1].settings("config.json").get("pooling_strategy", "max")
     if pooling != "max":
         raise ModelError(
-            f"expected max pooling, found {pooling}: SPARTA's eq. 4 needs a maximum",
+            f"the model must pool by max, as in the SPARTA paper (eq. 4), found {pooling}",
             where=str(modules[1].folder),
             remedy="use a model that was trained with pooling_strategy max",
         )
@@ -182,7 +193,7 @@ def _log_count(pooling: _Module) -> int:
     activation = pooling.settings("config.json").get("activation_function", "relu")
     if activation not in _LOG_COUNTS:
         raise ModelError(
-            f"expected one of the activations {', '.join(_LOG_COUNTS)}, found {activation}",
+            f"the activation must be one of {', '.join(_LOG_COUNTS)}, found {activation}",
             where=str(pooling.folder),
         )
     return _LOG_COUNTS[activation]
@@ -201,12 +212,15 @@ def _query_weights(folder: Path, modules: list[_Module], tokenizer: Tokenizer) -
     weights = _weights_from_json(folder, module, path, tokenizer) if path else _stored_weights(module)
     if weights.shape != (tokenizer.get_vocab_size(),) or not np.isfinite(weights).all():
         raise ModelError(
-            f"expected a finite weight for each of {tokenizer.get_vocab_size()} terms, found {weights.shape}",
+            f"the model needs {tokenizer.get_vocab_size()} finite query weights, one per term,"
+            f" found {weights.shape}",
             where=str(module.folder),
         )
     if (weights < 0).any():
         logger.warning(
-            "%s: %d query terms have negative weights, which count as 0", folder, int((weights < 0).sum())
+            "%s: %d query terms have negative weights, which sparta replaces by 0",
+            folder,
+            int((weights < 0).sum()),
         )
     return np.maximum(weights, 0)
 
@@ -221,7 +235,7 @@ def _check_tokenizer(module: _Module, tokenizer: Tokenizer) -> None:
         document_settings[k] != query_settings[k] for k in ("normalizer", "pre_tokenizer")
     ):
         raise ModelError(
-            "expected one tokenizer for queries and documents, found two", where=str(module.folder)
+            "the model has different tokenizers for queries and documents", where=str(module.folder)
         )
 
 
@@ -235,12 +249,12 @@ def _weights_from_json(
     name = Path(path).name if path.endswith(".json") else "idf.json"
     weight_file = next((p for p in (module.folder / name, folder / name) if p.is_file()), None)
     if weight_file is None:
-        raise ModelError(f"expected the query weights in {name}, found no such file", where=str(folder))
+        raise ModelError(f"the file of query weights, {name}, is missing", where=str(folder))
     weights = np.zeros(tokenizer.get_vocab_size(), dtype=np.float32)
     for token, weight in read_json(weight_file).items():
         if not isinstance(weight, int | float):
             raise ModelError(
-                f"expected a number as the weight of {token!r}, found {type(weight).__name__}",
+                f"the weight of the term {token!r} must be a number, found {type(weight).__name__}",
                 where=str(weight_file),
             )
         term = tokenizer.token_to_id(token)
@@ -256,15 +270,13 @@ def _stored_weights(module: _Module) -> npt.NDArray[np.float32]:
         return stored.floats("weight", *stored.shape("weight"))
     torch_file = module.folder / "pytorch_model.bin"
     if not torch_file.is_file():
-        raise ModelError(
-            "expected the query weights in model.safetensors, found no such file", where=str(module.folder)
-        )
+        raise ModelError("the file of query weights, model.safetensors, is missing", where=str(module.folder))
     with optional_packages():
         from sparta.neural.checkpoint import load_torch_file
     content = load_torch_file(torch_file)
     weight: Any = content.get("weight") if isinstance(content, dict) else None
     if not hasattr(weight, "float"):
-        raise ModelError("expected a tensor named weight, found none", where=str(torch_file))
+        raise ModelError("the file of query weights has no tensor named weight", where=str(torch_file))
     weights: npt.NDArray[np.float32] = weight.float().numpy()
     return weights
 

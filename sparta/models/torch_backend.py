@@ -169,7 +169,7 @@ class TorchBackend:
         values = weights[row, column].cpu().numpy().astype(np.float32)
         if not np.isfinite(values).all():
             raise ModelError(
-                "expected finite weights, found infinite weights: the number format overflowed",
+                "the model gave infinite term weights: the number format overflowed",
                 remedy=remedy("encode with {} or {}", Option("dtype", "bf16"), Option("dtype", "fp32")),
             )
         lengths = torch.bincount(row, minlength=len(weights)).cpu().numpy()

@@ -124,7 +124,7 @@ def restore_random_state(states: Sequence[RandomState], device: torch.device) ->
         torch.cuda.set_rng_state(state["cuda"], device)
     if "cpu" not in state or (device.type == "cuda" and "cuda" not in state):
         logger.warning(
-            "process %d: the checkpoint lacks its random state on this device, so dropout will not be"
-            " that of a training which never stopped",
+            "process %d: the checkpoint lacks its random state on this device, so dropout will differ from"
+            " a training without interruption",
             rank,
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.remedies import Command, Option, remedy
-from sparta.models.resolve import default_name, folder_with, given_or_shipped
+from sparta.models.resolve import default_name, folder_with, named_or_shipped_folder
 
 DEFAULT_READER = default_name("reader")
 
@@ -19,13 +19,13 @@ def reader_folder(name: str | Path | None = None, language: str = "en") -> Path:
 
     :raises ModelError: there is no such reader.
     """
-    folder = given_or_shipped(name, language, "reader")
+    folder = named_or_shipped_folder(name, language, "reader")
     model_folder = folder_with("reader", folder) or folder
     if not (model_folder / "config.json").is_file():
         raise ModelError(
-            "expected the folder of a reader (config.json with a `reader` object), found none",
+            "the folder is not a reader: it has no config.json with a `reader` object",
             where=str(name or folder.name),
-            remedy="check the path, or train a reader with: sparta train-reader",
+            remedy="check the path of the reader, or train a reader with: sparta train-reader",
         )
     return model_folder
 
@@ -37,11 +37,11 @@ def path_reader_folder(name: str | Path | None = None, language: str = "en") -> 
 
     :raises ModelError: there is no such path reader.
     """
-    folder = given_or_shipped(name, language, "path_reader")
+    folder = named_or_shipped_folder(name, language, "path_reader")
     model_folder = folder_with("path_reader", folder)
     if model_folder is None:
         raise ModelError(
-            "expected a path reader (config.json with a `path_reader` object), found none",
+            "the folder is not a path reader: it has no config.json with a `path_reader` object",
             where=str(name or folder.name),
             remedy=remedy("set {} to the output of {}", Option("path_reader"), Command("sparta train-paths")),
         )
@@ -60,16 +60,16 @@ class ReaderLayout:
     def __post_init__(self) -> None:
         if self.max_length < 2 * self.longest_question or self.overlap >= self.max_length // 2:
             raise InputError(
-                f"expected windows of at least {2 * self.longest_question} wordpieces that overlap by less"
-                f" than half, found {self.max_length} and {self.overlap}",
+                f"windows need at least {2 * self.longest_question} wordpieces and an overlap below half,"
+                f" found {self.max_length} wordpieces, overlap {self.overlap}",
                 remedy="set longer windows, or a smaller overlap",
             )
         longest_title = self.max_length // 4
         room = self.max_length - longest_title - self.longest_question - 4  # for the text
         if min(self.longest_question, self.longest_answer, self.overlap + 1, room) < 1:
             raise InputError(
-                f"expected lengths of at least 1 wordpiece that leave room for a text, found {self}",
-                remedy="set longer windows, questions or answers",
+                f"lengths must be at least 1 wordpiece and leave room for a text, found {self}",
+                remedy="set longer windows, or shorter questions",
             )
 
 
@@ -102,7 +102,7 @@ class ReaderConfig:
     sum_mentions: bool = False
 
     @property
-    def adds_up(self) -> bool:
+    def combines_mentions(self) -> bool:
         """Whether every passage with an answer raises the answer's probability."""
         return self.sum_mentions or bool(self.global_tokens)
 
@@ -131,13 +131,16 @@ class ReaderConfig:
                 values.get("sum_mentions", False),
             )
             if not isinstance(config.sum_mentions, bool):
-                raise TypeError(f"sum_mentions {config.sum_mentions!r}")
+                raise TypeError(f"sum_mentions must be true or false, found {config.sum_mentions!r}")
             if config.global_tokens < 0 or not 0 <= config.weight <= 1:
-                raise ValueError(f"global_tokens {config.global_tokens}, weight {config.weight:g}")
+                raise ValueError(
+                    f"global_tokens must be at least 0 and weight 0 to 1,"
+                    f" found {config.global_tokens} and {config.weight:g}"
+                )
             return config
         except (KeyError, TypeError, ValueError, InputError) as error:
             raise ModelError(
-                f"expected the configuration of a reader ({error})",
+                f"the configuration of the reader is not valid: {error}",
                 where=where,
                 remedy="use a reader that `sparta train-reader` trained",
             ) from error
@@ -146,5 +149,7 @@ class ReaderConfig:
 def _calibration(values: dict[str, Any]) -> Calibration:
     calibration = Calibration(float(values["a"]), float(values["b"]))
     if not (math.isfinite(calibration.a) and math.isfinite(calibration.b)):
-        raise ValueError(f"a {calibration.a}, b {calibration.b}")
+        raise ValueError(
+            f"the calibration needs finite numbers, found a = {calibration.a}, b = {calibration.b}"
+        )
     return calibration

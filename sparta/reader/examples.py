@@ -70,7 +70,7 @@ def read_examples(path: Path, language: str = "en") -> list[ReadingExample]:
     answerable = [example.folded(language_of(language).fold) for example in examples if example.positives]
     if not answerable:
         raise InputError(
-            "expected questions with an answer in their text, found none",
+            "no question of the file has an answer in its text",
             where=str(path),
             remedy=f"use SQuAD JSON, MRQA JSONL, DPR JSON, pairs with answers, or lines of {READ_FORM};"
             " for questions without texts (KILT), find the texts first: sparta mine-answers",
@@ -123,7 +123,7 @@ def _dpr_examples(path: Path, language: str) -> Iterator[ReadingExample]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"expected a string, found {type(value).__name__}")
+        raise TypeError(f"titles and texts must be strings, found {type(value).__name__}")
     return value
 
 
@@ -169,7 +169,7 @@ def _stored_spans(passage: dict[str, Any]) -> list[tuple[int, int]] | None:
         return None
     spans, text = [(int(a), int(b)) for a, b in passage["spans"]], _text(passage["text"])
     if not all(0 <= a < b <= len(text) for a, b in spans):
-        raise ValueError(f"spans outside a text of {len(text)} characters")
+        raise ValueError(f"a span is outside its text of {len(text)} characters")
     return list(filter(None, (stripped(text, a, b) for a, b in spans)))
 
 

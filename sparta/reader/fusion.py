@@ -23,7 +23,7 @@ class FusedEncoder(nn.Module):
         super().__init__()
         if not isinstance(encoder, Bert):
             raise ModelError(
-                f"expected a BERT for Fusion-in-Encoder, found {type(encoder).__name__}",
+                f"a reader with global tokens needs a BERT encoder, found {type(encoder).__name__}",
                 remedy="name the folder of a BERT, or train a reader without global tokens",
             )
         self.encoder = encoder

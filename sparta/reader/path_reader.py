@@ -64,8 +64,8 @@ class PathLayout:
         are_valid = are_valid and isinstance(self.sentences, bool)
         if not are_valid or self.max_length < self.longest_question + 4 * _SHORTEST_PASSAGE:
             raise InputError(
-                f"expected whole numbers of wordpieces, with room for passages, found {self}",
-                remedy=remedy("set a larger {}, or shorter questions", Option("max_length")),
+                f"the lengths must be whole numbers that leave room for passages, found {self}",
+                remedy=remedy("set a larger {}, or a shorter question length", Option("max_length")),
             )
 
 
@@ -95,7 +95,7 @@ class PathReading(NamedTuple):
     sentences: list[list[tuple[int, int]]] | None
 
 
-class Part(NamedTuple):
+class InputPassage(NamedTuple):
     """A passage in an input: the position of its mark, the start of its text, and its wordpieces' offsets."""
 
     mark: int
@@ -113,7 +113,7 @@ class PathInput(NamedTuple):
     ids: list[int]
     segments: list[int]
     choices: tuple[int, int]
-    parts: list[Part]
+    parts: list[InputPassage]
     sentences: list[tuple[int, int, int, int]]
 
     def window(self, number: int) -> Window:
@@ -176,9 +176,12 @@ class PathReader(nn.Module):
         reader_folder = folder_with("reader", Path(name))
         if reader_folder and read_json(reader_folder / "config.json")["reader"].get("global_tokens"):
             raise ModelError(
-                "expected an encoder or a reader without global tokens, found a reader with global tokens",
+                "the model is a reader with global tokens, from which no path reader can be trained",
                 where=str(name),
-                remedy=remedy("change {}, or leave it out to use the shipped encoder", Option("encoder")),
+                remedy=remedy(
+                    "name another model with {}, or omit the option to use the shipped encoder",
+                    Option("encoder"),
+                ),
             )
         reader = SpanReader.from_encoder(name, ReaderConfig())
         reader.check_length(layout.max_length, option="max_length")
@@ -213,7 +216,7 @@ class PathReader(nn.Module):
             reader.load_state_dict(load_state(folder / "model.safetensors"))
         except (KeyError, TypeError, RuntimeError, InputError) as error:
             raise ModelError(
-                f"expected the configuration and the weights of a path reader ({error})",
+                f"the configuration or the weights of the path reader are not valid ({error})",
                 where=where,
                 remedy="copy the whole model folder again",
             ) from error
@@ -240,17 +243,17 @@ class PathReader(nn.Module):
         room = self.layout.max_length - len(ids) - 1
         if not 1 <= len(texts) <= room // _SHORTEST_PASSAGE:
             raise InputError(
-                f"expected a path of 1 to {room // _SHORTEST_PASSAGE} passages, found {len(texts)}",
+                f"a path must have 1 to {room // _SHORTEST_PASSAGE} passages here, found {len(texts)}",
                 remedy=remedy("read shorter paths, or train with a larger {}", Option("max_length")),
             )
         titles = [self._ids(text.title)[: room // len(texts) // 4] for text in texts]
         heads = [[self.mark, *title, *([last] if title else [])] for title in titles]
         encoded = [self.tokenizer.encode(text.text, add_special_tokens=False) for text in texts]
-        lengths = shares([len(encoding.ids) for encoding in encoded], room - sum(map(len, heads)))
-        parts: list[Part] = []
+        lengths = length_limits([len(encoding.ids) for encoding in encoded], room - sum(map(len, heads)))
+        parts: list[InputPassage] = []
         for text, head, encoding, length in zip(texts, heads, encoded, lengths, strict=True):
             offsets = with_accents(text.text, encoding.offsets[:length])
-            parts.append(Part(len(ids), len(ids) + len(head), offsets))
+            parts.append(InputPassage(len(ids), len(ids) + len(head), offsets))
             ids += [*head, *encoding.ids[:length]]
         ids.append(last)
         segments += [1] * (len(ids) - len(segments))
@@ -379,7 +382,7 @@ class PathReader(nn.Module):
         return best._replace(score=float(torch.exp(2 * best.score - spans.logsumexp(1).sum())))
 
 
-def shares(lengths: Sequence[int], room: int) -> list[int]:
+def length_limits(lengths: Sequence[int], room: int) -> list[int]:
     """Return each passage's length limit: short passages fit whole, and the others share the rest equally."""
     limits: dict[int, int] = {}
     for passages_left, i in zip(
@@ -389,7 +392,7 @@ def shares(lengths: Sequence[int], room: int) -> list[int]:
     return [limits[i] for i in range(len(lengths))]
 
 
-def _places(part: Part, start: int, end: int) -> tuple[int, int] | None:
+def _places(part: InputPassage, start: int, end: int) -> tuple[int, int] | None:
     """Return the input positions of a character span, the end exclusive; None if the input lacks the span."""
     inside = [i for i, (a, b) in enumerate(part.offsets) if a < end and b > start]
     return (part.text_start + inside[0], part.text_start + inside[-1] + 1) if inside else None
@@ -402,8 +405,8 @@ def _mark(tokenizer: Tokenizer) -> int:
         if token_id is not None:
             return int(token_id)
     raise ModelError(
-        f"expected a vocabulary with one of {', '.join(_MARKS)}, to mark passages with, found none",
-        remedy="use another encoder: encoders with BERT's vocabulary have such a token",
+        f"the vocabulary lacks {' and '.join(_MARKS)}, one of which must mark passages",
+        remedy="use an encoder with BERT's vocabulary, which has such a token",
     )
 
 
@@ -413,7 +416,7 @@ def _choices(tokenizer: Tokenizer) -> list[int]:
     words = [[tokenizer.id_to_token(i) for i in choice_ids] for choice_ids in ids]
     if words != [[choice] for choice in CHOICES]:
         raise ModelError(
-            f"expected a vocabulary with the words {' and '.join(CHOICES)}, found {words}",
-            remedy="use another encoder: a path reader reads English",
+            f"the vocabulary must contain the words {' and '.join(CHOICES)}, found {words}",
+            remedy="use an English encoder: a path reader reads English",
         )
     return [choice_ids[0] for choice_ids in ids]

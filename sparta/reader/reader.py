@@ -59,7 +59,7 @@ class Reader:
         Closing the iterator skips the remaining texts.
         """
         if self.model.device.type != "cpu" or self.config.global_tokens:
-            chunk_size = len(texts) if self.config.adds_up else _TEXTS_PER_CALL
+            chunk_size = len(texts) if self.config.combines_mentions else _TEXTS_PER_CALL
             for number, chunk in enumerate(batched(texts, max(chunk_size, 1))):
                 for spans in self.read(question, chunk, n):
                     yield [span._replace(passage=span.passage + number * chunk_size) for span in spans]

@@ -27,8 +27,8 @@ def text_of(hit: Hit) -> Text:
 def no_texts() -> LackingError:
     """Return the error for an index whose records have no texts."""
     return LackingError(
-        "expected passages with texts to read, found an index without them",
-        remedy="index the corpus itself, or vectors whose records have `contents`",
+        "the index has no passage texts, which a reader needs",
+        remedy="index the corpus, or vectors whose records have `contents`",
     )
 
 

@@ -75,11 +75,11 @@ class SpanReader(nn.Module):
         positions = self.positions
         if positions is not None and length > positions:
             raise InputError(
-                f"expected windows of at most {positions} wordpieces (encoder positions), found {length}",
+                f"windows of {length} wordpieces exceed the {positions} positions of the encoder",
                 where=where,
                 remedy=remedy("set a smaller {}, or use another encoder", Option(option))
                 if option
-                else "correct the layout in this file",
+                else "correct the layout in the model's config.json",
             )
 
     @property
@@ -114,7 +114,7 @@ class SpanReader(nn.Module):
         raw = read_json(folder / "config.json")
         if "reader" not in raw:
             raise ModelError(
-                "expected a reader (config.json with a `reader` object), found another model",
+                "the model is not a reader: its config.json has no `reader` object",
                 where=str(folder),
                 remedy=remedy("set {} to the output of {}", Option("reader"), Command("sparta train-reader")),
             )
@@ -133,10 +133,12 @@ class SpanReader(nn.Module):
             if isinstance(old_reader.encoder, FusedEncoder):
                 if old_reader.config.global_tokens != config.global_tokens:
                     raise InputError(
-                        f"expected the reader's {old_reader.config.global_tokens} global tokens, found"
-                        f" {config.global_tokens}",
+                        f"the start reader has {old_reader.config.global_tokens} global tokens,"
+                        f" but the option says {config.global_tokens}",
                         where=str(name),
-                        remedy=remedy("set the same {}, or start from an encoder", Option("global_tokens")),
+                        remedy=remedy(
+                            "set {} as in the start reader, or start from an encoder", Option("global_tokens")
+                        ),
                     )
                 reader.encoder.load_state_dict(old_reader.encoder.state_dict())
             reader.spans.load_state_dict(old_reader.spans.state_dict())

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from sparta.base.checks import path_of, several
+from sparta.base.checks import list_of, path_of
 from sparta.base.errors import InputError, ModelError
 from sparta.base.files import short_hash
 from sparta.base.remedies import Option, remedy
@@ -77,7 +77,7 @@ class ReaderRecipe(ReadingRecipe):
         name = self.encoder or shipped_for(self.language, "reader")
         if name is None:
             raise ModelError(
-                f"no reader ships for the language {self.language!r}, and the recipe names no encoder",
+                f"sparta ships no reader for the language {self.language!r}, and no encoder is named",
                 remedy=remedy("name an encoder with {}", Option("encoder")),
             )
         return name
@@ -87,10 +87,11 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
     """The training of a reader: examples, batches, loss and validation."""
 
     kind, heads, figure = READER, ("spans.", "encoder.global_states"), "F1 {:.1f}".format
+    in_percent = True
 
     def __init__(self, recipe: ReaderRecipe, sets: Sequence[ReadingSet], folder: Path) -> None:
         if recipe.passages < 2:
-            raise InputError(f"expected at least 2 passages of a question, found {recipe.passages}")
+            raise InputError(f"training reads at least 2 passages per question, found {recipe.passages}")
         self.recipe = recipe = replace(recipe, encoder=recipe.beginning())
         torch.manual_seed(recipe.seed)
         config = ReaderConfig(recipe.layout, recipe.global_tokens)
@@ -98,14 +99,19 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         model.check_length(recipe.train_length, option="train_length")
         layout, positions = recipe.layout, model.positions
         if positions is not None and layout.max_length > positions:
-            logger.warning("the encoder reads windows of %d wordpieces, not %d", positions, layout.max_length)
+            logger.warning(
+                "the encoder has %d positions, so windows have %d wordpieces instead of %d",
+                positions,
+                positions,
+                layout.max_length,
+            )
             layout = replace(layout, max_length=positions, overlap=min(layout.overlap, positions // 4))
             model.config = replace(config, layout=layout)
         shortest_window = 2 * layout.longest_question
         if recipe.train_length < shortest_window:
             raise InputError(
-                f"expected training windows of at least {shortest_window} wordpieces (twice the longest"
-                f" question), found {recipe.train_length}",
+                f"training windows need at least {shortest_window} wordpieces (twice the question length),"
+                f" found {recipe.train_length}",
                 remedy=remedy(
                     "set {}, or a smaller {}",
                     Option("train_length", shortest_window),
@@ -301,7 +307,7 @@ def split(sets: Sequence[ReadingSet], held_out: int) -> tuple[list[ReadingExampl
             all_examples, held_out, lambda example: example.question.casefold()
         )
         if any(map(may_train, all_examples)):
-            logger.warning("few texts: training and held-out questions share passages")
+            logger.warning("the data has few texts, so training and held-out questions share passages")
     drawn = [reading_set.drawn([*filter(may_train, reading_set.examples)]) for reading_set in sets]
     if not any(drawn):
         raise InputError(
@@ -359,7 +365,7 @@ def train_reader(
     :param command: the command for the model card; empty means the recipe
     """
     output = check_output(output, resume=resume)
-    pairs = [item if isinstance(item, tuple) else (item, None) for item in several(data, "files")]
+    pairs = [item if isinstance(item, tuple) else (item, None) for item in list_of(data, "files")]
     sized = [(path_of(path, "a file"), size) for path, size in pairs]
     check_different([path for path, _ in sized])
     sets = [ReadingSet(path.name, read_examples(path, recipe.language), size) for path, size in sized]

@@ -95,7 +95,7 @@ def check_enough(examples: Sequence[Any], batch_size: int) -> None:
     """Raise if there are fewer examples than a batch has."""
     if len(examples) < batch_size:
         raise InputError(
-            f"expected a batch of {batch_size} questions to train on, found {len(examples)}",
+            f"a batch needs {batch_size} training questions, found {len(examples)}",
             remedy=remedy("add data, or set a smaller {} or {}", Option("batch_size"), Option("held_out")),
         )
 
@@ -103,7 +103,7 @@ def check_enough(examples: Sequence[Any], batch_size: int) -> None:
 def check_different(files: Sequence[Path]) -> None:
     """Raise if a file occurs twice."""
     if len({path.resolve() for path in files}) < len(files):
-        raise InputError("a file is named twice", remedy="name each file once")
+        raise InputError("the same file is named twice", remedy="name each file once")
 
 
 def targets(window: Window, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from sparta.base.checks import limit, query_of
 from sparta.base.filters import Filter, FilterLike
+from sparta.base.renames import renamed_attributes
 from sparta.data.languages import Language
 from sparta.data.units import is_chunk, passage_of
 from sparta.index.snapshot import IndexSnapshot
@@ -21,14 +22,16 @@ from sparta.search.searcher import Searcher, docids_of
 _LEAD_FRACTION = 8  # an eighth of a snippet's words precedes the first match
 _LONGEST_SNIPPET = 500  # characters of a snippet
 _LONGEST_WORD = 50  # characters; Thai, addresses and base64 have no spaces, so longer words are split
-_SMALLEST_MARKED_SHARE = 0.1  # as a fraction of the highest share
+_SMALLEST_MARKED_FRACTION = 0.1  # as a fraction of the highest contribution
 _DIGITS = 6
 
 
+@renamed_attributes(share="contribution")
 @dataclass(frozen=True, slots=True)
-class TermShare:
-    """A query term's share of a score: `count · impact`. `weight` is the impact converted back to a weight.
+class TermContribution:
+    """A query term's contribution to a score: `count · impact`.
 
+    `weight` is the impact converted back to a weight.
     `count` is how often the query contains the term, or the model's weight of the term in steps of the
     quantizer's grid.
     """
@@ -46,12 +49,12 @@ class TermShare:
             "count": self.count,
             "impact": self.impact,
             "weight": weight,
-            "share": self.share,
+            "share": self.contribution,
         }
 
     @property
-    def share(self) -> int:
-        """The term's share of the score, in units of impact."""
+    def contribution(self) -> int:
+        """The term's contribution to the score, in units of impact."""
         return self.count * self.impact
 
 
@@ -62,7 +65,7 @@ class Explanation:
     passage_id: str
     rank: int
     score: int
-    terms: tuple[TermShare, ...]
+    terms: tuple[TermContribution, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as a dictionary for JSON."""
@@ -70,7 +73,7 @@ class Explanation:
         return {"id": self.passage_id, "rank": self.rank, "score": self.score, "terms": terms}
 
     def __str__(self) -> str:
-        lines = [f"{term.term}: {term.count} x {term.impact} = {term.share}" for term in self.terms]
+        lines = [f"{term.term}: {term.count} x {term.impact} = {term.contribution}" for term in self.terms]
         rank = f"rank {self.rank}" if self.rank else "no hit"
         return "\n".join([f"{self.passage_id}: score {self.score}, {rank}", *lines])
 
@@ -78,42 +81,46 @@ class Explanation:
 def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike | None = None) -> Explanation:
     """Explain a passage's impact score for a query, even if the passage is not among the top k.
 
-    Each query term's share is its count times the passage's impact (SPARTA, eq. 8 and 9); the largest share
-    comes first.
+    Each query term's contribution is its count times the passage's impact (SPARTA, eq. 8 and 9); the largest
+    contribution comes first.
 
     :param filter: rank only among passages that match the filter; a passage that does not match has rank 0
     :raises InputError: the index lacks the passage.
     """
     checked_filter = Filter.of(filter)
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         snapshot.require_impacts()
         if checked_filter:
             snapshot.require_fields()
         bag = snapshot.tokenizer.terms(query_of(query))
-        docid, shares = _shares(snapshot, passage_id, bag)
+        docid, contributions = _contributions(snapshot, passage_id, bag)
         rank = snapshot.lucene.rank(bag, docid, checked_filter)
         if rank and is_chunk(snapshot.generation.unit):
             better_hits = snapshot.lucene.search_impacts([bag], rank, filter=checked_filter)
             rank = len(set(map(passage_of, snapshot.lucene.ids(better_hits.docids))))
-    return Explanation(passage_id, rank, sum(term.share for term in shares), shares)
+    return Explanation(passage_id, rank, sum(term.contribution for term in contributions), contributions)
 
 
-def term_shares(searcher: Searcher, query: str, passage_ids: Iterable[str]) -> list[tuple[TermShare, ...]]:
-    """Return each query term's share of each passage's score, as in `explain`, without ranks."""
-    with searcher.reader.reading() as snapshot:
+def term_contributions(
+    searcher: Searcher, query: str, passage_ids: Iterable[str]
+) -> list[tuple[TermContribution, ...]]:
+    """Return each query term's contribution to each passage's score, as in `explain`, without ranks."""
+    with searcher.reader.snapshot() as snapshot:
         snapshot.require_impacts()
         bag = snapshot.tokenizer.terms(query)
-        return [_shares(snapshot, passage_id, bag)[1] for passage_id in passage_ids]
+        return [_contributions(snapshot, passage_id, bag)[1] for passage_id in passage_ids]
 
 
-def _shares(
+def _contributions(
     snapshot: IndexSnapshot, passage_id: str, bag: Mapping[str, int]
-) -> tuple[int, tuple[TermShare, ...]]:
+) -> tuple[int, tuple[TermContribution, ...]]:
     docid, impacts = _best_part(snapshot, passage_id, bag)
     step = snapshot.quantizer.step
     rows = zip(bag.items(), impacts, strict=True)
-    shares = [TermShare(term, count, int(impact), float(impact * step)) for (term, count), impact in rows]
-    return docid, tuple(sorted(shares, key=lambda share: -share.share))
+    contributions = [
+        TermContribution(term, count, int(impact), float(impact * step)) for (term, count), impact in rows
+    ]
+    return docid, tuple(sorted(contributions, key=lambda term: -term.contribution))
 
 
 def _best_part(snapshot: IndexSnapshot, passage_id: str, bag: Mapping[str, int]) -> tuple[int, list[int]]:
@@ -129,7 +136,7 @@ def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list
     A split passage takes each term's maximum impact over its parts.
     """
     n = limit("n", n)
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         snapshot.require_impacts()
         vector: Counter[str] = Counter()
         for docid in docids_of(snapshot, passage_id):
@@ -140,7 +147,7 @@ def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list
 
 
 class Snippet(NamedTuple):
-    """A part of a text; `marks` lists the words behind the score as `(start, end, share)`."""
+    """A part of a text; `marks` lists the words behind the score as `(start, end, contribution)`."""
 
     text: str
     marks: list[tuple[int, int, float]]
@@ -160,34 +167,34 @@ def marked_snippet(
     terms: Mapping[str, float] | Collection[str],
     words: int | None = None,
 ) -> Snippet:
-    """Return the window of about `words` words whose distinct query terms have the highest total share.
+    """Return the window of about `words` words whose distinct query terms contribute most.
 
     A word is marked if it begins with a query term and such terms cover at least half of the word. The terms
-    must have at least a tenth of the highest share. Runs of white space become one blank. A window of more
-    than 500 characters is cut to the characters around its first match.
+    must have at least a tenth of the highest contribution. Runs of white space become one blank. A window of
+    more than 500 characters is cut to the characters around its first match.
 
-    :param terms: query terms with their shares of the score; without shares, all terms count equally
+    :param terms: query terms with their contributions to the score; without contributions, all count equally
     :param words: the length of the window in words; None means the language's default
     """
-    shares = dict(terms) if isinstance(terms, Mapping) else dict.fromkeys(terms, 1.0)
-    return _window(tokenizer.language, text, _places(tokenizer, text, shares), shares, words)
+    contributions = dict(terms) if isinstance(terms, Mapping) else dict.fromkeys(terms, 1.0)
+    return _window(tokenizer.language, text, _places(tokenizer, text, contributions), contributions, words)
 
 
 def word_snippets(searcher: Searcher, query: str, words: int | None = None) -> Callable[[str], Snippet]:
-    """Return a function that makes a BM25 snippet of a text, with equal shares for all words.
+    """Return a function that makes a BM25 snippet of a text, with equal weights for all words.
 
     The function marks the words that BM25's analyzer matches with a word of the query. For Chinese, the
     analyzer reads pairs of characters and single characters; a single character is marked only if no pair
     matches. The snippet shows the `composed` text, which the analyzer reads.
     """
-    with searcher.reader.reading() as snapshot:
+    with searcher.reader.snapshot() as snapshot:
         language = snapshot.tokenizer.language
         folded_query = language.fold(query)
         whole_words = _whole_words(snapshot.lucene.word_places(folded_query, folded_query))
 
     def snippet(text: str) -> Snippet:
         text = composed(text)
-        with searcher.reader.reading() as snapshot:
+        with searcher.reader.snapshot() as snapshot:
             matches = snapshot.lucene.word_places(folded_query, language.fold(text))
         matches = [place for place in matches if place[0] in whole_words] or matches
         places = [_Place(str(word), start, end) for word, start, end in matches]
@@ -207,10 +214,10 @@ def _whole_words(places: Iterable[tuple[int, int, int]]) -> set[int]:
 
 
 def marked_words(
-    tokenizer: QueryTokenizer, text: str, shares: Mapping[str, float]
+    tokenizer: QueryTokenizer, text: str, contributions: Mapping[str, float]
 ) -> list[tuple[int, int, float]]:
-    """Return the marks of a whole text, `(start, end, share)`, by the rules of `marked_snippet`."""
-    return _marks(_words(tokenizer.language, text, _places(tokenizer, text, shares)), shares)
+    """Return the marks of a whole text, `(start, end, contribution)`, by the rules of `marked_snippet`."""
+    return _marks(_words(tokenizer.language, text, _places(tokenizer, text, contributions)), contributions)
 
 
 class _Place(NamedTuple):
@@ -230,13 +237,17 @@ class _Word(NamedTuple):
 
 
 def _window(
-    language: Language, text: str, places: Sequence[_Place], shares: Mapping[str, float], words: int | None
+    language: Language,
+    text: str,
+    places: Sequence[_Place],
+    contributions: Mapping[str, float],
+    words: int | None,
 ) -> Snippet:
     """Return the snippet of a text, given the places of the query terms."""
     all_words = _words(language, text, places)
     if not all_words:
         return Snippet("", [])
-    first, last = _shortened(all_words, *_best_window(all_words, shares, words or language.snippet))
+    first, last = _shortened(all_words, *_best_window(all_words, contributions, words or language.snippet))
     shown, position = "… " if first else "", all_words[first].start
     window = []
     for start, end, terms in all_words[first:last]:
@@ -244,18 +255,18 @@ def _window(
         window.append(_Word(len(shown), len(shown) + end - start, terms))
         shown += text[start:end]
         position = end
-    return Snippet(shown + (" …" if last < len(all_words) else ""), _marks(window, shares))
+    return Snippet(shown + (" …" if last < len(all_words) else ""), _marks(window, contributions))
 
 
-def _marks(words: Iterable[_Word], shares: Mapping[str, float]) -> list[tuple[int, int, float]]:
-    """Return the marks of words whose terms have at least a tenth of the highest share.
+def _marks(words: Iterable[_Word], contributions: Mapping[str, float]) -> list[tuple[int, int, float]]:
+    """Return the marks of words whose terms have at least a tenth of the highest contribution.
 
     Adjacent words with a common term become one mark.
     """
-    smallest_share = max(shares.values(), default=0.0) * _SMALLEST_MARKED_SHARE
+    smallest_contribution = max(contributions.values(), default=0.0) * _SMALLEST_MARKED_FRACTION
     marks: list[_Word] = []
     for word in words:
-        if not any(shares[term] >= smallest_share for term in word.terms):
+        if not any(contributions[term] >= smallest_contribution for term in word.terms):
             continue
         last = marks[-1] if marks else None
         if last and last.end == word.start and set(last.terms) & set(word.terms):
@@ -263,7 +274,7 @@ def _marks(words: Iterable[_Word], shares: Mapping[str, float]) -> list[tuple[in
             marks[-1] = _Word(last.start, word.end, merged_terms)
         else:
             marks.append(word)
-    return [(start, end, sum(shares[term] for term in terms)) for start, end, terms in marks]
+    return [(start, end, sum(contributions[term] for term in terms)) for start, end, terms in marks]
 
 
 def _words(language: Language, text: str, places: Sequence[_Place]) -> list[_Word]:
@@ -336,8 +347,10 @@ class _Matches(dict[str, Sequence[_Place]]):
         return places if not places[0].start and 2 * matched >= len(word) else ()
 
 
-def _best_window(text_words: Sequence[_Word], shares: Mapping[str, float], words: int) -> tuple[int, int]:
-    """Return the bounds of the best window: highest total share, then most matches.
+def _best_window(
+    text_words: Sequence[_Word], contributions: Mapping[str, float], words: int
+) -> tuple[int, int]:
+    """Return the bounds of the best window: highest total contribution, then most matches.
 
     The window starts shortly before its first match.
     """
@@ -350,11 +363,11 @@ def _best_window(text_words: Sequence[_Word], shares: Mapping[str, float], words
         matches += len(word.terms) - (len(text_words[i - words].terms) if i >= words else 0)
         for term in word.terms:
             inside[term] += 1
-            score += shares[term] if inside[term] == 1 else 0.0
+            score += contributions[term] if inside[term] == 1 else 0.0
         if i >= words:
             for term in text_words[i - words].terms:
                 inside[term] -= 1
-                score -= shares[term] if not inside[term] else 0.0
+                score -= contributions[term] if not inside[term] else 0.0
         key = (round(score, _DIGITS), matches)
         if i >= words - 1 and key > highest:
             best, highest = i - words + 1, key

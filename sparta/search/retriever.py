@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +13,7 @@ from sparta.base.checks import queries_of, query_of, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import Filter, FilterLike
-from sparta.base.records import Hit, Ranking
+from sparta.base.records import Hit, PassageRecord, Ranking
 from sparta.models.query_encoder import QueryTokenizer
 
 
@@ -38,8 +39,8 @@ class Page:
         object.__setattr__(self, "offset", whole("offset", self.offset, 0))
         if self.collapse is not None and not isinstance(self.collapse, str):
             raise InputError(
-                f"expected the name of a field to collapse by, found {self.collapse!r}",
-                remedy='as in collapse="lang"',
+                f"collapse must be the name of a metadata field, found {self.collapse!r}",
+                remedy='name a field, as in collapse="lang"',
             )
 
     @classmethod
@@ -95,7 +96,7 @@ class Retriever(Closing, ABC):
 
     @abstractmethod
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the stored records of these docids."""
+        """Return the records of these docids: dictionaries with `id`, `title`, `text` and metadata."""
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """Return the passages' values of a metadata field, for grouping; None if a passage lacks it."""
@@ -179,13 +180,16 @@ class Retriever(Closing, ABC):
 
 
 def hit_of(passage_id: str, score: float, record: Mapping[str, Any]) -> Hit:
-    """Return a hit with the title, text and metadata of a stored record."""
-    metadata = {name: value for name, value in record.items() if name not in ("id", "title", "contents")}
+    """Return a hit with the title, text and metadata of a record."""
+    if "text" not in record and "contents" in record:  # a retriever of the last release
+        record = PassageRecord.of(record)
+        warnings.warn("The key 'contents' of a record is now 'text'", DeprecationWarning, stacklevel=2)
+    metadata = {name: value for name, value in record.items() if name not in ("id", "title", "text")}
     title = record.get("title")
     return Hit(
         passage_id,
         score,
         title if isinstance(title, str) else "",
-        str(record.get("contents") or ""),
+        str(record.get("text") or ""),
         metadata,
     )

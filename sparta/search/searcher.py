@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparta.base.errors import InputError, NoPassageError
-from sparta.base.records import Hit, Ranking
+from sparta.base.records import Hit, PassageRecord, Ranking
 from sparta.data.units import SENTENCE, is_chunk, is_cut, passage_of
 from sparta.index.folder import default_index
 from sparta.index.reader import IndexReader
@@ -72,41 +72,41 @@ class ChannelSearcher(Retriever):
     @property
     def num_docs(self) -> int:
         """The number of passages."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             return snapshot.lucene.num_docs
 
     @property
     def tokenizer(self) -> QueryTokenizer:
         """The tokenizer that turns queries into bags of terms."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             return snapshot.tokenizer
 
     @property
     def language(self) -> str:
         """The language code of the index's texts."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             return snapshot.generation.language
 
     @property
     def unit(self) -> str:
         """The unit of the index: `passage`, `sentence` or `chunk:…`."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             return snapshot.generation.unit
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the stored records of these docids."""
-        with self.reader.reading() as snapshot:
-            return [json.loads(raw) for raw in snapshot.lucene.raws(docids)]
+        """Return the records of these docids: `id`, `title`, `text` and metadata."""
+        with self.reader.snapshot() as snapshot:
+            return [PassageRecord.of(json.loads(raw)) for raw in snapshot.lucene.raws(docids)]
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """Return the passages' values of a metadata field, for grouping; None if a passage lacks it."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             snapshot.require_fields()
             return snapshot.lucene.keys(docids, field)
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
         """Return the hits for a reader; sentences get their passage's text as `context`."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             if snapshot.generation.unit == SENTENCE:
                 return in_context(snapshot.lucene, hits)
             return list(hits)
@@ -143,7 +143,7 @@ class Searcher(ChannelSearcher):
     @property
     def channels(self) -> tuple[str, ...]:
         """The channels of the Lucene index, the default channel first."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             return snapshot.generation.lucene_channels
 
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
@@ -162,7 +162,7 @@ class Searcher(ChannelSearcher):
         self, impact_queries: Sequence[str], bm25_queries: Sequence[str], page: Page, threads: int
     ) -> list[Ranking]:
         """Rank one list of queries by impacts and another list by BM25, in this order."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             if impact_queries or self.channel == IMPACT:
                 snapshot.require_impacts()
             if page.filter or page.collapse:
@@ -191,33 +191,32 @@ class Searcher(ChannelSearcher):
     @property
     def fields(self) -> list[str]:
         """The names of the metadata fields; none if an older sparta built the index."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             return snapshot.lucene.fields()
 
     def docids(self, passage_ids: Sequence[str]) -> list[int]:
         """Return Lucene's docids of passages; −1 if the index lacks the passage."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             docids: list[int] = snapshot.lucene.docids(passage_ids).tolist()
             return docids
 
     def passage(self, passage_id: str) -> dict[str, Any]:
-        """Return the stored record of a passage; a split passage's record is joined from its parts.
+        """Return a passage's `id`, `title`, `text` and metadata; a split passage is joined from its parts.
 
         :raises NoPassageError: the index lacks the passage.
         """
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             docids = docids_of(snapshot, passage_id)
             records = [json.loads(raw) for raw in snapshot.lucene.raws(docids)]
             if snapshot.lucene.ids(docids[:1]) != [passage_id]:
-                return whole_record(passage_id, records)
-            record: dict[str, Any] = records[0]
-            return record
+                return PassageRecord.of(whole_record(passage_id, records))
+            return PassageRecord.of(records[0])
 
     def first_part(self, passage_id: str) -> dict[str, Any]:
-        """Return the stored record of a passage, or of a split passage's first part."""
-        with self.reader.reading() as snapshot:
-            record: dict[str, Any] = json.loads(snapshot.lucene.raws(docids_of(snapshot, passage_id)[:1])[0])
-            return record
+        """Return the record of a passage, or of a split passage's first part."""
+        with self.reader.snapshot() as snapshot:
+            raw = snapshot.lucene.raws(docids_of(snapshot, passage_id)[:1])[0]
+            return PassageRecord.of(json.loads(raw))
 
     def hits_of(self, docids: Sequence[int], score: float = 1.0) -> list[Hit]:
         """Return the passages of these docids as hits with one score.
@@ -230,13 +229,13 @@ class Searcher(ChannelSearcher):
             return self.hits([Ranking(passage_ids, list(docids), [score] * len(docids))])[0]
 
     def term_scores(self, query: str, passage_ids: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return each distinct query term's share of each passage's score, `(n_passages, n_terms)`.
+        """Return each distinct query term's contribution to each passage's score, `(n_passages, n_terms)`.
 
         A split passage takes each term's maximum over its parts.
 
         :raises NoPassageError: the index lacks a passage.
         """
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             docids = snapshot.lucene.docids(passage_ids).tolist()
             docids_by_passage = [
                 [docid] if docid >= 0 else docids_of(snapshot, passage_id)
@@ -293,7 +292,7 @@ def no_channel(value: Any, channels: Sequence[str]) -> InputError:
     """Return the error for a value that names none of these channels."""
     is_single_name = isinstance(value, str) and not set(value) & set(",=")
     return InputError(
-        f"expected a channel of {', '.join(channels)}, found {value!r}",
+        f"unknown channel {value!r}; available channels: {', '.join(channels)}",
         remedy="" if is_single_name else "to search several channels, use hybrid.HybridSearcher",
     )
 
@@ -308,7 +307,7 @@ def _rankings(snapshot: IndexSnapshot, hits: Hits, impact_queries: int) -> list[
     if hits.scores[:impact_hits].max(initial=0) >= EXACT_SCORES and not snapshot.kept.get(_ROUNDED):
         snapshot.kept[_ROUNDED] = True  # warn once
         logger.warning(
-            "scores of %s or more are rounded to float32, which may change their order:"
+            "scores of %s or more are rounded to float32, which may change the ranking:"
             " scale impacts or query weights down",
             f"{EXACT_SCORES:,}",
         )

@@ -52,7 +52,7 @@ class ShardOptions:
         i, n = self.part
         if not 0 <= i < n:
             raise InputError(
-                f"expected a part i/n with 0 ≤ i < n, found {i}/{n}", remedy="count from 0: 0/2, 1/2"
+                f"the part i/n must have 0 ≤ i < n, found {i}/{n}", remedy="count parts from 0: 0/2, 1/2"
             )
         if self.shard_size < 1:
             raise InputError(f"shard_size must be at least 1, found {self.shard_size}")
@@ -115,7 +115,7 @@ def shard_files(folder: Path) -> dict[int, Path]:
 
 
 @contextmanager
-def reading_shard(path: Path) -> Iterator[None]:
+def shard_errors(path: Path) -> Iterator[None]:
     """Convert the errors from reading a damaged shard into an InputError."""
     try:
         yield
@@ -123,7 +123,7 @@ def reading_shard(path: Path) -> Iterator[None]:
         if isinstance(error, OSError) and disk_fails(error):
             raise storage_error(path, error) from error
         raise InputError(
-            f"expected an encoded shard, could not read it: {error}",
+            f"the shard cannot be read: {error}",
             where=str(path),
             remedy=remedy(
                 "delete this file and repeat the command that wrote it with {}", Option("resume", True)
@@ -136,7 +136,7 @@ def shard_facts(path: Path) -> dict[str, Any]:
 
     The facts include the shard's number, first position and count.
     """
-    with reading_shard(path), safe_open(str(path), framework="np") as stored:
+    with shard_errors(path), safe_open(str(path), framework="np") as stored:
         facts: dict[str, Any] = json.loads(stored.metadata()["shard"])
     return facts
 
@@ -167,7 +167,7 @@ def writing(folder: Path) -> Iterator[None]:
             is_free = lock(stack.enter_context((folder / _LOCK).open("ab")))
         if not is_free:
             raise IndexStateError(
-                "another process is writing here",
+                "another process is writing to this folder",
                 where=str(folder),
                 remedy=remedy("wait for the process to end, or choose another {}", Option("output")),
             )
@@ -240,16 +240,16 @@ def check_finished(folder: Path, manifest: Mapping[str, Any], command: str) -> N
     """
     if not manifest.get("complete", True):
         raise InputError(
-            "expected a finished encoding, found an encoding still to be completed",
+            "the encoding in this folder is unfinished",
             where=str(folder),
-            remedy=remedy("run the same {} command with {}", command, Option("resume", True)),
+            remedy=remedy("repeat the {} command with {}", command, Option("resume", True)),
         )
 
 
 def corpus_changed(path: Path) -> InputError:
     """Return the error for a shard whose passages differ from the corpus."""
     return InputError(
-        "the corpus no longer has the passages that this shard holds",
+        "the corpus has changed: it no longer has the passages of this shard",
         where=str(path),
-        remedy="the corpus changed since the encoding started: encode it into a new folder",
+        remedy="encode the changed corpus into a new folder",
     )

@@ -125,7 +125,7 @@ class _Crew:
             finished_refs, _ = self._ray.wait(list(self._worker_of), timeout=_PATIENCE)
             if not finished_refs and not any(worker.ready for worker in self._workers):
                 raise SpartaError(
-                    f"expected a worker within {_PATIENCE:.0f} seconds, found none: {describe_room()}",
+                    f"Ray started no worker within {_PATIENCE:.0f} seconds; found {describe_room()}",
                     remedy=remedy(
                         "add nodes, or request fewer CPUs and GPUs per worker; {} keeps finished shards",
                         Option("resume", True),
@@ -174,14 +174,14 @@ class _Crew:
         stage = f"at shard {number}" if worker.blocks else "before its first shard"
         if self._failures[number] == _TRIES:
             raise SpartaError(
-                f"{_TRIES} workers failed {stage}, the last with: {error}",
+                f"{_TRIES} Ray workers failed {stage}; the last error was: {error}",
                 remedy=remedy(
                     "if memory ran out, use fewer {}; {} keeps finished shards",
                     Option("workers"),
                     Option("resume", True),
                 ),
             )
-        logger.warning("a worker failed %s and is replaced: %s", stage, reason)
+        logger.warning("a Ray worker failed %s and is replaced: %s", stage, reason)
         self._worker_of = {
             ref: other_worker for ref, other_worker in self._worker_of.items() if other_worker is not worker
         }

@@ -76,7 +76,7 @@ def connected(address: str) -> Iterator[None]:
     except Exception as error:  # Ray raises a bare Exception if its processes do not start
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"expected a Ray cluster at {address!r}, could not join it: {reason}", remedy=_START
+            f"the Ray cluster at {address!r} cannot be joined: {reason}", remedy=_START
         ) from error
     ray._private.worker._worker_logs_enabled = False  # otherwise, Ray reports lost workers on standard output
     try:
@@ -91,7 +91,7 @@ def _check_reachable(address: str) -> None:
     match = _ADDRESS.fullmatch(address)
     if match is None:
         raise InputError(
-            f"expected a Ray address (local, auto or HOST:PORT), found {address!r}",
+            f"the Ray address must be local, auto or HOST:PORT, found {address!r}",
             remedy=remedy("run the command on a node of the cluster, with {}", Option("ray", "auto")),
         )
     try:
@@ -126,7 +126,7 @@ def worker_count(request: WorkerRequest) -> int:
     )
     if not capacity and (request.workers is None or request.address == "local"):
         raise InputError(
-            f"expected a node with {cpus} CPUs and {gpus:g} GPUs for a worker, found {describe_room()}",
+            f"a worker needs a node with {cpus} CPUs and {gpus:g} GPUs, found {describe_room()}",
             remedy=remedy("choose other {} and {}", Option("cpus_per_worker"), Option("gpus_per_worker")),
         )
     return request.workers or capacity

@@ -58,7 +58,7 @@ class BlockWorker:
         """
         if not token.path.exists():
             raise InputError(
-                f"expected a folder that all nodes share, but {platform.node()} does not see it",
+                f"the output folder must be on all nodes, but the node {platform.node()} does not have it",
                 where=str(job.folder),
                 remedy=remedy(
                     "write to a shared file system, or run the command on each machine with {}"
@@ -69,8 +69,8 @@ class BlockWorker:
             )
         if (versions := _versions()) != token.versions:
             raise SpartaError(
-                f"expected {' and '.join(token.versions)} on {platform.node()},"
-                f" found {' and '.join(versions)}",
+                f"the node {platform.node()} has {' and '.join(versions)},"
+                f" but the encoding needs {' and '.join(token.versions)}",
                 remedy="install the same versions on all nodes",
             )
         os.environ["RAYON_NUM_THREADS"] = str(threads)  # for the tokenizer

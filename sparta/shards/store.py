@@ -20,7 +20,7 @@ from sparta.base.records import Passage
 from sparta.data.units import UNIT
 from sparta.models.prune import SparseRows
 from sparta.models.query_encoder import MODEL_FIELDS
-from sparta.shards.folder import check_finished, reading_shard, shard_facts, shard_files
+from sparta.shards.folder import check_finished, shard_errors, shard_facts, shard_files
 
 KIND = "encoded-shards"
 FORMAT_VERSION = 1
@@ -136,7 +136,7 @@ def read_shard(path: Path) -> EncodedShard:
 
     :raises InputError: the shard is damaged.
     """
-    with reading_shard(path):
+    with shard_errors(path):
         with safe_open(str(path), framework="np") as stored:
             facts = json.loads(stored.metadata()["shard"])
             indptr, term_ids, weights, raw = (
@@ -145,14 +145,14 @@ def read_shard(path: Path) -> EncodedShard:
         records = tuple(raw.tobytes().decode().split("\n")) if facts["count"] else ()
         record_ids = [json.loads(record)["id"] for record in records]
         if wrong_ids := [record_id for record_id in record_ids if type(record_id) not in (str, int)]:
-            raise ValueError(f"expected strings as ids, found {shortened(wrong_ids[0])}")
+            raise ValueError(f"passage ids must be strings or integers, found {shortened(wrong_ids[0])}")
         ids = tuple(map(str, record_ids))
-    with reading_shard(path):
+    with shard_errors(path):
         _check_rows(indptr, term_ids, weights, len(records))
     rows = SparseRows(indptr, term_ids.astype(np.int32), weights)
-    with reading_shard(path):
+    with shard_errors(path):
         if (facts["weights"], facts["passages"]) != (_weights_hash(rows), passages_hash(records)):
-            raise ValueError("the vectors or records were changed: they do not match their hashes")
+            raise ValueError("the vectors or records were changed: their hashes differ")
     return EncodedShard(facts["number"], facts["first"], ids, records, rows, facts["windowed"])
 
 
@@ -162,16 +162,18 @@ def _check_rows(indptr: np.ndarray, term_ids: np.ndarray, weights: np.ndarray, p
     :raises ValueError: an array has a wrong type, shape or value.
     """
     if (indptr.ndim, term_ids.ndim, weights.ndim) != (1, 1, 1) or weights.dtype != np.float32:
-        raise ValueError("expected arrays of one dimension, and weights of float32")
+        raise ValueError("the arrays must have one dimension, and the weights must be float32")
     if term_ids.dtype not in (np.uint16, np.uint32) or indptr.dtype.kind not in "iu":
-        raise ValueError(f"expected whole numbers, found {term_ids.dtype} and {indptr.dtype}")
+        raise ValueError(
+            f"term ids and offsets must be whole numbers, found {term_ids.dtype} and {indptr.dtype}"
+        )
     lengths_fit = (
         len(indptr) == passage_count + 1 and indptr[0] == 0 and indptr[-1] == len(term_ids) == len(weights)
     )
     if not lengths_fit or (np.diff(indptr.astype(np.int64)) < 0).any():
-        raise ValueError(f"expected the vectors of {passage_count:,} passages, found arrays of other lengths")
+        raise ValueError(f"the lengths of the arrays do not fit {passage_count:,} passages")
     if term_ids.max(initial=0) >= _MAX_TERMS:
-        raise ValueError(f"expected term ids below {_MAX_TERMS:,}, found {term_ids.max():,}")
+        raise ValueError(f"term ids must be below {_MAX_TERMS:,}, found {term_ids.max():,}")
 
 
 class ShardFolder:
@@ -218,7 +220,7 @@ def shard_series(folders: Iterable[Path]) -> list[tuple[Path, dict[str, Any]]]:
 
 def last_passage_id(path: Path) -> str:
     """Return the id of a shard's last passage, without reading its vectors."""
-    with reading_shard(path), safe_open(str(path), framework="np") as stored:
+    with shard_errors(path), safe_open(str(path), framework="np") as stored:
         record = stored.get_tensor("records").tobytes().rpartition(b"\n")[2]
         return str(json.loads(record)["id"])
 
@@ -236,7 +238,7 @@ def _check_whole(series: Sequence[tuple[Path, dict[str, Any]]], passages: int, w
         position += facts["count"]
     if position != passages:
         raise InputError(
-            f"expected all {passages} passages of the corpus, found a gap after the first {position}",
+            f"the shards lack passages: the corpus has {passages}, but a gap follows the first {position}",
             where=where,
-            remedy="name the folders of all the machines that encoded the corpus",
+            remedy="name the output folders of all machines that encoded the corpus",
         )

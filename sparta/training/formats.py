@@ -64,7 +64,9 @@ def _read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
             record = parse_object(decoded(line))
             for name in ("question", "positive"):
                 if not string_field(record, name, of=name).strip():
-                    raise InputError(f"expected a {name}, found an empty one", remedy="leave such pairs out")
+                    raise InputError(
+                        f"the field {name} is empty", remedy="fill the field, or remove the pair"
+                    )
             _check_negatives(record.get("negative"))
         fields = {name: value for name, value in record.items() if name not in _DPR_FIELDS}
         yield {**fields, "answers": _answers(record)}
@@ -82,8 +84,8 @@ def _check_negatives(negatives: Any) -> None:
     wrong = next((text for text in texts if not isinstance(text, str)), None)
     if wrong is not None:
         raise InputError(
-            f"expected negative to be a text or a list of texts, found {type(wrong).__name__}",
-            remedy='write "negative": ["a text", "another"], or leave it out',
+            f"the field negative must be a string or a list of strings, found {type(wrong).__name__}",
+            remedy='write "negative": ["a text", "another text"], or omit the field',
         )
 
 
@@ -151,7 +153,7 @@ def _read_beir(folder: Path) -> Iterator[dict[str, Any]]:
     missing = [n for n in ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv") if not (folder / n).is_file()]
     if missing:
         raise InputError(
-            f"expected a BEIR folder (corpus.jsonl, queries.jsonl, qrels/train.tsv), found no {missing[0]}",
+            f"the BEIR folder lacks {missing[0]} (corpus.jsonl, queries.jsonl, qrels/train.tsv are needed)",
             where=str(folder),
             remedy="complete the folder, or name a file of pairs",
         )

@@ -59,8 +59,8 @@ def measure_named(name: str) -> Measure:
         k = int(match[1])
         return lambda *arguments: float((ranks(*arguments) <= k).float().mean())
     raise InputError(
-        f"expected rr, average-rank or recall@K to validate by, found {name!r}",
-        remedy="for example recall@20",
+        f"the validation measure must be rr, average-rank or recall@K, found {name!r}",
+        remedy="name a measure, for example recall@20",
     )
 
 

@@ -109,14 +109,14 @@ class SpartaRecipe(TrainOptions):
     def __post_init__(self) -> None:
         if self.paper and (changed_options := sorted(self.changed().keys() & {*PAPER_DECIDES})):
             raise InputError(
-                f"the paper's recipe fixes these options: {', '.join(changed_options)}",
-                remedy=remedy(f"leave out {{}}, or {', '.join(changed_options)}", Option("paper")),
+                f"the recipe of the SPARTA paper fixes these options: {', '.join(changed_options)}",
+                remedy=remedy(f"omit {{}}, or omit {', '.join(changed_options)}", Option("paper")),
             )
         unused = {"term_rate": ("tied", self.tied), "gain_rate": ("lexical=False", not self.lexical)}
         for name, (setting, is_off) in unused.items():
             if is_off and name in self.changed():
                 raise InputError(
-                    f"{name} has no effect with {setting}", remedy=f"leave out {name}, or {setting}"
+                    f"{name} has no effect with {setting}", remedy=f"omit {name}, or omit {setting}"
                 )
 
 
@@ -150,7 +150,10 @@ class TrainerState:
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """The best model's folder, its validation figure and step, and the sets of the validation queries."""
+    """The best model's folder, its validation figure and step, and the sets of the validation queries.
+
+    `validation` is a fraction from 0 to 1, or the negated rank if the measure is `average-rank`.
+    """
 
     folder: Path
     validation: float
@@ -189,7 +192,7 @@ def check_same(
         values = [f"({new_settings.get(k)!r}, was {old_settings.get(k)!r})" for k in differing]
         shown = [f"{k} {v}" if len(v) < _SHORT else k for k, v in zip(differing, values, strict=True)]
         raise InputError(
-            f"expected the same settings as before, found another {', '.join(shown)}",
+            f"the settings differ from the settings of the started training: {', '.join(shown)}",
             where=str(where),
             remedy=(remedies or {}).get(",".join(differing), REPEAT),
             facts={"differing": differing},

@@ -128,7 +128,7 @@ class ParagraphSet:
             _warn_left_out(self.name, self.n_questions - answerable_set.n_questions, self.n_questions)
             if not answerable_set.n_questions:
                 raise InputError(
-                    "every answer lies beyond the part of its text that the model reads",
+                    "all answers lie beyond the part of the text that the model reads",
                     where=self.name,
                     remedy=remedy("shorten the texts, or name the file with {}", Option("pairs")),
                 )
@@ -161,7 +161,12 @@ class ParagraphSet:
 
 
 def _warn_left_out(name: str, n: int, of: int) -> None:
-    logger.warning("%s: left out %d of %d questions, whose answers lie beyond the text read", name, n, of)
+    logger.warning(
+        "%s: left out %d of %d questions: their answers lie beyond the part of the text that the model reads",
+        name,
+        n,
+        of,
+    )
 
 
 def name_and_weight(text: str, what: str) -> tuple[str, float]:
@@ -198,9 +203,9 @@ def open_set(
     paragraphs = tuple(read_paragraphs(Path(path), layout, longest=longest, language=language, known=known))
     if len(paragraphs) < batch_size:
         raise InputError(
-            f"expected at least {batch_size} different texts for a batch, found {len(paragraphs)}",
+            f"a batch needs at least {batch_size} different texts, found {len(paragraphs)}",
             where=path,
-            remedy="add pairs, or set a smaller batch size",
+            remedy=remedy("add pairs, or set a smaller {}", Option("batch_size")),
         )
     return ParagraphSet(f"{Path(path).name}/{layout}", paragraphs, factor, batch_size, known=known)
 

@@ -64,6 +64,8 @@ class TrainingRun[M: nn.Module]:
     kind = ModelKind("A model.", "")
     figure: Callable[[float], str] | None = "{:.1%}".format
     """Formats a validation figure; None in a training without validation."""
+    in_percent = False
+    """Whether checkpoints and logs hold validation figures in percent. `TrainResult` has fractions."""
     measured_on = ""
     """The end of the card's validation line: the questions of the validation."""
     validated: tuple[str, ...] = ()
@@ -160,7 +162,8 @@ class TrainingRun[M: nn.Module]:
                 command += f"  # in {self.processes} processes of torchrun, {how_batches_are_shared}"
             write_card(best, self.kind, str(recipe.encoder), data, command, reached + self.measured_on)
         wait_for_all()
-        return TrainResult(best, state.best, state.best_step, self.validated, reached)
+        validation = state.best / 100 if self.in_percent else state.best
+        return TrainResult(best, validation, state.best_step, self.validated, reached)
 
     def run(self, *, resume: bool = False) -> TrainerState:
         """Run all steps; with `resume`, continue from the last checkpoint if there is one.
@@ -248,7 +251,7 @@ class TrainingRun[M: nn.Module]:
         with torch.no_grad():
             figure = self.validate()
         self._log(validation=figure)
-        logger.info("step %d of %d: validation %.4f", self.state.step, self.schedule.steps, figure)
+        logger.info("step %d of %d: validation score %.4f", self.state.step, self.schedule.steps, figure)
         if figure >= self.state.best:
             self.state.best, self.state.best_step = figure, self.state.step
             self.save_best()

@@ -67,7 +67,7 @@ class TrainConfig(RankingConfig):
 
     def __post_init__(self) -> None:
         if self.asked_share is not None and self.asked_share <= 0:
-            raise InputError(f"expected an asked_share above 0, or None, found {self.asked_share}")
+            raise InputError(f"asked_share must be above 0, or None, found {self.asked_share}")
 
 
 class QueryTerms(NamedTuple):

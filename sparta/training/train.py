@@ -89,8 +89,8 @@ def _model(
     )
     if recipe.context_share and not layout.share_context:
         raise InputError(
-            "a context share needs answers that share a context",
-            remedy=remedy("leave out {}", Option("context_share")),
+            "context_share has an effect only with a shared context",
+            remedy=remedy("omit {}, or train with a shared context", Option("context_share")),
         )
     model, trained_before = _new_or_trained(recipe.encoder, SpartaConfig(layout, tied=recipe.tied))
     share = recipe.context_share
@@ -101,9 +101,9 @@ def _model(
         _add_lexical(model, sets)
     elif not recipe.lexical and model.config.lexical is not None:
         raise InputError(
-            "the model has lexical gains, but the options train without them",
+            "the start model has lexical gains, but the options train without lexical gains",
             where=recipe.encoder,
-            remedy=remedy("leave {} out, or train a new model", Option("lexical", flag="no-lexical")),
+            remedy=remedy("omit {}, or train a new model", Option("lexical", flag="no-lexical")),
         )
     model = model.to(training_device(recipe.device))
     check_length(recipe.max_length, encoder_config(model.encoder), option="max_length")
@@ -127,10 +127,10 @@ def _new_or_trained(name: str, config: SpartaConfig) -> tuple[SpartaModel, bool]
     ]
     if differing:
         raise ModelError(
-            f"the model's form differs from the options: {', '.join(differing)}",
+            f"the start model was trained with other options: {', '.join(differing)}",
             where=name,
             remedy=remedy(
-                "set {}, {}, {} and {} as in the model's training",
+                "set {}, {}, {} and {} as in the training of the start model",
                 Option("tied"),
                 Option("context", flag="no-context"),
                 Option("segments"),

@@ -138,7 +138,7 @@ def test_what_a_worker_raises(command: Any, cluster: Any, tiny_model: Any, tmp_p
     tiny_model.save_pretrained(tmp_path / "bad")
     result = ran(command("out", "--ray", cluster.address, "--workers", 1, model=tmp_path / "bad"))
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: expected finite weights, found infinite weights")
+    assert result.stderr.startswith("error: the model gave infinite term weights")
     assert result.stderr.endswith("→ encode with --dtype bf16 or --dtype fp32\n")
 
 

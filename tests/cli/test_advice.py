@@ -31,7 +31,7 @@ def alone(corpus: Path, tmp_path: Path) -> Path:
 
 def test_the_index_is_named(alone: Path, built: Path) -> None:
     said = advice("search", QUESTION, "--index", built, "--channel", "dense")
-    assert said == f"build it with: dense index --index {built}"
+    assert said == f"build the dense channel with: dense index --index {built}"
     said = advice("search", QUESTION, "--index", alone, "--channel", "impact")
     assert f"--resume --index '{alone}'" in said
 
@@ -71,7 +71,7 @@ def test_a_search_of_several_channels_or_questions_at_once(built: Path) -> None:
     with Index(built) as opened:
         fused = opened.search(QUESTION, channel="bm25,impact")
         assert set(fused[0].channels) == {"bm25", "impact"}
-        with pytest.raises(InputError, match="expected a channel"):
+        with pytest.raises(InputError, match="unknown channel"):
             opened.search(QUESTION, channel="splade")
         with pytest.raises(InputError, match="found list") as listed:
             opened.search([QUESTION, "moon"])  # type: ignore[arg-type]
@@ -83,12 +83,12 @@ def test_an_export_replaces_no_file(built: Path, tmp_path: Path, form: str) -> N
     given = ("export", "--format", form, "--output", tmp_path / "out", "--index", built)
     done(sparta(*given))
     before = (tmp_path / "out").read_bytes()
-    assert advice(*given) == "delete it, or choose another --output"
+    assert advice(*given) == "delete the file, or choose another --output"
     assert (tmp_path / "out").read_bytes() == before
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    assert "found --queries alone" in sparta("search", "--queries", tmp_path / "q.tsv").stderr
+    assert "found only --queries" in sparta("search", "--queries", tmp_path / "q.tsv").stderr
     pushed = sparta("push")
     assert (pushed.exit_code, "SPARTA_OPENSEARCH_URL" in pushed.stderr) == (2, True)
 

@@ -89,10 +89,10 @@ def test_many_questions(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["who", "--reader", "nowhere"], "expected the folder of a reader"),
+        (["who", "--reader", "nowhere"], "folder is not a reader"),
         (["who", "--channel", "dens"], "dens"),
         (["who", "--queries", "q.jsonl"], "--queries"),
-        ([], "expected a query or --queries FILE"),
+        ([], "name either a query or --queries FILE"),
         (["who", "--depth", "0"], "depth"),
         (["who", "--weight", "2"], "weight"),
         (["who", "--weight", "nan"], "finite"),
@@ -129,7 +129,7 @@ def test_an_index_without_texts(
     ):
         refused = run(*command)
         assert refused.exit_code != 0
-        assert "expected passages with texts to read" in refused.output
+        assert "the index has no passage texts" in refused.output
 
 
 @pytest.fixture
@@ -257,7 +257,7 @@ def test_a_tuned_reader_keeps_what_was_fitted(folder: Path, monkeypatch: pytest.
         *("--dataset", folder, "--index", folder / "index", "--depth", 3),
     )
     assert again.exit_code != 0
-    assert "expected an empty or a new folder" in again.output
+    assert "output folder already contains files" in again.output
     assert "--resume" not in again.output
     assert tuned.answer is not None
     assert tuned.passage.a > 0, "a higher score is more probable"
@@ -298,7 +298,7 @@ def test_eval_reads_each_ranking_and_the_judged_passages(
         assert done.exit_code == 0, (done.output, done.exc_info)
     assert drawn == [["EM"], ["EM, %"]], "against depth, or bars of one depth"
     wrong = run(hybrid_main, "eval", "--index", folder / "index", "--depths", "1,3")
-    assert "expected --answers with --depths" in wrong.output
+    assert "--depths needs --answers" in wrong.output
 
 
 def test_of_several_devices_eval_reads_on_the_first(folder: Path) -> None:

@@ -26,7 +26,7 @@ USAGE = {
     "bits": (["index", "--corpus", "c", "--bits", "17"], "17 is not in the range 1<=x<=16"),
     "channel": (["search", "x", "--channel", "dens"], "'dens' is not one of 'impact', 'bm25', 'dense'"),
     "explain without id": (["explain", "x"], "Missing argument 'ID'"),
-    "delete without id": (["delete"], "expected passage ids, found none"),
+    "delete without id": (["delete"], "no passage id is named"),
     "update without corpus": (["update"], "Missing option '--corpus'"),
     "encode without output": (["encode", "--corpus", "c"], "Missing option '--output'"),
     "export without format": (["export", "--output", "x"], "Missing option '--format'"),
@@ -48,23 +48,23 @@ def test_usage(arguments, words):
 
 
 WRONG = {
-    "neither": (["index"], ["expected either --corpus or --vectors, found neither", "sparta index --corpus"]),
-    "both": (["index", "--corpus", "c", "--vectors", "v"], ["--corpus or --vectors, found both"]),
-    "no question": (["search"], ["expected a query or --queries FILE, found neither", "sparta search"]),
+    "neither": (["index"], ["name either --corpus or --vectors, found neither", "sparta index --corpus"]),
+    "both": (["index", "--corpus", "c", "--vectors", "v"], ["name either --corpus or --vectors, found both"]),
+    "no question": (["search"], ["name either a query or --queries FILE, found neither", "sparta search"]),
     "two questions": (
         ["search", "x", "--queries", "q.tsv"],
-        ["expected a query or --queries FILE, found both"],
+        ["name either a query or --queries FILE, found both"],
     ),
     "a channel twice": (
         ["search", "x", "--channel", "impact,impact"],
         ["found impact twice", "--channel bm25=1,impact=1,dense=1"],
     ),
     "output without queries": (["search", "x", "--output", "run"], ["--output", "--queries"]),
-    "no option": (["index", "c.jsonl"], ["found c.jsonl", "sparta index --corpus c.jsonl"]),
-    "two corpora": (["index", "--corpus", "a", "b"], ["found b", "sparta index --corpus a"]),
+    "no option": (["index", "c.jsonl"], ["belong to no option: c.jsonl", "sparta index --corpus c.jsonl"]),
+    "two corpora": (["index", "--corpus", "a", "b"], ["belong to no option: b", "sparta index --corpus a"]),
     "append and overwrite": (
         ["index", "--corpus", "c", "--append", "--overwrite"],
-        ["expected --append or --overwrite, found both"],
+        ["--append cannot be combined with --overwrite"],
     ),
     "pruning of ready vectors": (
         ["index", "--vectors", "v", "--unit", "sentence", "--top-k", "5"],
@@ -100,7 +100,7 @@ def test_a_wrong_share_is_told_before_a_model_is_loaded(part, corpus):
     result = sparta(
         "encode", "--corpus", corpus, "--output", "s", "--model", "no/such/model", "--shard", part
     )
-    refused(result, 2, "expected --shard i/n", f"found {part!r}", "0/2")
+    refused(result, 2, "--shard must be i/n", f"found {part!r}", "0/2")
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "gpu", ","])
@@ -113,7 +113,7 @@ def test_a_model_that_is_not_there(corpus, tmp_path):
     refused(
         sparta("index", "--corpus", corpus, "--model", tmp_path / "none"),
         2,
-        "expected a model folder, found none",
+        "no such model folder",
     )
     (tmp_path / "folder").mkdir()
     refused(sparta("index", "--corpus", corpus, "--model", tmp_path / "folder"), 2, "config.json", "--model")
@@ -121,7 +121,9 @@ def test_a_model_that_is_not_there(corpus, tmp_path):
 
 def test_the_model_that_ships_is_told_when_it_is_missing(corpus, monkeypatch, tmp_path):
     monkeypatch.setattr("sparta.models.resolve.default_model_folder", lambda: tmp_path / "none")
-    refused(sparta("index", "--corpus", corpus), 2, "default model is not in this installation", "--model")
+    refused(
+        sparta("index", "--corpus", corpus), 2, "default model is missing from this installation", "--model"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["explain", QUESTION, "nobody"], ["terms", "nobody"]])
@@ -191,4 +193,4 @@ def test_table():
 def test_parameters_of_bm25_are_refused_where_nothing_is_bm25(index):
     for command in (["search"], ["search", "--channel", "impact=1"], ["answer"]):
         result = sparta(*command, QUESTION, "--index", index, "--k1", 2)
-        refused(result, 2, "expected --k1 with BM25, found the channel impact", "add bm25 to --channel")
+        refused(result, 2, "--k1 has no effect without BM25", "add bm25 to --channel")

@@ -102,7 +102,7 @@ def test_sentences_are_read_in_their_passage(index: Path, tmp_path: Path) -> Non
     given = json.loads(printed(tmp_path / "ix", "answer", QUESTION, "--chain", "hop-read", "--json"))
     with Index(index) as whole:
         passage = whole.passage(given["passage_id"].partition("#")[0])
-    assert given["text"] == passage["contents"]
+    assert given["text"] == passage["text"]
     assert given["text"][given["start"] : given["end"]] == given["answer"]
     found = printed(tmp_path / "ix", "explain", QUESTION, "mary-shelley", "--chain", "hop")
     assert found.splitlines()[-1].startswith("rank ")
@@ -171,32 +171,35 @@ def test_another_channel_retrieves(index: Path) -> None:
     [
         (search("--offset", "1"), "offset, filter"),
         (search("--filter", "lang=en"), "offset, filter"),
-        (["search", QUESTION, "--chain", ""], "expected the name of a chain, found none"),
-        (["answer", QUESTION, "--chain", ""], "expected the name of a chain, found none"),
+        (["search", QUESTION, "--chain", ""], "the name of the chain is empty"),
+        (["answer", QUESTION, "--chain", ""], "the name of the chain is empty"),
         (["search", QUESTION, "--chain", "{links}", "--channel", "bm25"], "channel bm25"),
-        (["search", QUESTION, "--chain", "{two-lines}"], "step name of one line"),
-        (search("--k1", "2"), "--chain without --k1"),
-        (search("--candidates", "9"), "--chain without --candidates"),
+        (["search", QUESTION, "--chain", "{two-lines}"], "name of a step must be one line"),
+        (search("--k1", "2"), "--chain cannot be combined with --k1"),
+        (search("--candidates", "9"), "--chain cannot be combined with --candidates"),
         (
             ["search", QUESTION, "--channel", "bm25", "--candidates", "9"],
             "--candidates has no effect",
         ),
         (["search", QUESTION, "--chain", "hop-read", "--threads", "2"], "--threads has no effect"),
-        (["answer", QUESTION, "--chain", "hop-read", "--k1", "2"], "--chain without --k1"),
-        (["answer", QUESTION, "--model", "skills"], "expected --chain with --model"),
-        (["search", QUESTION, "--model", "skills"], "expected --chain with --model"),
-        (search("--model", "skills"), "uses --model, found hop"),
-        (search("--entities", "x"), "uses --entities, found hop"),
-        (["answer", QUESTION, "--chain", "named", "--model", "m"], "uses --model, found named"),
+        (["answer", QUESTION, "--chain", "hop-read", "--k1", "2"], "--chain cannot be combined with --k1"),
+        (["answer", QUESTION, "--model", "skills"], "--model needs --chain"),
+        (["search", QUESTION, "--model", "skills"], "--model needs --chain"),
+        (search("--model", "skills"), "--model has no effect on the chain hop"),
+        (search("--entities", "x"), "--entities has no effect on the chain hop"),
+        (
+            ["answer", QUESTION, "--chain", "named", "--model", "m"],
+            "--model has no effect on the chain named",
+        ),
         (["search", QUESTION, "--chain", "hopp"], "hop, hop-read, hotpot, named"),
         (["search", QUESTION, "--chain", "{circle}"], "b → a"),
         (["search", QUESTION, "--chain", "{unknown}"], "retrieve, expand, link, rerank"),
         (["search", QUESTION, "--chain", "{reranked}"], "--model"),
         (
             ["explain", QUESTION, "google", "--chain", "hop", "--filter", "a=b"],
-            "expected --chain or --filter",
+            "--chain cannot be combined with --filter",
         ),
-        (["explain", QUESTION, "google", "--entities", "x"], "expected --chain with --entities"),
+        (["explain", QUESTION, "google", "--entities", "x"], "--entities needs --chain"),
     ],
 )
 def test_refusals(index: Path, tmp_path: Path, command: list[str], said: str) -> None:

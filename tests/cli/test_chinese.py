@@ -81,7 +81,7 @@ def test_words_are_marked_in_the_text_as_it_stands(alone: Path) -> None:
 
 def test_what_needs_a_model_says_so(alone: Path, chinese_model: Path) -> None:
     for command in (("explain", "镭", "curie"), ("terms", "curie")):
-        refused(sparta(*command, "--index", alone), 2, "expected an index with impacts", "--model")
+        refused(sparta(*command, "--index", alone), 2, "the index is BM25-only and has no impacts", "--model")
     corpus = alone.parent / "zh.jsonl"
     given = ("--corpus", corpus, "--language", "zh")
     with pytest.MonkeyPatch.context() as patch:
@@ -89,14 +89,14 @@ def test_what_needs_a_model_says_so(alone: Path, chinese_model: Path) -> None:
         refused(
             sparta("answer", "谁发现了镭？", "--index", alone),
             2,
-            "expected a reader for the language 'zh', for which none ships",
+            "sparta ships no reader for the language 'zh'",
             "--reader",
         )
-        refused(sparta("encode", *given, "--output", "out"), 2, "expected a SPARTA model", "--model")
+        refused(sparta("encode", *given, "--output", "out"), 2, "sparta ships no SPARTA model", "--model")
         refused(
             sparta("index", *given, "--channels", "impact,bm25", "--index", "new"),
             2,
-            "expected a SPARTA model for the language 'zh', for which none ships",
+            "sparta ships no SPARTA model for the language 'zh'",
             "--model",
         )
 

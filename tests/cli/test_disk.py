@@ -102,7 +102,7 @@ def test_standard_streams_that_are_closed(built, tmp_path):
     """As a daemon starts a command: what it prints is lost, what it does is not."""
     for line, said in (
         (f'search "{QUESTION}" --index "{built}" >&-', ""),
-        (f'index --corpus - --channels bm25 --index "{tmp_path}/ix" <&-', "found it closed"),
+        (f'index --corpus - --channels bm25 --index "{tmp_path}/ix" <&-', "standard input is closed"),
     ):
         ended = subprocess.run(
             ["bash", "-c", f'"{sys.executable}" -c "{DRIVER}" {line}'],

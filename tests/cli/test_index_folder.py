@@ -77,9 +77,7 @@ def test_another_models_vectors_are_refused(index, corpus, tmp_path, model, make
     )
     for source in (["--vectors", "shards"], ["--corpus", more, "--model", tmp_path / "other"]):
         result = sparta("index", *source, "--index", index, "--append")
-        refused(
-            result, 2, f"{index}: expected vectors of the index's own model", "sha256", "encode with --model"
-        )
+        refused(result, 2, f"{index}: the index is of the model", "sha256", "encode with --model")
     result = sparta("index", "--corpus", more, *model, "--bits", 4, "--index", index, "--append")
     refused(result, 2, "quantizer", "--bits")
     assert "incomplete" not in done(sparta("search", QUESTION, "--index", index)).stderr

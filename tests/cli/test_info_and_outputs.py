@@ -86,7 +86,7 @@ def test_a_run_on_standard_output(index: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["encode", "--corpus", "c.jsonl", "--output", "there"], "expected an empty or a new folder"),
+        (["encode", "--corpus", "c.jsonl", "--output", "there"], "output folder already contains files"),
         (["encode", "--corpus", "gone.jsonl", "--output", "new"], "no such file"),
         (["eval", "there"], "expected a BEIR folder"),
         (["eval", "c.csv"], "found c.csv"),

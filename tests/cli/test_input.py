@@ -36,9 +36,9 @@ BAD_CORPORA = {
             "--skip-invalid",
         ],
     ),
-    "not an object": (
+    "not a JSON object": (
         GOOD + b'["b"]\n',
-        ["corpus.jsonl:2: not an object", "expected a JSON object, found a list"],
+        ["corpus.jsonl:2: not a JSON object", "the line contains a list"],
     ),
     "missing id": (
         GOOD + b'{"text": "x"}\n',
@@ -112,7 +112,7 @@ def test_empty_texts_are_skipped_and_counted(tmp_path, model):
 def test_a_corpus_of_empty_texts_only_gives_no_index(tmp_path, model):
     path = written(tmp_path / "c.jsonl", {"id": "e", "text": ""})
     refused(
-        sparta("index", "--corpus", path, *model), 2, path, "found none: all records were skipped (1 empty"
+        sparta("index", "--corpus", path, *model), 2, path, "no passages: all records were skipped (1 empty"
     )
     refused(sparta("search", QUESTION), 2, "holds no passages yet")
 
@@ -138,9 +138,9 @@ BAD_VECTORS = {
     "NaN": ({"moon": float("nan")}, ["expected a finite number, found NaN"]),
     "infinity": ({"moon": float("inf")}, ["expected a finite number, found Infinity"]),
     "text": ({"moon": "7"}, ["expected an integer impact", "found '7'"]),
-    "long term": ({"x" * 300: 1}, ["terms of 1 to 255 characters, found one of 300", "shorten"]),
-    "no term": ({"": 1}, ["terms of 1 to 255 characters, found one of 0"]),
-    "list": ([1], ["expected a vector, an object of terms and impacts, found list"]),
+    "long term": ({"x" * 300: 1}, ["a term must have 1 to 255 characters, found 300", "shorten"]),
+    "no term": ({"": 1}, ["a term must have 1 to 255 characters, found 0"]),
+    "list": ([1], ["field vector must be an object of terms and impacts, found list"]),
 }
 
 
@@ -163,10 +163,16 @@ def test_vectors_with_the_longest_term_and_the_largest_impact(tmp_path, tiny_mod
 
 def test_vectors_that_are_not_there(tmp_path, tiny_model_folder):
     tokenizer = "--tokenizer", tiny_model_folder
-    refused(sparta("index", "--vectors", "nowhere", *tokenizer), 2, "nowhere: ", "found no ", "--vectors")
+    refused(
+        sparta("index", "--vectors", "nowhere", *tokenizer),
+        2,
+        "nowhere: ",
+        "no such file or folder of vectors",
+        "--vectors",
+    )
     (tmp_path / "folder").mkdir()
     refused(
-        sparta("index", "--vectors", "folder", *tokenizer), 2, "folder: ", "found neither", "sparta encode"
+        sparta("index", "--vectors", "folder", *tokenizer), 2, "folder: ", "contains neither", "sparta encode"
     )
 
 
@@ -226,5 +232,5 @@ def test_an_unknown_format_is_told_before_anything_is_loaded(command, tmp_path, 
 def test_skipped_records_that_are_not_listed_are_counted(tmp_path, model):
     path = written(tmp_path / "c.jsonl", RECORDS[0], *({"id": f"e{i}", "text": ""} for i in range(28)))
     result = done(sparta("index", "--corpus", path, "--channels", "bm25"))
-    assert "  … and 8 more" in result.stderr.splitlines()
+    assert "  … and 8 more skipped records" in result.stderr.splitlines()
     assert "sparta-index: 1 passage, 1 written in" in result.stdout

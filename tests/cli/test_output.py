@@ -43,7 +43,7 @@ def test_search_prints_what_the_searcher_finds(channel, built):
     assert [float(score) for _, _, score in heads] == pytest.approx([h.score for h in hits], rel=1e-3)
     if channel != "bm25":
         sums = re.findall(r"^ +(\S+ [\d.]+(?: \+ \S+ [\d.]+)*)$", output, re.MULTILINE)
-        assert sums == [" + ".join(f"{s.term} {s.share}" for s in row) for row in shares]
+        assert sums == [" + ".join(f"{s.term} {s.contribution}" for s in row) for row in shares]
     assert "*Google* was *founded* by" in output
 
 
@@ -103,7 +103,8 @@ def test_explain(built):
         step = why.terms[0].weight / why.terms[0].impact
     assert header == ["term", "count in query", "impact", "weight", "adds to score"]
     assert rows == [
-        [s.term, str(s.count), str(s.impact), f"{s.impact * step:.3f}", str(s.share)] for s in why.terms
+        [s.term, str(s.count), str(s.impact), f"{s.impact * step:.3f}", str(s.contribution)]
+        for s in why.terms
     ]
     assert score == f"{why.score}: rank 1 of 5\n"
     found = json.loads(done(sparta("explain", QUESTION, "google", "--index", built, "--json")).stdout)
@@ -189,10 +190,10 @@ def test_shards_of_two_machines(corpus, model, built):
     assert "5 passages" in done(sparta("index", "--vectors", "s0", "s1")).stdout
     assert sparta("terms", "beijing").stdout == sparta("terms", "beijing", "--index", built).stdout
     given = ["--vectors", "s0", "s1", "--tokenizer", model[1]]
-    refused(sparta("index", *given), 2, "shards take no tokenizer", "leave the tokenizer out")
+    refused(sparta("index", *given), 2, "a tokenizer is named for the shards", "omit the tokenizer")
     again = ["--vectors", "s0", "--vectors", "s1"]
     assert "nothing to do" in done(sparta("index", *again)).stdout
-    refused(sparta("index", "--vectors", "s1", "--index", "half"), 2, "of the corpus", "all the machines")
+    refused(sparta("index", "--vectors", "s1", "--index", "half"), 2, "lack passages", "all machines")
 
 
 def test_an_index_that_is_up_to_date_can_be_merged(corpus, model, tmp_path):

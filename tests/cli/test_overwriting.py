@@ -38,7 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_read_is_not_written_over(program: click.Group, arguments: list[str], other: str) -> None:
     result = CliRunner().invoke(program, arguments)
     assert result.exit_code == 2
-    assert f"than for {other}, found the same" in result.stderr
+    assert f"names the same file as {other}" in result.stderr
     assert Path("q.tsv").read_text() == Path("beir/qrels/test.tsv").read_text() == "mine"
 
 
@@ -46,4 +46,4 @@ def test_other_files_are_no_matter() -> None:
     """A new file, one of an earlier run, and a question that no file can be called."""
     for given in (["x" * 5000, "--output", "q.tsv"], ["--queries", "q.tsv", "--output", "b.run"]):
         result = CliRunner().invoke(cli._sparta.main, ["search", *given])
-        assert "found the same" not in result.stderr
+        assert "names the same file as" not in result.stderr

@@ -96,7 +96,7 @@ def test_sentences_are_mined_in_their_passages(index: Path, questions: Path, tmp
     output = tmp_path / "paths.jsonl"
     printed(sparta, "mine-paths", "--dataset", questions, "--index", tmp_path / "ix", "--output", output)
     with Index(index) as whole:
-        texts = {whole.passage(i)["contents"] for i in ("frankenstein", "mary-shelley")}
+        texts = {whole.passage(i)["text"] for i in ("frankenstein", "mary-shelley")}
     for line in map(json.loads, output.read_text().splitlines()):
         assert {one["text"] for one in line["passages"] if one["gold"]} == texts
 
@@ -157,13 +157,16 @@ def test_answers_of_paths_are_measured(index: Path, reader: Path, questions: Pat
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (("search", "q", "--chain", "hop", "--path-reader", "x"), "a chain that uses --path-reader"),
-        (("search", "q", "--path-reader", "x"), "expected --chain with --path-reader"),
-        (("search", "q", *READ, "nowhere"), "expected a path reader (config.json"),
+        (
+            ("search", "q", "--chain", "hop", "--path-reader", "x"),
+            "--path-reader has no effect on the chain hop",
+        ),
+        (("search", "q", "--path-reader", "x"), "--path-reader needs --chain"),
+        (("search", "q", *READ, "nowhere"), "the folder is not a path reader"),
         (("answer", "q", *READ, "READER", "--depth", 5), "--depth has no effect"),
         (("answer", "q", *READ, "READER", "--reader", "x"), "--reader has no effect"),
-        (("mine-paths", "--dataset", "QUESTIONS", "--output", "a.jsonl.gz"), "ends in .jsonl"),
-        (("mine-answers", "--dataset", "QUESTIONS", "--output", "a.jsonl.gz"), "ends in .jsonl"),
+        (("mine-paths", "--dataset", "QUESTIONS", "--output", "a.jsonl.gz"), "must end in .jsonl"),
+        (("mine-answers", "--dataset", "QUESTIONS", "--output", "a.jsonl.gz"), "must end in .jsonl"),
         (
             ("mine-paths", "--dataset", "QUESTIONS", "--chain", "none", "--output", "a.jsonl"),
             "a file of steps",
@@ -192,5 +195,5 @@ def test_without_evidence_nothing_is_written(index: Path, tmp_path: Path) -> Non
         tmp_path / "a.jsonl",
     )
     assert result.exit_code != 0
-    assert "whose evidence is in the index, found none" in result.output
+    assert "no question has an answer and evidence" in result.output
     assert not (tmp_path / "a.jsonl").exists()

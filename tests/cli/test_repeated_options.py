@@ -10,11 +10,19 @@ import cli._hybrid
 import cli._sparta
 
 COMMANDS = [
-    (cli._sparta.main, ["index", "--corpus", "a.jsonl", "--corpus", "b.jsonl"], "--corpus once, found it 2"),
-    (cli._sparta.main, ["update", "--corpus", "a", "--index", "x", "--corpus", "b"], "--corpus once"),
-    (cli._sparta.main, ["search", "moon", "-k", "3", "-k", "4"], "-k once"),
+    (
+        cli._sparta.main,
+        ["index", "--corpus", "a.jsonl", "--corpus", "b.jsonl"],
+        "--corpus may be given only once, found 2",
+    ),
+    (
+        cli._sparta.main,
+        ["update", "--corpus", "a", "--index", "x", "--corpus", "b"],
+        "--corpus may be given only once",
+    ),
+    (cli._sparta.main, ["search", "moon", "-k", "3", "-k", "4"], "-k may be given only once"),
     (cli._dense.main, ["encode", "--corpus=a", "--corpus=b", "--output", "o"], "folder"),
-    (cli._hybrid.main, ["eval", "--alpha", "1", "--alpha", "2"], "--alpha once"),
+    (cli._hybrid.main, ["eval", "--alpha", "1", "--alpha", "2"], "--alpha may be given only once"),
 ]
 
 

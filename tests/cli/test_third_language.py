@@ -64,7 +64,7 @@ def test_an_index_in_a_language_that_is_gone(tmp_path: Path) -> None:
     done(sparta("index", "--corpus", corpus, "--language", "xx", "--index", tmp_path / "ix"))
     entry = LANGUAGES.pop("xx")
     try:
-        refused(sparta("search", "Haus", "--index", tmp_path / "ix"), 2, "code of a language", "'xx'")
+        refused(sparta("search", "Haus", "--index", tmp_path / "ix"), 2, "unknown language code", "'xx'")
     finally:
         LANGUAGES["xx"] = entry
 

@@ -94,9 +94,9 @@ def test_settings_of_the_library_are_made_of_the_same_names() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--largest", "2"], "expected --by-size with --largest, found none"),
-        (["--format", "text", "--dataset", "a"], "expected --format or --dataset, found both"),
-        (["--format", "csv", "--top-k", "1"], "expected a --top-k above 1 with --format, found none"),
+        (["--largest", "2"], "--largest needs --by-size"),
+        (["--format", "text", "--dataset", "a"], "--format cannot be combined with --dataset"),
+        (["--format", "csv", "--top-k", "1"], "--format needs a --top-k above 1"),
     ],
 )
 def test_rules_hold_before_the_command_runs(words: list[str], message: str) -> None:

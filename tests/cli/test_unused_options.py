@@ -42,7 +42,7 @@ def test_an_option_without_effect_is_refused(
     main = dense_main if command.startswith((DENSE, SKILLS)) else sparta_main
     result = CliRunner().invoke(main, command.split())
     assert result.exit_code == 2
-    assert f"leave {option} out" in result.output
+    assert f"omit {option}" in result.output
 
 
 @pytest.mark.parametrize("changes", [{"tied": True, "term_rate": 2.0}, {"lexical": False, "gain_rate": 2.0}])

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparta import Bm25, Index, IndexOptions
+from sparta import Bm25, Hit, Index, IndexOptions
 from sparta.base.errors import IndexStateError, InputError
+from sparta.search.retriever import hit_of
 
 pytestmark = pytest.mark.jvm
 
@@ -39,17 +40,20 @@ REFUSED: dict[str, tuple[Call, str]] = {
     "a text for queries": (lambda ix: ix.batch_search("red"), "a list of queries, found str"),
     "a dictionary for queries": (lambda ix: ix.run({"q1": "red fox"}), "a list of queries, found dict"),
     "a retriever": (lambda ix: ix.retriever().run("red", ["1"]), "a list of queries, found str"),
-    "a query": (lambda ix: ix.explain(None, "fox"), "expected one query"),
+    "a query": (lambda ix: ix.explain(None, "fox"), "the query must be a string"),
     "threads": (lambda ix: ix.run(["red"], threads=0), "threads must be at least 1"),
     "no threads": (lambda ix: ix.run(["red"], threads=None), "threads must be a whole number"),
-    "a channel": (lambda ix: ix.search("red", channel=5), "expected a channel of impact, bm25, found 5"),
-    "channels": (lambda ix: ix.search("red", channel=["bm25"]), r"expected a channel .* found \['bm25'\]"),
-    "a field": (lambda ix: ix.search("red", collapse=5), "a field to collapse by, found 5"),
-    "fields": (lambda ix: ix.run(["red"], collapse=["lang"]), "a field to collapse by, found"),
+    "a channel": (lambda ix: ix.search("red", channel=5), "unknown channel 5"),
+    "channels": (lambda ix: ix.search("red", channel=["bm25"]), r"unknown channel \['bm25'\]"),
+    "a field": (
+        lambda ix: ix.search("red", collapse=5),
+        "collapse must be the name of a metadata field, found 5",
+    ),
+    "fields": (lambda ix: ix.run(["red"], collapse=["lang"]), "must be the name of a metadata field, found"),
     "terms": (lambda ix: ix.terms("fox", -1), "n must be at least 1"),
-    "no passages": (lambda ix: ix.append(None), "expected passages, or a file or folder"),
+    "no passages": (lambda ix: ix.append(None), "the corpus must be a file, a folder or a list of passages"),
     "an id": (lambda ix: ix.delete(5), "a list of passage ids, found int"),
-    "ids": (lambda ix: ix.delete([None]), "passage ids as texts or numbers, found None"),
+    "ids": (lambda ix: ix.delete([None]), "passage ids must be strings or whole numbers, found None"),
 }
 
 
@@ -70,14 +74,27 @@ def test_generators_of_queries(index: Index) -> None:
 def test_numbers_of_numpy(index: Index) -> None:
     assert index.passage("fox")["year"] == 1990
     assert index.passage("fox")["score"] == 0.5
-    assert index.passage(3)["contents"] == "the moon of the earth"
+    assert index.passage(3)["text"] == "the moon of the earth"
     for kept in ({"year": np.int64(1990)}, {"year": {"lt": np.float32(1995)}}, {"score": np.float32(0.5)}):
         assert [hit.passage_id for hit in index.search("red moon", channel="bm25", filter=kept)] == ["fox"]
 
 
+def test_the_old_key_of_a_text(index: Index) -> None:
+    passage = index.passage(3)
+    assert list(passage)[:3] == ["id", "title", "text"]
+    with pytest.warns(DeprecationWarning, match="The key 'contents' is now 'text'"):
+        assert passage["contents"] == passage["text"]
+
+
+def test_a_retriever_whose_records_have_the_old_key() -> None:
+    with pytest.warns(DeprecationWarning, match="The key 'contents' of a record is now 'text'"):
+        hit = hit_of("a", 1.0, {"id": "a", "title": "Sun", "contents": "a star", "year": 1990})
+    assert hit == Hit("a", 1.0, "Sun", "a star", {"year": 1990})
+
+
 @pytest.mark.parametrize("wrong", [{"k1": 1.0, "b": 0.5}, Bm25("x", 0.5), (0.9, 0.4)])
 def test_parameters_of_bm25(folder: Path, wrong: Any) -> None:
-    with pytest.raises(InputError, match=r"expected Bm25\(k1=…, b=…\)"):
+    with pytest.raises(InputError, match=r"bm25 must be Bm25\(k1=…, b=…\)"):
         Index(folder, bm25=wrong)
 
 

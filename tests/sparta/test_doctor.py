@@ -101,7 +101,8 @@ def test_java(monkeypatch, tmp_path):
     state, what, remedy = state_of("Java")
     assert state == "bad"
     assert (
-        what == f"$SPARTA_JAVA_HOME={tmp_path}: expected a Java runtime of version 21 or newer, found Java 17"
+        what
+        == f"$SPARTA_JAVA_HOME={tmp_path}: sparta needs a Java runtime of version 21 or newer, found Java 17"
     )
     assert "or unset SPARTA_JAVA_HOME" in remedy
     monkeypatch.delenv("SPARTA_JAVA_HOME")
@@ -116,7 +117,7 @@ def test_jars(monkeypatch):
     assert [f.state for f in found("jar")] == ["ok", "ok", "ok"], "Lucene's own, where Pyserini is not"
     monkeypatch.setattr(jvm, "_LUCENE", ("lucene-core-0",))
     state, what, remedy = state_of("jar")
-    assert (state, "the jar is missing" in what, "pip install" in remedy) == ("bad", True, True)
+    assert (state, "sparta's jar is missing" in what, "pip install" in remedy) == ("bad", True, True)
 
 
 def test_models(monkeypatch, tmp_path):

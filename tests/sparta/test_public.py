@@ -69,6 +69,54 @@ def test_an_old_name_works_with_a_warning(library, name):
     assert value is getattr(importlib.import_module(module), present)
 
 
+EARLIER = [
+    (lambda: sparta.TermContribution("sun", 2, 3, 0.5), {"share": "contribution"}, ""),
+    (
+        lambda **old: dense.DenseReport(Path(), 5, "flat", "tiny", **old),
+        {"taken": "copied_vectors", "forgotten": "removed_vectors", "cut": "truncated_passages"},
+        "DenseReport",
+    ),
+    (dense.VectorReport, {"cut": "truncated_passages"}, "VectorReport"),
+    (
+        lambda **old: hybrid.QuestionSet("made", (), **old),
+        {"of": "sampled_from", "left_out": "omitted_questions", "without_own": "excludes_query_id"},
+        "QuestionSet",
+    ),
+    (lambda **old: hybrid.SetResults("made", (), **old), {"left_out": "omitted_questions"}, "SetResults"),
+    (lambda: hybrid.Fusion(), {"sum": "weighted_sum_text"}, ""),
+    (lambda **old: sparta.Interrupted(1, "passage", **old), {"untouched": "unchanged"}, "Interrupted"),
+]
+"""Objects with attributes of an earlier release, their names now, and the class whose arguments they are."""
+
+
+@pytest.mark.parametrize(("make", "renamed", "arguments_of"), EARLIER)
+def test_old_names_of_attributes_and_arguments_work_with_a_warning(make, renamed, arguments_of):
+    for old, new in renamed.items():
+        given = 7 if arguments_of else None
+        if arguments_of:
+            with pytest.warns(
+                DeprecationWarning, match=rf"^{arguments_of}\({old}=…\) is now \S+\({new}=…\)$"
+            ):
+                made = make(**{old: given})
+            assert getattr(made, new) == given
+        else:
+            made = make()
+        with pytest.warns(DeprecationWarning, match=rf"^{type(made).__name__}\.{old} is now \S+\.{new}$"):
+            value = getattr(made, old)
+        assert value == getattr(made, new)
+
+
+def test_every_old_argument_of_a_training_and_an_index_warns(tmp_path):
+    """What they refuse afterwards is not of interest here."""
+    with (
+        pytest.warns(DeprecationWarning, match="Index.every=….*Index.refresh_seconds=…"),
+        pytest.raises(sparta.IndexStateError),
+    ):
+        sparta.Index(tmp_path, every=1.0)
+    with pytest.warns(DeprecationWarning, match="p2_alone=….*only_p2=…"), pytest.raises(sparta.SpartaError):
+        dense.train_in_two_stages([], dense.Recipe(encoder="nowhere"), tmp_path / "out", p2_alone=True)
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_no_public_name_is_a_modules(library):
     """Importing the module would replace the name."""

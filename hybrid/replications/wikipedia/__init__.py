@@ -1,1 +1,1 @@
-"""Dumps of Wikipedia: pages, their text and the links in it."""
+"""Reads dumps of Wikipedia: pages, their text and their links."""

@@ -1,4 +1,4 @@
-"""Wikipedia's XML dump, or what WikiExtractor made of one, as pages with links."""
+"""Reads Wikipedia's XML dump, or the output of WikiExtractor, as pages with links."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ from hybrid.replications.wikipedia.wikitext import (
     unescaped,
 )
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_path, longest_line, numbered_lines, open_decompressed, reading, too_long
+from sparta.base.files import (
+    atomic_path,
+    input_errors,
+    longest_line,
+    numbered_lines,
+    open_decompressed,
+    too_long,
+)
 from sparta.base.records import Advance
 from sparta.base.remedies import Option, remedy
 from sparta.data.kilt import PASSAGE_WORDS
@@ -31,8 +38,8 @@ _FIELDS = ("id", "title", "ns", "text")
 _BUFFER = 1 << 16
 _DEEPEST = 100
 _PAGES_IN_A_LINE = 4
-"""The longest page has the fourth part of the longest line: Wikipedia refuses pages of more than 2 MB."""
-_LINE_COSTS = 50  # bytes of a string in memory
+"""A page may have a quarter of the bytes of the longest line: Wikipedia refuses pages of more than 2 MB."""
+_LINE_COSTS = 50  # bytes of memory for each string besides its text
 _MOST_REDIRECTS = 10
 _AGAIN = "download it again"
 _FORMS = "a Wikipedia dump (pages-articles.xml.bz2), or what WikiExtractor wrote with its option for links"
@@ -67,36 +74,36 @@ def write_links(dump: Path, output: Path, passages: Path, advance: Advance | Non
     """
     if len({path.resolve() for path in (dump, output, passages)}) < 3:
         raise InputError(
-            f"expected three different files, found {dump}, {output} and {passages}",
+            f"the dump and the two outputs must be different files, found {dump}, {output}, {passages}",
             remedy=remedy("name another file for {} or {}", Option("output"), Option("passages")),
         )
     redirects = dict(_redirects(dump)) if _is_xml(dump) else {}
     pages = paragraphs = links = written = 0
     with (
-        atomic_path(output) as temporary,
-        atomic_path(passages) as texts,
-        temporary.open("w", encoding="utf-8") as lines,
-        texts.open("w", encoding="utf-8") as corpus,
+        atomic_path(output) as temporary_output,
+        atomic_path(passages) as temporary_passages,
+        temporary_output.open("w", encoding="utf-8") as lines,
+        temporary_passages.open("w", encoding="utf-8") as corpus,
     ):
         for page in pages_of(dump):
             pages += 1
             for number, paragraph in enumerate(page.paragraphs):
-                found_links = [_link(paragraph, link, redirects) for link in paragraph.links]
-                if found_links:
-                    paragraphs, links = paragraphs + 1, links + len(found_links)
+                link_objects = [_link(paragraph, link, redirects) for link in paragraph.links]
+                if link_objects:
+                    paragraphs, links = paragraphs + 1, links + len(link_objects)
                     record: dict[str, Any] = {
                         "title": page.title,
                         "section": paragraph.section,
                         "paragraph": number,
                     }
-                    lines.write(_json({**record, "text": paragraph.text, "links": found_links}))
+                    lines.write(_json({**record, "text": paragraph.text, "links": link_objects}))
             for record in page_records(page):
                 written += 1
                 corpus.write(_json(record))
             if advance:
                 advance(1)
         if not pages:
-            raise InputError(f"expected {_FORMS}, found no page with text", where=str(dump))
+            raise InputError(f"the dump has no page with text: expected {_FORMS}", where=str(dump))
     return DumpReport(pages, paragraphs, links, written)
 
 
@@ -112,14 +119,15 @@ def pages_of(dump: Path) -> Iterator[Page]:
     if _is_xml(dump):
         yield from _xml_pages(dump)
         return
-    files = sorted(p for p in dump.rglob("*") if p.is_file()) if dump.is_dir() else [dump]
+    files = sorted(path for path in dump.rglob("*") if path.is_file()) if dump.is_dir() else [dump]
     for path in files:
         yield from _extracted(path)
 
 
 def _link(paragraph: Paragraph, link: Any, redirects: dict[str, str]) -> dict[str, Any]:
+    """Return a link as a JSON object; its target is the page at the end of all redirects."""
     target = link.target
-    for _ in range(_MOST_REDIRECTS):  # some lead to each other
+    for _ in range(_MOST_REDIRECTS):  # redirects may form a cycle
         if target not in redirects:
             break
         target = redirects[target]
@@ -137,7 +145,7 @@ def _json(record: dict[str, Any]) -> str:
 def _is_xml(dump: Path) -> bool:
     if dump.is_dir():
         return False
-    with reading(dump), open_decompressed(dump) as stream:
+    with input_errors(dump), open_decompressed(dump) as stream:
         return stream.read(200).lstrip(b"\xef\xbb\xbf \r\n").startswith((b"<mediawiki", b"<?xml"))
 
 
@@ -152,9 +160,9 @@ class _Entry(NamedTuple):
 
 
 class _DumpReader:
-    """Reads the XML of a dump as it comes, and keeps of each page only what an `_Entry` holds.
+    """Parses the XML of a dump in pieces, and keeps only the fields of `_Entry` of each page.
 
-    `entries` are the pages that have ended, `namespaces` the numbers and names of the namespaces.
+    `entries` are the pages parsed so far, `namespaces` the numbers and names of the namespaces.
     """
 
     def __init__(self) -> None:
@@ -172,18 +180,20 @@ class _DumpReader:
         self._parser.StartDoctypeDeclHandler = self._refuse_doctype
 
     def read(self, data: bytes) -> None:
-        """Read some more bytes; none at the end.
+        """Parse the next bytes; empty bytes end the dump.
 
-        :raises InputError: XML that no dump has.
+        :raises InputError: the XML has a document type, or is nested too deeply
         """
         self._parser.Parse(data, not data)
 
     def _refuse_doctype(self, *_: object) -> None:
-        raise InputError("expected a dump without a document type, found one", remedy=_AGAIN)
+        raise InputError(
+            "the dump has a document type (DOCTYPE), which Wikipedia dumps never have", remedy=_AGAIN
+        )
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if len(self._path) == _DEEPEST:
-            raise InputError(f"expected elements at most {_DEEPEST} deep, found deeper ones", remedy=_AGAIN)
+            raise InputError(f"the XML is nested more than {_DEEPEST} elements deep", remedy=_AGAIN)
         name = name.rpartition(":")[2]
         self._path.append(name)
         self._text.clear()
@@ -204,28 +214,31 @@ class _DumpReader:
         elif name == "namespace":
             self.namespaces.append((self._key, "".join(self._text)))
         elif name in _FIELDS:
-            self._fields.setdefault(name, "".join(self._text))  # a revision's id comes behind the page's
+            # setdefault keeps the first id, which is the page's; later ids belong to revisions.
+            self._fields.setdefault(name, "".join(self._text))
         self._text.clear()
 
 
 def _entries(dump: Path, reader: _DumpReader) -> Iterator[_Entry]:
     """Yield the pages of a dump.
 
-    :raises InputError: it is damaged, or has a longer page than the memory is meant for.
+    :raises InputError: the dump is damaged, or a page is longer than a quarter of the longest line
     """
-    limit, size = longest_line() // _PAGES_IN_A_LINE, 0
-    with reading(dump), open_decompressed(dump) as stream, placed(str(dump)):
-        data = b"-"
-        while data:
-            # Expat reads an unfinished tag anew with each piece, so pieces grow with what has not ended.
-            data = stream.read(max(_BUFFER, size))
+    most_bytes, unfinished_bytes = longest_line() // _PAGES_IN_A_LINE, 0
+    with input_errors(dump), open_decompressed(dump) as stream, placed(str(dump)):
+        piece = b"-"
+        while piece:
+            # Expat reads an unfinished tag again with each piece, so pieces grow with the unfinished page.
+            piece = stream.read(max(_BUFFER, unfinished_bytes))
             try:
-                reader.read(data)
+                reader.read(piece)
             except expat.ExpatError as error:
-                raise InputError(f"expected a whole XML dump, found: {error}", remedy=_AGAIN) from None
-            size = 0 if reader.entries else size + len(data)
-            if size > limit:
-                raise too_long(str(dump), "a page", limit)
+                raise InputError(
+                    f"the XML of the dump is damaged or incomplete: {error}", remedy=_AGAIN
+                ) from None
+            unfinished_bytes = 0 if reader.entries else unfinished_bytes + len(piece)
+            if unfinished_bytes > most_bytes:
+                raise too_long(str(dump), "a page", most_bytes)
             yield from reader.entries
             reader.entries.clear()
 
@@ -238,9 +251,9 @@ def _redirects(dump: Path) -> Iterator[tuple[str, str]]:
 
 def _namespaces(named: list[tuple[str, str]]) -> Namespaces:
     """Return the namespace names in the dump's language, from its head, and the English names."""
-    lower = [(key, name.lower()) for key, name in named]
-    dropped = {name for key, name in lower if key in _NO_TEXT_SPACES}
-    others = {name for key, name in lower if key not in _NO_TEXT_SPACES and name}
+    lowercase_names = [(key, name.lower()) for key, name in named]
+    dropped = {name for key, name in lowercase_names if key in _NO_TEXT_SPACES}
+    others = {name for key, name in lowercase_names if key not in _NO_TEXT_SPACES and name}
     return Namespaces(ENGLISH.dropped | dropped, ENGLISH.others | others)
 
 
@@ -259,38 +272,41 @@ def _xml_pages(dump: Path) -> Iterator[Page]:
 
 
 def _extracted(path: Path) -> Iterator[Page]:
-    """`<doc id title>` … `</doc>`, or one JSON object a line, as WikiExtractor's --json has it."""
+    """Yield the pages of WikiExtractor's output: `<doc id title>` … `</doc>`, or JSON lines (its --json)."""
     page_id = title = ""
     lines: list[str] = []
-    inside, limit, size = False, longest_line() // _PAGES_IN_A_LINE, 0
+    is_inside, most_bytes, page_bytes = False, longest_line() // _PAGES_IN_A_LINE, 0
     for number, raw in numbered_lines(path):
         with placed(f"{path}:{number}"):
             line = decoded(raw)
-            if line.startswith("{") and not inside:
+            if line.startswith("{") and not is_inside:
                 record = parse_object(line)
                 title, text = (string_field(record, name, of=name) for name in ("title", "text"))
                 yield from _page(identifier(record), unescaped(title), text.split("\n"))
-            elif doc := _doc(line):
-                if inside:
+            elif doc_attributes := _doc(line):
+                if is_inside:
                     raise _unfinished(title, "another page")
-                page_id, title, lines, inside, size = *doc, [], True, 0
+                page_id, title, lines, is_inside, page_bytes = *doc_attributes, [], True, 0
             elif line.startswith("</doc>"):
                 yield from _page(page_id, title, lines)
-                inside = False
-            elif inside:
+                is_inside = False
+            elif is_inside:
                 lines.append(line)
-                size += len(raw) + _LINE_COSTS
-                if size > limit:
-                    raise too_long(f"{path}:{number}", "a page", limit)
+                page_bytes += len(raw) + _LINE_COSTS
+                if page_bytes > most_bytes:
+                    raise too_long(f"{path}:{number}", "a page", most_bytes)
             else:
-                raise InputError(f"expected {_FORMS}, found another line", where=f"{path}:{number}")
-    if inside:
+                raise InputError(
+                    f"the line does not fit the format of the dump: expected {_FORMS}",
+                    where=f"{path}:{number}",
+                )
+    if is_inside:
         with placed(str(path)):
             raise _unfinished(title, "the end of the file")
 
 
 def _doc(line: str) -> tuple[str, str] | None:
-    """Return the id and the title of a page that a line begins; None for another line."""
+    """Return the id and the title in a line `<doc id=… title=…>`; None for another line."""
     before, _, title = line.rstrip().partition('title="')
     match = _DOC.match(before)
     return (match[1], unescaped(title[:-2])) if match and title.endswith('">') else None
@@ -298,7 +314,7 @@ def _doc(line: str) -> tuple[str, str] | None:
 
 def _unfinished(title: str, reason: str) -> InputError:
     return InputError(
-        f"expected </doc> behind the page {title!r}, found {reason}",
+        f"the page {title!r} has no end: expected </doc>, found {reason}",
         remedy="run WikiExtractor again: it was interrupted",
     )
 
@@ -306,6 +322,6 @@ def _unfinished(title: str, reason: str) -> InputError:
 def _page(page_id: str, title: str, lines: list[str]) -> Iterator[Page]:
     """Yield the page without the line that repeats its title; nothing for a page without text."""
     texts = [unescaped(line) if "&lt;a href" in line else line for line in lines]
-    candidates = (anchored(text) for text in texts[[*map(unescaped, texts[:1])] == [title] :])
-    if paragraphs := tuple(paragraph for paragraph in candidates if paragraph.text):
+    paragraphs_and_blanks = (anchored(text) for text in texts[[*map(unescaped, texts[:1])] == [title] :])
+    if paragraphs := tuple(paragraph for paragraph in paragraphs_and_blanks if paragraph.text):
         yield Page(page_id, title, paragraphs)

@@ -7,13 +7,13 @@ import re
 from collections.abc import Sequence
 
 LONGEST_TEMPLATE = 1000
-"""In characters: a longer template shows nothing, so the time of nested ones stays linear."""
+"""Maximum length in characters; a longer template becomes "", so that nested templates take linear time."""
 _SHOWN = {
     **dict.fromkeys(("nowrap", "nobr", "abbr", "small", "em", "strong", "ill", "interlanguage link"), 0),
     **dict.fromkeys(("lang", "script"), 1),
     **dict.fromkeys(("transl", "transliteration"), -1),
 }
-"""The place of the shown parameter, by name."""
+"""Index of the parameter that a template shows, by the template's name."""
 _SIGNS = {"ndash": "–", "mdash": "—", "snd": " – ", "spaced ndash": " – ", "nbsp": " ", "sp": " "}
 _CIRCA = ("circa", "c.", "ca.")
 _CONVERT = ("convert", "cvt")
@@ -36,8 +36,8 @@ def template_text(template: str) -> str:
     """Return the text that a template `{{…}}` shows in a sentence; "" for an unknown template."""
     if len(template) > LONGEST_TEMPLATE:
         return ""
-    inside = _LINK.sub(lambda link: link[0].replace("|", "\0"), template[2:-2])
-    name, *arguments = (part.replace("\0", "|").strip() for part in inside.split("|"))
+    content = _LINK.sub(lambda link: link[0].replace("|", "\0"), template[2:-2])
+    name, *arguments = (parameter.replace("\0", "|").strip() for parameter in content.split("|"))
     name = name.replace("_", " ").lower()
     values = [value for value in arguments if not _NAMED.match(value)]
     if name in _SIGNS:
@@ -46,23 +46,23 @@ def template_text(template: str) -> str:
         return f"c. {values[0]}" if values else "c."
     if name in _CONVERT:
         return _measured(values)
-    place = _SHOWN.get(name)
-    if place is None or place >= len(values) or not values:
+    position = _SHOWN.get(name)
+    if position is None or position >= len(values) or not values:
         return ""
-    return values[place]
+    return values[position]
 
 
 def _measured(values: Sequence[str]) -> str:
-    """Return the measure that {{convert}} is given: its numbers with their units, in order."""
-    shown = ""
+    """Return the unconverted measure of a template {{convert}}: its numbers with their units, in order."""
+    measure = ""
     for value, following in itertools.zip_longest(values, values[1:], fillvalue=""):
         if _NUMBER.fullmatch(value):
-            shown += value
+            measure += value
         elif value in _RANGES and _NUMBER.fullmatch(following):
-            shown += _RANGES[value]
+            measure += _RANGES[value]
         else:
-            shown += f" {value}"
+            measure += f" {value}"
             if not _NUMBER.fullmatch(following):
-                return shown.strip()
-            shown += " "
-    return shown.strip()
+                return measure.strip()
+            measure += " "
+    return measure.strip()

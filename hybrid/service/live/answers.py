@@ -1,4 +1,4 @@
-"""Answers to questions: the reader, opened when the first question comes."""
+"""Answers questions with a reader, which is opened at the first question."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Answers:
-    """Reads the passages that a search gives for a question."""
+    """Extracts answers to a question from the passages that a search returns."""
 
     def __init__(self, reader: str | None = None, device: str | None = None) -> None:
         self._name, self._device = reader, device
@@ -63,9 +63,9 @@ class _Stopped:
         self._reader, self._stop, self.config = reader, stop, reader.config
 
     def read_each(self, question: str, texts: Sequence[Text], n: int) -> Generator[list[Span]]:
-        """Read text by text, as the reader does.
+        """Yield the answer spans of each text, best first, at most `n` of a text.
 
-        :raises CancelledError: the event was set.
+        :raises CancelledError: the event was set
         """
         reading = self._reader.read_each(question, texts, n)
         with closing(reading):

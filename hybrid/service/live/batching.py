@@ -1,4 +1,4 @@
-"""Natural batching: what waits while one call runs goes together into the next."""
+"""Natural batching: jobs that arrive during a call are answered together in the next call."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class _Waiting(NamedTuple):
 
 
 class Batcher[J, R](Closing):
-    """One thread that answers jobs, all that wait at a time.
+    """Answers jobs in one thread; each call answers all jobs that wait.
 
-    A job that comes when nothing runs is answered at once, by itself: nothing waits for a batch to fill.
+    A job that arrives while no call runs is answered at once: no job waits for a batch to fill.
 
-    :param answer: gives for each job its answer or the exception that it met
-    :param most: of how many queries a batch has at most, unless one job has more
-    :param queue: how many queries may wait
+    :param answer: returns the answer of each job, or the exception that the job raised
+    :param most: maximum number of queries in a batch; a single larger job is a batch by itself
+    :param queue: maximum number of queries that wait
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Batcher[J, R](Closing):
         self._answer, self._most, self._queue = answer, most, queue
         self._waiting: deque[_Waiting] = deque()
         self.size = 0
-        """How many queries wait."""
+        """Number of queries that wait."""
         self._ready = threading.Condition()
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -48,13 +48,15 @@ class Batcher[J, R](Closing):
         self._thread.start()
 
     async def ask(self, job: J, size: int = 1, seconds: float = 60.0) -> R:
-        """Answer a job of so many queries, when it is its turn.
+        """Queue a job and return its answer.
 
-        :raises BusyError: the queue is full, or closed.
-        :raises HttpError: there was no answer within so many seconds.
+        :param size: number of queries in the job
+        :param seconds: timeout
+        :raises BusyError: the queue is full or closed
+        :raises HttpError: there was no answer within `seconds`
         """
         if self._is_full(size) and not self._closed:
-            # Clients that ask again at once would keep the event loop busy and starve new connections.
+            # Clients that repeat a request at once would keep the event loop busy and starve new connections.
             await asyncio.sleep(random.uniform(*_REFUSED_AFTER))
         future: asyncio.Future[R] = self._loop.create_future()
         expiry = self._loop.call_later(seconds, _expire, future, seconds)
@@ -71,15 +73,15 @@ class Batcher[J, R](Closing):
         with self._ready:
             if self._is_full(request.size):
                 raise BusyError(
-                    f"{self.size} queries wait already, of {self._queue} that may",
-                    remedy="try again after the time that Retry-After says",
+                    f"the request queue is full: {self.size} of {self._queue} queries are waiting",
+                    remedy="try again after the seconds in the header Retry-After",
                 )
             self._waiting.append(request)
             self.size += request.size
             self._ready.notify()
 
     def close(self) -> None:
-        """Answer what waits, and end the thread."""
+        """Answer the waiting jobs, then end the thread."""
         with self._ready:
             self._closed = True
             self._ready.notify()
@@ -94,7 +96,7 @@ class Batcher[J, R](Closing):
             self._loop.call_soon_threadsafe(_deliver, results)
 
     def _next(self) -> list[_Waiting]:
-        """Return the waiting requests that fit into a batch; empty when the batcher is closed."""
+        """Wait for requests and return a batch of them; empty once the batcher is closed and none waits."""
         with self._ready:
             batch: list[_Waiting] = []
             while not batch:
@@ -105,7 +107,7 @@ class Batcher[J, R](Closing):
                 while self._waiting and (not batch or self._waiting[0].size <= room):
                     request = self._waiting.popleft()
                     self.size -= request.size
-                    if not request.future.done():  # whoever waited has gone, or waited too long
+                    if not request.future.done():  # else the client has left, or the job timed out
                         batch.append(request)
                         room -= request.size
             return batch

@@ -1,4 +1,4 @@
-"""Uploads: one JSON value a line, read as a stream, every bad line told."""
+"""Reads uploads as a stream, one JSON value per line, and reports every invalid line."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _SPLIT = "send several smaller uploads"
 
 
 class LineErrors(list[dict[str, Any]]):
-    """Faults of lines, numbered from 1; all are counted, the first thousand are reported."""
+    """Errors of invalid lines, numbered from 1; all are counted, the first 1000 added are kept."""
 
     total = 0
 
     def add(self, line: int, message: str) -> None:
-        """Tell of a line."""
+        """Count an invalid line, and keep its message unless 1000 are kept."""
         self.total += 1
         if len(self) < MOST_TOLD:
             self.append({"line": line, "message": message})
 
     def report(self) -> dict[str, Any]:
-        """Return how many lines are wrong, and what is wrong with the first thousand."""
+        """Return the number of invalid lines, and the kept errors by line number."""
         return {"failed": self.total, "errors": sorted(self, key=lambda error: error["line"])}
 
 
 class Line(NamedTuple):
-    """A passage, or the id of one, and the line it stands in."""
+    """A valid line of an upload: its number, the passage's id, and the passage unless it holds only an id."""
 
     number: int
     passage_id: str
@@ -47,53 +47,56 @@ class Line(NamedTuple):
 
 @asynccontextmanager
 async def spooled(parts: AsyncIterator[bytes], seconds: float) -> AsyncIterator[BinaryIO]:
-    """Return the whole body of a request; a long body lies on disk. A slow sender blocks no other request.
+    """Yield the whole body of a request as a file, in memory up to 1 MiB, else on disk.
 
+    The body is received first: a slow sender blocks no other request.
+
+    :raises HttpError: 408, the body did not arrive within `seconds`
     :raises StorageError: the folder of temporary files is full
     """
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as stream:
         with storage_errors(tempfile.gettempdir()):
             await _write(stream, parts, seconds)
-        yield stream  # type: ignore[misc]  # it has all that a binary stream has
+        yield stream  # type: ignore[misc]  # a spooled file has all methods of BinaryIO
 
 
 async def _write(stream: IO[bytes], parts: AsyncIterator[bytes], seconds: float) -> None:
     try:
         async with asyncio.timeout(seconds):
-            async for part in parts:
-                stream.write(part)
+            async for chunk in parts:
+                stream.write(chunk)
         stream.seek(0)
     except TimeoutError:
-        raise HttpError(408, f"expected the whole body within {seconds:g} s") from None
+        raise HttpError(408, f"the request body did not arrive within {seconds:g} s") from None
     except OSError:
-        with suppress(OSError):  # what could not be written is tried, and told, once more
+        with suppress(OSError):  # closing tries to write the rest again, and fails again
             stream.close()
         raise
 
 
 def check_content_type(content_type: str) -> None:
-    """Refuse what a page of somebody else could make a browser send here."""
+    """Raise a 415 error unless the body is JSON lines: foreign web pages cannot send this content type."""
     if content_type.partition(";")[0].strip().lower() not in CONTENT_TYPES:
         raise HttpError(
             415,
-            f"expected a body of {CONTENT_TYPES[0]}, found {content_type or 'none'}",
-            remedy=f"send the header Content-Type: {CONTENT_TYPES[0]}, one JSON value a line",
+            f"the Content-Type must be {CONTENT_TYPES[0]}, found {content_type or 'none'}",
+            remedy=f"send the header Content-Type: {CONTENT_TYPES[0]}, and one JSON value per line",
         )
 
 
 def read_lines(stream: BinaryIO, limits: Limits, errors: LineErrors, *, ids: bool) -> Iterator[Line]:
-    """Yield the valid lines, each id once; faults of other lines are added to `errors`.
+    """Yield the valid lines, each id once; add the errors of other lines to `errors`.
 
-    :param ids: whether lines are ids, or objects with an id; else lines are passages
+    :param ids: whether a line is a passage id or an object with an id; else each line is a passage
     :raises HttpError: 400 for too many invalid lines; 413 for too many lines or JSON values
     """
     first_lines: dict[str, int] = {}
-    longest, parts = limits.line, 0
+    longest, json_values = limits.line, 0
     for number, line in enumerate(iter(lambda: stream.readline(longest + 1), b""), 1):
         if number > limits.lines:
-            raise HttpError(413, f"expected at most {limits.lines:,} lines, found more", remedy=_SPLIT)
+            raise HttpError(413, f"the upload has more than {limits.lines:,} lines", remedy=_SPLIT)
         if errors.total > limits.bad_lines:
-            message = f"expected at most {limits.bad_lines:,} bad lines, found more; nothing is written"
+            message = f"the upload has more than {limits.bad_lines:,} bad lines; nothing is written"
             raise HttpError(400, message, lines=errors.report())
         if len(line) > longest:
             errors.add(number, f"expected a line of at most {longest:,} bytes, found a longer one")
@@ -106,9 +109,9 @@ def read_lines(stream: BinaryIO, limits: Limits, errors: LineErrors, *, ids: boo
         except InputError as error:
             errors.add(number, error.message)
             continue
-        parts += json_parts(line)
-        if parts > limits.parts:
-            raise HttpError(413, f"expected at most {limits.parts:,} JSON values, found more", remedy=_SPLIT)
+        json_values += json_parts(line)
+        if json_values > limits.parts:
+            raise HttpError(413, f"the upload has more than {limits.parts:,} JSON values", remedy=_SPLIT)
         first = first_lines.setdefault(parsed.passage_id, number)
         if first != number:
             errors.add(number, f"duplicate id: {parsed.passage_id!r} was already the id of line {first}")

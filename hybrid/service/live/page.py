@@ -1,4 +1,4 @@
-"""Data that the web page needs besides searches: sample questions, and the words to mark in a full text."""
+"""Data for the web page besides searches: sample questions, and the words to mark in a passage's text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DIGITS = 4
 
 
 def example_questions(index: Path) -> list[str]:
-    """Return the first questions of the file `questions.jsonl` beside an index folder, where there is one.
+    """Return the first six questions of `questions.jsonl` beside an index folder; [] without a valid file.
 
     The path of the corpus in the manifest is not used: whoever made the index may have named any file.
     """
@@ -25,12 +25,12 @@ def example_questions(index: Path) -> list[str]:
         questions = read_queries(path) if path.is_file() else ()
         return [query.text for query in itertools.islice(questions, _QUESTIONS)]
     except (SpartaError, OSError):
-        return []  # a question fewer is no reason not to serve
+        return []  # sample questions are optional: the service starts without them
 
 
 def marks_of_text(searcher: Searcher, why: Explanation) -> list[tuple[int, int, float]]:
-    """The words to mark in a passage's text, by share of its score."""
+    """Return the words to mark in a passage's text: (start, end, the word's share of the score)."""
     text = hit_of(why.passage_id, why.score, searcher.passage(why.passage_id)).text
-    shares = {term.term: float(term.share) for term in why.terms if term.share}
-    words = marked_words(searcher.tokenizer, text, shares)
-    return [(start, end, round(share / why.score, _DIGITS)) for start, end, share in words]
+    contributions = {term.term: float(term.contribution) for term in why.terms if term.contribution}
+    words = marked_words(searcher.tokenizer, text, contributions)
+    return [(start, end, round(added / why.score, _DIGITS)) for start, end, added in words]

@@ -19,26 +19,26 @@ from sparta.base.errors import InputError
 from sparta.base.records import Hit
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.index.reader import IndexReader
-from sparta.search.explain import marked_snippet, term_shares, word_snippets
+from sparta.search.explain import marked_snippet, term_contributions, word_snippets
 from sparta.search.retriever import Page
 from sparta.search.searcher import IMPACT, Searcher
 
 _ADDING: dict[str, Remedy] = {
     DENSE: remedy("{}", Command.of("dense index")),
     IMPACT: remedy(
-        "{}, with {} where none ships for its language",
+        "{}, with {} if sparta ships no model for its language",
         Command.of("sparta index", corpus="FILE", resume=True),
         Option("model", "FOLDER"),
     ),
 }
-"""What adds a channel; BM25 every index has."""
+"""The command that adds a channel to an index. Every index has BM25."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The settings of a search; questions with equal plans share one call into Java.
 
-    `weights` are the channels with their weights; `name` is the request's spelling of them.
+    `weights` are the channels with their weights; `name` is the request's spelling of the channels.
     """
 
     name: str
@@ -74,7 +74,7 @@ def weights_of(channels: str) -> tuple[tuple[str, float], ...]:
 
 
 class BatchSearch(Closing):
-    """Answers jobs: one call into Java searches all jobs of a plan, one more reads the records of their hits.
+    """Answers jobs: one call into Java searches all jobs of a plan, a second reads the records of all hits.
 
     :param reader: reader of the index; closing this object closes the reader
     :param threads: number of Java's threads per call
@@ -93,9 +93,9 @@ class BatchSearch(Closing):
         answers: list[bytes | Exception] = [b""] * len(jobs)
         self._metrics.batch(sum(len(job.queries) for job in jobs))
         with self.reader.holding():
-            for plan, numbers in plans.items():
-                plan_jobs = [jobs[number] for number in numbers]
-                for number, answer in zip(numbers, self._tried(plan, plan_jobs), strict=True):
+            for plan, job_numbers in plans.items():
+                plan_jobs = [jobs[number] for number in job_numbers]
+                for number, answer in zip(job_numbers, self._tried(plan, plan_jobs), strict=True):
                     answers[number] = answer
         return answers
 
@@ -111,12 +111,12 @@ class BatchSearch(Closing):
     def answers(self, plan: Plan, jobs: Sequence[Job]) -> list[bytes]:
         """Return the answers of jobs with the same plan."""
         queries = [query for job in jobs for query in job.queries]
-        hits = iter(self.hits(plan, queries))
+        rankings = iter(self.hits(plan, queries))
         version = self.reader.version._asdict()
         answers = []
         for job in jobs:
             results = [
-                {"query": query, "hits": self._shown(plan, query, next(hits))} for query in job.queries
+                {"query": query, "hits": self._shown(plan, query, next(rankings))} for query in job.queries
             ]
             answer: dict[str, Any] = results[0] if job.one else {"results": results}
             took = round((time.perf_counter() - job.began) * 1000, 3)
@@ -126,11 +126,14 @@ class BatchSearch(Closing):
     @property
     def channels(self) -> list[str]:
         """The channels of the index."""
-        with self.reader.reading() as snapshot:
+        with self.reader.snapshot() as snapshot:
             return [name for name in CHANNELS if name in snapshot.channels]
 
     def hits(self, plan: Plan, queries: Sequence[str]) -> list[list[Hit]]:
-        """The hits of each of some questions."""
+        """Return the hits of each query.
+
+        :raises InputError: the index lacks a channel of the plan
+        """
         names = require_channels(plan.weights, self.channels)
         if plan.fused:
             retriever = HybridSearcher(self._channels, Fusion(dict(plan.weights)))
@@ -142,38 +145,39 @@ class BatchSearch(Closing):
         self._channels.close()
 
     def _shown(self, plan: Plan, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
-        shown = []
-        explained = self._explained(query, hits) if plan.explain else [{}] * len(hits)
-        for rank, (hit, more) in enumerate(zip(hits, explained, strict=True), plan.page.offset + 1):
-            shown.append({"rank": rank, **hit.as_dict(), **more})
-        return shown
+        """Return a query's hits as JSON objects, with ranks and, if the plan says so, explanations."""
+        hit_objects = []
+        explanations = self._explained(query, hits) if plan.explain else [{}] * len(hits)
+        for rank, (hit, explanation) in enumerate(zip(hits, explanations, strict=True), plan.page.offset + 1):
+            hit_objects.append({"rank": rank, **hit.as_dict(), **explanation})
+        return hit_objects
 
     def _explained(self, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
-        """Return for each hit a snippet, its marked words, and each term's share of the impact score.
+        """Return for each hit a snippet, its marked words, and each term's contribution to the impact score.
 
-        Hits of other channels have them too, if the index has impacts. In a BM25-only index, words are marked
-        without shares.
+        If the index has impacts, hits of other channels get these contributions too. In a BM25-only index,
+        words are marked without contributions.
         """
         tokenizer = self.lucene.tokenizer
-        by_impacts = IMPACT in self.channels
+        has_impacts = IMPACT in self.channels
         ids = [hit.passage_id for hit in hits]
-        shares = term_shares(self.lucene, query, ids) if by_impacts else [()] * len(hits)
-        words = set(tokenizer.terms(query))
-        by_words = None if by_impacts else word_snippets(self.lucene, query)
-        explained = []
-        for hit, hit_shares in zip(hits, shares, strict=True):
-            terms = [share for share in hit_shares if share.impact]
-            shares_of_terms = {s.term: float(s.share) for s in terms}
+        contributions = term_contributions(self.lucene, query, ids) if has_impacts else [()] * len(hits)
+        query_words = set(tokenizer.terms(query))
+        word_snippet = None if has_impacts else word_snippets(self.lucene, query)
+        explanations = []
+        for hit, hit_contributions in zip(hits, contributions, strict=True):
+            terms = [term for term in hit_contributions if term.impact]
+            contribution_of_term = {term.term: float(term.contribution) for term in terms}
             snippet = (
-                by_words(hit.text)
-                if by_words
-                else marked_snippet(tokenizer, hit.text, shares_of_terms or words)
+                word_snippet(hit.text)
+                if word_snippet
+                else marked_snippet(tokenizer, hit.text, contribution_of_term or query_words)
             )
-            total = sum(share.share for share in terms) or len(words) or 1
-            marks = [[start, end, round(share / total, 4)] for start, end, share in snippet.marks]
-            more = {"terms": [share.as_dict() for share in terms]} if by_impacts else {}
-            explained.append({**more, "snippet": snippet.text, "marks": marks})
-        return explained
+            total = sum(term.contribution for term in terms) or len(query_words) or 1
+            marks = [[start, end, round(added / total, 4)] for start, end, added in snippet.marks]
+            term_objects = {"terms": [term.as_dict() for term in terms]} if has_impacts else {}
+            explanations.append({**term_objects, "snippet": snippet.text, "marks": marks})
+        return explanations
 
 
 def require_channels(weights: Sequence[tuple[str, float]], there: Sequence[str]) -> list[str]:
@@ -185,7 +189,7 @@ def require_channels(weights: Sequence[tuple[str, float]], there: Sequence[str])
     for name in names:
         if name not in there:
             raise InputError(
-                f"expected a channel of {', '.join(there)}, found {name}, which this index lacks",
-                remedy=remedy("leave it out, or add it: {}", _ADDING[name]),
+                f"the index has no channel {name}; its channels: {', '.join(there)}",
+                remedy=remedy("omit the channel, or add the channel with: {}", _ADDING[name]),
             )
     return names

@@ -1,4 +1,4 @@
-"""The object behind the endpoints: index, batches and side work, opened and closed together."""
+"""The object behind the endpoints: opens and closes the index, the search batches and the thread pools."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from sparta.search.retriever import Page, hit_of
 
 logger = logging.getLogger("sparta.serve")
 _AT_ONCE = 64  # queries of a batch
-_MOST_ASIDE = 32  # requests besides searches that run or wait, of each kind
+_MOST_ASIDE = 32  # requests that run or wait in one thread pool, besides batched searches
 READER = "reader"
-"""What the name of the reader's thread begins with."""
+"""Prefix of the reader thread's name."""
 
 
 class Service:
-    """An index that answers; `open` first."""
+    """Answers requests with one index. Call `open` first."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings, self.metrics = settings, metrics
@@ -44,7 +44,7 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Open the index, and follow what is written to it, until the block ends."""
+        """Open the index and follow its new commits until the block ends."""
         settings = self.settings
         loop = asyncio.get_running_loop()
         self._reading = ThreadPoolExecutor(1, READER)
@@ -67,7 +67,9 @@ class Service:
                 following.cancel()
                 await loop.run_in_executor(self._side, self._batcher.close)
                 await loop.run_in_executor(self._side, self.writer.close)
-                self._reading.shutdown(wait=False, cancel_futures=True)  # one text may take a minute
+                self._reading.shutdown(
+                    wait=False, cancel_futures=True
+                )  # reading one passage may take a minute
                 self._search.close()
 
     async def search(self, request: SearchRequest) -> bytes:
@@ -75,16 +77,16 @@ class Service:
         queries, limits = request.queries, self.settings.limits
         limits.check_search(queries, request.k, request.offset, explain=request.explain)
         deepest = limits.hits // len(queries)
-        chosen = self._filter(request.filter)
-        page = Page(request.k, request.offset, chosen, request.collapse, deepest)
+        passage_filter = self._filter(request.filter)
+        page = Page(request.k, request.offset, passage_filter, request.collapse, deepest)
         plan = self._plan(request.channels, page, explain=request.explain)
         job = Job(queries, plan, isinstance(request.query, str))
-        if request.explain or request.collapse:  # takes longer: no search waits for it
+        if request.explain or request.collapse:  # slow, so not batched: no other search waits
             return await self.aside(lambda: self._search.answers(plan, [job])[0])
         return await self._batcher.ask(job, len(queries), limits.timeout)
 
     async def answer(self, request: AnswerRequest) -> dict[str, Any]:
-        """Answers from the best passages."""
+        """Return answers to a question, extracted from the best passages."""
         self.settings.limits.check_query(request.query)
         plan = self._plan(request.channels, Page(request.depth, filter=self._filter(request.filter)))
         stop = threading.Event()
@@ -112,10 +114,12 @@ class Service:
         seconds: float = 0.0,
         threads: ThreadPoolExecutor | None = None,
     ) -> R:
-        """Do what is no search beside the searches, on one commit of the index.
+        """Run `work` outside the search batches, in a thread and on one commit of the index.
 
-        :param seconds: that it may take, where these are not as many as a search may
-        :param threads: that do it, where nothing else is to wait for it: a reader takes long
+        :param seconds: timeout; 0 for the timeout of a search
+        :param threads: the thread pool; None for the shared one. The slow reader has a separate pool
+        :raises BusyError: too many requests use this pool
+        :raises HttpError: 503, `work` takes too long
         """
 
         def run() -> R:
@@ -124,10 +128,13 @@ class Service:
 
         chosen = threads or self._side
         if self._aside[chosen] >= _MOST_ASIDE:
-            raise BusyError(f"{self._aside[chosen]} requests wait already", remedy="try again in a moment")
+            raise BusyError(
+                f"the request queue is full: {self._aside[chosen]} requests are waiting",
+                remedy="try again in a moment",
+            )
         self._aside[chosen] += 1
         try:
-            async with within(seconds or self.settings.limits.timeout):  # what waits then is not begun
+            async with within(seconds or self.settings.limits.timeout):  # waiting work never starts
                 return await asyncio.get_running_loop().run_in_executor(chosen, contained, run)
         finally:
             self._aside[chosen] -= 1
@@ -142,18 +149,20 @@ class Service:
         return await self.aside(read)
 
     async def terms(self, passage_id: str, n: int) -> dict[str, Any]:
-        """The strongest terms of a passage."""
+        """Return the `n` terms of a passage with the highest impacts, and the number of all its terms."""
         terms = await self.aside(lambda: top_terms(self._search.lucene, passage_id))
-        named = [{"term": term, "impact": impact, "weight": weight} for term, impact, weight in terms[:n]]
-        return {"id": passage_id, "terms": named, "of": len(terms)}
+        term_objects = [
+            {"term": term, "impact": impact, "weight": weight} for term, impact, weight in terms[:n]
+        ]
+        return {"id": passage_id, "terms": term_objects, "of": len(terms)}
 
     async def explain(self, query: str, passage_id: str) -> dict[str, Any]:
-        """Why a passage has its score."""
+        """Explain a passage's impact score for a query, with the words to mark in the passage's text."""
         self.settings.limits.check_query(query)
 
         def look() -> dict[str, Any]:
-            why = explain(self._search.lucene, query, passage_id)
-            return {**why.as_dict(), "marks": marks_of_text(self._search.lucene, why)}
+            explanation = explain(self._search.lucene, query, passage_id)
+            return {**explanation.as_dict(), "marks": marks_of_text(self._search.lucene, explanation)}
 
         return await self.aside(look)
 
@@ -184,26 +193,26 @@ class Service:
         return self._search.lucene.channels[0]
 
     def _refresh(self) -> None:
-        """Answer from the newest commit from now on."""
+        """Let searches use the newest commit from now on."""
         if self.reader.refresh():
             version = self.reader.version._asdict()
-            logger.info("index opened", extra=version)
+            logger.info("new commit of the index opened", extra=version)
 
     async def _follow(self) -> None:
         """Open every new commit; log a commit that cannot be opened, and try again."""
         last_error = ""
         while True:
             await asyncio.sleep(self.settings.watch)
-            if self.writer.writing:  # which opens what it wrote, when all of it is there
+            if self.writer.writing:  # the writer refreshes once its last commit is there
                 continue
             try:
                 await asyncio.get_running_loop().run_in_executor(self._side, contained, self._refresh)
                 last_error = ""
-            except Exception as error:  # whatever it was, the next commit may be good
+            except Exception as error:  # the next commit may open again
                 if str(error) != last_error:
                     last_error = str(error)
                     logger.warning(
-                        "the index cannot be opened anew; searching the last commit: %s",
+                        "the new commit cannot be opened, so searches use the previous commit: %s",
                         last_error,
                         exc_info=error,
                     )

@@ -1,4 +1,4 @@
-"""Changes of the index: one upload at a time, acknowledged when it is committed."""
+"""Writes uploads into the index, one at a time, and acknowledges each upload after its commit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("sparta.serve")
 _MOST_WAITING = 16
-_MOST_PARSED = 2  # uploads whose passages are in memory: of these, the second is parsed or waits
+_MOST_PARSED = 2  # uploads with passages in memory: one is written while the next is parsed or waits
 Report = dict[str, Any]
 
 
@@ -40,17 +40,20 @@ class Writer(Closing):
         self._parsed = asyncio.Semaphore(_MOST_PARSED)
         self._waiting = 0
         self.writing = False
-        """Whether something is being written, in several commits where there are vectors."""
+        """Whether a write runs; an index with vectors takes several commits for one write."""
         self._opened: tuple[tuple[str | None, int | None], SparseModel] | None = None
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Hold one of the places of uploads, from before its body is read until it is answered.
+        """Reserve a place for an upload, from before its body is read until the response.
 
-        :raises BusyError: all are taken.
+        :raises BusyError: all places are taken
         """
         if self._waiting >= _MOST_WAITING:
-            raise BusyError(f"{self._waiting} uploads wait already", remedy="try again in a moment")
+            raise BusyError(
+                f"the upload queue is full: {self._waiting} uploads are waiting",
+                remedy="try again in a moment",
+            )
         self._waiting += 1
         try:
             yield
@@ -70,14 +73,17 @@ class Writer(Closing):
         return await self._upload(stream, self._delete, ids=True)
 
     async def delete_one(self, passage_id: str) -> Report:
-        """Delete one passage; one that is not there is a 404."""
+        """Delete one passage.
+
+        :raises HttpError: 404, the index holds no passage with this id
+        """
         report = await self._run(partial(delete_from_index, self._settings.index, [passage_id]))
         if report.missing:
             raise HttpError(404, f"the index holds no passage with the id {passage_id!r}")
         return {"deleted": 1, **_told(LineErrors(), report.behind)}
 
     def close(self) -> None:
-        """Wait for what is being written."""
+        """Wait until all writes have ended."""
         self._parser.shutdown()
         self._thread.shutdown()
 
@@ -94,16 +100,16 @@ class Writer(Closing):
             async with asyncio.timeout(limits.upload_timeout) as parsing, self._parsed:
                 loop = asyncio.get_running_loop()
                 lines = await loop.run_in_executor(self._parser, contained, parse)
-                parsing.reschedule(None)  # writing has a timeout with a message of its own
+                parsing.reschedule(None)  # `_run` has another timeout and message for writing
                 return await self._run(partial(write, lines, errors))
         except TimeoutError:
             raise _too_late(limits.upload_timeout, begun=False) from None
 
     async def _run[R](self, work: Callable[[], R]) -> R:
-        """Do it in the writer's thread, and have searches see it before it is acknowledged."""
+        """Run `work` in the writer's thread, and return its result once searches see the change."""
         begun, seconds = False, self._settings.limits.upload_timeout
 
-        def done() -> R:
+        def write_and_refresh() -> R:
             nonlocal begun
             begun = self.writing = True
             try:
@@ -114,8 +120,10 @@ class Writer(Closing):
                 self.writing = False
 
         try:
-            async with asyncio.timeout(seconds):  # what waits then is not begun
-                return await asyncio.get_running_loop().run_in_executor(self._thread, contained, done)
+            async with asyncio.timeout(seconds):  # work that still waits then never starts
+                return await asyncio.get_running_loop().run_in_executor(
+                    self._thread, contained, write_and_refresh
+                )
         except TimeoutError:
             raise _too_late(seconds, begun=begun) from None
 
@@ -123,26 +131,29 @@ class Writer(Closing):
         try:
             self._refresh()
         except Exception as error:
-            logger.warning("written, but not opened yet: %s", error, exc_info=error)
+            logger.warning(
+                "the upload is committed, but the new commit cannot be opened yet: %s", error, exc_info=error
+            )
 
     def _write(self, mode: str, lines: list[Line], errors: LineErrors) -> Report:
+        """Write passages into the index and return the report; mode "append" refuses ids of the index."""
         self._refresh()
         lines = self._without_ids_of_parts(lines, errors)
-        held = self._held([line.passage_id for line in lines])
+        held_ids = self._held([line.passage_id for line in lines])
         if mode == "append":
             for line in lines:
-                if line.passage_id in held:
+                if line.passage_id in held_ids:
                     errors.add(
                         line.number, f"expected a new id, found {line.passage_id!r}, which the index holds"
                     )
-            lines = [line for line in lines if line.passage_id not in held]
+            lines = [line for line in lines if line.passage_id not in held_ids]
         _refuse_if_nothing(lines, errors)
         passages = [line.passage for line in lines if line.passage]
         behind: Sequence[str] = ()
         if passages:
             options, path = self._options(), self._settings.index
             behind = build_index(path, passages, mode, options, encoder=self._encoder(options)).behind
-        replaced = sum(line.passage_id in held for line in lines)
+        replaced = sum(line.passage_id in held_ids for line in lines)
         report: Report = {"added": len(lines) - replaced}
         if mode == "update":
             report["updated"] = replaced
@@ -153,8 +164,8 @@ class Writer(Closing):
         missing: set[str] = set()
         behind: Sequence[str] = ()
         if lines:
-            done = delete_from_index(self._settings.index, [line.passage_id for line in lines])
-            missing, behind = set(done.missing), done.behind
+            deletion = delete_from_index(self._settings.index, [line.passage_id for line in lines])
+            missing, behind = set(deletion.missing), deletion.behind
         for line in lines:
             if line.passage_id in missing:
                 errors.add(line.number, f"the index holds no passage with the id {line.passage_id!r}")
@@ -177,29 +188,29 @@ class Writer(Closing):
         return self._opened[1]
 
     def _without_ids_of_parts(self, lines: list[Line], errors: LineErrors) -> list[Line]:
-        """Leave out lines whose ids belong to parts, in an index of sentences or chunks."""
-        with self._reader.reading() as snapshot:
+        """Return the lines whose ids are no ids of parts, which an index of sentences or chunks reserves."""
+        with self._reader.snapshot() as snapshot:
             if not is_cut(snapshot.generation.unit):
                 return lines
-        good = []
+        valid_lines = []
         for line in lines:
             if passage_of(line.passage_id) == line.passage_id:
-                good.append(line)
+                valid_lines.append(line)
                 continue
             errors.add(
                 line.number,
                 f"invalid id: expected one that does not end like a sentence's, found {line.passage_id!r}",
             )
-        return good
+        return valid_lines
 
     def _held(self, passage_ids: Sequence[str]) -> set[str]:
         """Return the ids that the index holds, as passages or as parts of passages."""
-        with self._reader.reading() as snapshot:
-            there = zip(passage_ids, snapshot.lucene.docids(passage_ids), strict=True)
-            held = {passage_id for passage_id, docid in there if docid >= 0}
+        with self._reader.snapshot() as snapshot:
+            docids_by_id = zip(passage_ids, snapshot.lucene.docids(passage_ids), strict=True)
+            held_ids = {passage_id for passage_id, docid in docids_by_id if docid >= 0}
             if is_cut(snapshot.generation.unit):
-                held |= set(map(passage_of, snapshot.lucene.sentences(passage_ids)))
-            return held
+                held_ids |= set(map(passage_of, snapshot.lucene.sentences(passage_ids)))
+            return held_ids
 
 
 @optional_packages()
@@ -211,20 +222,23 @@ def _open_encoder(options: IndexOptions) -> SparseModel:
 
 def _too_late(seconds: float, *, begun: bool) -> HttpError:
     """Return the error for an upload that is not written in time."""
-    what, remedy = "nothing of it is written", "send it again later"
+    what, remedy = "nothing is written", "send the upload again later"
     if begun:
-        what, remedy = "it may still be committed", "see what GET /passages/ID gives before you send it again"
-    return HttpError(503, f"expected an upload to be written within {seconds:g} s; {what}", remedy=remedy)
+        what, remedy = (
+            "it may still be committed",
+            "check with GET /passages/ID before you send the upload again",
+        )
+    return HttpError(503, f"the upload took longer than {seconds:g} s; {what}", remedy=remedy)
 
 
 def _refuse_if_nothing(lines: Sequence[Line], errors: LineErrors) -> None:
     if errors and not lines:
         raise HttpError(
-            400, f"expected a line that can be used, found {errors.total:,} that cannot", lines=_told(errors)
+            400, f"no line of the upload is valid; invalid lines: {errors.total:,}", lines=_told(errors)
         )
 
 
 def _told(errors: LineErrors, behind: Sequence[str] = ()) -> dict[str, Any]:
     """Return the report of invalid lines, and the channels that failed to update."""
-    more = {"behind": list(behind)} if behind else {}
-    return {**errors.report(), **more}
+    failed_channels = {"behind": list(behind)} if behind else {}
+    return {**errors.report(), **failed_channels}

@@ -84,7 +84,7 @@ def test_a_lost_shard_is_encoded_again(index: Path, model: str, kind: str, numbe
         rankings(index)
     lost = 8 if number < 3 else N - 24
     report = build_dense(index)
-    assert (report.encoded, report.taken, report.kept) == (lost, 0, N - lost)
+    assert (report.encoded, report.copied_vectors, report.kept) == (lost, 0, N - lost)
     assert_alike(rankings(index), wanted)
     assert build_dense(index).unchanged
 

@@ -68,8 +68,8 @@ def test_the_command_search(made: Path, tmp_path: Path) -> None:
     wanted = [(f"q{i}", docid) for i, text in enumerate(QUESTIONS) for docid, _ in ranked[text]]
     assert [(line.split()[0], line.split()[2]) for line in run.read_text().splitlines()] == wanted
     assert run.read_text().splitlines()[0].split()[-1] == "sparta-dense"
-    refused("expected --queries and --output together", *given)
-    refused("expected a query or --queries FILE, found neither", "search", "--index", made)
+    refused("--queries and --output must be used together", *given)
+    refused("name either a query or --queries FILE, found neither", "search", "--index", made)
 
 
 @pytest.mark.jvm
@@ -81,7 +81,7 @@ def test_folders_of_vectors_stand_behind_one_option(
     for i, part in enumerate(parts):
         given = ["encode", "--corpus", corpus, "--model", model, "--output", part, "--quiet"]
         done(cli._dense.main, *given, "--shard", f"{i}/3")
-    refused("expected options only, found", "index", "--index", index, *parts)
+    refused("these words belong to no option:", "index", "--index", index, *parts)
     assert not has_dense(index)
     said = done(cli._dense.main, "index", "--index", index, "--quiet", "--vectors", *parts)
     assert f"{N} vectors of model: encoded 0, reused {N}, kept 0, removed 0 in" in said
@@ -203,7 +203,9 @@ def test_a_second_encoding_into_a_folder_is_refused(model: Path, corpus: Path, t
     given = ["encode", "--corpus", corpus, "--model", model, "--output", tmp_path / "v", "--quiet"]
     with writing(tmp_path / "v"):
         result = CliRunner().invoke(cli._dense.main, [str(one) for one in given])
-    assert (result.exit_code, "another process is writing here" in result.output) == (2, True), result.output
+    assert (result.exit_code, "another process is writing to this folder" in result.output) == (2, True), (
+        result.output
+    )
     done(cli._dense.main, *given)
 
 
@@ -253,7 +255,7 @@ def test_index_killed_at_every_file(killed: Any, index: Path, model: Path, tmp_p
     assert killed(5, whole, command) == [-signal.SIGKILL] * 4 + [0]
     for moment in range(4):
         assert rankings(Path(f"{whole}-{moment}")) == before
-        assert build_dense(Path(f"{whole}-{moment}")).forgotten == 3
+        assert build_dense(Path(f"{whole}-{moment}")).removed_vectors == 3
         assert rankings(Path(f"{whole}-{moment}")) == before
 
 

@@ -52,7 +52,7 @@ def test_search_finds_what_brute_force_finds(index: Path, model: Path, kind: str
     assert not has_dense(index)
     report = build_dense(index, str(model), kind=kind)
     assert has_dense(index)
-    assert (report.passages, report.encoded, report.taken, report.forgotten) == (N, N, 0, 0)
+    assert (report.passages, report.encoded, report.copied_vectors, report.removed_vectors) == (N, N, 0, 0)
     assert report.kind == ("flat" if kind == "auto" else kind)
     found = rankings(index, N)
     if kind != "ivf":
@@ -62,7 +62,7 @@ def test_search_finds_what_brute_force_finds(index: Path, model: Path, kind: str
         assert searcher.num_docs == N
         hit = searcher.search(QUESTIONS[0], 1)[0]
         assert (hit.passage_id, hit.score) == found[QUESTIONS[0]][0]
-        with searcher.reader.reading() as snapshot:
+        with searcher.reader.snapshot() as snapshot:
             lucene = snapshot.lucene
         record = json.loads(lucene.raws(lucene.docids([hit.passage_id]))[0])
         assert (record["id"], record["contents"]) == (hit.passage_id, hit.text)

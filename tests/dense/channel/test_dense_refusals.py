@@ -45,7 +45,7 @@ def test_another_model_is_refused(made: Path, make_dense: Any, corpus: Path, tmp
     said = refused("replace the channel", *index, "--model", other)
     assert f"dense index --overwrite --model {other} --index {made}" in " ".join(said.split())
     encode_vectors(corpus, tmp_path / "v", other, VectorOptions())
-    refused("expected vectors of the model", *index, "--vectors", tmp_path / "v", "--kind", "ivf")
+    refused("the vectors are of the model", *index, "--vectors", tmp_path / "v", "--kind", "ivf")
     before = rankings(made)
     said = done(cli._dense.main, *index, "--overwrite", "--vectors", tmp_path / "v")
     assert f"encoded 0, reused {N}" in said
@@ -62,7 +62,7 @@ def test_vectors_of_other_passages_or_units_are_refused(
     refused("no vector of a passage", "index", "--index", index, "--vectors", tmp_path / "v")
     encode_vectors(corpus, tmp_path / "s", model, VectorOptions(unit="sentence"))
     refused(
-        "the unit 'passage', found 'sentence'",
+        "the unit 'sentence', not 'passage'",
         "index",
         "--index",
         index,
@@ -70,7 +70,7 @@ def test_vectors_of_other_passages_or_units_are_refused(
         tmp_path / "s",
     )
     refused(
-        "kind: 'dense-vectors'",
+        "kind 'dense-vectors'",
         "index",
         "--index",
         index,
@@ -124,13 +124,13 @@ def test_a_damaged_channel_is_refused(made: Path, model: Path, monkeypatch: pyte
 @pytest.mark.jvm
 def test_questions_of_another_width_or_not_finite_are_refused(made: Path) -> None:
     with DenseSearcher(made) as searcher:
-        with pytest.raises(InputError, match=r"expected vectors of 32 numbers, found an array \(1, 31\)"):
+        with pytest.raises(InputError, match=r"must have 32 numbers, found shape \(1, 31\)"):
             list(searcher.search_vectors(np.ones((1, 31), np.float32)))
         with pytest.raises(InputError, match="vector 1 "):
             list(searcher.search_vectors(np.array([np.ones(32), np.full(32, np.nan)], np.float32)))
         with pytest.raises(InputError, match="k must be at least 1"):
             searcher.search("the moon", 0)
-        with pytest.raises(InputError, match="as many query ids as queries"):
+        with pytest.raises(InputError, match="every query needs one query id"):
             searcher.batch_search(["a"], [])
         with pytest.raises(InputError, match="a list of queries, found dict"):
             searcher.run({"q": "moon"}, ["q"])
@@ -152,13 +152,13 @@ def test_a_model_that_moved_or_changed(made: Path, model: Path, make_dense: Any,
     (moved / "model.safetensors").write_bytes((make_dense(seed=2) / "model.safetensors").read_bytes())
     with (
         DenseSearcher(again) as searcher,
-        pytest.raises(ModelError, match=r"expected the model with SHA-256 .*, found"),
+        pytest.raises(ModelError, match=r"the model has changed: its SHA-256 is .*, not"),
     ):
         searcher.search("the moon")
     shutil.rmtree(moved)
     delete_passages(IndexFolder(again), ["n1"])
     refused("dense index --model FOLDER", "index", "--index", again)
-    refused("expected a model folder, found none", "search", "the moon", "--index", again)
+    refused("no such model folder", "search", "the moon", "--index", again)
 
 
 def test_models_that_no_index_holds(
@@ -167,7 +167,7 @@ def test_models_that_no_index_holds(
     given = ["encode", "--corpus", corpus, "--output", tmp_path / "v", "--model"]
     refused("found a Poly-Encoder with 3", *given, make_dense(codes=3))
     refused("expected a dense model (config.json with a dense object)", *given, tiny_model_folder)
-    refused("expected a model folder, found none", *given, tmp_path / "nothing")
+    refused("no such model folder", *given, tmp_path / "nothing")
     assert not (tmp_path / "v").exists()
 
 
@@ -199,7 +199,7 @@ def test_no_index_and_one_that_is_being_written(index: Path, model: Path, tmp_pa
     with IndexFolder(index).lock():
         refused("another process is writing to this index", "index", "--index", index, "--model", model)
     refused("Invalid value for '--kind'", "index", "--index", index, "--kind", "tree")
-    with pytest.raises(InputError, match="found 'tree'"):
+    with pytest.raises(InputError, match="unknown kind of index 'tree'"):
         build_dense(index, str(model), kind="tree")
 
 
@@ -211,13 +211,13 @@ def test_encode_into_a_folder_of_other_work(
     refused("with --resume", *given, "--model", model)
     refused("settings: unit", *given, "--model", model, "--resume", "--unit", "sentence")
     refused("settings: model", *given, "--model", make_dense(seed=1), "--resume")
-    refused("expected --shard i/n with 0 ≤ i < n, found '2/2'", *given, "--shard", "2/2")
+    refused("--shard must be i/n with 0 ≤ i < n, found '2/2'", *given, "--shard", "2/2")
     assert f"encoded 0 passages, kept {N}" in done(cli._dense.main, *given, "--model", model, "--resume")
     other = tmp_path / "c.jsonl"
     other.write_text(corpus.read_text().replace("the", "a"))
     changed = ["encode", "--corpus", other, "--output", tmp_path / "v", "--model", model, "--resume"]
-    refused("the corpus no longer has the passages", *changed)
+    refused("the corpus has changed: it no longer has the passages", *changed)
     manifest = json.loads((tmp_path / "v" / "manifest.json").read_text())
     write_manifest(tmp_path / "v", {**manifest, "complete": False})
-    with pytest.raises(InputError, match="expected a finished encoding"):
+    with pytest.raises(InputError, match="encoding in this folder is unfinished"):
         dense.channel.sync.open_finished(tmp_path / "v")

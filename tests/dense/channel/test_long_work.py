@@ -57,4 +57,4 @@ def test_what_is_not_read_of_long_passages_is_told(
         tmp_path / "both.jsonl", [{"id": "a", "text": "the moon " * 281}, {"id": "b", "text": "x"}]
     )
     report, _ = encode_vectors(both, tmp_path / "v", str(model), VectorOptions())
-    assert (report.cut, report.share_read) == (1, pytest.approx((62 + 1) / (562 + 1)))
+    assert (report.truncated_passages, report.share_read) == (1, pytest.approx((62 + 1) / (562 + 1)))

@@ -76,7 +76,7 @@ def test_a_channel_of_many_shards_is_merged_by_the_next_write(index: Path, model
     before = rankings(index)
     with DenseSearcher(index) as open_before:
         report = build_dense(index)
-        assert (report.encoded, report.forgotten) == (0, 2)
+        assert (report.encoded, report.removed_vectors) == (0, 2)
         assert rankings(index) == before
         hits = open_before.batch_search(QUESTIONS, QUESTIONS, 20)
         assert {q: [(hit.passage_id, hit.score) for hit in found] for q, found in hits.items()} == before

@@ -200,7 +200,7 @@ def test_training_learns_resumes_and_repeats(
     assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10])
     model = DenseModel.load(first.folder)
     assert model.encode_passages([Passage("", "the moon")]).shape == (1, max(1, codes), 32)
-    with pytest.raises(InputError, match="expected the same settings as before"):
+    with pytest.raises(InputError, match="the settings differ from the settings of the started training"):
         run("first", steps=61, resume=True)
 
 

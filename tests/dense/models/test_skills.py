@@ -254,7 +254,9 @@ def test_a_skill_that_is_lacking(tiny_tokenizer: Any, tmp_path: Path) -> None:
         "link": lambda: some.encode_mentions(["the moon"], [(0, 3)]),
         "span": lambda: some.find_spans(["the moon"]),
     }.items():
-        with pytest.raises(ModelError, match=f"skill {skill}, found one with single, rerank") as raised:
+        with pytest.raises(
+            ModelError, match=f"lacks the skill {skill}; its skills: single, rerank"
+        ) as raised:
             ask()
         assert f"--{skill} FILE" in str(raised.value)
         assert str(tmp_path) in str(raised.value)

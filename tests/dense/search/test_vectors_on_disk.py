@@ -158,7 +158,7 @@ print(VectorFolder(Path({str(tmp_path / "v")!r})).take(__import__("numpy").array
 def test_shards_of_another_width_are_refused(tmp_path: Path) -> None:
     folder_of(tmp_path / "v", np.ones((3, 5), np.float32))
     write_shard(tmp_path / "v", random_shard(number=1, width=6, dtype="float32"))
-    with pytest.raises(InputError, match=r"shard-00001.*\b5 float32 .*\b6 float32"):
+    with pytest.raises(InputError, match=r"shard-00001.*\b6 float32 .*\b5 float32"):
         VectorFolder(tmp_path / "v")
 
 
@@ -285,7 +285,7 @@ def test_auto_goes_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dense.search.faiss_index.choose_kind("auto", 101) == "flat"
     with pytest.raises(InputError, match=r"kind ivf(.|\n)*sparta-search\[faiss\]"):
         dense.search.faiss_index.choose_kind("ivf", 1)
-    with pytest.raises(InputError, match="auto, flat, ivf, hnsw, found 'tree'"):
+    with pytest.raises(InputError, match="unknown kind of index 'tree'"):
         dense.search.faiss_index.choose_kind("tree", 1)
 
 

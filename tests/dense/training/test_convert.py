@@ -59,7 +59,7 @@ def test_a_dict_file_is_converted(encoder: str, tiny_tokenizer: Any, tmp_path: P
     np.testing.assert_allclose(model.encode_questions(["the moon"])[0], expected, atol=1e-5)
     again = dense("convert", "--from", source, "--tokenizer", encoder, "--output", tmp_path / "out")
     assert again.exit_code == 2
-    assert "expected an empty or a new folder" in again.output
+    assert "output folder already contains files" in again.output
     tiny_tokenizer.save(str(tmp_path / "dpr" / "tokenizer.json"))
     whole = dense("convert", "--from", tmp_path / "dpr", "--output", tmp_path / "folder")
     assert whole.exit_code == 0, whole.output
@@ -106,9 +106,9 @@ def test_dprs_folders_are_converted_in_any_order(tiny_tokenizer: Any, tmp_path: 
     [
         (["q"], "expected both encoders, found the question encoder only"),
         (["q", "q"], "expected a question encoder and a passage encoder, found question and question"),
-        (["plain"], "expected a dict file"),
-        (["q", "q", "q"], "expected one source or two, found 3"),
-        (["nothing"], "expected a model folder"),
+        (["plain"], "no known checkpoint in this folder"),
+        (["q", "q", "q"], "reads one or two checkpoints, found 3"),
+        (["nothing"], "no such model folder"),
     ],
 )
 def test_what_cannot_be_converted(tmp_path: Path, sources: list[str], message: str) -> None:
@@ -192,14 +192,14 @@ def test_files_of_one_name_are_two_sets(tmp_path: Path, write_jsonl: Callable[..
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--routing", "det", "--two-encoders"], "expected --routing or --two-encoders"),
-        (["--pooling", "cls", "--codes", "2"], "expected --pooling mean with --codes"),
-        (["--routing", "det", "--experts", "3"], "expected --routing seq or tok with --experts"),
-        (["--experts", "3"], "expected --routing with --experts"),
-        (["--period", "2"], "expected --routing with --period"),
-        (["--routing", "det", "--entropy", "0.1"], "expected --routing seq or tok with --entropy"),
-        (["--separate-title"], "expected --no-context or --pooling cls with --separate-title"),
-        (["--validate-by", "mrr"], "expected rr, average-rank or recall@K"),
+        (["--routing", "det", "--two-encoders"], "--routing cannot be combined with --two-encoders"),
+        (["--pooling", "cls", "--codes", "2"], "--codes needs --pooling mean"),
+        (["--routing", "det", "--experts", "3"], "--experts needs --routing seq or tok"),
+        (["--experts", "3"], "--experts needs --routing"),
+        (["--period", "2"], "--period needs --routing"),
+        (["--routing", "det", "--entropy", "0.1"], "--entropy needs --routing seq or tok"),
+        (["--separate-title"], "--separate-title needs --no-context or --pooling cls"),
+        (["--validate-by", "mrr"], "measure must be rr, average-rank or recall@K"),
         (["--two-stages", "--mine-every", "2"], "two stages"),
     ],
 )

@@ -104,7 +104,10 @@ def test_bm25s_best_passages_without_an_answer(index: Path, questions: Path, tmp
         *("mine", "--index", index, "--dataset", questions, "--output", tmp_path / "again.json"),
         *("--negatives", "1", "--quiet"),
     )
-    assert "2 questions with 1.0 negatives on average, 1 without a positive left out" in result.output
+    assert (
+        "2 questions with 1.0 negatives on average, 1 left out for lack of a positive passage"
+        in result.output
+    )
     again = json.loads((tmp_path / "again.json").read_text())
     assert [len(one["hard_negative_ctxs"]) for one in again] == [1, 1]
 
@@ -232,10 +235,10 @@ def test_what_was_mined_trains(
     ("name", "content", "output", "message"),
     [
         ("a.tsv", "what\t['nothing of it']\n", "o.json", "no passage of the index answers"),
-        ("a.tsv", "what\t['x']\n", "o.jsonl", "must be named .json or .json.gz"),
+        ("a.tsv", "what\t['x']\n", "o.jsonl", "must end in .json or .json.gz"),
         ("a.json", '[{"question": "q", "positive_ctxs": [{}]}]', "o.json", "expected DPR JSON"),
         ("a.tsv", "what\tx\ty\n", "o.json", "wrong number of columns"),
-        ("k.tsv", "what\t['x']\n", "o.json", "expected DPR training JSON with --keep"),
+        ("k.tsv", "what\t['x']\n", "o.json", "--keep needs DPR training JSON"),
     ],
 )
 def test_what_cannot_be_mined(

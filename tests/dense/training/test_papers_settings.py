@@ -89,9 +89,9 @@ def test_the_command_says_all_of_it(
     sets, _ = made(monkeypatch, *given, *options, "--largest", 30)
     assert [one.weight for one in sets] == [30, 20, 1]
     for wrong, message in (
-        (["--dev", dev, "--held-out", 3], "expected --dev or --held-out, found both"),
-        (["--p2-alone"], "expected --two-stages with --p2-alone"),
-        (["--largest", 5], "expected --by-size with --largest"),
+        (["--dev", dev, "--held-out", 3], "--dev cannot be combined with --held-out"),
+        (["--p2-alone"], "--p2-alone needs --two-stages"),
+        (["--largest", 5], "--largest needs --by-size"),
         (["--dev", tmp_path / "none.jsonl"], "none.jsonl"),
     ):
         result = dense("train", *given, *wrong)
@@ -102,10 +102,10 @@ def test_the_command_says_all_of_it(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--markers"], "expected --single with --markers"),
-        (["--query-experts"], "expected --single with --query-experts"),
-        (["--spans", 5], "expected --span with --spans"),
-        (["--period", 3, "--placement", "none"], "expected another --placement than none with --period"),
+        (["--markers"], "--markers needs --single"),
+        (["--query-experts"], "--query-experts needs --single"),
+        (["--spans", 5], "--spans needs --span"),
+        (["--period", 3, "--placement", "none"], "--period needs another --placement than none"),
         (["--held-out", 5, "--dev", "d", "--index", "i"], "held-out examples and not --dev with --held-out"),
     ],
 )

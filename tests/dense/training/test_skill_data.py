@@ -113,7 +113,7 @@ def test_outputs_are_alternatives_and_no_hops(read: Any) -> None:
     """Pages of one output need each other; of two outputs, either will do. A page goes by its id first."""
     one, two, three = ({"wikipedia_id": n, "passage_ids": [f"k{n}"]} for n in (1, 2, 3))
     single = [{"provenance": [one]}, {"provenance": [three]}]
-    with pytest.raises(InputError, match="examples of the skill expanded, found none"):
+    with pytest.raises(InputError, match="no examples of the skill expanded"):
         read("expanded", {**MULTIHOP, "output": single})
     pairs = [{"provenance": [one, two]}, {"provenance": [three]}, {"provenance": [two, one]}]
     assert [ids(e)[::2] for e in read("expanded", {**MULTIHOP, "output": pairs})] == [
@@ -231,9 +231,9 @@ def row(column: Any) -> dict[str, Any]:
         ("link", linked(start=True), "found (True, 18)"),
         ("expanded", linked(end=180), "found 10 to 180"),
         ("expanded", {"title": "x", "text": "y"}, "KeyError"),
-        ("link", row(-1), "column from 0 to 2, found -1"),
-        ("link", row(3), "column from 0 to 2, found 3"),
-        ("single", {**MULTIHOP, "meta": {"negatives": "k4"}}, "a list of ids, found 'k4'"),
+        ("link", row(-1), "column of a link must be 0 to 2, found -1"),
+        ("link", row(3), "column of a link must be 0 to 2, found 3"),
+        ("single", {**MULTIHOP, "meta": {"negatives": "k4"}}, "a list of passage ids, found 'k4'"),
         ("expanded", {**MULTIHOP, "meta": [1]}, "AttributeError"),
     ],
 )

@@ -49,9 +49,9 @@ def test_the_same_twice_and_resumed(encoder: str, words: list[str], tmp_path: Pa
     states = [torch.load(tmp_path / n / "state.pt", weights_only=True)["model"] for n in ("whole", "killed")]
     for name, tensor in states[0].items():
         assert torch.equal(tensor, states[1][name]), name
-    with pytest.raises(InputError, match=r"another .*negatives"):
+    with pytest.raises(InputError, match=r"started training: .*negatives"):
         train_skills(sets, recipe(encoder, negatives=2), tmp_path / "killed", resume=True)
-    with pytest.raises(InputError, match="another sets"):
+    with pytest.raises(InputError, match="started training: sets"):
         train_skills(sets[:4] + sets[4:][::-1] + sets[:1], recipe(encoder), tmp_path / "killed", resume=True)
     card = (tmp_path / "whole" / "best" / "README.md").read_text()
     assert "| rerank | rerank | 1 | 24 |" in card
@@ -172,7 +172,7 @@ def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_refusals(encoder: str, words: list[str], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="found none"):
+    with pytest.raises(InputError, match="no training file is named"):
         training(encoder, [], tmp_path / "out")
     with pytest.raises(InputError, match="assignment"):
         training(encoder, sets_of(words), tmp_path / "out", assignment="mine")

@@ -235,10 +235,10 @@ def test_hyperlinks_of_a_page(write_jsonl: Callable[..., Path], tmp_path: Path) 
 @pytest.mark.parametrize(
     ("provenance", "said"),
     [
-        ({"passage_ids": ["p1"], "bleu_score": 0.4}, "found none"),
+        ({"passage_ids": ["p1"], "bleu_score": 0.4}, "no examples of the skill single"),
         ({"wikipedia_id": "1", "start_paragraph_id": 1, "end_paragraph_id": 1}, "dense mine"),
-        ({"passage_ids": []}, "names a page or passages"),
-        ({"passage_ids": ["elsewhere"]}, "found none with known passages among 1"),
+        ({"passage_ids": []}, "provenance without a page"),
+        ({"passage_ids": ["elsewhere"]}, "with a known passage, among 1 examples"),
     ],
 )
 def test_provenance_that_names_no_passage(

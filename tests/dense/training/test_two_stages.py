@@ -29,11 +29,11 @@ pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
 
 @pytest.fixture
 def staged(encoder: str, words: list[str], tmp_path: Path) -> Callable[..., Any]:
-    def run(name: str, *, sets: int = 1, resume: bool = False, p2_alone: bool = False, **change: Any) -> Any:
+    def run(name: str, *, sets: int = 1, resume: bool = False, only_p2: bool = False, **change: Any) -> Any:
         data = [questions_on(words, f"set{i}", 30 + 10 * i) for i in range(sets)]
         recipe = {**USUAL, "encoder": encoder, "routing": "tok", "period": 2, **change}
         where = tmp_path / name
-        return train_in_two_stages(data, Recipe(**recipe), where, p2_alone=p2_alone, resume=resume)
+        return train_in_two_stages(data, Recipe(**recipe), where, only_p2=only_p2, resume=resume)
 
     return run
 
@@ -79,9 +79,9 @@ def test_two_stages_resume_as_if_never_stopped(
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_other_hard_negatives_are_refused_when_resumed(staged: Callable[..., Any], *, alone: bool) -> None:
-    staged("out", p2_alone=alone)
+    staged("out", only_p2=alone)
     with pytest.raises(InputError) as caught:
-        staged("out", p2_alone=not alone, resume=True)
+        staged("out", only_p2=not alone, resume=True)
     assert caught.value.facts["differing"] == ["p2_alone"]
 
 
@@ -101,7 +101,7 @@ def test_stage_two_begins_anew_with_what_stage_one_mined(
         return original(self, resume=resume)
 
     monkeypatch.setattr(DenseTraining, "run", run)
-    result = staged("out", sets=sets, p2_alone=alone)
+    result = staged("out", sets=sets, only_p2=alone)
     assert [name for name, _, _ in starts] == ["stage-1", "stage-2"]
     assert starts[0][2] == starts[1][2]
     model = DenseModel.load(tmp_path / "out" / "stage-1" / "best")

@@ -32,9 +32,9 @@ from sparta.reader.config import Calibration, ReaderConfig
 from sparta.reader.records import Span, Text
 
 RECORDS = {
-    "a": {"contents": "Ada Lovelace wrote it", "title": "Ada"},
-    "b": {"contents": "in 1843", "title": ""},
-    "c": {"contents": "nobody", "title": ""},
+    "a": {"text": "Ada Lovelace wrote it", "title": "Ada"},
+    "b": {"text": "in 1843", "title": ""},
+    "c": {"text": "nobody", "title": ""},
 }
 QUERIES = (
     Query("1", "who", ("Ada Lovelace",)),
@@ -200,7 +200,7 @@ def test_tuning_compares_answers_in_the_language_of_the_index(
 def test_tuning_chooses_the_weight_that_answers_best() -> None:
     """The reader prefers a wrong passage, which is the ranker's first only now and then."""
     queries = tuple(Query(str(i), "?", ("right",)) for i in range(40))
-    records = {"r": {"contents": "right"}, "w": {"contents": "wrong"}}
+    records = {"r": {"text": "right"}, "w": {"text": "wrong"}}
     run = {q.query_id: [ScoredPassage("r", 2.0), ScoredPassage("w", 1.0)] for q in queries}
     run |= {str(i): [ScoredPassage("w", 2.0), ScoredPassage("r", 1.0)] for i in range(0, 40, 3)}
     known = Retrieved(QuestionSet("set", queries), {"": run}, Holds({}, str), lambda _, i: records[i])
@@ -218,7 +218,7 @@ def test_tuning_lets_mentions_add_up_where_that_answers_best() -> None:
     """What is wrong stands in one passage, where the reader prefers it; what is right, in three."""
     queries = tuple(Query(str(i), "?", ("right",) if i % 4 else ("strange",)) for i in range(40))
     texts = ["strange", "right", "Right.", "the right"]
-    records = {str(i): {"contents": text} for i, text in enumerate(texts)}
+    records = {str(i): {"text": text} for i, text in enumerate(texts)}
     run = {q.query_id: [ScoredPassage(str(i), 4.0 - i) for i in range(4)] for q in queries}
     known = Retrieved(QuestionSet("set", queries), {"": run}, Holds({}, str), lambda _, i: records[i])
     reader = FixedReader({text: 0.5 if text == "strange" else 0.2 for text in texts})

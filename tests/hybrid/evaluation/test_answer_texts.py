@@ -12,8 +12,8 @@ from sparta.base.records import Query, Ranking
 RECORDS: list[dict[str, Any]] = [
     {"title": "Larry Page", "text": "He founded a search engine."},
     {"title": "Google", "text": "It was founded by Larry Page."},
-    {"title": "Larry Page", "contents": "Without a text, it is what Pyserini calls contents."},
-    {"contents": "Larry Page and Sergey Brin."},
+    {"title": "Larry Page", "text": "He lives in California."},
+    {"text": "Larry Page and Sergey Brin."},
 ]
 
 
@@ -43,7 +43,7 @@ def test_titles_are_left_out() -> None:
 
 def test_an_own_passage_takes_no_place() -> None:
     """Of a BEIR folder one hit more is asked for, and as many as were wanted are kept."""
-    asked = QuestionSet("made", (Query("p1", "x"), Query("q", "y")), {"q": {"p0": 1}}, without_own=True)
+    asked = QuestionSet("made", (Query("p1", "x"), Query("q", "y")), {"q": {"p0": 1}}, excludes_query_id=True)
     wanted: list[int] = []
     channel = Channel()
     search = channel.batch_search

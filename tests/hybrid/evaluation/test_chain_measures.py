@@ -134,8 +134,14 @@ def test_a_bar_of_the_questions_that_chains_are_asked(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--measures", "R@20,path_recall@5"], "path_recall@5 measures chains only: expected --chain"),
-        (["--measures", "path_recall@5"], "path_recall@5 measures chains only: expected --chain"),
+        (
+            ["--measures", "R@20,path_recall@5"],
+            "the measure path_recall@5 applies only to chains: --chain is missing",
+        ),
+        (
+            ["--measures", "path_recall@5"],
+            "the measure path_recall@5 applies only to chains: --chain is missing",
+        ),
         (["--measures", "path_recall@5", "--chain", "named"], "--measures passage_EM,path_recall@5"),
     ],
 )
@@ -180,7 +186,7 @@ def test_p_is_that_of_the_paired_test(folder: Path, tmp_path: Path) -> None:
         (["--chain", "hop", "--chain", "hop"], "one name twice among hop, hop"),
         (["--chain", "nowhere.toml"], "no such file"),
         (["--chain", "hotpot"], "no dense channel"),
-        (["--model", "skills"], "expected --chain with --model"),
+        (["--model", "skills"], "--model needs --chain"),
     ],
 )
 def test_refusals(folder: Path, options: list[str], said: str) -> None:

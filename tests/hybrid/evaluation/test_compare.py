@@ -187,7 +187,7 @@ def test_the_dense_channel_is_built_when_told_to(
     monkeypatch.setattr(dense.models.resolve, "DEFAULT_DENSE_MODEL", "no-such-model")
     result = run(*given, "--build-dense")
     assert result.exit_code == 2
-    assert "default dense model is not in this installation" in result.stderr
+    assert "default dense model is missing from this installation" in result.stderr
     monkeypatch.setattr(dense.models.resolve, "DEFAULT_DENSE_MODEL", str(dense_folder))
     result = run(*given, "--build-dense")
     assert result.exit_code == 0, result.output
@@ -244,7 +244,7 @@ def test_datasets_are_named(folder: Path, tmp_path: Path, write_jsonl: Callable[
     few = run(*given, "--dataset", tmp_path / "trec.tsv", "--sample", "1")
     assert "trec: a sample of 1 of 2 questions (seed 1)" in few.stdout.splitlines()
     twice = run(*given, "--dataset", other, "--dataset", other)
-    assert (twice.exit_code, "found a set twice" in twice.stderr) == (2, True)
+    assert (twice.exit_code, "a set of questions is named twice" in twice.stderr) == (2, True)
     (other / "queries.jsonl").unlink()
     incomplete = run(*given, "--dataset", other)
     assert (incomplete.exit_code, str(other) in incomplete.stderr) == (2, True)

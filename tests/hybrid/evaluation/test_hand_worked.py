@@ -81,5 +81,5 @@ def test_evidence_that_the_index_lacks_is_never_found() -> None:
 
 @pytest.mark.parametrize("name", ["NumRet", "NumRel", "NumQ", "Accuracy"])
 def test_counts_are_no_shares(name: str) -> None:
-    with pytest.raises(InputError, match="expected a measure"):
+    with pytest.raises(InputError, match="unknown or unsupported measure"):
         parse_measures([name])

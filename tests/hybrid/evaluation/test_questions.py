@@ -33,7 +33,7 @@ def test_dprs_rows(tmp_path: Path) -> None:
         Query("1", "who founded google", ("Larry Page", "Sergey Brin's friend")),
         Query("2", 'what is a "cat" called', ("Tom", "O'Malley")),
     )
-    assert (asked.qrels, asked.groups, asked.match, asked.of) == ({}, {}, "string", 0)
+    assert (asked.qrels, asked.groups, asked.match, asked.sampled_from) == ({}, {}, "string", 0)
     packed = tmp_path / "nq.csv.gz"
     packed.write_bytes(gzip.compress(DPR.encode()))
     assert questions_of(packed).queries == asked.queries
@@ -203,7 +203,7 @@ def test_entity_questions(tmp_path: Path) -> None:
     )
     assert asked.groups == {"P17-1": "P17", "P17-2": "P17", "P36-1": "P36"}
     (folder / "P36.dev.json").write_text(json.dumps([{"question": "x", "answers": ["y"]}]))
-    with pytest.raises(InputError, match="one file for relation P36"):
+    with pytest.raises(InputError, match="two files for the relation P36"):
         questions_of(folder)
 
 
@@ -213,21 +213,21 @@ ROW = "q\t['a']\n"
 @pytest.mark.parametrize(
     ("name", "content", "place", "said"),
     [
-        ("x.tsv", ROW + "only a question\n", ":2", "expected 2 (question, answers), found 1"),
+        ("x.tsv", ROW + "only a question\n", ":2", "expected 2 columns (question, answers), found 1"),
         ("x.tsv", ROW + "a\tb\tc\n", ":2", "found 3"),
         ("x.tsv", "q\tLarry Page\n", ":1", "expected ['answer', …], found 'Larry Page'"),
         ("x.tsv", "q\t__import__('os').system('true')\n", ":1", "expected ['answer', …]"),
-        ("x.tsv", ROW + "q\t[1]\n", ":2", "expected a list of answers, each a string, found [1]"),
-        ("x.tsv", "q\t'a'\n", ":1", 'each a string, found "a"'),
-        ("x.tsv", "q\t[]\n", ":1", "each a string, found []"),
-        ("x.tsv", "q\t{'a': 1}\n", ":1", "each a string, found {"),
+        ("x.tsv", ROW + "q\t[1]\n", ":2", "expected a list of strings, found [1]"),
+        ("x.tsv", "q\t'a'\n", ":1", 'list of strings, found "a"'),
+        ("x.tsv", "q\t[]\n", ":1", "list of strings, found []"),
+        ("x.tsv", "q\t{'a': 1}\n", ":1", "list of strings, found {"),
         ("x.jsonl", '{"question": "q", "answer": "a"}\n{"question": "q"}\n', ":2", "missing answers"),
         ("x.jsonl", '{"answer": "a"}\n', ":1", "missing question"),
-        ("x.jsonl", '{"question": "q", "answer": 3}\n', ":1", "each a string, found 3"),
+        ("x.jsonl", '{"question": "q", "answer": 3}\n', ":1", "list of strings, found 3"),
         ("x.jsonl", '{"question": "q", "answer": "a"\n', ":1", "broken JSON"),
         ("x.jsonl", '{"id": 1, "question": "q", "answer": "a"}\n' * 2, ":2", "'1' was already the id of"),
-        ("x.json", "[]", "", "found []"),
-        ("x.json", '[{"question": "q",\n "answers": }]', "", "after 0 whole elements (Expecting value)"),
+        ("x.json", "[]", "", "the list of questions is empty"),
+        ("x.json", '[{"question": "q",\n "answers": }]', "", "after 0 complete elements"),
         ("x.json", '[{"question": "q", "answers": ["a"]}, "q"]', ", item 2", 'found "q"'),
         (
             "x.json",
@@ -266,7 +266,7 @@ def test_a_sample_is_always_the_same_and_a_larger_one_holds_it(tmp_path: Path) -
     path.write_text("".join(f"question {i}\t['a']\n" for i in range(200)))
     asked = questions_of(path)
     few, more = asked.sample(20), asked.sample(50)
-    assert (len(few.queries), few.of, len(more.queries)) == (20, 200, 50)
+    assert (len(few.queries), few.sampled_from, len(more.queries)) == (20, 200, 50)
     assert few == asked.sample(20)
     assert [q for q in more.queries if q in few.queries] == list(few.queries), "in the file's order"
     assert more.sample(20).queries == few.queries
@@ -328,7 +328,7 @@ def test_kilts_lines_without_answers(tmp_path: Path) -> None:
     wrongs = [{"answer": ""}], [{"provenance": []}], [{"answer": "a", "provenance": {}}], [], "x"
     for wrong in (*wrongs, [{"answer": ["a", "b"]}], [{"answer": {"a": 1}}]):
         path.write_text("\n" + json.dumps({"id": "1", "input": "q", "output": wrong}))
-        with pytest.raises(InputError, match=r"expected (a list of answers|provenance|an output)") as raised:
+        with pytest.raises(InputError, match=r"(expected a list of|no output has|provenance)") as raised:
             questions_of(path)
         assert f"{path}:2" in str(raised.value)
 
@@ -346,7 +346,7 @@ def test_what_is_left_out_and_measured_for_some_is_said(tmp_path: Path, caplog: 
     (tmp_path / "corpus.jsonl").write_text("")
     found = questions_of(tmp_path)
     assert [q.query_id for q in found.queries] == ["judged", "answered"]
-    assert (found.answers, found.left_out) == ({"answered": ("x",)}, 2)
+    assert (found.answers, found.omitted_questions) == ({"answered": ("x",)}, 2)
     warned = [record.message for record in caplog.records if "no-text" in record.message]
     assert len(warned) == 1
     assert found.known() == {"answers": 1, "judged passages": 1, "pages": 0, "supporting facts": 0}
@@ -366,7 +366,7 @@ def test_squads_impossible_questions_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "dev.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "Page founded it", "qas": asked}]}]}))
     found = questions_of(path)
-    assert (found.answers, found.left_out) == ({"a": ("Page",)}, 2)
+    assert (found.answers, found.omitted_questions) == ({"a": ("Page",)}, 2)
 
 
 @pytest.mark.parametrize(
@@ -375,10 +375,10 @@ def test_squads_impossible_questions_are_counted(tmp_path: Path) -> None:
 def test_blank_answers_are_none(line: str, tmp_path: Path) -> None:
     path = tmp_path / "dev.tsv"
     path.write_text(f"{line}\n")
-    with pytest.raises(InputError, match="no answer"):
+    with pytest.raises(InputError, match="every answer is blank"):
         questions_of(path)
 
 
 def test_two_questions_of_one_id_are_refused() -> None:
-    with pytest.raises(InputError, match="'1' twice"):
+    with pytest.raises(InputError, match="two queries have the id '1'"):
         QuestionSet("set", (Query("1", "who"), Query("2", "what"), Query("1", "where")))

@@ -77,7 +77,9 @@ def test_multireqas_sentences_are_the_candidates(multireqa: Callable[[str], Path
     assert {r["context"] for r in records} == {"Moon\nIt is far. It has no water.\nParis is a city."}
     assert all(r["context"][r["start"] : r["end"]] == r["text"] for r in records)
     assert found.qrels == {"q1": {"0-1": 1}, "q3": {"0-0": 1}}
-    assert (found.name, found.left_out, found.judged) == ("BioASQ", 2, False), "q2's sentence is no candidate"
+    assert (found.name, found.omitted_questions, found.judged) == ("BioASQ", 2, False), (
+        "q2's sentence is no candidate"
+    )
 
 
 def test_a_folder_of_candidates_alone(multireqa: Callable[[str], Path], tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ def test_exact_search_by_numpy(encoder_folder: Path, tmp_path: Path, codes: int,
     folder = _dense(encoder_folder, tmp_path / "dense", codes=codes)
     passages = [Passage(f"p{i}", " ".join(words[i : i + 4])) for i in range(12)]
     queries = tuple(Query(f"p{i}", " ".join(words[i : i + 2])) for i in range(70))
-    tested = testsets.QuestionSet("x", queries, {"p0": {"p1": 1}}, without_own=True)
+    tested = testsets.QuestionSet("x", queries, {"p0": {"p1": 1}}, excludes_query_id=True)
     run, _ = search_exactly(folder, passages, tested, 5)
     model = DenseModel.load(folder)
     vectors = model.encode_passages(passages).astype(np.float64)
@@ -214,7 +216,7 @@ def test_an_answer_that_stands_elsewhere_makes_no_sentence_right(
     path = _squad_of(tmp_path / "dev.json", [answer], [answer, RIGHT], [RIGHT])
     found = open_test_set(path, tmp_path)
     assert found.qrels == {"1": {"0-1": 1}, "2": {"0-1": 1}}
-    assert (found.left_out, found.misplaced) == (1, 2)
+    assert (found.omitted_questions, found.misplaced) == (1, 2)
     with pytest.raises(InputError, match="none") as caught:
         open_test_set(_squad_of(tmp_path / "none.json", [answer]), tmp_path)
     assert "answer_start" in str(caught.value.remedy)
@@ -235,7 +237,7 @@ def test_spans_of_mrqa_that_hold_another_text(text: str, span: list[int], tmp_pa
     path = tmp_path / "dev.jsonl"
     path.write_text(json.dumps({"context": CITY, "qas": asked}) + "\n")
     found = open_test_set(path, tmp_path)
-    assert (found.qrels, found.left_out, found.misplaced) == ({"1": {"0-1": 1}}, 1, 2)
+    assert (found.qrels, found.omitted_questions, found.misplaced) == ({"1": {"0-1": 1}}, 1, 2)
 
 
 @pytest.mark.parametrize("shift", [n for n in range(-5, 10) if n])
@@ -257,5 +259,5 @@ def test_shifted_spans_of_mrqa_make_no_sentence_right(shift: int, tmp_path: Path
 def test_misplaced_answers_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = _squad_of(tmp_path / "dev.json", MISPLACED[:3], [RIGHT])
     result = evaluate_set(path, None, EncodeOptions(), channels=("bm25",))
-    assert (result.left_out, result.misplaced) == (1, 3)
+    assert (result.omitted_questions, result.misplaced) == (1, 3)
     assert any(record.levelname == "WARNING" and "3 answers" in record.message for record in caplog.records)

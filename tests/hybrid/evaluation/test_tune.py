@@ -23,7 +23,7 @@ from hybrid.evaluation.tune import (
     Setting,
     Tuned,
     _check_measure,
-    chosen,
+    best_fusion,
     cross_validate,
     fold_of,
     measure_for,
@@ -119,7 +119,7 @@ def test_the_mean_over_the_sets_decides() -> None:
     best = max(ALPHAS, key=lambda alpha: (round(means[alpha], 12), -alpha))
     assert found.best == Setting((best,), 100)
     assert found.folds == []
-    assert chosen(Fusion({"impact": 1.0, "bm25": 9.0}), found).weights == {"impact": 1.0, "bm25": best}
+    assert best_fusion(Fusion({"impact": 1.0, "bm25": 9.0}), found).weights == {"impact": 1.0, "bm25": best}
     table = tune_table(found)
     assert list(table.header) == ["weight of bm25", "set1 RR", "set2 RR", "mean", "note"]
     assert [row[3] for row in table.rows[:16]] == pytest.approx([100 * means[alpha] for alpha in ALPHAS])
@@ -248,7 +248,7 @@ def test_candidates_are_tuned_with_the_weights() -> None:
     assert len({round(mean, 9) for [mean] in found.means.values()}) == 4, "they differ"
     best = max(found.means, key=lambda setting: found.means[setting][0])
     assert found.best == best
-    assert chosen(fusion, found) == Fusion(
+    assert best_fusion(fusion, found) == Fusion(
         {"dense": 1.0, "bm25": best.weights[0]}, candidates=best.candidates
     )
     table = tune_table(found)
@@ -281,7 +281,7 @@ def test_weights_to_try_as_text() -> None:
     assert parse_alphas("2,0.5") == (0.5, 2.0)
     wrong = ["", "a", "0.5:2", "0:1:0", "0:1:-1", "2:1:0.1", "nan", "inf", "0:inf:1", "0:nan:1", "0:1:nan"]
     for text in [*wrong, "0:1:0.0001", "0:1:1e-320", "1:2:3:4", ",".join(map(str, range(1001)))]:
-        with pytest.raises(InputError, match="expected 1 to 1,000 weights"):
+        with pytest.raises(InputError, match="expected up to 1,000 weights"):
             parse_alphas(text)
     assert parse_candidates("20, 100") == (20, 100)
     for text in ("", "0", "-1", "1.5", "10,", "ten", "²", "9" * 10, "9" * 5000):
@@ -310,7 +310,7 @@ def test_more_settings_than_can_be_measured() -> None:
     made = Made(runs, names=("dense", "bm25", "impact"))
     fusion = Fusion({"dense": 1.0, "bm25": 1.0, "impact": 1.0})
     alphas = parse_alphas("0:1:0.01")
-    with pytest.raises(InputError, match="expected at most 20,000 settings to measure, found 20,402"):
+    with pytest.raises(InputError, match="the grid has 20,402 settings; at most 20,000 can be measured"):
         tune(made.channels(), [asked], fusion, "RR", ["bm25", "impact"], alphas, candidates=[5, 10])
     assert made.calls == 0
 
@@ -405,15 +405,15 @@ def test_judgments_without_a_right_passage_measure_no_evidence() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"sets": []}, "at least one set of questions"),
-        ({"alphas": []}, "at least one weight to try"),
-        ({"alphas": ["1"]}, "weights as numbers"),
-        ({"tuned": []}, "at least one channel to tune"),
-        ({"tuned": ("nope",)}, "expected channels of impact, bm25 to tune, found 'nope'"),
+        ({"sets": []}, "no set of questions is named"),
+        ({"alphas": []}, "no weight to try is named"),
+        ({"alphas": ["1"]}, "weights must be numbers"),
+        ({"tuned": []}, "no channel to tune is named"),
+        ({"tuned": ("nope",)}, "cannot tune the channel 'nope'"),
         ({"tuned": "bm25"}, "a list of channels to tune, found str"),
         ({"candidates": [0]}, "candidates must be at least 1"),
-        ({"measure": "foo"}, "expected a measure, found 'foo'"),
-        ({"measure": 5}, "expected a measure, found 5"),
+        ({"measure": "foo"}, "unknown or unsupported measure 'foo'"),
+        ({"measure": 5}, "a measure must be a string, found 5"),
     ],
 )
 def test_what_cannot_be_tuned(given: dict[str, Any], said: str) -> None:
@@ -426,7 +426,10 @@ def test_what_cannot_be_tuned(given: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize("measures", [["foo"], "RR", [None]])
 def test_what_cannot_be_compared_by(measures: Any) -> None:
     asked, runs = made_up(1, 4)
-    with pytest.raises(InputError, match=r"expected a (measure|list of measures), found"):
+    with pytest.raises(
+        InputError,
+        match=r"(unsupported measure|expected a list of measures|no measure is named|must be a string)",
+    ):
         compare(Made(runs, names=("impact", "bm25")).channels(), asked, [], measures=measures)
 
 

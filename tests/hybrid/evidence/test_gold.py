@@ -18,7 +18,7 @@ from hybrid.evaluation.questions import judged, questions_of
 from hybrid.evidence.gold import overlapping, page_of
 from hybrid.evidence.measures import Gold
 from sparta.base.errors import InputError
-from sparta.data.kilt import Place
+from sparta.data.kilt import PagePosition
 
 MOON = [
     "Moon\n",
@@ -217,7 +217,7 @@ def test_pages_by_their_ids_in_passages_of_another_making(
     result = run(hybrid_main, "eval", *given)
     (row,) = json.loads(result.stdout)
     assert row["page_Rprec"] == 100.0, "ids as a knowledge source has them, without places"
-    assert "passages are not measured" in result.stderr
+    assert "so only pages are measured" in result.stderr
 
 
 @pytest.mark.jvm
@@ -237,7 +237,7 @@ def test_training_data_of_a_task(
         dense_main, "mine", "--index", folder / "ix", "--dataset", path, "--output", output, "--quiet"
     )
     assert result.exit_code == 0, result.output
-    assert "2 without a positive left out" in result.output
+    assert "2 left out for lack of a positive passage" in result.output
     (only,) = json.loads(output.read_text())
     assert only["question"] == "moon paris capital"
     assert [p["passage_id"] for p in only["positive_ctxs"]] == ["8-0"]
@@ -268,7 +268,7 @@ def test_training_data_of_entity_linking(
     given = ("--index", folder / "ix", "--dataset", path, "--output", output, "--with-answers", "--quiet")
     result = run(dense_main, "mine", *given)
     assert result.exit_code == 0, result.output
-    assert "1 without a positive left out" in result.output
+    assert "1 left out for lack of a positive passage" in result.output
     linked, plain = json.loads(output.read_text())
     assert plain["question"] == "the moon", "its answer is found, if its page is not"
     assert [p["passage_id"] for p in linked["positive_ctxs"]] == ["7-0"]
@@ -320,7 +320,7 @@ CHUNKS = [
 def test_which_passages_a_span_overlaps(
     start: tuple[int, float], end: tuple[int, float], expected: list[str]
 ) -> None:
-    assert overlapping(CHUNKS, Place(*start), Place(*end)) == expected
+    assert overlapping(CHUNKS, PagePosition(*start), PagePosition(*end)) == expected
 
 
 def test_what_a_page_is() -> None:

@@ -75,7 +75,7 @@ def test_explain_and_passage_are_the_indexs(index: Path, server: Any) -> None:
                 (i, opened.passage(i)["title"]) for i in named
             ]
             for one, record in zip(read, map(opened.passage, named), strict=True):
-                assert one["text"] == record["contents"]
+                assert one["text"] == record["text"]
                 assert one["metadata"] == {"lang": record["lang"], "year": record["year"]}
 
 
@@ -104,7 +104,7 @@ def test_no_tool_writes_and_answers_need_a_reader(
     monkeypatch.setattr(home, "find_spec", lambda name: None)
     assert set(asyncio.run(tools(mcp_server(index)))) == {"search", "explain", "passage"}
     assert set(asyncio.run(tools(mcp_server(retriever)))) == {"search"}
-    with pytest.raises(ModelError, match="expected the folder of a reader"):
+    with pytest.raises(ModelError, match="folder is not a reader"):
         mcp_server(index, reader=tmp_path / "nowhere")
     with pytest.raises(IndexStateError):
         mcp_server(tmp_path / "nowhere")
@@ -200,7 +200,7 @@ def test_a_call_has_the_limits_of_the_service(server: Any) -> None:
         ("passage", {"id": ["p3"] * 101}),
     ]
     for tool, given in too_much:
-        with pytest.raises(fastmcp.exceptions.ToolError, match="expected"):
+        with pytest.raises(fastmcp.exceptions.ToolError, match=r"may|takes 1 to"):
             call(server, tool, **given)
     assert call(server, "search", query=["moon"] * 100, k=1)
 

@@ -161,11 +161,11 @@ def test_the_place_of_the_step() -> None:
     assert ordered(read_chain("hop-read")[:-1]) == read_chain("hop")
     for steps, said in (
         ([SEARCH, READ], "'first'"),
-        ([SEARCH, replace(READ, after=("search",))], "rerank, found it after 'search'"),
-        ([SEARCH, FIRST, READ, Step("second", "rerank", ("read",))], "found it after 'read'"),
+        ([SEARCH, replace(READ, after=("search",))], "rerank, but comes after 'search'"),
+        ([SEARCH, FIRST, READ, Step("second", "rerank", ("read",))], "but comes after 'read'"),
         ([SEARCH, FIRST, READ, replace(READ, name="again")], "one last step"),
     ):
         with pytest.raises(InputError, match=said):
             ordered(steps)
-    with pytest.raises(InputError, match="'read' \\(read\\), found 0"):
+    with pytest.raises(InputError, match="'read' \\(read\\) must name 1 steps, found 0"):
         replace(READ, after=())

@@ -54,7 +54,7 @@ def searcher(tmp_path: Path) -> Iterator[Searcher]:
 
 def found(searcher: Searcher, text: str) -> list[tuple[str, list[str]]]:
     [mentions] = TitleTable.of(searcher).mentions([text])
-    with searcher.reader.reading() as view:
+    with searcher.reader.snapshot() as view:
         return [(text[m.start : m.end], view.lucene.ids(m.docids)) for m in mentions]
 
 

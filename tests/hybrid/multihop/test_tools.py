@@ -126,7 +126,7 @@ def test_descriptions_have_the_ids_of_the_index(made: dict[str, Any], write_json
     done(cli._dense.main, "index", "--model", folder / "entity", "--index", folder / "others")
     with IndexTools(folder / "index", folder / "skills", folder / "others") as tools:
         step, asked = Step("l", "link", depth=3), [Hit("", 0.0, text=ASKED)]
-        with pytest.raises(IndexStateError, match="found 'e-p"):
+        with pytest.raises(IndexStateError, match="has the id 'e-p"):
             tools.link(step, asked)
 
 
@@ -171,9 +171,9 @@ def test_what_cannot_be_done(made: dict[str, Any], tiny_tokenizer: Any, tmp_path
         assert [one.name for one in refused.value.remedy.options] == [option]
     some = skill_model(tiny_tokenizer, skill_config(skills=("single", "rerank")))
     some.save_pretrained(tmp_path / "some")
-    with pytest.raises(ModelError, match="skill link, found one with single, rerank"):
+    with pytest.raises(ModelError, match="lacks the skill link; its skills: single, rerank"):
         Chain(hotpot, IndexTools(folder / "index", tmp_path / "some", folder / "entities"))
-    with pytest.raises(IndexStateError, match=r"expert for entities.*expert for passages"):
+    with pytest.raises(IndexStateError, match=r"expert for passages, not for entities"):
         Chain(hotpot, IndexTools(folder / "index", folder / "skills", folder / "index"))
     skill_model(tiny_tokenizer, seed=9).save_pretrained(tmp_path / "other")
     with pytest.raises(IndexStateError, match="of the chain's model"):
@@ -242,5 +242,5 @@ def test_what_a_chain_is_not_asked(made: dict[str, Any]) -> None:
                 ask(ASKED, ["1"])
         with pytest.raises(InputError, match="k must be a whole number, found None"):
             chain.search(ASKED, None)
-        with pytest.raises(InputError, match="one query as a string, found NoneType"):
+        with pytest.raises(InputError, match="the query must be a string, found NoneType"):
             chain.search(None)

@@ -86,14 +86,14 @@ def test_an_update_has_as_many_connections_as_it_is_told(opened, builder, docs, 
 def test_options_of_a_server_need_one(builder, opened, command, option) -> None:
     refused = hybrid(*command, "--index", builder.folder.path, *option)
     assert refused.exit_code == 2
-    assert f"expected --opensearch with {option[0]}, found none" in refused.stderr
+    assert f"{option[0]} needs --opensearch" in refused.stderr
     assert "$SPARTA_OPENSEARCH_URL" in refused.stderr
 
 
 def test_a_server_of_the_environment_wants_an_alias(builder, fake, monkeypatch) -> None:
     monkeypatch.setenv("SPARTA_OPENSEARCH_URL", fake.url)
     refused = hybrid("search", "x", "--index", builder.folder.path, "--insecure")
-    assert "expected --name with --insecure, found none" in refused.stderr
+    assert "--insecure needs --name" in refused.stderr
     assert "name the alias" in refused.stderr
 
 
@@ -107,9 +107,9 @@ def test_what_does_not_go_together(fake) -> None:
         ["--delete", "a", "--keep-old"],
     ):
         refused = sparta("push", *there, *options)
-        assert (refused.exit_code, "expected only --update or only --delete" in refused.stderr) == (2, True)
+        assert (refused.exit_code, "these options cannot be combined" in refused.stderr) == (2, True)
     refused = sparta("push", *there, "--delete", "a", "--index", "my-index")
-    assert (refused.exit_code, "--delete without --index" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "--delete cannot be combined with --index" in refused.stderr) == (2, True)
     assert not fake.requests
 
 
@@ -128,8 +128,8 @@ def test_hybrid_search_there_prints_what_it_prints_here(
     own = ["--index", builder.folder.path, "--json", "--weights", "impact=1"]
     assert hybrid("search", questions[0], *own).stdout == here.stdout
     assert not fake.requests, "without an alias the index here is searched"
-    assert "--name only" in hybrid("search", "x", "--opensearch", fake.url).stderr
-    assert "--name only" in hybrid("search", "x", *there, "--k1", "1").stderr
+    assert "only --name selects the index" in hybrid("search", "x", "--opensearch", fake.url).stderr
+    assert "only --name selects the index" in hybrid("search", "x", *there, "--k1", "1").stderr
 
 
 def test_hybrid_eval_there_measures_what_it_measures_here(
@@ -138,7 +138,7 @@ def test_hybrid_eval_there_measures_what_it_measures_here(
     sparta("push", "--index", builder.folder.path, "--opensearch", fake.url, "--name", "wiki")
     here = ["--format", "csv"]
     there = ["--opensearch", fake.url, "--name", "wiki", *here]
-    assert "expected --dataset" in hybrid("eval", *there).stderr
+    assert "needs --dataset" in hybrid("eval", *there).stderr
     file = tmp_path / "asked.tsv"
     file.write_text("".join(f"{question}\t['a{i}']\n" for i, question in enumerate(questions)))
     weights = ["--dataset", file, "--weights", "impact=1"]
@@ -173,7 +173,7 @@ def test_export_says_what_it_wrote(opened, builder, tmp_path: Path) -> None:
     assert "60 passages" in done.stdout
     assert (tmp_path / "out" / "README.md").is_file()
     again = sparta(*export)
-    assert (again.exit_code, "holds files" in again.stderr) == (2, True)
+    assert (again.exit_code, "already contains files" in again.stderr) == (2, True)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
@@ -198,7 +198,7 @@ def test_certificates_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with serving(Fake(), context) as fake:
         with (
             Server(Access(fake.url, environment={})) as server,
-            pytest.raises(ServerError, match="expected a certificate that can be trusted"),
+            pytest.raises(ServerError, match="certificate of the server cannot be verified"),
         ):
             server.request("GET", "/_cluster/health")
         for access in (

@@ -29,7 +29,7 @@ def test_without_the_plugin_each_term_is_a_clause() -> None:
         {"rank_feature": {"field": "impacts.a", "boost": 2.0, "linear": {}}},
         {"rank_feature": {"field": "impacts.##b", "boost": 1.0, "linear": {}}},
     ]
-    with pytest.raises(InputError, match="terms without a dot"):
+    with pytest.raises(InputError, match="contains a dot"):
         impacts_query({"e.g": 1}, "rank_feature")
     assert impacts_query({"e.g": 1})[0]["neural_sparse"]["impacts"]["query_tokens"] == {"e.g": 1.0}
 
@@ -38,7 +38,7 @@ def test_without_the_plugin_each_term_is_a_clause() -> None:
 def test_too_many_terms_are_an_error(kind: str) -> None:
     bag = {f"t{i}": 1 for i in range(1024)}
     impacts_query(bag, kind)
-    with pytest.raises(InputError, match=r"at most 1,024 distinct terms"):
+    with pytest.raises(InputError, match=r"accepts at most 1,024"):
         impacts_query({**bag, "one more": 1}, kind)
 
 
@@ -52,7 +52,7 @@ def test_ties_are_ordered_by_position() -> None:
     assert body["sort"] == [{"_score": "desc"}, {"position": "asc"}]
     assert body["size"] == 10
     for k in (0, 10_001):
-        with pytest.raises(InputError, match="expected k from 1 to 10,000"):
+        with pytest.raises(InputError, match="k must be from 1 to 10,000"):
             search_body({"match_all": {}}, k)
 
 

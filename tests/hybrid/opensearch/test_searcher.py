@@ -127,7 +127,7 @@ def test_groups_are_looked_for_below_what_one_search_gives(
         assert max(map(len, expected.values())) == 8
         assert there.run(questions, ids, 8) == expected
         assert there.search(questions[1], 8) == here.search(questions[1], 8)
-        with pytest.raises(InputError, match="expected k from 1 to 8, as OpenSearch gives them, found 9"):
+        with pytest.raises(InputError, match="k must be from 1 to 8, the maximum of OpenSearch, found 9"):
             there.run(questions, ids, 9)
 
 
@@ -143,7 +143,7 @@ def test_a_hit_never_gets_the_record_of_a_passage_that_took_its_place(opened, fa
         documents["new"] = {**documents[ids[2]], **place, "record": {"id": "new", "contents": "another"}}
         assert [record["id"] for record in there.records(docids)] == ids
         del documents[ids[2]]
-        with pytest.raises(IndexStateError, match="replaced or deleted since they were ranked"):
+        with pytest.raises(IndexStateError, match="replaced or deleted during the search"):
             there.records(docids)
         assert "new" in [hit.passage_id for hit in there.search(questions[0], 5) if hit.text == "another"]
 
@@ -217,9 +217,9 @@ def test_a_failing_search_is_an_error(opened, fake, questions) -> None:
 
 def test_no_index_there(fake) -> None:
     with Server(Access(fake.url, environment={})) as server:
-        with pytest.raises(IndexStateError, match="expected one index behind the alias 'wiki', found none"):
+        with pytest.raises(IndexStateError, match="the alias 'wiki' must point to one index, found none"):
             open_opensearch(server, "wiki")
-        with pytest.raises(InputError, match="expected a name of small letters"):
+        with pytest.raises(InputError, match="the index name may contain lower-case letters"):
             open_opensearch(server, "Wiki,*")
 
 
@@ -227,5 +227,5 @@ def test_a_lost_query_side_is_told(opened, fake) -> None:
     with Server(Access(fake.url, environment={})) as server:
         push(opened, server, "wiki")
         fake.indices["sparta-models"].documents.clear()
-        with pytest.raises(IndexStateError, match="expected the tokenizer of the index"):
+        with pytest.raises(IndexStateError, match="the tokenizer of the index is missing"):
             open_opensearch(server, "wiki")

@@ -128,7 +128,7 @@ def test_answers_of_another_model_or_index_are_not_mixed(tmp_path: Path) -> None
             solved(index, model, resume=True)
         assert caught.value.facts["differing"] == [differing]
     other = QuestionSet("task", (Query("0", "wer?", ("Rome",)),))
-    with pytest.raises(InputError, match="found another question 0"):
+    with pytest.raises(InputError, match="an answer to another question: 0"):
         solve_task(other, tmp_path, found_of("Rome"), TitleSolver(), output, model="one", resume=True)
     first, *rest = output.read_text().splitlines()
     older = {k: v for k, v in json.loads(first).items() if k not in ("model", "index")}
@@ -176,7 +176,7 @@ def test_standard_output_keeps_no_answers(data: Data, tmp_path: Path) -> None:
     ]
     found = run(*given)
     assert (found.exit_code, found.stdout) == (2, "")
-    assert "found standard output" in found.stderr
+    assert "standard output" in found.stderr
 
 
 def test_titles_and_slots() -> None:
@@ -216,7 +216,7 @@ def test_the_command_and_resumed(data: Data, tmp_path: Path) -> None:
     assert run(*deep).exit_code == 0
     other = run(*command, "--resume", "--depth", 5)
     assert other.exit_code != 0
-    assert "found another depth (5, was 3)" in " ".join(other.output.split())
+    assert "started training: depth (5, was 3)" in " ".join(other.output.split())
 
 
 def test_a_generating_model(tiny_tokenizer: Any, tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_labels_by_the_commands(
     changed += [[new if one == old else one for one in command] for old, new in others]
     for one in changed:
         other = run(*one, "--resume")
-        assert "expected the same settings as before" in other.output
+        assert "the settings differ from the settings of the started training" in other.output
     answers = ["--by", "label", "--output", tmp_path / "a.jsonl", *common, "--quiet"]
     done = run("downstream", "--dataset", path, "--model", tmp_path / "labels", *answers)
     assert done.exit_code == 0, done.output
@@ -382,19 +382,19 @@ def test_bad_input(
         assert found.exit_code != 0
         return " ".join(found.output.split())
 
-    assert "expected a model folder for answers by label, found none" in said("--by", "label")
-    assert "expected no model for answers by title" in said("--by", "title", "--model", "x")
+    assert "answers by label need a model folder" in said("--by", "label")
+    assert "answers by title need no model" in said("--by", "title", "--model", "x")
     assert "hybrid train-labels" in said("--by", "label", "--model", encoder_folder)
     listed = {"id": "1", "input": "who", "output": [{"answer": ["a", "b"]}]}
     path = write_jsonl(tmp_path / "listed.jsonl", [listed])
-    assert "expected a list of answers, each a string" in said("--by", "title", dataset=path)
+    assert "expected a list of strings" in said("--by", "title", dataset=path)
     bare = {
         "id": "1",
         "input": "who",
         "output": [{"provenance": [{"title": "page 0", "passage_ids": ["p0"]}]}],
     }
     path = write_jsonl(tmp_path / "fever.dev.jsonl", [bare])
-    assert "a task with answers, found none" in said("--by", "title", dataset=path)
+    assert "the task has no answers" in said("--by", "title", dataset=path)
     with pytest.raises(InputError, match="two labels"):
         train_labels(
             [Claim(str(i), ("a",), "SUPPORTS") for i in range(90)],

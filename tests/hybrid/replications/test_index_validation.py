@@ -41,10 +41,10 @@ def test_the_best_by_an_index(data: Data, encoder_folder: Path, tmp_path: Path) 
     card = (output / "best" / "README.md").read_text()
     assert "(mean page_Rprec of 2 tasks, 40 passages, in percent)" in card
     other = train(data, encoder_folder, output, "--resume", *given)
-    assert "found another validation" in " ".join(other.output.split())
+    assert "started training: validation" in " ".join(other.output.split())
     assert train(data, encoder_folder, tmp_path / "x", "--dev", dev[0]).exit_code != 0
     largest = train(data, encoder_folder, tmp_path / "x", "--largest", 5)
-    assert "expected --by-size with --largest" in largest.output
+    assert "--largest needs --by-size" in largest.output
 
 
 def test_questions_are_read_as_those_of_their_task(data: Data, encoder_folder: Path, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_it_learns(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     result = train_path_reader(
         [data], recipe(encoder_folder, steps=250, validate_every=250, layer_decay=1.0), tmp_path / "made"
     )
-    assert result.validation > 60, "by chance passage EM is near 20 and F1 near 12"
+    assert 0.6 < result.validation <= 1, "by chance passage EM is near 0.2 and F1 near 0.12"
     reader = PathReader.open(tmp_path / "made", device="cpu")
     needed, other = Text("the red house", "north"), Text("the old park", "south")
     good, bad = reader.read("which house and river", [[needed], [other]])
@@ -173,7 +173,7 @@ def test_killed_and_resumed_is_the_same(data: Path, encoder_folder: Path, tmp_pa
     whole, parts = (load_state(tmp_path / name / "best" / "model.safetensors") for name in ("whole", "parts"))
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
-    with pytest.raises(InputError, match="another seed"):
+    with pytest.raises(InputError, match="training: seed"):
         train_path_reader([data], recipe(encoder_folder, seed=5), tmp_path / "parts", resume=True)
 
 
@@ -211,12 +211,12 @@ def test_hotpotqa_is_read_as_published(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"answers": "red"}, "list is wanted"),
+        ({"answers": "red"}, "must be of type list"),
         ({"answers": []}, "no answer"),
-        ({"answers": [1]}, "str is wanted"),
-        ({"passages": [{"text": "a", "gold": "yes"}]}, "bool is wanted"),
+        ({"answers": [1]}, "must be of type str"),
+        ({"passages": [{"text": "a", "gold": "yes"}]}, "must be of type bool"),
         ({"passages": [{"text": "a"}]}, "gold"),
-        ({"question": None}, "str is wanted"),
+        ({"question": None}, "must be of type str"),
     ],
 )
 def test_lines_of_another_form(tmp_path: Path, change: dict[str, Any], said: str) -> None:
@@ -240,7 +240,7 @@ def test_bad_input(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "none.jsonl").write_text(
         json.dumps({"question": "q", "answers": ["a"], "passages": [{"text": "a", "gold": False}]})
     )
-    with pytest.raises(InputError, match="with passages that they need, found none"):
+    with pytest.raises(InputError, match="no questions with evidence passages"):
         read_path_examples(tmp_path / "none.jsonl")
     (tmp_path / "same").mkdir()
     shutil.copy(data, tmp_path / "same" / data.name)
@@ -250,7 +250,7 @@ def test_bad_input(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     assert (result.folder / "README.md").read_text().count("| data.jsonl | 120 |") == 2
     with pytest.raises(InputError, match="named twice"):
         train_path_reader([data, data], recipe(encoder_folder), tmp_path / "twice")
-    with pytest.raises(InputError, match="expected a batch of 101"):
+    with pytest.raises(InputError, match="a batch needs 101"):
         train_path_reader([data], recipe(encoder_folder, batch_size=101), tmp_path / "few")
 
 

@@ -172,4 +172,4 @@ def test_the_model_mines(index: Path, mined: Any, encoder_folder: Path, tmp_path
 )
 def test_options_without_effect(options: list[str], option: str, tmp_path: Path) -> None:
     done = run("mine", "--dataset", tmp_path / "d", "--output", tmp_path / "o.json", *options)
-    assert (done.exit_code, f"leave {option} out" in done.output) == (2, True)
+    assert (done.exit_code, f"omit {option}" in done.output) == (2, True)

@@ -181,10 +181,10 @@ DOC = '<doc id="7" url="u" title="A">\nA\n\nThe text.\n'
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (DOC, "wiki: expected </doc> behind the page 'A', found the end of the file"),
-        (DOC + DOC + "</doc>\n", "wiki:5: expected </doc> behind the page 'A', found another page"),
+        (DOC, "wiki: the page 'A' has no end: expected </doc>, found the end of the file"),
+        (DOC + DOC + "</doc>\n", "wiki:5: the page 'A' has no end: expected </doc>, found another page"),
         ('{"id": "7", "text": "x"}', "wiki:1: missing title"),
-        ('{"id": "7", "title": "A", "text": null}', "wiki:1: wrong type"),
+        ('{"id": "7", "title": "A", "text": null}', "wiki:1: text of the wrong type"),
         ('{"title": "A", "text": "x"}', "wiki:1: missing id"),
     ],
 )
@@ -198,14 +198,18 @@ def test_broken_files_of_wiki_extractor(content: str, said: str, tmp_path: Path)
 @pytest.mark.parametrize("names", [("dump", "a", "a"), ("dump", "dump", "a"), ("dump", "a", "./dump")])
 def test_no_file_is_written_over_another(names: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "dump").write_text(DUMP)
-    with pytest.raises(InputError, match="three different files"):
+    with pytest.raises(InputError, match="must be different files"):
         write_links(*(tmp_path / name for name in names))
     assert (tmp_path / "dump").read_text() == DUMP
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("{}\nplain", "another line"), (DUMP[:700], "whole XML dump"), ("<mediawiki></mediawiki>", "no page")],
+    [
+        ("{}\nplain", "does not fit the format"),
+        (DUMP[:700], "XML of the dump is damaged"),
+        ("<mediawiki></mediawiki>", "no page"),
+    ],
 )
 def test_other_files(content: str, said: str, tmp_path: Path) -> None:
     dump = tmp_path / "dump"

@@ -46,12 +46,12 @@ def test_the_dense_channel_is_searched_fused_and_followed(dense_index, open_clie
 
     before = check()
     service = client.app.state.service
-    with service.reader.reading() as snapshot:
+    with service.reader.snapshot() as snapshot:
         old, model = snapshot, snapshot.channel("dense").model
     body = lines({"id": "twin", "text": "google was founded", "title": "Google"})
     assert client.put("/passages", content=body, headers=NDJSON).json()["added"] == 1
     assert "twin" in check()
-    with service.reader.reading() as snapshot:
+    with service.reader.snapshot() as snapshot:
         assert snapshot is not old
         assert snapshot.channel("dense").model is model
     assert client.delete(f"/passages/{before[0]}").status_code == 200

@@ -213,7 +213,7 @@ def test_metrics_count_requests_and_batches(client) -> None:
         ("/search", {"query": "x", "filter": {"lang": {"in": [*range(1001)]}}}, "at most 1000 values"),
         ("/answer", {"query": "x", "filter": {str(i): i for i in range(1001)}}, "at most 1000 values"),
         ("/search", {"query": "x", "channels": "bm25=nan"}, "bm25"),
-        ("/search", {"query": "x", "channels": "dense"}, "lacks"),
+        ("/search", {"query": "x", "channels": "dense"}, "has no channel"),
         ("/search", {"query": "x", "surprise": 1}, "surprise"),
         ("/search", {"query": "x", "channels": " " * 200 + "impact"}, "channels"),
         ("/search", {"query": "x", "collapse": "x" * 201}, "collapse"),

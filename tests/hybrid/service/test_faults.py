@@ -69,7 +69,7 @@ def test_a_term_signal_loses_no_request_in_flight(running, index) -> None:
     with pytest.raises(OSError, match=r"refused|reset"):
         one.ask("GET", "/ready")
     with Index(index) as opened:
-        assert opened.passage("t199")["contents"] == "word 199"
+        assert opened.passage("t199")["text"] == "word 199"
 
 
 def test_a_reader_does_not_hold_up_the_end(built, tmp_path) -> None:
@@ -153,7 +153,7 @@ def test_an_append_after_a_kill_between_its_commit_and_the_manifest(
             build_index(index, [{"id": "first", "text": "sun"}], "append", options)
     build_index(index, [{"id": "second", "text": "moon"}], "append", options)
     with Index(index) as opened:
-        assert [opened.passage(i)["contents"] for i in ("first", "second")] == ["sun", "moon"]
+        assert [opened.passage(i)["text"] for i in ("first", "second")] == ["sun", "moon"]
     assert IndexFolder(index).require_live().complete
 
 
@@ -261,4 +261,4 @@ def test_an_index_that_takes_the_place_of_another_is_seen(tmp_path) -> None:
         folders[1].rename(folders[0])
         assert live.refresh()
         assert not live.refresh()
-        assert live.passage("one")["contents"] == "sun"
+        assert live.passage("one")["text"] == "sun"

@@ -149,7 +149,7 @@ def test_a_byte_order_mark_is_no_part_of_a_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scopes", [("read", "write"), ("write", "read")])
 def test_a_key_has_one_scope(scopes: tuple[str, str]) -> None:
-    with pytest.raises(InputError, match="one scope for a key") as refused:
+    with pytest.raises(InputError, match="the key has two scopes") as refused:
         Keys([f"{scope} {READ}" for scope in scopes], "keys")
     assert refused.value.where == "keys:2"
     assert READ not in str(refused.value)
@@ -177,7 +177,7 @@ def test_on_this_machine_none_are_needed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("origin", ["http://mine.example/", "mine.example", "http://Mine.example", ""])
 def test_an_origin_that_no_browser_sends_is_refused(tmp_path: Path, origin: str) -> None:
-    with pytest.raises(InputError, match="expected an origin"):
+    with pytest.raises(InputError, match="an origin is a scheme and a host"):
         Settings(index=tmp_path, origins=(origin,))
 
 

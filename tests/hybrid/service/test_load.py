@@ -72,7 +72,7 @@ def test_a_search_that_takes_too_long_is_given_up(built, slow) -> None:
     slow(1.6)
     answers, later = asked(built, Limits(timeout=0.8), 3, after=2.0)
     assert {answer.status_code for answer in answers} == {503}
-    assert answers[0].json()["error"]["message"] == "expected an answer within 0.8 s"
+    assert answers[0].json()["error"]["message"] == "the request took longer than the limit of 0.8 s"
     assert later.status_code == 503
 
 

@@ -28,15 +28,17 @@ def refused(*arguments: object) -> str:
 def test_a_service_that_cannot_begin_says_why(built, tmp_path: Path) -> None:
     assert "no index" in refused("--index", tmp_path / "nothing")
     assert "weights" in refused("--index", built, "--channel", "bm25=x")
-    assert "bm25, impact, found dense" in refused("--index", built, "--channel", "dense,impact")
-    assert "folder of a reader" in refused("--index", built, "--reader", tmp_path / "nothing")
-    assert "a model folder" in refused("--index", built, "--writable", "--model", tmp_path / "nothing")
+    assert "no channel dense; its channels: bm25, impact" in refused(
+        "--index", built, "--channel", "dense,impact"
+    )
+    assert "folder is not a reader" in refused("--index", built, "--reader", tmp_path / "nothing")
+    assert "no such model folder" in refused("--index", built, "--writable", "--model", tmp_path / "nothing")
     assert "keys" in refused("--index", built, "--host", "0.0.0.0")
     assert "no such file" in refused("--index", built, "--keys", tmp_path / "keys")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert "cannot be used" in refused("--index", built, "--port", taken.getsockname()[1])
+        assert "cannot listen on this address" in refused("--index", built, "--port", taken.getsockname()[1])
 
 
 @pytest.mark.jvm

@@ -165,7 +165,7 @@ def test_an_upload_that_takes_too_long_says_what_may_become_of_it(index, monkeyp
         told = [answer.json()["error"] for answer in (first.result(), second)]
     assert [first.result().status_code, second.status_code] == [503, 503]
     assert "may still be committed" in told[0]["message"]
-    assert "nothing of it is written" in told[1]["message"]
+    assert "nothing is written" in told[1]["message"]
     go.set()
     ends = time.monotonic() + 60
     while client.get("/passages/n1").status_code == 404 and time.monotonic() < ends:

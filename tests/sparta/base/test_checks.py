@@ -12,7 +12,7 @@ import pytest
 
 import hybrid
 import sparta
-from sparta.base.checks import limit, path_of, paths_of, plain_number, queries_of, query_of, share, whole
+from sparta.base.checks import fraction, limit, path_of, paths_of, plain_number, queries_of, query_of, whole
 from sparta.base.errors import IndexStateError, InputError
 
 
@@ -41,7 +41,7 @@ def test_lists_generators_and_views() -> None:
         (["red"], {"a": 1}, "a list of query ids, found dict"),
         (["red"], [None], "NoneType at position 0"),
         (["red"], [], "0 ids and 1 queries"),
-        (["red", "fox"], ["a", "a"], "distinct query ids, found 'a' more than once"),
+        (["red", "fox"], ["a", "a"], "the query id 'a' appears more than once"),
     ],
 )
 def test_what_is_no_list_of_queries(queries: Any, ids: Any, said: str) -> None:
@@ -74,9 +74,9 @@ def test_counts() -> None:
 
 
 @pytest.mark.parametrize("given", [None, "1", True, -0.1, 1.1, float("nan")])
-def test_what_is_no_share(given: Any) -> None:
+def test_what_is_no_fraction(given: Any) -> None:
     with pytest.raises(InputError, match="expected a weight from 0 to 1, found"):
-        share("a weight", given)
+        fraction("a weight", given)
 
 
 def test_numbers_of_others() -> None:
@@ -109,7 +109,7 @@ def test_paths() -> None:
 def test_the_folder_of_a_training_may_be_a_text(name: str, tmp_path: Path) -> None:
     library, function = name.split(".")
     (tmp_path / "file").touch()
-    with pytest.raises(IndexStateError, match="an empty or a new folder"):
+    with pytest.raises(IndexStateError, match="output folder already contains files"):
         getattr(import_module(library), function)([], None, str(tmp_path))
 
 

@@ -192,7 +192,7 @@ def test_gzip_is_recognised_by_its_bytes(tmp_path: Path, name: str, zipped: bool
     stored = gzip.compress(b"one\ntwo\n") if zipped else b"one\ntwo\n"
     (tmp_path / name).write_bytes(stored)
     if name.endswith(".gz") and not zipped:
-        with pytest.raises(InputError, match="broken compression"):
+        with pytest.raises(InputError, match="damaged or incomplete"):
             list(numbered_lines(tmp_path / name))
         return
     tally = Tally()
@@ -251,7 +251,7 @@ def test_a_long_line_of_zstd_does_not_fill_the_memory(
     monkeypatch.setenv("SPARTA_MAX_LINE_MB", "1")
     tracemalloc.start()
     try:
-        with pytest.raises(InputError, match="a line of at most 1 MB"):
+        with pytest.raises(InputError, match="a line is longer than the limit of 1 MB"):
             list(numbered_lines(tmp_path / "a.zst"))
         assert tracemalloc.get_traced_memory()[1] < 60 << 20
     finally:

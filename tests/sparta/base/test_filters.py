@@ -102,9 +102,9 @@ def test_what_is_none(given: Any, expected: str) -> None:
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
-        (["en"], "a filter as FIELD=VALUE, found 'en'"),
-        (["=en"], "a filter as FIELD=VALUE"),
-        (['{"a": '], "a filter as JSON"),
+        (["en"], "expected FIELD=VALUE, found 'en'"),
+        (["=en"], "expected FIELD=VALUE"),
+        (['{"a": '], "is not JSON"),
         (["a=1", "a=2"], "'1' and '2'"),
         (["a>1", "a>=2"], '"in", or one or two'),
         (["a>1", "a>2"], "{'gt': 1.0} and {'gt': 2.0}"),

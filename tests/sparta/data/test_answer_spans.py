@@ -116,7 +116,7 @@ def test_another_language_is_another_entry(monkeypatch):
     assert not exact_match("das Meer", ["Meer"])
     monkeypatch.setitem(LANGUAGES, "nl", Language(frozenset(("de", "het", "een"))))
     assert exact_match("het huis.", ["huis"], language="nl")
-    with pytest.raises(InputError, match="expected the code of a language"):
+    with pytest.raises(InputError, match="unknown language code"):
         normalized("x", "xx")
 
 

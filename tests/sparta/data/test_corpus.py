@@ -160,27 +160,27 @@ RECORD_ERRORS = [
     ('{"id": 2, "text": "b", "x": NaN}', "broken JSON", "found NaN"),
     ('{"id": 2, "text": "b", "x": 1e999}', "broken JSON", "found 1e999"),
     ('{"id": 2, "text": "\\ud800"}', "broken JSON", "surrogate"),
-    ("[" * 100_000, "nested too deeply", "expected at most 500 levels, found 100,000"),
+    ("[" * 100_000, "JSON nested too deeply", "expected at most 500 levels, found 100,000"),
     (
         '{"id": 2, "text": "]}\\"[", "x": ' + '{"y": [' * 60_000 + "]}" * 60_000 + "}",
-        "nested too deeply",
+        "JSON nested too deeply",
         "expected at most 500 levels, found 120,001",
     ),
-    ('{"id": 2, "text": "b", "x": ' + "[" * 500 + "]" * 500 + "}", "nested too deeply", "found 501"),
+    ('{"id": 2, "text": "b", "x": ' + "[" * 500 + "]" * 500 + "}", "JSON nested too deeply", "found 501"),
     ('{"id": ' + "1" * 5000 + "}", "broken JSON", "4300"),
-    ('["a"]', "not an object", "found a list"),
-    ("7", "not an object", "found a number"),
+    ('["a"]', "not a JSON object", "the line contains a list"),
+    ("7", "not a JSON object", "the line contains a number"),
     ('{"text": "b", "title": "c"}', "missing id", 'expected the field "id" or "_id", found \'text, title\''),
     ('{"id": 2, "body": "b"}', "missing text", 'expected the field "text" or "contents"'),
     ("{}", "missing text", "found 'no field'"),
-    ('{"id": 2, "text": 5}', "wrong type", "expected a string as text, found a number"),
-    ('{"id": 2, "text": null}', "wrong type", "found null"),
-    ('{"id": 2, "text": "b", "title": ["c"]}', "wrong type", "a string as title, found a list"),
-    ('{"id": 2.5, "text": "b"}', "wrong type", "string or an integer as id, found a number"),
-    ('{"id": true, "text": "b"}', "wrong type", "found a boolean"),
-    ('{"id": null, "text": "b"}', "wrong type", "found null"),
-    ('{"id": {}, "text": "b"}', "wrong type", "found an object"),
-    ('{"id": "", "text": "b"}', "invalid id", "at least one character"),
+    ('{"id": 2, "text": 5}', "text of the wrong type", "expected a string, found a number"),
+    ('{"id": 2, "text": null}', "text of the wrong type", "found null"),
+    ('{"id": 2, "text": "b", "title": ["c"]}', "title of the wrong type", "expected a string, found a list"),
+    ('{"id": 2.5, "text": "b"}', "id of the wrong type", "string or an integer, found a number"),
+    ('{"id": true, "text": "b"}', "id of the wrong type", "found a boolean"),
+    ('{"id": null, "text": "b"}', "id of the wrong type", "found null"),
+    ('{"id": {}, "text": "b"}', "id of the wrong type", "found an object"),
+    ('{"id": "", "text": "b"}', "invalid id", "the id is empty"),
     ('{"id": "a\\tb", "text": "b"}', "invalid id", "one word without white space"),
     ('{"id": "a\\nb", "text": "b"}', "invalid id", "one word without white space"),
     (json.dumps({"id": "ä" * 257, "text": "b"}), "invalid id", "at most 512 bytes, found 514"),
@@ -192,15 +192,19 @@ RECORD_ERRORS = [
     ),
     (
         '{"id": 2, "text": "b", "context": "a b", "start": -1, "end": 3}',
-        "wrong type",
-        "from 0 as start, found -1",
+        "start of the wrong type",
+        "from 0, found -1",
     ),
     (
         '{"id": 2, "text": "b", "context": "b", "start": 0, "end": "1"}',
-        "wrong type",
-        "as end, found a string",
+        "end of the wrong type",
+        "found a string",
     ),
-    ('{"id": 2, "text": "b", "context": 4, "start": 0, "end": 1}', "wrong type", "a string as context"),
+    (
+        '{"id": 2, "text": "b", "context": 4, "start": 0, "end": 1}',
+        "context of the wrong type",
+        "expected a string",
+    ),
     (b'{"id": 2, "text": "b\xe4r"}', "invalid UTF-8", "0xe4 at byte 20 of the line"),
     (b'{"id": 2, "text": "\xed\xa0\x80"}', "invalid UTF-8", "0xed at byte 19"),
 ]
@@ -237,11 +241,11 @@ def test_what_comes_before_a_bad_record_is_yielded_first(tmp_path: Path) -> None
 
 
 TSV_ERRORS = [
-    ("2\tb", "wrong number of columns", r"expected 3 \(id, text, title\), found 2"),
+    ("2\tb", "wrong number of columns", r"expected 3 columns \(id, text, title\), found 2"),
     ("2\tb\tc\td", "wrong number of columns", "found 4"),
-    ('2\t"b" c\td', "broken quotes", "inner quotes doubled"),
-    ('2\t"b\tc', "broken quotes", "on this line"),
-    ("\tb\tc", "invalid id", "found none"),
+    ('2\t"b" c\td', "column with broken quotes", "inner quotes doubled"),
+    ('2\t"b\tc', "column with broken quotes", "on this line"),
+    ("\tb\tc", "invalid id", "the id is empty"),
 ]
 
 
@@ -379,7 +383,7 @@ def test_broken_gzip_yields_what_is_whole_and_then_fails(tmp_path: Path, damage:
     path = written(tmp_path / "c.jsonl.gz", bytes(stored))
     reader = CorpusReader(path, skip_invalid=True)
     lines = []
-    with pytest.raises(InputError, match="broken compression") as caught:
+    with pytest.raises(InputError, match="damaged or incomplete") as caught:
         lines.extend(p.where for p in reader)
     line = int(caught.value.where.removeprefix(f"{path}:"))
     assert 0 < reader.counts.used == line - 1
@@ -405,7 +409,7 @@ def test_only_the_first_twenty_skips_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("one", [{"id": "9", "text": "forgotten brackets"}, Passage("9", "the same")])
 def test_one_record_is_no_list_of_them(one: Any) -> None:
-    with pytest.raises(InputError, match="expected several records, found one") as caught:
+    with pytest.raises(InputError, match="the corpus is a single record") as caught:
         open_corpus(one)
     assert "[record]" in str(caught.value.remedy)
 
@@ -418,14 +422,14 @@ def test_one_record_is_no_list_of_them(one: Any) -> None:
         ({"id": "a", "text": "t", "n": math.nan}, "a finite number"),
         (
             {"id": "a", "text": "t", "day": date(2020, 1, 1)},
-            "not JSON: the value is not JSON-serializable: Object of type date",
+            "value not JSON-serializable: Object of type date",
         ),
         (Passage("a b", "t"), "one word"),
-        (Passage("", "t"), "at least one character"),
-        (Passage("a", None), "a string as text"),  # type: ignore[arg-type]
+        (Passage("", "t"), "the id is empty"),
+        (Passage("a", None), "text of the wrong type"),  # type: ignore[arg-type]
         (Passage("a", " "), "empty text"),
         (Passage("a", "t", context="no such", start=1, end=2), "context mismatch"),
-        (Passage("a", "t", record={"day": date(2020, 1, 1)}), "not JSON"),
+        (Passage("a", "t", record={"day": date(2020, 1, 1)}), "value not JSON-serializable"),
     ],
 )
 def test_what_a_program_makes_is_held_to_what_a_file_may_hold(bad: Any, words: str) -> None:

@@ -67,7 +67,9 @@ def test_counts_add_up_at_every_moment(tmp_path: Path, monkeypatch: pytest.Monke
         "broken": "broken JSON",
         "no id": "missing id",
     }
-    expected = Counter(names.get(fate, "not an object") for fate in fates if fate not in ("good", "blank"))
+    expected = Counter(
+        names.get(fate, "not a JSON object") for fate in fates if fate not in ("good", "blank")
+    )
     assert reader.counts.reasons == expected
     assert reader.counts.used == len(used)
     assert reader.counts.read == len(fates) - fates.count("blank")

@@ -11,7 +11,7 @@ import pytest
 
 from sparta.base.errors import InputError
 from sparta.data.corpus import CorpusReader, open_corpus
-from sparta.data.kilt import ABSTRACT, LEAST_BLEU, Place, evidence_of, page_passages, well_mapped
+from sparta.data.kilt import ABSTRACT, LEAST_BLEU, PagePosition, evidence_of, page_passages, well_mapped
 from sparta.data.parsing import BadRecordError
 
 PAGE: dict[str, Any] = {
@@ -90,8 +90,8 @@ def test_the_knowledge_source_is_a_corpus(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        ({"text": ["Email marketing", 3]}, "list of paragraphs"),
-        ({"wikipedia_title": None}, "expected a string as title"),
+        ({"text": ["Email marketing", 3]}, "every paragraph"),
+        ({"wikipedia_title": None}, "title of the wrong type"),
         ({"wikipedia_id": "a b"}, "one word"),
     ],
 )
@@ -140,7 +140,7 @@ def test_provenance_as_published_and_in_our_form() -> None:
     outputs = [{"answer": "a", "provenance": [SPAN, page]}, {"answer": "b"}, {"provenance": [ours]}]
     (span, alone), (passages,) = evidence_of(outputs)
     assert (span.wikipedia_id, span.title, span.section) == ("10287141", "Chen Yi-hsiung", SPAN["section"])
-    assert (span.start, span.end, span.bleu) == (Place(5, 190), Place(6, 197), 0.4)
+    assert (span.start, span.end, span.bleu) == (PagePosition(5, 190), PagePosition(6, 197), 0.4)
     assert (alone.wikipedia_id, alone.start, alone.bleu) == ("5", None, 1.0)
     assert (passages.title, passages.passage_ids, passages.start) == ("Berlin", ("3354-0", "k7"), None)
 
@@ -159,11 +159,11 @@ def test_the_bleu_filter() -> None:
 def test_places_that_are_not_known() -> None:
     """KILT writes −1 for a character that is not known, and nothing where the page is all."""
     bare = {**SPAN, "start_character": -1, "end_character": -1}
-    assert evidence_of([{"provenance": [bare]}])[0][0].end == Place(6, math.inf)
+    assert evidence_of([{"provenance": [bare]}])[0][0].end == PagePosition(6, math.inf)
     none = {**SPAN, "start_paragraph_id": -1, "end_paragraph_id": -1}
     assert evidence_of([{"provenance": [none]}])[0][0].start is None
     only_start = {**SPAN, "end_paragraph_id": None, "end_character": None}
-    assert evidence_of({"provenance": [only_start]})[0][0].end == Place(5, math.inf)
+    assert evidence_of({"provenance": [only_start]})[0][0].end == PagePosition(5, math.inf)
 
 
 @pytest.mark.parametrize(
@@ -171,10 +171,10 @@ def test_places_that_are_not_known() -> None:
     [
         ("x", "list of objects"),
         ([3], "list of objects"),
-        ([{"passage_ids": "k1"}], "list of strings as passage_ids"),
-        ([{"title": 3}], "a string as title"),
-        ([{**SPAN, "start_paragraph_id": "five"}], "whole number as start_paragraph_id"),
-        ([{**SPAN, "end_paragraph_id": 2}], "paragraphs 5 to 2"),
+        ([{"passage_ids": "k1"}], "passage_ids a list of strings"),
+        ([{"title": 3}], "title must be a string"),
+        ([{**SPAN, "start_paragraph_id": "five"}], "start_paragraph_id must be a whole number"),
+        ([{**SPAN, "end_paragraph_id": 2}], "paragraph 2, its end, is before paragraph 5"),
     ],
 )
 def test_provenance_of_another_form(provenance: Any, found: str) -> None:

@@ -55,10 +55,10 @@ def test_the_format_is_recognised_without_a_name(
     ("name", "content", "line", "message"),
     [
         ("q.jsonl", '{"id": 1, "text": "a"}\n{"id": 2,', 2, "broken JSON"),
-        ("q.jsonl", '["a"]', 1, "found a list"),
+        ("q.jsonl", '["a"]', 1, "the line contains a list"),
         ("q.jsonl", '{"text": "a"}', 1, "missing id"),
         ("q.jsonl", '{"id": 1}', 1, 'missing text: expected the field "text" or "question"'),
-        ("q.jsonl", '{"id": 1, "text": 5}', 1, "expected a string as text, found a number"),
+        ("q.jsonl", '{"id": 1, "text": 5}', 1, "text of the wrong type: expected a string, found a number"),
         ("q.jsonl", '{"id": 1, "text": "a", "answers": "b"}', 1, "list of strings"),
         ("q.jsonl", '{"id": 1, "text": "a", "answers": [1]}', 1, "list of strings"),
         (
@@ -68,7 +68,7 @@ def test_the_format_is_recognised_without_a_name(
             "'1' was already the id of .*:1",
         ),
         ("q.jsonl", b'{"id": 1, "text": "\xff"}', 1, "0xff at byte 19"),
-        ("q.tsv", "1\ta\tb", 1, r"expected 2 \(qid, text\), found 3"),
+        ("q.tsv", "1\ta\tb", 1, r"expected 2 columns \(qid, text\), found 3"),
         ("q.tsv", "1\ta\n2", 2, "found 1"),
         ("q.tsv", "\ta", 1, "invalid id"),
         ("q.tsv", "1\ta\n1\tb", 2, "already the id"),

@@ -61,5 +61,5 @@ def test_broken_rows(change: dict[str, Any], tmp_path: Path) -> None:
 def test_a_cell_without_a_value_says_nothing() -> None:
     row = {"page_title": "P", "section_title": "S", "header": ["a", "b"], "cells": ["1", None]}
     assert row_passage(row, "1")["text"] == "S. a is 1."
-    with pytest.raises(BadRecordError, match="texts or numbers"):
+    with pytest.raises(BadRecordError, match="only strings and numbers"):
         row_passage({**row, "cells": ["1", ["x"]]}, "1")

@@ -77,7 +77,7 @@ def test_scores_that_are_no_ranking(tmp_path: Path, scores: tuple[float, ...]) -
         ("q", ["a\u00a0b"], "t", "passage id"),
         ("q", [""], "t", "passage id ''"),
         ("q", ["p"], "a tag", "tag 'a tag'"),
-        ("q", ["p", "p"], "t", "'p' comes twice"),
+        ("q", ["p", "p"], "t", "'p' appears twice"),
     ],
 )
 def test_what_a_run_cannot_hold(
@@ -92,7 +92,7 @@ def test_what_a_run_cannot_hold(
 
 
 def test_a_repeated_query(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="'q' comes twice"):
+    with pytest.raises(InputError, match="'q' appears twice"):
         write_run(tmp_path / "r", [("q", run_of(1.0)), ("q", run_of(1.0))])
 
 
@@ -110,7 +110,7 @@ def test_reading_sorts_by_score_and_keeps_ties_in_order(tmp_path: Path) -> None:
         ("q Q0 a 1 1.0 t more", "found 7"),
         ("q Q0 a 1 high t", "'high'"),
         ("q Q0 a 1 nan t", "'nan'"),
-        ("q Q0 z 1 1.0 t", "'z' comes twice for query 'q'"),
+        ("q Q0 z 1 1.0 t", "'z' appears twice for the query 'q'"),
     ],
 )
 def test_bad_runs(tmp_path: Path, line: str, message: str) -> None:
@@ -140,12 +140,12 @@ def test_qrels_of_beir_and_of_trec(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "line", "message"),
     [
-        ("q1\ta\t1\n", 1, "no header"),
+        ("q1\ta\t1\n", 1, "missing header"),
         ("query-id\tcorpus-id\tscore\nq1\ta\n", 2, "found 2"),
         ("query-id\tcorpus-id\tscore\nq1\t\t1\n", 2, "found 2"),
         ("query-id\tcorpus-id\tscore\nq1\ta\t0.5\n", 2, "'0.5'"),
         ("q1 0 a 1\nq1 0 a\n", 2, "found 3"),
-        ("q1 0 a 1\nq1 0 a 1\n", 2, "comes twice"),
+        ("q1 0 a 1\nq1 0 a 1\n", 2, "appears twice"),
         ("q1 0 a yes\n", 1, "'yes'"),
     ],
 )

@@ -126,17 +126,17 @@ def test_the_command(tiny_model_folder: Path, tmp_path: Path) -> None:
         "modeling_sparta.py",
         "README.md",
     }
-    refused(sparta(*given), 2, "expected an empty or a new folder")
+    refused(sparta(*given), 2, "output folder already contains files")
 
 
 def test_what_cannot_be_exported(make_tiny_model: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    with pytest.raises(IndexStateError, match="expected an empty or a new folder"):
+    with pytest.raises(IndexStateError, match="output folder already contains files"):
         export_sentence_transformers(make_tiny_model(), tmp_path / "full")
     from sparta.models.sparse import SparseEncoder
 
     foreign = SparseEncoder(make_tiny_model().tokenizer, replace(SpartaConfig(), tied=True))
-    with pytest.raises(ModelError, match="expected a SPARTA model"):
+    with pytest.raises(ModelError, match="is not a SPARTA model"):
         export_sentence_transformers(foreign, tmp_path / "other")
     assert [p.name for p in tmp_path.iterdir()] == ["full"]

@@ -116,12 +116,12 @@ def test_impacts_are_not_added_to_what_the_corpus_does_not_hold(
         build_index(built, [{"id": "d", "text": "Dogs bark."}], change, IndexOptions(model=options.model))
     by, left = CHANGES[change]
     for resume in (True, False):
-        with pytest.raises(IndexStateError, match=f"changed since by {by}\n") as caught:
+        with pytest.raises(IndexStateError, match=f"changed afterwards by {by}\n") as caught:
             build_index(built, corpus, options=replace(options, channels=None, resume=resume))
         again = f"sparta index --corpus FILE --overwrite --index {built}"
         assert caught.value.remedy.for_command_line().endswith(again)
     with Index(built) as index:
-        with index.searcher.reader.reading() as view:
+        with index.searcher.reader.snapshot() as view:
             assert sorted(view.lucene.ids(view.lucene.live())) == left
         with pytest.raises(IndexStateError, match="BM25-only") as caught:
             index.search("cat", channel="impact")

@@ -126,7 +126,9 @@ def test_an_interrupted_job_is_named_with_the_command_that_finishes_it(
     state, told, remedy = finding[1:]
     assert (state, told) == ("note", f"{index} is incomplete: {name} was interrupted")
     assert on_command_line(remedy) == advice
-    with pytest.raises(IndexStateError, match=rf"changed since by {name}, which was interrupted") as caught:
+    with pytest.raises(
+        IndexStateError, match=rf"changed afterwards by {name}, which was interrupted"
+    ) as caught:
         build_index(index, index.parent / "a 1.jsonl", options=OPTIONS)
     assert caught.value.remedy.for_command_line().startswith(on_command_line(manifest(index).remedy))
     caplog.clear()
@@ -166,7 +168,7 @@ def test_an_update_killed_as_it_made_good_an_append_leaves_that_interrupted(
     corpus = write("b")
     interrupted(index, corpus, "append")
     killed_before_it_wrote(index, corpus, "update")
-    assert manifest(index).found == f"the update of {corpus} was interrupted"
+    assert manifest(index).state == f"the update of {corpus} was interrupted"
     with pytest.raises(IndexStateError, match="must be finished first"):
         build_index(index, write("c"), "append", OPTIONS)
     run_what_is_printed(on_command_line(manifest(index).remedy))
@@ -195,7 +197,7 @@ def test_making_a_changed_index_again_says_what_changed_it(
         again = ["index", "--corpus", str(corpus), "--channels", "bm25", "--index", str(index), *resume]
         result = CliRunner().invoke(cli._sparta.main, again)
         assert result.exit_code == 2
-        assert f"index of {corpus} was changed since by {by}\n" in result.output
+        assert f"index of {corpus} was changed afterwards by {by}\n" in result.output
     run_what_is_printed(result.output.partition("→ ")[2])
     assert len(ids(index)) == expected
 

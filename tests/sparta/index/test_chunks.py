@@ -57,7 +57,7 @@ def test_a_text_without_words_is_one_chunk() -> None:
 
 @pytest.mark.parametrize(("words", "overlap"), [(0, 0), (5, 5), (5, -1)])
 def test_impossible_chunks_are_refused(words: int, overlap: int) -> None:
-    with pytest.raises(InputError, match=rf"found {words} and {overlap}"):
+    with pytest.raises(InputError, match=rf"found {words} words, overlap {overlap}"):
         chunk_unit(words, overlap)
 
 
@@ -118,7 +118,7 @@ def test_a_document_is_opened_by_the_id_of_its_hits(built: tuple[Path, Path]) ->
     with Index(built[0]) as index:
         for record in documents():
             found = index.passage(record["id"])
-            assert found == {"id": record["id"], "title": "", "contents": record["text"].strip()}
+            assert found == {"id": record["id"], "title": "", "text": record["text"].strip()}
         first, parts = index.passage("d0#0"), range(len(brute_chunks(documents()[0]["text"], 6, 2)))
         assert (first["id"], first["document_id"], first["start"]) == ("d0#0", "d0", 0)
         highest: dict[str, int] = {}
@@ -164,7 +164,7 @@ def test_the_command_cuts_and_refuses(tmp_path: Path, tiny_model_folder: Path) -
     ]
     for wrong, advice in (
         (["--overlap", "2"], "--chunk 200 --overlap 50"),
-        (["--chunk", "5", "--unit", "sentence"], "leave one of them out"),
+        (["--chunk", "5", "--unit", "sentence"], "omit one of these options"),
         (["--chunk", "5", "--overlap", "5"], "--chunk 200 --overlap 50"),
     ):
         result = CliRunner().invoke(main, [*base, *wrong])

@@ -80,7 +80,9 @@ def test_optimize_merges_into_one_segment(builder, docs):
 
 
 def test_unknown_mode(builder, docs):
-    with pytest.raises(InputError, match="expected a mode of create, overwrite, append, update, found 'x'"):
+    with pytest.raises(
+        InputError, match="expected the index mode create, overwrite, append, update, found 'x'"
+    ):
         builder.write(builder.source(docs("a", 3)), "x")
 
 
@@ -102,7 +104,7 @@ def test_what_grew_is_not_what_was_appended(builder, docs):
     a, b = docs("a", 5), docs("b", 5)
     builder.write(builder.source(a, name="a"))
     builder.write(builder.source(b, name="b"), "append")
-    for same, name, found in ((a, "a", "changed since by the append of b"), (b, "b", "another input")):
+    for same, name, found in ((a, "a", "changed afterwards by the append of b"), (b, "b", "another input")):
         with pytest.raises(IndexStateError, match=found):
             builder.write(builder.source(same, name=name))
     assert builder.contents() == a + b

@@ -54,7 +54,7 @@ def test_what_was_deleted_is_not_up_to_date(builder, docs):
     a, b = docs("a", 4), docs("b", 3)
     builder.write(builder.source(a))
     delete_passages(builder.folder, ["a1"])
-    with pytest.raises(IndexStateError, match="changed since by sparta delete"):
+    with pytest.raises(IndexStateError, match="changed afterwards by sparta delete"):
         builder.write(builder.source(a))
     builder.write(builder.source(b, name="b"), "append")
     assert builder.write(builder.source(b, name="b"), "append").unchanged
@@ -112,7 +112,7 @@ def test_a_kill_right_after_the_commit_of_a_deletion(builder, docs, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(IndexFolder, "write_state", killed)
         delete_passages(builder.folder, ["a1"])  # nothing but the commit is needed
-    with pytest.raises(IndexStateError, match="changed since by sparta delete"):
+    with pytest.raises(IndexStateError, match="changed afterwards by sparta delete"):
         builder.write(builder.source(a))
 
 

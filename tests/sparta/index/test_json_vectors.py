@@ -76,15 +76,15 @@ def test_json_vectors(builder, json_vectors):
         (line("b", moon="3"), "found '3'"),
         (line("b", moon=None), "found None"),
         ('{"id": "b", "contents": "", "vector": {"moon": NaN}}', "finite number, found NaN"),
-        (line("b", **{"x" * 300: 1}), "terms of 1 to 255 characters, found one of 300"),
-        (line("b", **{"": 1}), "found one of 0"),
-        ({"id": "b", "contents": ""}, "expected a vector"),
-        ({"id": "b", "contents": "", "vector": [1]}, "expected a vector"),
+        (line("b", **{"x" * 300: 1}), "a term must have 1 to 255 characters, found 300"),
+        (line("b", **{"": 1}), "characters, found 0"),
+        ({"id": "b", "contents": ""}, "field vector must be an object"),
+        ({"id": "b", "contents": "", "vector": [1]}, "field vector must be an object"),
         ({"id": "b", "vector": {}}, "missing the text"),
         ({"contents": "", "vector": {}}, "missing id"),
         (line("a", moon=1), "duplicate id: 'a' was already the id of .*:1"),
         ("{", "broken JSON"),
-        ("[]", "not an object"),
+        ("[]", "not a JSON object"),
         (b'{"id": "b", "contents": "\xff", "vector": {}}', "invalid UTF-8"),
     ],
 )
@@ -111,12 +111,12 @@ def test_repeated_ids_are_found_across_batches_and_files(builder, json_vectors, 
 def test_empty_and_missing_json_vectors(builder, json_vectors, tmp_path):
     with pytest.raises(InputError, match="empty file"):
         builder.write(json_vectors("", " "))
-    with pytest.raises(InputError, match="found no "):
+    with pytest.raises(InputError, match="no such file or folder of vectors"):
         vectors_source([tmp_path / "none.jsonl"], tmp_path / "tokenizer")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="found neither"):
+    with pytest.raises(InputError, match="contains neither"):
         vectors_source([tmp_path / "empty"], tmp_path / "tokenizer")
-    with pytest.raises(InputError, match="one file or folder of JSON vectors"):
+    with pytest.raises(InputError, match="single file or folder of JSON vectors"):
         vectors_source([tmp_path / "empty", tmp_path / "tokenizer"])
 
 
@@ -177,7 +177,7 @@ def test_large_integers_and_deep_metadata_are_read_as_of_a_corpus(builder, json_
     assert raws[str(big)]["number"] == big
     assert raws[str(big + 1)]["unread"] == {"deep": [big]}
     deep = '{"id": "d", "contents": "", "vector": {}, "deep": ' + "[" * 600 + "]" * 600 + "}"
-    with pytest.raises(InputError, match="nested too deeply") as caught:
+    with pytest.raises(InputError, match="JSON nested too deeply") as caught:
         builder.write(json_vectors(line("a", moon=1), deep), "overwrite")
     assert caught.value.where.endswith("vectors.jsonl:2")
 

@@ -41,23 +41,23 @@ def test_a_snapshot_outlives_its_replacement_until_its_last_user_lets_go(
 ) -> None:
     write(builder, "a")
     reader = IndexReader(builder.folder.path)
-    with reader.reading() as first:
-        with reader.reading() as same:
+    with reader.snapshot() as first:
+        with reader.snapshot() as same:
             write(builder, "b")
             assert reader.refresh()
             assert not reader.refresh()
             assert same is first
         assert not closed
-        with reader.reading() as second:
+        with reader.snapshot() as second:
             assert second is not first
     assert closed == [first]
-    with reader.reading():
+    with reader.snapshot():
         reader.close()
         assert closed == [first]
     assert closed == [first, second]
     reader.close()
     assert closed == [first, second]
-    with pytest.raises(IndexStateError, match="the index is closed") as refused, reader.reading():
+    with pytest.raises(IndexStateError, match="the index is closed") as refused, reader.snapshot():
         pass
     assert refused.value.where == str(builder.folder.path)
     with pytest.raises(IndexStateError, match="the index is closed"):
@@ -86,10 +86,26 @@ def test_a_thread_that_holds_a_snapshot_reads_no_other(builder: Any) -> None:
         assert generations == [1, 2, 1, 2]
 
 
+def test_the_old_names_of_a_reader(builder: Any) -> None:
+    write(builder, "a")
+    old: dict[str, Any] = {"every": 0.05}
+    with pytest.warns(DeprecationWarning, match=r"^IndexReader\(every=…\) is now IndexReader\(refresh_sec"):
+        reader: Any = IndexReader(builder.folder.path, **old)
+    with (
+        reader,
+        pytest.warns(DeprecationWarning, match="^IndexReader.every is now IndexReader.refresh_seconds$"),
+    ):
+        assert reader.every == reader.refresh_seconds == 0.05
+    with pytest.warns(DeprecationWarning, match="^IndexReader.reading is now IndexReader.snapshot$"):
+        lend = reader.reading
+    with pytest.raises(IndexStateError), lend():
+        pass
+
+
 def test_a_reader_that_looks_by_itself(builder: Any, caplog: pytest.LogCaptureFixture) -> None:
     """A commit that cannot be opened is logged, and the last one is searched on."""
     write(builder, "a")
-    with Searcher(IndexReader(builder.folder.path, every=0.05)) as searcher:
+    with Searcher(IndexReader(builder.folder.path, refresh_seconds=0.05)) as searcher:
         write(builder, "b")
         time.sleep(0.06)
         assert [hit.passage_id for hit in searcher.search("moon")] == ["b"]

@@ -58,6 +58,6 @@ def test_a_table_is_no_list_of_records(tmp_path: Path) -> None:
 
         columns = ("id", "text")
 
-    with pytest.raises(InputError, match=r"expected records, found a table \(DataFrame\)") as caught:
+    with pytest.raises(InputError, match=r"the corpus is a table \(DataFrame\)") as caught:
         Index.create(tmp_path / "ix", DataFrame(DataFrame.columns), options=BM25)
     assert 'frame.to_dict("records")' in caught.value.remedy.for_command_line()

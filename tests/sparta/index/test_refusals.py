@@ -35,7 +35,7 @@ def test_vectors_of_another_model_are_refused(builder, docs, mode, tiny_tokenize
         ({"weights": weights}, "weighted_queries"),
     ):
         source = builder.source(docs("b", 5), side=replace(builder.side, model="theirs", **change))
-        with pytest.raises(IndexStateError, match=f"the index's own model 'model'.*differing: {named}"):
+        with pytest.raises(IndexStateError, match=f"the index is of the model 'model'.*differing: {named}"):
             builder.write(source, mode)
     assert snapshot(builder.folder.path) == before
 
@@ -71,7 +71,7 @@ def test_a_damaged_description_of_the_model_is_told(builder, docs, tiny_tokenize
     else:
         del manifest["live"]["model"][lost]
     write_manifest(path.parent, manifest)
-    named = "found it damaged" if lost == "weights" else f"the field live.model.{lost}"
+    named = "is damaged" if lost == "weights" else f"the field live.model.{lost}"
     with pytest.raises(IndexStateError, match=named) as caught:
         Searcher(builder.folder.path)
     assert caught.value.remedy
@@ -111,6 +111,6 @@ def test_a_folder_of_somebody_else_gets_no_lock(builder, docs):
     builder.folder.path.mkdir()
     (builder.folder.path / "mine.txt").touch()
     for mode in ("create", "overwrite"):
-        with pytest.raises(IndexStateError, match=r"found a folder with mine\.txt"):
+        with pytest.raises(IndexStateError, match=r"foreign file: mine\.txt"):
             builder.write(builder.source(docs("a", 5)), mode)
     assert [p.name for p in builder.folder.path.iterdir()] == ["mine.txt"]

@@ -31,16 +31,16 @@ def test_another_index_in_its_place_is_seen(tmp_path: Path) -> None:
         link.symlink_to(second)
         assert index.refresh()
         assert index.version == version
-        assert index.passage("one")["contents"] == "sun"
+        assert index.passage("one")["text"] == "sun"
         assert not index.refresh()
         shutil.rmtree(first)
         built(first, "star")
         assert same.refresh()
-        assert same.passage("one")["contents"] == "star"
+        assert same.passage("one")["text"] == "star"
         first.rename(tmp_path / "old")
         second.rename(first)
         assert same.refresh()
-        assert same.passage("one")["contents"] == "sun"
+        assert same.passage("one")["text"] == "sun"
 
 
 def copied_over(target: Path, source: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_replacement_within_the_resolution_of_the_clock_is_seen(tmp_path: Path
         version = index.version
         copied_over(first, second)
         assert index.refresh()
-        assert (index.version, index.passage("one")["contents"]) == (version, "sun")
+        assert (index.version, index.passage("one")["text"]) == (version, "sun")
         assert not index.refresh()
 
 
@@ -73,7 +73,7 @@ def test_a_clock_that_jumps_back_hides_no_commit(tmp_path: Path) -> None:
         for file in path.rglob("*"):
             os.utime(file, (0, 0))
         assert index.refresh()
-        assert index.passage("two")["contents"] == "sun"
+        assert index.passage("two")["text"] == "sun"
         index.update([{"id": "two", "text": "star"}])
         for file in path.rglob("*"):
             os.utime(file, (4e9, 4e9))

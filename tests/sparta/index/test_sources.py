@@ -131,7 +131,7 @@ def test_shards_resume_without_reading_what_is_skipped(encoded, monkeypatch):
         with pytest.raises(IndexStateError, match="batches differ"):
             list(source.batches(done, ""))
     assert len(list(source.batches(16, "p15"))) == 2
-    with pytest.raises(InputError, match=r"expected 'p14' as passage 16 of the input, found 'p15'"):
+    with pytest.raises(InputError, match=r"passage 16 was 'p14', but passage 16 is now 'p15'"):
         list(source.batches(16, "p14"))
 
 
@@ -164,7 +164,7 @@ def test_shards_that_do_not_belong_together(encoded, tmp_path, make_tiny_model, 
     ):
         folder = tmp_path / f"strange-{named}"
         encode_corpus(source, folder, model, replace(options, part=(1, 2), **change))
-        with pytest.raises(InputError, match=f"differ from those in .*: {named}") as caught:
+        with pytest.raises(InputError, match=f"differ from the shards in .*: {named}") as caught:
             vectors_source([folders[0], folder])
         assert caught.value.where == str(folder)
 
@@ -173,7 +173,7 @@ def test_unfinished_shards_are_refused(encoded):
     _, folders, _ = encoded
     manifest = json.loads((folders[0] / "manifest.json").read_text())
     write_manifest(folders[0], {**manifest, "complete": False})
-    with pytest.raises(InputError, match="still to be completed"):
+    with pytest.raises(InputError, match="is unfinished"):
         vectors_source(folders)
 
 
@@ -266,7 +266,7 @@ def test_codec_stays_with_the_index(builder, docs, codec):
         hit for hit in before if hit[0] != "a1"
     ]
     other = {"lucene": "fast", "fast": "lucene"}[codec]
-    with pytest.raises(InputError, match="own codec"):
+    with pytest.raises(InputError, match="the index has the codec"):
         builder.write(builder.source(docs("c", 2), name="c"), "append", codec=other)
 
 
@@ -286,5 +286,5 @@ def test_resuming_checks_where_the_input_was_left(tiny_model, tmp_path):
     ]
     for done, last in ((4, "other"), (11, "p9")):
         bad = source()
-        with pytest.raises(InputError, match=r"as passage \d+ of the input, found"):
+        with pytest.raises(InputError, match=r"passage \d+ is now"):
             list(bad.batches(done, last))

@@ -166,8 +166,8 @@ def test_wrong_batches(tmp_path):
         for arguments, message in (
             ({"impacts": (1, 0)}, "impact 0 of term id 1"),
             ({"impacts": (1, -4)}, "impact -4"),
-            ({"impacts": (1.5, 2.0)}, "impacts: expected one row of integers, found float64"),
-            ({"impacts": (1, 2**31)}, "does not fit into int32"),
+            ({"impacts": (1.5, 2.0)}, "impacts must be a one-dimensional array of integers, found float64"),
+            ({"impacts": (1, 2**31)}, "do not fit into int32"),
             ({"impacts": (1,)}, "impacts: expected 2 entries, found 1"),
             ({"term_ids": (0, 2)}, "term id 2 is outside the vocabulary of 2 terms"),
             ({"positions": (0, 1)}, "positions: expected 1 entries, found 2"),
@@ -184,7 +184,9 @@ def test_wrong_batches(tmp_path):
         with pytest.raises(InputError, match="has weight -1"):
             searcher.search_impacts([{"a": -1}], 1)
         for weight in (0.5, float("nan")):
-            with pytest.raises(InputError, match="query-term weights: expected one row of integers"):
+            with pytest.raises(
+                InputError, match="query-term weights must be a one-dimensional array of integers"
+            ):
                 searcher.search_impacts([{"a": weight}], 1)  # type: ignore[dict-item]
         with pytest.raises(InputError, match="k must be 1 or more"):
             searcher.search_impacts([{"a": 1}], 0)

@@ -37,7 +37,7 @@ def test_states_of_the_folder(tmp_path):
     with pytest.raises(IndexStateError, match="there is no Lucene index"):
         ImpactSearcher(tmp_path / "none")
     assert not (tmp_path / "none").exists()
-    with pytest.raises(InputError, match="unknown language 'xx'; known are ar"):
+    with pytest.raises(InputError, match="unknown language 'xx'; known languages: ar"):
         ImpactWriter(tmp_path / "none", language="xx")
     path = tmp_path / "index"
     with ImpactWriter(path) as writer:
@@ -246,7 +246,7 @@ SENTENCES = {
 def test_the_languages_are_those_of_the_analyzers(tmp_path):
     with pytest.raises(InputError) as refused:
         ImpactWriter(tmp_path / "none", language="none")
-    assert refused.value.message.endswith(f"known are {', '.join(LANGUAGES)}")
+    assert refused.value.message.endswith(f"known languages: {', '.join(LANGUAGES)}")
 
 
 @pytest.mark.jvm

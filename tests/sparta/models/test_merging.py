@@ -14,6 +14,7 @@ from sparta.models import torch_backend
 from sparta.models.document_encoder import DocumentEncoder, _merge_windows
 from sparta.models.prune import SparseRows
 from sparta.models.sparta import SpartaModel
+from sparta.models.torch_backend import TorchBackend
 
 
 def rows_of(vectors: list[dict[int, float]]) -> SparseRows:

@@ -145,7 +145,7 @@ def test_a_tokenizer_with_more_words_than_terms_is_refused(make_tiny_model: Make
         (lambda c: c["sparta"].pop("format_version"), "found None"),
         (lambda c: c["sparta"].update(layout={"max_size": 3}), "not valid"),
         (lambda c: c["sparta"].update(unheard_of=3), "not valid"),
-        (lambda c: c["sparta"]["quantizer"].update(bits=99), "not valid: bits must be 1 to 16"),
+        (lambda c: c["sparta"]["quantizer"].update(bits=99), "not valid: the number of bits must be 1 to 16"),
         (lambda c: c.update(sparta=[1]), "expected a sparta object, found list"),
         (lambda c: c.update(model_type="no-such-model"), "expected the configuration of an encoder"),
         (lambda c: c.pop("model_type"), "expected the configuration of an encoder"),
@@ -170,8 +170,8 @@ def test_broken_configurations_are_refused(
         ("config.json", None, "expected a JSON object, could not read it"),
         ("model.safetensors", b"\x00" * 20, "expected model weights in safetensors form"),
         ("model.safetensors", None, "expected model weights in safetensors form"),
-        ("tokenizer.json", b"{}", "expected a tokenizer"),
-        ("tokenizer.json", None, "expected a tokenizer"),
+        ("tokenizer.json", b"{}", "tokenizer"),
+        ("tokenizer.json", None, "no usable tokenizer"),
     ],
 )
 def test_broken_files_are_refused(

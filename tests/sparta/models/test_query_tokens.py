@@ -36,5 +36,5 @@ def test_terms_beyond_the_table_of_weights_do_not_count(tiny_tokenizer: Any) -> 
 
 @pytest.mark.parametrize("text", ["who \ud800", None])
 def test_what_is_no_unicode_text_is_told(tiny_tokenizer: Any, text: Any) -> None:
-    with pytest.raises(InputError, match="expected a text in valid Unicode"):
+    with pytest.raises(InputError, match="the text is not valid Unicode"):
         QueryTokenizer(tiny_tokenizer).terms(text)

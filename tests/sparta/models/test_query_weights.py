@@ -58,7 +58,7 @@ def test_weights_travel_as_integers(
     assert row[0, moon] == pytest.approx(3.0)
     assert row.nnz == 2
     (tmp_path / "side" / "query_weights.safetensors").unlink()
-    with pytest.raises(IndexStateError, match="a file is missing"):
+    with pytest.raises(IndexStateError, match="the file is missing"):
         QuerySide.load(tmp_path / "side", side.identity())
 
 

@@ -157,5 +157,5 @@ def test_a_title_that_is_too_long_leaves_room(tiny_model: SpartaModel) -> None:
 
 
 def test_special_tokens_cannot_belong_to_one_of_many_answers() -> None:
-    with pytest.raises(ModelError, match="expected pool_special or share_context, found both"):
+    with pytest.raises(ModelError, match="pool_special and share_context exclude each other"):
         SpartaConfig(layout=SHARED, pool_special=True)

@@ -63,5 +63,5 @@ def test_passages_tell_each_other(bert):
 
 
 def test_another_encoder_is_refused():
-    with pytest.raises(ModelError, match="expected a BERT for Fusion-in-Encoder, found Linear"):
+    with pytest.raises(ModelError, match="needs a BERT encoder, found Linear"):
         FusedEncoder(torch.nn.Linear(2, 2), 2)

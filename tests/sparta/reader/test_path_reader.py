@@ -12,7 +12,7 @@ import torch
 
 from sparta.base.errors import InputError, ModelError
 from sparta.reader.config import ReaderConfig, ReaderLayout
-from sparta.reader.path_reader import PathLayout, PathReader, PathScores, shares
+from sparta.reader.path_reader import PathLayout, PathReader, PathScores, length_limits
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
 
@@ -54,9 +54,9 @@ def test_what_is_too_long_is_cut_alike(reader: PathReader) -> None:
     first, whole, last = (len(part.offsets) for part in made.parts)
     assert whole == len(reader._ids(SEA.text))
     assert 0 <= last - first <= 1
-    assert shares([5, 100, 7, 100], 50) == [5, 19, 7, 19]
-    assert shares([1, 2], 50) == [1, 2]
-    with pytest.raises(InputError, match="path of 1 to 7 passages, found 8"):
+    assert length_limits([5, 100, 7, 100], 50) == [5, 19, 7, 19]
+    assert length_limits([1, 2], 50) == [1, 2]
+    with pytest.raises(InputError, match="1 to 7 passages here, found 8"):
         reader.make_input("", [SEA] * 8)
     with pytest.raises(InputError, match="found 0"):
         reader.make_input("which", [])
@@ -129,7 +129,7 @@ def test_a_folder_is_read_back(reader: PathReader, tmp_path: Path) -> None:
     reader.save_pretrained(tmp_path / "best")
     again = PathReader.open(tmp_path, device="cpu", dtype="fp32")
     assert again.read("which house", [[RED, SEA]]) == reader.read("which house", [[RED, SEA]])
-    with pytest.raises(ModelError, match="expected a path reader"):
+    with pytest.raises(ModelError, match="the folder is not a path reader"):
         PathReader.open(tmp_path / "nothing")
     for damage, said in (
         ({"path_reader": {"max_length": 64, "longest_question": "12"}}, "whole numbers"),
@@ -149,13 +149,13 @@ def test_what_it_cannot_begin_with(encoder_folder: Path, tmp_path: Path) -> None
     SpanReader.from_encoder(encoder_folder, ReaderConfig(ReaderLayout(), 2)).save_pretrained(
         tmp_path / "fused"
     )
-    with pytest.raises(ModelError, match="without global tokens"):
+    with pytest.raises(ModelError, match="a reader with global tokens"):
         PathReader.from_encoder(tmp_path / "fused", SMALL)
-    with pytest.raises(InputError, match="at most"):
+    with pytest.raises(InputError, match="exceed the 512 positions"):
         PathReader.from_encoder(encoder_folder, PathLayout(max_length=4096))
     for old, new, said in (
-        ("[unused", "[other", "to mark passages with"),
-        ('"yes"', '"yess"', "with the words yes and no"),
+        ("[unused", "[other", "one of which must mark passages"),
+        ('"yes"', '"yess"', "contain the words yes and no"),
     ):
         other = tmp_path / new.strip('["')
         shutil.copytree(encoder_folder, other)

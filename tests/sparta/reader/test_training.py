@@ -139,7 +139,7 @@ def test_the_same_twice_and_resumed(data: Path, encoder_folder: Path, tmp_path: 
     again.run(resume=True)
     assert torch.equal(_weights(again), figures[0][1])
     other = ReaderTraining(recipe(encoder_folder, negatives=0.1), sets, tmp_path / "c")
-    with pytest.raises(InputError, match="expected the same settings as before"):
+    with pytest.raises(InputError, match="the settings differ from the settings of the started training"):
         other.run(resume=True)
 
 
@@ -186,14 +186,14 @@ def test_layers_learn_at_rates_of_their_own(data: Path, encoder_folder: Path, tm
 
 
 def test_fewer_questions_than_a_batch_are_refused(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a batch of 8 questions to train on, found 5"):
+    with pytest.raises(InputError, match="a batch needs 8 training questions, found 5"):
         train_reader([(data, 5)], recipe(encoder_folder), tmp_path / "out")
 
 
 def test_windows_longer_than_the_encoder_are_refused(
     data: Path, encoder_folder: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="windows of at most 512 wordpieces"):
+    with pytest.raises(InputError, match="exceed the 512 positions"):
         train_reader([data], recipe(encoder_folder, train_length=600), tmp_path / "out")
 
 
@@ -204,12 +204,12 @@ def test_global_tokens_go_on(data: Path, encoder_folder: Path, tmp_path: Path) -
     )
     before = SpanReader.load(first.folder)
     assert torch.equal(again.model.encoder.global_states, before.encoder.global_states)
-    with pytest.raises(InputError, match="the reader's 2 global tokens, found 3"):
+    with pytest.raises(InputError, match="has 2 global tokens, but the option says 3"):
         train_reader([data], recipe(first.folder, global_tokens=3), tmp_path / "c")
 
 
 def test_a_file_is_named_once(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a file is named twice"):
+    with pytest.raises(InputError, match="the same file is named twice"):
         train_reader([(data, 5), (data, None)], recipe(encoder_folder), tmp_path / "out")
 
 
@@ -245,7 +245,7 @@ def test_a_question_may_have_several_passages_without_its_answer(
             assert not any(answers[0] in text for text in texts)
             assert len(texts) == 3 or (path == near and len(texts) < 3)  # few stand near the file's end
         assert torch.isfinite(training.loss(0)[0])
-    with pytest.raises(InputError, match="at least 2 passages of a question, found 1"):
+    with pytest.raises(InputError, match="at least 2 passages per question, found 1"):
         ReaderTraining(recipe(encoder_folder, passages=1), [], tmp_path / "out")
 
 
@@ -291,7 +291,7 @@ def test_encoders_without_two_token_types(
 def test_a_language_begins_with_its_reader() -> None:
     assert ReaderRecipe().beginning() == "reader-bge-small-en"
     assert ReaderRecipe(language="zh").beginning() == "reader-small-zh"
-    with pytest.raises(ModelError, match="no reader ships for the language 'de'") as caught:
+    with pytest.raises(ModelError, match="sparta ships no reader for the language 'de'") as caught:
         ReaderRecipe(language="de").beginning()
     assert caught.value.remedy.options == [Option("encoder")]
 

@@ -74,7 +74,7 @@ def test_padding(tiny_tokenizer, words):
 
 @pytest.mark.parametrize("given", [{"max_length": 20}, {"overlap": 160}])
 def test_lengths_that_do_not_go_together(given):
-    with pytest.raises(InputError, match="expected windows of at least 128"):
+    with pytest.raises(InputError, match="windows need at least 128"):
         ReaderLayout(**given)
 
 

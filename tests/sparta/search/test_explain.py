@@ -65,7 +65,7 @@ def test_shares_sum_to_the_score_and_the_rank_is_the_place_in_search(searcher, v
             why = explain(searcher, asked, passage_id)
             assert why.passage_id == passage_id
             assert (why.rank, why.score) == places.get(passage_id, (0, 0.0))
-            assert why.score == sum(share.share for share in why.terms)
+            assert why.score == sum(term.contribution for term in why.terms)
             assert {s.term: (s.count, s.impact) for s in why.terms} == {
                 term: (count, vectors[passage_id].get(term, 0))
                 for term, count in searcher.tokenizer.terms(asked).items()
@@ -76,7 +76,7 @@ def test_shares_strongest_first_and_their_weights(index_of):
     index = index_of({"a": {"moon": 4, "earth": 9, "sun": 200}, "b": {"sun": 1}})
     with Searcher(index) as searcher:
         shares = explain(searcher, "earth moon, moon moon sun town", "a").terms
-        shown = [(s.term, s.count, s.impact, s.weight, s.share) for s in shares]
+        shown = [(s.term, s.count, s.impact, s.weight, s.contribution) for s in shares]
         assert shown == [
             ("sun", 1, 200, 200 * STEP, 200),
             ("moon", 3, 4, 4 * STEP, 12),

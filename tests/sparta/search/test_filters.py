@@ -228,7 +228,7 @@ def test_fields_that_cannot_be_filtered_by_are_told_once(
     ]
     Index.create(tmp_path / "ix", records, options=IndexOptions(channels="bm25")).close()
     [told] = [r.getMessage() for r in caplog.records]
-    assert told.startswith("nested: stored with the passages, but not filterable")
+    assert told.startswith("the metadata field nested is stored with the passages, but is not filterable")
 
 
 def test_offsets_of_a_corpus_of_its_own_are_metadata(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_a_process_killed_before_its_first_shard(encode):
 
 def test_what_is_there_is_not_overwritten(encode, tmp_path):
     encode("out")
-    with pytest.raises(IndexStateError, match="expected an empty or a new folder") as caught:
+    with pytest.raises(IndexStateError, match="output folder already contains files") as caught:
         encode("out")
     assert Option("resume", True) in caught.value.remedy.options
     (tmp_path / "notes").mkdir()
@@ -267,7 +267,7 @@ def test_a_second_command_in_a_folder_is_refused(encode):
     temporary = folder / ".sparta-0123456789abcdef.tmp"
     with writing(folder):
         temporary.touch()
-        with pytest.raises(IndexStateError, match="another process is writing here") as caught:
+        with pytest.raises(IndexStateError, match="another process is writing to this folder") as caught:
             encode("out", resume=True)
         assert Option("output") in caught.value.remedy.options
         assert temporary.exists()
@@ -285,7 +285,7 @@ def test_a_bad_record_keeps_what_came_before(encode, corpus, tmp_path):
     assert caught.value.where == f"{broken}:31"
     done = contents(tmp_path / "out")
     assert set(done) <= set(SHARDS[:4])
-    with pytest.raises(InputError, match="still to be completed"):
+    with pytest.raises(InputError, match="is unfinished"):
         ShardFolder(tmp_path / "out")
     whole = contents(encode("whole")[0])
     assert done.items() <= whole.items()
@@ -366,15 +366,13 @@ def test_shares_are_put_together(encode):
     for left_out in range(3):
         with pytest.raises(InputError, match="a gap") as caught:
             list(read_shards(f for i, f in enumerate(folders) if i != left_out))
-        assert "all the machines" in str(caught.value.remedy)
+        assert "all machines" in str(caught.value.remedy)
 
 
 def test_the_last_share_cannot_be_forgotten(encode):
     """Two shards on two machines: the first alone looks like a whole corpus."""
     first, _ = encode("first", part=(0, 2), shard_size=30)
-    with pytest.raises(
-        InputError, match=f"expected all {N} passages of the corpus, found a gap after the first 30"
-    ):
+    with pytest.raises(InputError, match=f"the corpus has {N}, but a gap follows the first 30"):
         list(read_shards([first]))
 
 
@@ -383,7 +381,7 @@ def test_damaged_shards_are_told(encode):
     path = folder / SHARDS[1]
     path.write_bytes(path.read_bytes()[:-9])
     for read in (lambda: read_shard(path), lambda: list(read_shards([folder]))):
-        with pytest.raises(InputError, match="expected an encoded shard") as caught:
+        with pytest.raises(InputError, match="the shard cannot be read") as caught:
             read()
         assert caught.value.where == str(path)
         assert Option("resume", True) in caught.value.remedy.options
@@ -439,5 +437,5 @@ def test_weights_that_were_overwritten_are_refused(encode):
         changed = bytearray(data)
         changed[at] ^= 1
         path.write_bytes(bytes(changed))
-        with pytest.raises(InputError, match=r"could not read it|not those that were written"):
+        with pytest.raises(InputError, match=r"their hashes differ"):
             read_shard(path)

@@ -122,18 +122,18 @@ def test_a_block_that_ends_every_worker_is_not_tried_for_ever(monkeypatch: pytes
         return original(ref)
 
     monkeypatch.setattr(ray, "get", get)
-    with pytest.raises(SpartaError, match="4 workers failed at shard 7") as caught:
+    with pytest.raises(SpartaError, match="4 Ray workers failed at shard 7") as caught:
         encoded(monkeypatch, ray, 3)
     assert Option("resume", True) in caught.value.remedy.options
     assert len(ray.killed) >= ray.hired == 3 + 3
 
 
 def test_workers_that_never_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SpartaError, match="4 workers failed before its first shard"):
+    with pytest.raises(SpartaError, match="4 Ray workers failed before its first shard"):
         encoded(monkeypatch, FakeRay(deadly=1.0), 2)
     monkeypatch.setattr(FakeRay, "wait", lambda *_, **__: ([], []))
     monkeypatch.setattr(ray_executor, "describe_room", lambda: "0 nodes")
-    with pytest.raises(SpartaError, match="expected a worker within 600 seconds, found none: 0 nodes"):
+    with pytest.raises(SpartaError, match="Ray started no worker within 600 seconds; found 0 nodes"):
         encoded(monkeypatch, FakeRay(), 2)
 
 
@@ -154,7 +154,7 @@ def test_some_that_do_not_start_end_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_a_worker_raises_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    error = ModelError("expected finite weights", where="here", remedy="do this")
+    error = ModelError("the model gave infinite term weights", where="here", remedy="do this")
     ray = FakeRay(error=error)
     with pytest.raises(ModelError) as caught:
         encoded(monkeypatch, ray, 2)
@@ -169,10 +169,10 @@ def test_a_folder_that_a_node_does_not_see(tmp_path: Path) -> None:
         worker.open(job, token, "cpu", 1)
         assert worker.encode(BLOCKS[0]) == ("cpu", BLOCKS[0])
         other = Token(token.path, ("sparta-search 0", "torch 0"))
-        with pytest.raises(SpartaError, match=r"expected sparta-search 0 and torch 0 on .*, found sparta"):
+        with pytest.raises(SpartaError, match=r"but the encoding needs sparta-search 0 and torch 0"):
             worker.open(job, other, "cpu", 1)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(InputError, match="all nodes share") as caught:
+    with pytest.raises(InputError, match="must be on all nodes") as caught:
         worker.open(job, token, "cpu", 1)
     assert caught.value.where == str(tmp_path)
     assert Option("shard", "I/N") in caught.value.remedy.options
@@ -203,7 +203,9 @@ def test_as_many_workers_as_there_is_room_for(
         assert worker_count(cluster("local", 2)) == 2
         return
     for wanted in (cluster("auto", None), cluster("local", 2)):
-        with pytest.raises(InputError, match="for a worker, found 3 nodes with 10 CPUs and 5 GPUs"):
+        with pytest.raises(
+            InputError, match=r"a worker needs a node .* found 3 nodes with 10 CPUs and 5 GPUs"
+        ):
             worker_count(wanted)
 
 
@@ -228,7 +230,7 @@ def ran(make_records: Any, write_jsonl: Any, tiny_model_folder: Path, tmp_path: 
 def test_options_of_a_cluster_need_one(ran: Any, option: str) -> None:
     for main in (cli._sparta.main, cli._dense.main):
         result = ran(option, "1", main=main)
-        assert (result.exit_code, f"expected --ray with {option}" in result.stderr) == (2, True)
+        assert (result.exit_code, f"{option} needs --ray" in result.stderr) == (2, True)
 
 
 def test_a_cluster_has_its_own_devices(ran: Any) -> None:
@@ -246,7 +248,7 @@ def test_without_ray(ran: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("ray://127.0.0.1:10001", "expected a Ray address"),
+        ("ray://127.0.0.1:10001", "the Ray address must be"),
         ("127.0.0.1:1", "no Ray cluster answers"),
         ("127.0.0.1:99999", "no Ray cluster answers"),
         ("nowhere.invalid:6379", "no Ray cluster answers"),

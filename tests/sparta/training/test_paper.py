@@ -172,9 +172,9 @@ def test_the_command(pairs_file: Any, encoder_folder: Any, tmp_path: Any) -> Non
         2,
     ]
     result = CliRunner().invoke(main, [*map(str, given), "--paper", "--teacher", "bm25"])
-    assert (result.exit_code, "leave out --paper, or --teacher" in result.stderr) == (2, True)
+    assert (result.exit_code, "omit --paper, or omit --teacher" in result.stderr) == (2, True)
     for option in ("--term-rate", "--gain-rate", "--pressure"):  # also with its default
         result = CliRunner().invoke(main, [*map(str, given), "--paper", option, "5"])
-        assert (result.exit_code, f"leave out --paper, or {option}" in result.stderr) == (2, True)
+        assert (result.exit_code, f"omit --paper, or omit {option}" in result.stderr) == (2, True)
     assert CliRunner().invoke(main, [*map(str, given), "--paper", "--validate-every", "2"]).exit_code == 0
     assert (tmp_path / "m" / "best" / "model.safetensors").exists()

@@ -149,7 +149,7 @@ def test_a_teacher_of_the_same_name_with_other_weights_is_another(training, make
         return Mixture([(SpartaTeacher(str(path), path), 1.0)])
 
     stopped(training("part", teacher=teacher("a")), 7)
-    with pytest.raises(InputError, match="found another teacher_weights"):
+    with pytest.raises(InputError, match="started training: teacher_weights"):
         training("part", teacher=teacher("b")).run(resume=True)
     assert training("part", teacher=teacher("a")).run(resume=True).step == 12
 
@@ -297,7 +297,7 @@ def test_a_torn_log_does_not_hinder_resuming(training):
 )
 def test_resuming_with_other_settings_is_refused(training, change):
     training().run()
-    with pytest.raises(InputError, match="expected the same settings") as caught:
+    with pytest.raises(InputError, match="the settings differ") as caught:
         training(**change).run(resume=True)
     assert caught.value.where.endswith("state.pt")
 

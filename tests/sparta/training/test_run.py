@@ -65,7 +65,7 @@ def test_other_settings_are_data_of_the_error(tmp_path: Path) -> None:
         noise(tmp_path / "out", seed=5, steps=9).run(resume=True)
     assert caught.value.facts["differing"] == ["trainer.seed", "trainer.steps"]
     assert caught.value.remedy.options == [Option("resume"), Option("output")]
-    with pytest.raises(InputError, match=r"found another a\.b \(2, was 1\), long\n"):
+    with pytest.raises(InputError, match=r"started training: a\.b \(2, was 1\), long\n"):
         check_same({"a": {"b": 1}, "long": "x" * 80}, {"a": {"b": 2}, "long": "y"}, tmp_path)
 
 

@@ -19,7 +19,7 @@ def test_distillation_from_bm25_and_a_bi_encoder(train, encoder_folder, tmp_path
     assert (plain.folder / "model.safetensors").read_bytes() != weights
     again = train("again", teachers=["bm25=0.5", f"{encoder_folder}=20"])
     assert (again.folder / "model.safetensors").read_bytes() == weights
-    with pytest.raises(InputError, match="expected the same settings as before"):
+    with pytest.raises(InputError, match="the settings differ from the settings of the started training"):
         train("out", resume=True)
     with pytest.raises(InputError, match="expected TEACHER=WEIGHT with a number"):
         train("bad", teachers=["bm25=much"])

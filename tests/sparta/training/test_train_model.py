@@ -54,7 +54,7 @@ def test_tied_and_in_full_precision(train):
 def test_what_is_there_is_not_overwritten(train, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").touch()
-    with pytest.raises(IndexStateError, match="expected an empty or a new folder"):
+    with pytest.raises(IndexStateError, match="output folder already contains files"):
         train("out")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["mine.txt"]
 
@@ -73,11 +73,11 @@ def test_texts_longer_than_the_encoder_are_refused(train):
 def test_resuming_another_model_or_other_data_is_refused(train, pairs_file):
     train("out")
     for change in ({"context": False}, {"max_length": 64}, {"tied": True}):
-        with pytest.raises(InputError, match="expected the same settings as before"):
+        with pytest.raises(InputError, match="the settings differ from the settings of the started training"):
             train("out", resume=True, **change)
     lines = pairs_file.read_text().splitlines()
     pairs_file.write_text("\n".join([lines[1], lines[0], *lines[2:]]))
-    with pytest.raises(InputError, match="expected the same settings as before"):
+    with pytest.raises(InputError, match="the settings differ from the settings of the started training"):
         train("out", resume=True)
 
 
@@ -227,7 +227,7 @@ def test_occurrences_count_in_training_as_in_encoding(training, train, share):
     assert load_module(train("without", lexical=False).folder).lexical_gains() is None
     further = train("further", encoder=str(result.folder))
     assert load_module(further.folder).lexical_gains() is not None
-    with pytest.raises(InputError, match="the model has lexical gains"):
+    with pytest.raises(InputError, match="the start model has lexical gains"):
         train("none", encoder=str(result.folder), lexical=False)
 
 
@@ -250,7 +250,7 @@ def test_a_new_model_gives_contexts_a_share_and_an_old_one_keeps_its_own(train):
     assert share("further", encoder=first) == 0.2
     assert share("changed", encoder=first, context_share=0.1) == 0.1
     for how in ({"context": False}, {"segments": True}):
-        with pytest.raises(InputError, match="answers that share a context"):
+        with pytest.raises(InputError, match="only with a shared context"):
             train("refused", context_share=0.3, **how)
 
 

@@ -142,7 +142,7 @@ def test_a_list_that_is_not_there_is_told(write_jsonl, tmp_path):
 
     for record, found in (({"question": "who"}, "none"), ({"context": "a", "qas": {"id": "1"}}, "dict")):
         path = write_jsonl(tmp_path / "x.jsonl", [record])
-        with pytest.raises(InputError, match=rf"expected a list 'qas', found {found}\b"):
+        with pytest.raises(InputError, match=rf"the field 'qas' must be a list, found {found}\b"):
             list(read_mrqa(path))
 
 
@@ -174,7 +174,7 @@ def test_dpr_json(tmp_path):
     assert [p.questions for p in found] == [(("q", -1),), (), (("r", -1),)]
     data[0]["positive_ctxs"] = [{"title": "no text"}]
     (tmp_path / "bad.json").write_text(json.dumps(data))
-    with pytest.raises(InputError, match=r"expected DPR JSON.*KeyError: 'text'") as caught:
+    with pytest.raises(InputError, match=r"expected DPR JSON.*no field 'text'") as caught:
         read(tmp_path / "bad.json")
     assert caught.value.where.endswith("bad.json: question 1")
 
@@ -267,16 +267,19 @@ def test_answers_beyond_what_is_read_are_left_out(write_jsonl, tmp_path):
     ("line", "message"),
     [
         (b"{", "broken JSON"),
-        (b"[1]", "not an object"),
+        (b"[1]", "not a JSON object"),
         (b'{"question": "q"}', "missing positive"),
         (b'{"positive": "q"}', "missing question"),
-        (b'{"question": 3, "positive": "p"}', "expected a string as question, found a number"),
-        (b'{"question": "q", "positive": " "}', "expected a positive, found an empty one"),
+        (
+            b'{"question": 3, "positive": "p"}',
+            "question of the wrong type: expected a string, found a number",
+        ),
+        (b'{"question": "q", "positive": " "}', "the field positive is empty"),
         (
             b'{"question": "q", "positive": "p", "negative": 5}',
-            "to be a text or a list .* found int",
+            "must be a string or a list .* found int",
         ),
-        (b'{"question": "q", "positive": "p", "negative": ["n", {}]}', "or a list of texts, found dict"),
+        (b'{"question": "q", "positive": "p", "negative": ["n", {}]}', "or a list of strings, found dict"),
         (b'{"question": "\xff", "positive": "p"}', "invalid UTF-8"),
     ],
 )
@@ -297,12 +300,12 @@ def test_bad_files(tmp_path, pairs_file):
         open_set(str(tmp_path / "none.jsonl"), "pairs", 2)
     broken = tmp_path / "broken.jsonl.gz"
     broken.write_bytes(gzip.compress(pairs_file.read_bytes())[:-20])
-    with pytest.raises(InputError, match="broken compression"):
+    with pytest.raises(InputError, match="damaged or incomplete"):
         open_set(str(broken), "pairs", 2)
     (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(InputError, match="at least 2 different texts for a batch, found 0"):
+    with pytest.raises(InputError, match="at least 2 different texts, found 0"):
         open_set(str(tmp_path / "empty.jsonl"), "pairs", 2)
-    with pytest.raises(InputError, match="at least 81 different texts for a batch, found 80"):
+    with pytest.raises(InputError, match="at least 81 different texts, found 80"):
         open_set(str(pairs_file), "pairs", 81)
     with pytest.raises(InputError, match="expected FILE=WEIGHT with a number"):
         open_set(f"{pairs_file}=much", "pairs", 2)
@@ -410,7 +413,7 @@ def test_answers_that_are_not_read_are_left_out_and_counted(training, write_json
     assert "p.jsonl/passages: left out 2 of 5 questions" in caplog.text
     assert [[q for q, _ in p.questions] for p in one.paragraphs] == [["early"], ["early too"], [], ["whole"]]
     assert [p.text for p in one.paragraphs][2:] == ["the far sea", "a river"], "without what was negative"
-    with pytest.raises(InputError, match="every answer lies beyond the part of its text"):
+    with pytest.raises(InputError, match="all answers lie beyond the part of the text"):
         replace(made, paragraphs=made.paragraphs[1:3]).answerable(lambda paragraph: 0)
 
 
