@@ -67,7 +67,9 @@ class Matrix(NamedTuple):
 class StoredWeights:
     """The tensors of a model folder's model.safetensors, with checks of their shapes.
 
-    8-bit matrices become float32 when they are read. The folder can be replaced by the tensors themselves.
+    8-bit matrices become float32 when they are read. `unread` holds the names of the tensors that nothing read.
+
+    :param source: the folder, or the tensors by name
 
     :raises ValueError: the file cannot be read, or has number formats that NumPy lacks.
     """
@@ -80,6 +82,7 @@ class StoredWeights:
         else:
             self._read = source.__getitem__
             self._names = set(source)
+        self.unread = set(self._names)
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -106,6 +109,7 @@ class StoredWeights:
         """
         if name not in self._names:
             raise ValueError(f"expected the weights {name}, found none")
+        self.unread -= {name, name + ROW_SCALE}
         numbers = self._read(name)
         scale = self._read(name + ROW_SCALE) if name + ROW_SCALE in self._names else None
         if scale is None and numbers.dtype == np.float16:

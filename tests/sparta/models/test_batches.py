@@ -60,9 +60,9 @@ def test_scores_of_the_default_model_do_not_depend_on_the_batch() -> None:
 
 def test_padding_in_16_bits_stays_within_the_longest_input(make_tiny_model: Make) -> None:
     model = make_tiny_model(SpartaConfig(layout=InputLayout(max_length=20, overlap=2)))
-    encoder = DocumentEncoder(model, dtype="bf16")
-    assert [encoder._padded(n) for n in (1, 16, 17, 20)] == [16, 16, 20, 20]
-    assert [DocumentEncoder(model, dtype="fp32")._padded(n) for n in (1, 17)] == [1, 17]
+    backend = model.backend("bf16")
+    assert [backend.padded_length(n) for n in (1, 16, 17, 20)] == [16, 16, 20, 20]
+    assert [model.backend("fp32").padded_length(n) for n in (1, 17)] == [1, 17]
 
 
 def test_the_greatest_by_the_bits() -> None:
