@@ -8,12 +8,13 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dense.models.bi_encoder import DenseModel
+from dense.models.load import load_module, open_stored
 from dense.models.resolve import dense_model_folder, identify, vector_width
+from dense.models.stored_model import StoredDenseModel
 from dense.search.store import (
     Floats,
     Hashes,
@@ -34,7 +35,7 @@ from sparta.base.renames import renamed_fields
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
 from sparta.data.sentences import sentence_splitter, split_units
-from sparta.neural.encoding import dtype_name, pick_device, pick_dtype
+from sparta.neural.devices import best_device
 from sparta.search.contexts import is_sentence
 from sparta.shards.executors import Facts, LocalExecutor, Work
 from sparta.shards.folder import (
@@ -49,6 +50,9 @@ from sparta.shards.folder import (
 )
 from sparta.shards.ray_executor import RayCluster
 from sparta.shards.store import stored_record
+
+if TYPE_CHECKING:
+    from dense.models.bi_encoder import DenseModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,10 @@ class VectorReport(ShardReport):
         return {**counts, "cut": counts.pop("truncated_passages")}
 
 
+_STORED_NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""The names of arithmetics in manifests; int8 has the same name there."""
+
+
 class PassageEncoder:
     """Encodes passages into vectors. The model is loaded at the first use.
 
@@ -91,25 +99,38 @@ class PassageEncoder:
     def __init__(self, name: str | Path | None, device: str | None = None, dtype: str = "auto") -> None:
         self.width = vector_width(name)
         self.name, self.dtype = name, dtype
-        self.device = pick_device(device)
+        self.device = device or best_device()
         self.truncated = 0
         """Number of passages that were longer than one window; the encoder read only the first window."""
         self._wordpieces_read = self._wordpieces = 0
-        self._model: DenseModel | None = None
+        self._model: DenseModel | StoredDenseModel | None = None
 
     @property
-    def model(self) -> DenseModel:
+    def model(self) -> DenseModel | StoredDenseModel:
         """The model on the encoder's device, loaded at the first use."""
         if self._model is None:
-            self._model = DenseModel.load(dense_model_folder(self.name)).to(self.device)
+            folder = dense_model_folder(self.name)
+            stored = open_stored(folder) if self.device == "cpu" else None
+            self._model = stored or load_module(folder, self.device)
         return self._model
 
     def to(self, device: str) -> PassageEncoder:
         """Move the encoder to a device, and return it."""
-        self.device = pick_device(device)
-        if self._model is not None:
-            self._model.to(self.device)
+        if device != self.device:
+            self.device, self._model = device, None
         return self
+
+    def arithmetic(self) -> str:
+        """Return the arithmetic on the encoder's device: int8, bf16, fp16 or fp32."""
+        if isinstance(self.model, StoredDenseModel):
+            return self.model.arithmetic(self.dtype)
+        from sparta.neural.encoding import dtype_name
+
+        return dtype_name(self.dtype, self.model.device)
+
+    def use_torch(self) -> None:
+        """Load the model in torch: a cluster's workers get it pickled, and may lack the model's folder."""
+        self._model = load_module(dense_model_folder(self.name), self.device)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle, including the model: another machine may not have the model folder."""
@@ -203,7 +224,9 @@ def encode_vectors(
     reader = CorpusReader(source, skip_invalid=skip_invalid)
     dtype = cluster.dtype(options.dtype) if cluster else options.dtype
     encoder = PassageEncoder(model, "cpu" if cluster else device, dtype)
-    encoder.dtype = dtype_name(dtype, encoder.device)  # resolved here, so that all machines use the same
+    if cluster:
+        encoder.use_torch()
+    encoder.dtype = encoder.arithmetic()  # resolved here, so that all machines use the same
     manifest = _manifest(encoder, options, str(source))
     report, totals = VectorReport(), Counter[str]()
 
@@ -216,7 +239,7 @@ def encode_vectors(
         done = open_output(output, manifest, resume=resume)
         units = shown.follow(reader, split_units(reader, options.unit, options.language))
         missing = missing_blocks(units, options, done, report, check_finished_shard, shown.advance)
-        executor = cluster or LocalExecutor((str(encoder.device),))
+        executor = cluster or LocalExecutor((encoder.device,))
         job = VectorJob(encoder, options, output.absolute())
         with closing(executor.run(job, missing, shown.advance)) as shards:
             for facts in shards:
@@ -250,7 +273,7 @@ def _manifest(encoder: PassageEncoder, options: VectorOptions, source: str) -> d
     The options include the resolved dtype, so all machines that share a corpus must use the same dtype.
     """
     identity_options = options.identity()
-    identity_options["dtype"] = str(pick_dtype(encoder.dtype, encoder.device)).removeprefix("torch.")
+    identity_options["dtype"] = _STORED_NAMES.get(encoder.dtype, encoder.dtype)
     model_identity = identify(encoder.name)
     facts = {"source": source, "options": identity_options, "complete": False}
     return describe_vectors(model_identity, encoder.width, options.precision, options.unit, **facts)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Generator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from torch import nn
 from torch.nn import functional
 
+from dense.models.batches import OnRead, fill, first_windows
 from dense.models.config import PASSAGE, DenseConfig
 from dense.models.experts import Routed, set_mask, set_side, specialize
 from dense.models.skill_config import FEED_FORWARD, SPAN
@@ -23,7 +24,7 @@ from sparta.base.checks import path_of
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types
-from sparta.neural.batches import GPU_TOKENS, LARGEST_BATCH, length_sorted_batches, shared_inputs
+from sparta.neural.batches import GPU_TOKENS, shared_inputs
 from sparta.neural.checkpoint import load_state, save_model, with_weights
 from sparta.neural.encoding import arithmetic, each_batch, one_thread, tokens_at_once, with_halving
 from sparta.neural.inputs import EncoderInput
@@ -164,7 +165,7 @@ class DenseModel(nn.Module):
         dtype: str = "auto",
         *,
         advance: Advance | None = None,
-        on_read: Callable[[int, int, int], object] | None = None,
+        on_read: OnRead | None = None,
     ) -> Vectors:
         """Return the vectors of passages without gradients, `(n, vectors, width) float32`.
 
@@ -172,36 +173,14 @@ class DenseModel(nn.Module):
 
         :param dtype: arithmetic of the encoder, as `pick_dtype` takes it
         :param advance: called with the number of passages of each batch
-        :param on_read: called once with the number of passages longer than one window, the number of
-            wordpieces in all first windows, and the number of wordpieces of all passages
+        :param on_read: called with counts of wordpieces, see `OnRead`
         """
         self.eval()
-        windows = self.config.layout.windows_of(passages, self.tokenizer)
-        inputs = [passage_windows[0] for passage_windows in windows]
-        if on_read:
-            overlap = self.config.layout.overlap
-            n_wordpieces = sum(
-                window.end - window.start for passage_windows in windows for window in passage_windows
-            )
-            n_wordpieces -= sum(overlap * (len(passage_windows) - 1) for passage_windows in windows)
-            n_cut = sum(len(passage_windows) > 1 for passage_windows in windows)
-            on_read(n_cut, sum(item.end - item.start for item in inputs), n_wordpieces)
-        rows = np.array(shared_inputs(inputs))
-        places = np.arange(len(inputs))
-        groups = np.split(places, np.flatnonzero(np.diff(rows)) + 1) if inputs else []
+        inputs = first_windows(passages, self.config.layout, self.tokenizer, on_read)
         width, _ = encoder_size(self.passage_encoder)
         all_vectors = np.zeros((len(inputs), max(1, self.config.codes), width), np.float32)
         with arithmetic(self.device, dtype):
-            budget = tokens_at_once(GPU_TOKENS, self.device)
-            group_batches = length_sorted_batches(
-                [len(inputs[group[0]].ids) for group in groups], budget, LARGEST_BATCH
-            )
-            batches = [np.concatenate([groups[i] for i in chosen]) for chosen in group_batches]
-            with closing(self._encode_batches([[inputs[i] for i in batch] for batch in batches])) as encoded:
-                for batch, vectors in zip(batches, encoded, strict=True):
-                    all_vectors[batch] = vectors
-                    if advance:
-                        advance(len(batch))
+            fill(all_vectors, inputs, tokens_at_once(GPU_TOKENS, self.device), self._encode_batches, advance)
         return all_vectors
 
     def _encode_batches(self, batches: Sequence[Sequence[EncoderInput]]) -> Generator[Vectors]:

@@ -1,4 +1,4 @@
-"""Encodes questions with NumPy alone, because importing torch takes longer than a search."""
+"""Encodes questions: the first with NumPy, because a network takes longer to compile than a search."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ import json
 import math
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from importlib.util import find_spec
 from itertools import batched
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from dense.models.blas import OneBlasThread
 from dense.models.config import BY_SKILL, DenseConfig
-from dense.models.skill_config import ATTENTION
+from dense.models.expert_names import expert_names
 from sparta.base.errors import ModelError, SpartaError
 from sparta.models.query_encoder import load_tokenizer
-from sparta.neural.stored import ROW_SCALE, is_plain_bert
+from sparta.neural.stored import is_plain_bert
+from sparta.runtime.weights import Floats, Linear, Norm, StoredWeights, read_encoder
 
+_READ_BY_NUMPY = 256
+"""The number of wordpieces that NumPy reads, about 20 questions, before OpenVINO takes over."""
 _TOKENS_PER_BATCH = 256
 """Largest number of tokens per batch: the widest layer's activations then fit into a processor's cache."""
 
 _one_blas_thread = OneBlasThread()
-
-
-Floats = npt.NDArray[np.float32]
 
 
 class QuestionEncoder(Protocol):
@@ -74,56 +75,48 @@ class BertQuestionEncoder:
             or self.config.question_length > longest
         ):
             raise ValueError("expected a plain BERT without a learned router")
-        self.tokenizer = load_tokenizer(folder)
-        self._heads, self._epsilon = raw["num_attention_heads"], raw["layer_norm_eps"]
+        self.tokenizer, self._folder, self._n_read = load_tokenizer(folder), folder, 0
         side = "passage" if self.config.shared else "question"
-        with safe_open(str(folder / "model.safetensors"), framework="numpy") as stored:
-            read = _Reader(stored, f"{side}_encoder.")
-            width, self._vocabulary = raw["hidden_size"], raw["vocab_size"]
-            self._words = read.rows("embeddings.word_embeddings.weight", raw["vocab_size"], width)
-            self._positions = read("embeddings.position_embeddings.weight", longest, width)
-            self._segment = read("embeddings.token_type_embeddings.weight", raw["type_vocab_size"], width)[0]
-            self._norm = read.norm("embeddings.", width)
-            self._layers = [
-                self._layer(read, number, width, raw["intermediate_size"])
-                for number in range(raw["num_hidden_layers"])
-            ]
-            self._scale = math.exp(float(stored.get_tensor("log_scale")) / 2) if self.config.cosine else 0.0
-
-    def _layer(self, read: _Reader, number: int, width: int, inner_width: int) -> _Layer:
-        prefix = f"encoder.layer.{number}."
-        routed = bool(self.config.routing) and (number + 1) % self.config.period == 0
-        has_attention_experts = (
-            routed and self.config.skills is not None and self.config.skills.placement == ATTENTION
+        stored = StoredWeights(folder)
+        self._encoder = read_encoder(
+            stored, f"{side}_encoder.", raw, expert_names(self.config, self.config.question_expert())
         )
-        expert = f"experts.{self.config.question_expert()}." if has_attention_experts else ""
-        projections = [
-            read.linear(f"{prefix}attention.self.{name}.{expert}", width, width)
-            for name in ("query", "key", "value")
+        # One product with three matrices side by side is faster than three products.
+        self._attention_inputs = [
+            Linear(
+                np.concatenate([part.weight for part in (layer.query, layer.key, layer.value)]),
+                np.concatenate([part.bias for part in (layer.query, layer.key, layer.value)]),
+            )
+            for layer in self._encoder.layers
         ]
-        feed_prefix = (
-            f"{prefix}output.experts.{self.config.question_expert()}."
-            if routed and not has_attention_experts
-            else prefix
-        )
-        return _Layer(
-            _Linear(*(np.concatenate(arrays) for arrays in zip(*projections, strict=True))),
-            read.linear(f"{prefix}attention.output.dense.{expert}", width, width),
-            read.norm(f"{prefix}attention.output.", width),
-            read.linear(f"{feed_prefix}intermediate.dense.", inner_width, width),
-            read.linear(f"{feed_prefix}output.dense.", width, inner_width),
-            read.norm(f"{feed_prefix}output.", width),
-        )
+        self._scale = math.exp(float(stored.floats("log_scale")) / 2) if self.config.cosine else 0.0
 
     def encode_questions(self, texts: Sequence[str]) -> Floats:
         """Return the vectors of texts, `(n, width) float32`.
+
+        NumPy encodes the first questions. OpenVINO encodes faster, but takes about half a second to begin: it
+        takes over once NumPy has read as many wordpieces as it reads in that time.
+        """
+        ids = [self.config.question_input(text, self.tokenizer).ids for text in texts]
+        self._n_read += sum(map(len, ids))
+        if self._n_read <= _READ_BY_NUMPY or not find_spec("openvino"):
+            return self._by_numpy(ids)
+        return self._network.encode_questions(texts)
+
+    @cached_property
+    def _network(self) -> QuestionEncoder:
+        from dense.models.stored_model import StoredDenseModel
+
+        return StoredDenseModel(self._folder)
+
+    def _by_numpy(self, ids: Sequence[list[int]]) -> Floats:
+        """Return the vectors of wordpieces.
 
         A batch has texts of one length, so nothing is padded.
 
         Whole batches run in parallel, not the products within a batch: if other work keeps a processor busy,
         threads that wait for each other at every product take ten times as long.
         """
-        ids = [self.config.question_input(text, self.tokenizer).ids for text in texts]
         numbers_by_length: dict[int, list[int]] = defaultdict(list)
         for number, text_ids in enumerate(ids):
             numbers_by_length[len(text_ids)].append(number)
@@ -136,7 +129,7 @@ class BertQuestionEncoder:
         def encode(batch: list[int]) -> Floats:
             return self._pooled(self._states(np.array([ids[i] for i in batch])))
 
-        vectors = np.empty((len(ids), len(self._segment)), np.float32)
+        vectors = np.empty((len(ids), self._encoder.width), np.float32)
         with _one_blas_thread, ThreadPoolExecutor(os.cpu_count()) as pool:
             for batch, batch_vectors in zip(batches, pool.map(encode, batches), strict=True):
                 vectors[batch] = batch_vectors
@@ -155,89 +148,30 @@ class BertQuestionEncoder:
     def _states(self, ids: np.ndarray) -> Floats:
         """Return the last layer's states `(n, length, width)` of wordpieces `(n, length)`."""
         n, length = ids.shape
-        if int(ids.max()) >= self._vocabulary:
+        encoder = self._encoder
+        n_known = len(encoder.words.numbers)
+        if int(ids.max()) >= n_known:
             raise ModelError(
-                f"the tokenizer returned wordpiece {int(ids.max()):,}, the model has {self._vocabulary:,}",
+                f"the tokenizer returned wordpiece {int(ids.max()):,}, the model has {n_known:,}",
                 remedy="copy the whole model folder again: its tokenizer and weights are of different models",
             )
-        states = self._words(ids) + self._segment + self._positions[:length]
-        states = self._normalized(states.reshape(n * length, -1), self._norm)
-        for layer in self._layers:
-            mixed = _attention(layer.heads(states).reshape(n, length, 3, self._heads, -1))
-            states = self._normalized(layer.mix(mixed.reshape(n * length, -1)) + states, layer.mixed)
-            wide = _gelu(layer.widen(states))
-            states = self._normalized(layer.narrow(wide) + states, layer.fed)
+        segment = 0 if encoder.segments is None else encoder.segments[0]
+        states = encoder.words.rows(ids) + segment + encoder.positions[:length]
+        states = self._normalized(states.reshape(n * length, -1), encoder.norm)
+        for layer, attention_input in zip(encoder.layers, self._attention_inputs, strict=True):
+            parts = attention_input(states).reshape(n, length, 3, encoder.heads, -1)
+            mixed = layer.mix(_attention(parts).reshape(n * length, -1))
+            states = self._normalized(mixed + states, layer.mixed)
+            states = self._normalized(layer.narrow(_gelu(layer.widen(states))) + states, layer.fed)
         return states.reshape(n, length, -1)
 
-    def _normalized(self, states: Floats, norm: _Norm) -> Floats:
+    def _normalized(self, states: Floats, norm: Norm) -> Floats:
         states -= states.mean(1, keepdims=True)
-        deviation = np.sqrt(np.einsum("ij,ij->i", states, states) / states.shape[1] + self._epsilon)
-        states /= deviation[:, None].astype(np.float32)
+        variance = np.einsum("ij,ij->i", states, states) / states.shape[1]
+        states /= np.sqrt(variance + self._encoder.epsilon)[:, None].astype(np.float32)
         states *= norm.weight
         states += norm.bias
         return states
-
-
-class _Linear(NamedTuple):
-    weight: Floats
-    bias: Floats
-
-    def __call__(self, states: Floats) -> Floats:
-        outputs: Floats = states @ self.weight.T
-        outputs += self.bias
-        return outputs
-
-
-class _Norm(NamedTuple):
-    weight: Floats
-    bias: Floats
-
-
-class _Layer(NamedTuple):
-    heads: _Linear
-    mix: _Linear
-    mixed: _Norm
-    widen: _Linear
-    narrow: _Linear
-    fed: _Norm
-
-
-class _Reader:
-    """Reads an encoder's weights from a safetensors file, checking their shapes.
-
-    8-bit rows become float32.
-    """
-
-    def __init__(self, stored: Any, prefix: str) -> None:
-        self._stored, self._prefix = stored, prefix
-        self._names = set(stored.keys())
-
-    def __call__(self, name: str, *shape: int) -> Floats:
-        numbers, scale = self._stored_array(name, shape)
-        return numbers if scale is None else numbers * scale[:, None]
-
-    def rows(self, name: str, *shape: int) -> Callable[[np.ndarray], Floats]:
-        """Return a function that looks up rows of a matrix: a question needs few rows of the vocabulary."""
-        numbers, scale = self._stored_array(name, shape)
-        return lambda ids: numbers[ids] if scale is None else numbers[ids] * scale[ids][..., None]
-
-    def linear(self, name: str, rows: int, columns: int) -> _Linear:
-        """Read a linear layer."""
-        return _Linear(self(f"{name}weight", rows, columns), self(f"{name}bias", rows))
-
-    def norm(self, name: str, width: int) -> _Norm:
-        """Read the weight and bias of a LayerNorm."""
-        return _Norm(self(f"{name}LayerNorm.weight", width), self(f"{name}LayerNorm.bias", width))
-
-    def _stored_array(self, name: str, shape: tuple[int, ...]) -> tuple[np.ndarray, Floats | None]:
-        name = self._prefix + name
-        numbers = self._stored.get_tensor(name)
-        scale = self._stored.get_tensor(name + ROW_SCALE) if name + ROW_SCALE in self._names else None
-        if numbers.shape != shape or numbers.dtype != (np.float32 if scale is None else np.int8):
-            raise ValueError(
-                f"expected {name} as {shape} float32 or 8-bit, found {numbers.shape} {numbers.dtype}"
-            )
-        return numbers, scale
 
 
 def _attention(parts: Floats) -> Floats:

@@ -87,13 +87,20 @@ class Graph:
         """
         self.linear_inputs[name] = states
         if self.ranges is None:
-            weight, bias = self.constant(layer.weight), layer.bias
+            weight, bias = self._weight(layer), layer.bias
         else:
             states, numbers, scale, bias = self._rounded_linear(
                 states, layer, self.ranges[name], after_gelu=after_gelu
             )
             weight = self._scaled(numbers, scale)
         return self._ops.add(self._ops.matmul(states, weight, False, True), self.constant(bias))
+
+    def _weight(self, layer: Linear) -> Any:
+        """Return a weight in float32; an 8-bit weight is converted when it is multiplied: less memory is read."""
+        stored = layer.stored
+        if stored is None or stored.scale is None:
+            return self.constant(layer.weight)
+        return self._scaled(stored.numbers, stored.scale)
 
     def _rounded_linear(
         self, states: Any, layer: Linear, largest: Floats, *, after_gelu: bool

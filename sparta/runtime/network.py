@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -48,11 +48,14 @@ def arrays(inputs: Sequence[Tokens], length: int | None = None) -> dict[str, np.
     return {"ids": ids.astype(np.int32), "mask": mask, "segments": segments.astype(np.int32)}
 
 
-def in_threads[T, R](compute: Callable[[T], R], items: Iterable[T], streams: int) -> Generator[R]:
+def in_threads[T, R](compute: Callable[[T], R], items: Sequence[T], streams: int) -> Generator[R]:
     """Yield `compute(item)` for all items in order, computing `streams` items at once.
 
-    Closing the generator cancels the items that have not begun.
+    Closing the generator cancels the items that have not begun. A single item needs no new thread.
     """
+    if len(items) == 1:
+        yield compute(items[0])
+        return
     pool = ThreadPoolExecutor(streams)
     try:
         yield from pool.map(compute, items)

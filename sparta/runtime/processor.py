@@ -110,4 +110,5 @@ def settings(arithmetic: str, streams: int) -> dict[str, str]:
         "NUM_STREAMS": str(streams),
         "INFERENCE_NUM_THREADS": str(streams),
         "ENABLE_CPU_PINNING": "NO",
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",  # otherwise OpenVINO may round the states itself
     }

@@ -15,11 +15,28 @@ from sparta.neural.stored import ROW_SCALE, is_plain_bert, is_plain_distilbert
 Floats = npt.NDArray[np.float32]
 
 
+class Matrix(NamedTuple):
+    """A matrix as it is stored: float32, or 8-bit `numbers` with one `scale` for each row."""
+
+    numbers: np.ndarray
+    scale: Floats | None
+
+    def floats(self) -> Floats:
+        """Return the matrix in float32."""
+        return self.numbers if self.scale is None else self.numbers * self.scale[:, None]
+
+    def rows(self, ids: np.ndarray) -> Floats:
+        """Return the rows with these numbers, in float32."""
+        rows = self.numbers[ids]
+        return rows if self.scale is None else rows * self.scale[ids][..., None]
+
+
 class Linear(NamedTuple):
-    """A linear layer: `weight (rows, columns)` and `bias (rows,)`."""
+    """A linear layer: `weight (rows, columns)` and `bias (rows,)`; `stored` is the weight as it is stored."""
 
     weight: Floats
     bias: Floats
+    stored: Matrix | None = None
 
     def __call__(self, states: Floats) -> Floats:
         """Return `states @ weight.T + bias`."""
@@ -48,26 +65,10 @@ class Layer(NamedTuple):
     fed: Norm
 
 
-class Matrix(NamedTuple):
-    """A matrix as it is stored: float32, or 8-bit `numbers` with one `scale` for each row."""
-
-    numbers: np.ndarray
-    scale: Floats | None
-
-    def floats(self) -> Floats:
-        """Return the matrix in float32."""
-        return self.numbers if self.scale is None else self.numbers * self.scale[:, None]
-
-    def rows(self, ids: np.ndarray) -> Floats:
-        """Return the rows with these numbers, in float32."""
-        rows = self.numbers[ids]
-        return rows if self.scale is None else rows * self.scale[ids][..., None]
-
-
 class StoredWeights:
     """The tensors of a model folder's model.safetensors, with checks of their shapes.
 
-    8-bit matrices become float32 when they are read. `unread` holds the names of the tensors that nothing read.
+    8-bit matrices become float32 when they are read. `unread` holds the names of tensors that were not read.
 
     :param source: the folder, or the tensors by name
 
@@ -122,7 +123,8 @@ class StoredWeights:
 
     def linear(self, name: str, rows: int, columns: int) -> Linear:
         """Return the linear layer whose tensors are `name.weight` and `name.bias`."""
-        return Linear(self.floats(f"{name}.weight", rows, columns), self.floats(f"{name}.bias", rows))
+        stored = self.matrix(f"{name}.weight", rows, columns)
+        return Linear(stored.floats(), self.floats(f"{name}.bias", rows), stored)
 
     def norm(self, name: str, width: int) -> Norm:
         """Return the LayerNorm whose tensors are `name.weight` and `name.bias`."""

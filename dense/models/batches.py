@@ -1,0 +1,61 @@
+"""Encoding whole collections of passages into vectors, in batches, independent of what computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer
+
+from sparta.base.records import Advance, Passage
+from sparta.neural.batches import LARGEST_BATCH, length_sorted_batches, shared_inputs
+from sparta.neural.inputs import EncoderInput, InputLayout
+
+Vectors = npt.NDArray[np.float32]
+OnRead = Callable[[int, int, int], object]
+"""Called once for a collection, with the number of passages longer than one window, the number of wordpieces
+in all first windows, and the number of wordpieces of all passages.
+"""
+
+
+def first_windows(
+    passages: Sequence[Passage], layout: InputLayout, tokenizer: Tokenizer, on_read: OnRead | None = None
+) -> list[EncoderInput]:
+    """Return the first window of each passage."""
+    windows = layout.windows_of(passages, tokenizer)
+    inputs = [passage_windows[0] for passage_windows in windows]
+    if on_read:
+        n_wordpieces = sum(
+            window.end - window.start for passage_windows in windows for window in passage_windows
+        )
+        n_wordpieces -= sum(layout.overlap * (len(passage_windows) - 1) for passage_windows in windows)
+        n_cut = sum(len(passage_windows) > 1 for passage_windows in windows)
+        on_read(n_cut, sum(item.end - item.start for item in inputs), n_wordpieces)
+    return inputs
+
+
+def fill(
+    all_vectors: Vectors,
+    inputs: Sequence[EncoderInput],
+    token_budget: int,
+    encode_batches: Callable[[Sequence[Sequence[EncoderInput]]], Generator[Vectors]],
+    advance: Advance | None = None,
+) -> None:
+    """Fill `all_vectors (n, vectors, width)` with the vectors of the inputs.
+
+    :param token_budget: the maximum number of tokens in a batch
+    :param encode_batches: yields the vectors of each batch; neighbors with the same tokens share a batch
+    :param advance: called with the number of passages of each batch
+    """
+    rows = np.array(shared_inputs(inputs))
+    groups = np.split(np.arange(len(inputs)), np.flatnonzero(np.diff(rows)) + 1) if inputs else []
+    lengths = [len(inputs[group[0]].ids) for group in groups]
+    group_batches = length_sorted_batches(lengths, token_budget, LARGEST_BATCH)
+    batches = [np.concatenate([groups[i] for i in chosen]) for chosen in group_batches]
+    with closing(encode_batches([[inputs[i] for i in batch] for batch in batches])) as encoded:
+        for batch, vectors in zip(batches, encoded, strict=True):
+            all_vectors[batch] = vectors
+            if advance:
+                advance(len(batch))

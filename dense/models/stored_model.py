@@ -1,0 +1,165 @@
+"""Bi-encoders of a model folder, read without torch: OpenVINO encodes their texts on a CPU."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dense.models.batches import OnRead, Vectors, fill, first_windows
+from dense.models.config import BY_SKILL, PASSAGE, DenseConfig
+from dense.models.expert_names import expert_names
+from sparta.base.records import Advance, Passage
+from sparta.models.query_encoder import load_tokenizer
+from sparta.models.resolve import hash_folder
+from sparta.neural.batches import CPU_TOKENS, pooled_positions, shared_inputs
+from sparta.neural.inputs import EncoderInput
+from sparta.neural.stored import check_length, is_plain_bert, read_json
+from sparta.runtime.calibration import ranges_of
+from sparta.runtime.graph import Graph
+from sparta.runtime.network import Network, arrays, in_threads
+from sparta.runtime.processor import pick_arithmetic
+from sparta.runtime.weights import Encoder, Floats, StoredWeights, read_encoder
+
+_QUESTIONS_PER_BATCH = 16
+
+
+class StoredDenseModel:
+    """A bi-encoder whose texts OpenVINO encodes on a CPU.
+
+    :raises ValueError: the encoder is no BERT or has a learned router, or its weights do not fit config.json.
+    :raises ModelError: the folder holds no dense model.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        raw = read_json(folder / "config.json")
+        self.config = DenseConfig.from_dict(raw.get("dense"), str(folder / "config.json"))
+        if not is_plain_bert(raw) or self.config.routing not in ("", "det", BY_SKILL):
+            raise ValueError("expected a BERT without a learned router")
+        check_length(max(self.config.layout.max_length, self.config.question_length), raw, str(folder))
+        self.tokenizer = load_tokenizer(folder)
+        if self.tokenizer.get_vocab_size() > raw["vocab_size"]:
+            raise ValueError("the tokenizer has more wordpieces than the encoder")
+        self.folder, self._raw = folder, raw
+        self._stored = StoredWeights(folder)
+        self.width = int(raw["hidden_size"])
+        self._codes = (
+            self._stored.floats("codes", self.config.codes, self.width) if self.config.codes else None
+        )
+        self._scale = math.exp(float(self._stored.floats("log_scale")) / 2) if self.config.cosine else 0.0
+        self._networks: dict[tuple[int, str, str], _Runnable] = {}
+        self._lock = threading.Lock()
+        self._network(PASSAGE, "passage", "fp32", build=False)
+
+    def encode_questions(self, texts: Sequence[str], task: str = "") -> Vectors:
+        """Return the vectors of questions, `(n, width) float32`, computed in float32.
+
+        :param task: chooses the marker and the expert, if the model knows tasks
+        """
+        inputs = [self.config.question_input(text, self.tokenizer, task) for text in texts]
+        network = self._network(self.config.question_expert(task), "question", "fp32")
+        all_vectors = np.empty((len(inputs), 1, self.width), np.float32)
+        order = sorted(range(len(inputs)), key=lambda i: len(inputs[i].ids))
+        batches = [order[i : i + _QUESTIONS_PER_BATCH] for i in range(0, len(order), _QUESTIONS_PER_BATCH)]
+
+        def encode(batch: list[int]) -> Vectors:
+            return self._pooled(network, [inputs[i] for i in batch], None)
+
+        for batch, vectors in zip(batches, in_threads(encode, batches, network.streams), strict=True):
+            all_vectors[batch] = vectors
+        return all_vectors[:, 0]
+
+    def arithmetic(self, dtype: str) -> str:
+        """Return the arithmetic of `dtype` on this processor: int8, bf16, fp16 or fp32."""
+        return pick_arithmetic(dtype, self.width)
+
+    def encode_passages(
+        self,
+        passages: Sequence[Passage],
+        dtype: str = "auto",
+        *,
+        advance: Advance | None = None,
+        on_read: OnRead | None = None,
+    ) -> Vectors:
+        """Return the vectors of passages, `(n, vectors, width) float32`; see `DenseModel.encode_passages`.
+
+        :param dtype: int8, bf16, fp16, fp32 or auto
+        """
+        inputs = first_windows(passages, self.config.layout, self.tokenizer, on_read)
+        network = self._network(PASSAGE, "passage", self.arithmetic(dtype))
+        all_vectors = np.zeros((len(inputs), max(1, self.config.codes), self.width), np.float32)
+
+        def encode_batches(batches: Sequence[Sequence[EncoderInput]]) -> Generator[Vectors]:
+            return in_threads(
+                lambda batch: self._pooled(network, batch, self._codes), batches, network.streams
+            )
+
+        fill(all_vectors, inputs, CPU_TOKENS, encode_batches, advance)
+        return all_vectors
+
+    def _network(self, expert: int, side: str, arithmetic: str, *, build: bool = True) -> _Runnable:
+        """Return the encoder of a side with this expert, compiled at the first call."""
+        prefix = f"{'passage' if self.config.shared else side}_encoder."
+        has_experts = bool(self.config.routing)
+        key = expert if has_experts else 0, prefix, arithmetic
+        with self._lock:
+            if key not in self._networks:
+                weights = read_encoder(self._stored, prefix, self._raw, expert_names(self.config, expert))
+                if not build:
+                    return None  # type: ignore[return-value]
+                self._networks[key] = self._compiled(weights, f"{prefix}{key[0]}", arithmetic)
+            return self._networks[key]
+
+    def _compiled(self, weights: Encoder, name: str, arithmetic: str) -> _Runnable:
+        with_segments = bool(self.config.layout.answer_segment) and not self.config.layout.share_context
+
+        def build(graph: Graph) -> Any:
+            return graph.encoder(weights, with_segments=with_segments)
+
+        key = f"{hash_folder(self.folder)} {name}"
+        ranges = ranges_of(build, self.tokenizer, self.folder, key) if arithmetic == "int8" else None
+        graph = Graph(ranges)
+        return _Runnable(graph, Network(graph.model([build(graph)]), arithmetic))
+
+    def _pooled(self, network: _Runnable, inputs: Sequence[EncoderInput], codes: Floats | None) -> Vectors:
+        """Return the vectors of one batch of inputs, `(n, vectors, width)`."""
+        rows = shared_inputs(inputs)
+        distinct = [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]]
+        states = network(distinct)
+        if self.config.pooling == "cls":
+            return self._scaled(states[rows, :1].copy())
+        positions, _ = pooled_positions(inputs, rows, states.shape[1], pool_special=False)
+        token_states = states.reshape(-1, self.width)[positions]
+        sizes = np.array([max(1, i.lead + i.end - i.start) for i in inputs])
+        is_pooled = np.arange(positions.shape[1]) < sizes[:, None]
+        if codes is None:
+            sums = np.einsum("npw,np->nw", token_states, is_pooled.astype(np.float32))
+            return self._scaled((sums / sizes[:, None]).astype(np.float32)[:, None])
+        scores = np.einsum("cw,npw->ncp", codes, token_states)
+        scores = np.where(is_pooled[:, None], scores, -np.inf)
+        weights = np.exp(scores - scores.max(2, keepdims=True))
+        weights /= weights.sum(2, keepdims=True)
+        return self._scaled((weights @ token_states).astype(np.float32))
+
+    def _scaled(self, vectors: Vectors) -> Vectors:
+        """Scale vectors `(…, width)` to the root of the scale as their length, if `config.cosine`."""
+        if self.config.cosine:
+            lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+            vectors *= np.float32(self._scale) / np.maximum(lengths, np.float32(1e-12))
+        return vectors
+
+
+class _Runnable:
+    """A compiled encoder: from encoder inputs to states `(n, length, width)`."""
+
+    def __init__(self, graph: Graph, network: Network) -> None:
+        self._graph, self._network = graph, network
+        self.streams = network.streams
+
+    def __call__(self, inputs: Sequence[EncoderInput]) -> Floats:
+        [states] = self._network(*self._graph.arguments(**arrays(inputs)))
+        return states
