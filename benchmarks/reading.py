@@ -23,7 +23,7 @@ from sparta.base.records import Hit
 from sparta.reader.config import reader_folder
 from sparta.reader.records import Text, text_of
 from sparta.reader.span_reader import SpanReader
-from sparta.reader.windows import padded
+from sparta.reader.span_reader import padded
 
 
 def plain(model: SpanReader) -> BertForQuestionAnswering:

@@ -48,8 +48,8 @@ device_option = option(
     "Device, such as cpu or cuda:0 [default: a GPU if there is one].", "--device", metavar="NAME"
 )
 dtype_option = one_of(
-    ["auto", "fp32", "bf16", "fp16"],
-    "Arithmetic of the encoder; auto means bf16 where the processor supports it, else fp32.",
+    ["auto", "int8", "fp32", "bf16", "fp16"],
+    "Arithmetic of the encoder; auto means int8 on processors that support it, bf16 on GPUs, else fp32.",
     "--dtype",
 )
 _devices_option = option(

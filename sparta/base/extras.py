@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from sparta.base.errors import MissingPackageError
 
 EXTRAS = {
-    "encode": ("torch", "transformers", "huggingface_hub", "scipy", "sentencex", "zstandard", "regex"),
+    "encode": ("openvino", "huggingface_hub", "scipy", "sentencex", "zstandard", "regex"),
     "dense": ("faiss",),
+    "train": ("torch", "transformers"),
     "eval": ("ir_measures", "pytrec_eval", "regex", "matplotlib"),
     "opensearch": ("opensearchpy",),
     "pyserini": ("pyserini",),

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from sparta.reader.records import Span
 from sparta.reader.windows import Window
 
+Scores = npt.NDArray[np.float32]
 
-def best_spans(scores: torch.Tensor, batch: Sequence[Window], n: int, longest: int) -> list[Span]:
+
+def best_spans(scores: Scores, batch: Sequence[Window], n: int, longest: int) -> list[Span]:
     """Return the `n` best spans of each window, best first; no span has more than `longest` wordpieces.
 
     :param scores: `(2, windows, length)`, start and end scores, -inf at positions outside the text
     """
     start, end = scores
     size = min(longest, start.shape[1])
-    ends = torch.nn.functional.pad(end, (0, size - 1), value=-torch.inf).unfold(1, size, 1)
-    sums = (start[:, :, None] + ends).flatten(1)
-    best, places = sums.topk(min(n, sums.shape[1]), dim=1)
+    padding = np.full((len(end), size - 1), -np.inf, np.float32)
+    ends = np.lib.stride_tricks.sliding_window_view(np.concatenate([end, padding], 1), size, axis=1)
     spans = []
-    for window, window_scores, window_places in zip(batch, (best / 2).tolist(), places.tolist(), strict=True):
-        for score, place in zip(window_scores, window_places, strict=True):
-            if score > -torch.inf:
+    for window, sums in zip(batch, (start[:, :, None] + ends).reshape(len(start), -1), strict=True):
+        places = np.argpartition(-sums, min(n, len(sums)) - 1)[:n]
+        for place in sorted(places.tolist(), key=lambda place: (-sums[place], place)):
+            if sums[place] > -np.inf:
                 first = place // size - window.text_start
                 last = first + place % size
                 span = (window.offsets[first][0], window.offsets[last][1])
-                spans.append(Span(window.passage, *span, score))
+                spans.append(Span(window.passage, *span, float(sums[place]) / 2))
     return spans

@@ -375,7 +375,7 @@ class PathReader(nn.Module):
             inside = slice(part.text_start, part.text_start + len(part.offsets))
             passage_scores[:, inside] = spans[:, inside]
             window = path_input.window(number)
-            for span in best_spans(passage_scores[:, None], [window], 1, self.layout.longest_answer):
+            for span in best_spans(passage_scores[:, None].numpy(), [window], 1, self.layout.longest_answer):
                 text = texts[number].text[span.start : span.end]
                 answers.append(PathSpan(text, span.score, number, span.start, span.end))
         best = max(answers, key=lambda answer: answer.score)

@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from itertools import batched
 from pathlib import Path
+from typing import Protocol
 
-import torch
+from safetensors import SafetensorError
 
+from sparta.base.errors import SpartaError
+from sparta.base.extras import optional_packages
 from sparta.neural.batches import length_sorted_batches
-from sparta.neural.encoding import each_batch, pick_device, pick_dtype
-from sparta.reader.config import ReaderConfig, reader_folder
-from sparta.reader.decode import best_spans
+from sparta.neural.devices import best_device, uses_cpu
+from sparta.reader.config import ReaderConfig, ReaderLayout, reader_folder
+from sparta.reader.decode import Scores, best_spans
 from sparta.reader.records import Span, Text
-from sparta.reader.span_reader import SpanReader
-from sparta.reader.windows import Window, padded
+from sparta.reader.stored_reader import StoredReader
+from sparta.reader.windows import Window
 
 TOKEN_BUDGET = 4096
 _TEXTS_PER_CALL = 4
+_NOT_STORED = OSError, ValueError, RecursionError, LookupError, TypeError, SafetensorError, SpartaError
+logger = logging.getLogger(__name__)
+
+
+class ReadingModel(Protocol):
+    """Cuts texts into windows and scores them."""
+
+    config: ReaderConfig
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the model computes on a CPU."""
+
+    def windows(
+        self, question: str, texts: Sequence[Text], layout: ReaderLayout | None = None
+    ) -> list[Window]:
+        """Return the windows of these texts."""
+
+    def each(self, batches: Sequence[Sequence[Window]]) -> Generator[Scores]:
+        """Yield the start and end scores `(2, n, length)` of each batch."""
+
+
 _QuestionWindow = tuple[int, Window]  # a question's number and one of the question's windows
 
 
@@ -28,14 +54,12 @@ class Reader:
         reader = Reader.open()
         spans = reader.read("who founded google", [Text("Google was founded by Larry Page.", "Google")])
 
-    :param dtype: the encoder's number format; None keeps the model's format
+    :param model: scores windows: a `StoredReader` on a CPU, or a `SpanReader` in torch
     """
 
-    def __init__(self, model: SpanReader, dtype: torch.dtype | None = None) -> None:
-        self.model = model.eval()
+    def __init__(self, model: ReadingModel) -> None:
+        self.model = model
         self.config: ReaderConfig = model.config
-        if dtype is not None:
-            model.encoder.to(dtype)
 
     @classmethod
     def open(
@@ -43,11 +67,19 @@ class Reader:
     ) -> Reader:
         """Open a reader's folder; None means the reader that ships with sparta.
 
-        :param dtype: fp32, bf16, fp16, or auto: bf16 if the device multiplies bf16 fast
+        :param device: `cpu`, `cuda:0` or another device of torch; None means a GPU if there is one
+        :param dtype: int8 (on a CPU), fp32, bf16, fp16, or auto: the fastest that the device supports
         :raises ModelError: there is no such reader, or the model has another layout.
         """
-        torch_device = pick_device(device)
-        return cls(SpanReader.load(reader_folder(name)).to(torch_device), pick_dtype(dtype, torch_device))
+        folder = reader_folder(name)
+        if uses_cpu(device):
+            try:
+                return cls(StoredReader(folder, dtype))
+            except _NOT_STORED as error:  # torch reads other encoders, and says what is wrong with a folder
+                logger.debug("%s: torch reads this reader: %s", folder, error)
+        with optional_packages():
+            from sparta.reader.span_reader import SpanReader
+        return cls(SpanReader.open(folder, device or best_device(), dtype))
 
     def read(self, question: str, texts: Sequence[Text], n: int = 5) -> list[list[Span]]:
         """Return the `n` best spans of each text, best first; an empty text has no span."""
@@ -58,7 +90,7 @@ class Reader:
 
         Closing the iterator skips the remaining texts.
         """
-        if self.model.device.type != "cpu" or self.config.global_tokens:
+        if not self.model.on_cpu or self.config.global_tokens:
             chunk_size = len(texts) if self.config.combines_mentions else _TEXTS_PER_CALL
             for number, chunk in enumerate(batched(texts, max(chunk_size, 1))):
                 for spans in self.read(question, chunk, n):
@@ -101,25 +133,16 @@ class Reader:
         if self.config.global_tokens:
             owners = dict.fromkeys(q for q, _ in owned_windows)
             return [[pair for pair in owned_windows if pair[0] == q] for q in owners]
-        if self.model.device.type == "cpu":
+        if self.model.on_cpu:
             return [[pair] for pair in sorted(owned_windows, key=lambda pair: -len(pair[1].ids))]
         lengths = [len(window.ids) for _, window in owned_windows]
         return [
             [owned_windows[i] for i in batch] for batch in length_sorted_batches(lengths, TOKEN_BUDGET, 64)
         ]
 
-    def _scores(self, batches: Sequence[Sequence[_QuestionWindow]]) -> Generator[torch.Tensor]:
+    def _scores(self, batches: Sequence[Sequence[_QuestionWindow]]) -> Generator[Scores]:
         """Yield each batch's start and end scores. On a CPU, every thread reads different batches."""
-        if self.config.global_tokens:
-            yield from map(self._score, batches)
-            return
-        yield from each_batch(self._score, batches, self.model.device)
-
-    @torch.inference_mode()
-    def _score(self, batch: Sequence[_QuestionWindow]) -> torch.Tensor:
-        tensors = (t.to(self.model.device) for t in padded([window for _, window in batch]))
-        scores: torch.Tensor = self.model(*tensors).cpu()
-        return scores
+        return self.model.each([[window for _, window in batch] for batch in batches])
 
 
 def _distinct(spans: Sequence[Span]) -> list[Span]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -25,11 +25,14 @@ from sparta.neural.backbones import (
     token_types,
 )
 from sparta.neural.checkpoint import load_state, save_model, with_weights
+from sparta.neural.encoding import each_batch, pick_device, pick_dtype
+from sparta.neural.pooling import pad_inputs
 from sparta.neural.stored import read_json
 from sparta.reader.config import ReaderConfig, ReaderLayout, reader_folder
+from sparta.reader.decode import Scores
 from sparta.reader.fusion import FusedEncoder
 from sparta.reader.records import Text
-from sparta.reader.windows import Window, windows
+from sparta.reader.windows import Window, readable, windows
 
 
 class SpanReader(nn.Module):
@@ -42,6 +45,23 @@ class SpanReader(nn.Module):
         width, self._depth = encoder_size(encoder)
         self.encoder = FusedEncoder(encoder, config.global_tokens) if config.global_tokens else encoder
         self.spans = nn.Linear(width, 2)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the model computes on a CPU."""
+        return self.device.type == "cpu"
+
+    def each(self, batches: Sequence[Sequence[Window]]) -> Generator[Scores]:
+        """Yield the start and end scores of each batch; see `forward`."""
+        if self.config.global_tokens:  # all windows of a question are one batch, which uses all threads
+            yield from map(self._score, batches)
+            return
+        yield from each_batch(self._score, batches, self.device)
+
+    @torch.inference_mode()
+    def _score(self, batch: Sequence[Window]) -> Scores:
+        scores: Scores = self(*(t.to(self.device) for t in padded(batch))).cpu().numpy()
+        return scores
 
     @property
     def encoder_depth(self) -> int:
@@ -106,6 +126,14 @@ class SpanReader(nn.Module):
         save_model(folder, self, config, int8=int8)
 
     @staticmethod
+    def open(folder: Path, device: str, dtype: str) -> SpanReader:
+        """Load a reader onto a device, with its encoder in the number format of `pick_dtype`."""
+        torch_device = pick_device(device)
+        reader = SpanReader.load(folder).to(torch_device).eval()
+        reader.encoder.to(pick_dtype(dtype, torch_device))
+        return reader
+
+    @staticmethod
     def load(folder: Path) -> SpanReader:
         """Load a reader that `save_pretrained` wrote.
 
@@ -147,6 +175,12 @@ class SpanReader(nn.Module):
             model = SpartaModel.load(model_folder)
             return SpanReader(model.encoder, model.tokenizer, config)
         return SpanReader(as_plain_bert(load_encoder(name)), load_tokenizer(name), config)
+
+
+def padded(batch: Sequence[Window]) -> tuple[torch.Tensor, ...]:
+    """Return ids, attention mask, segments and the mask of possible answer positions, each `(n, length)`."""
+    ids, mask, segments = pad_inputs(batch)
+    return ids, mask, segments, torch.from_numpy(readable(batch, ids.shape[1]))
 
 
 def _plain_encoder(reader: SpanReader) -> nn.Module:

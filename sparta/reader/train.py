@@ -24,7 +24,7 @@ from sparta.reader.config import ReaderConfig, ReaderLayout
 from sparta.reader.examples import ReadingExample, read_examples
 from sparta.reader.reader import Reader
 from sparta.reader.records import Text
-from sparta.reader.span_reader import SpanReader
+from sparta.reader.span_reader import SpanReader, padded
 from sparta.reader.training import (
     ReadingRecipe,
     ReadingTraining,
@@ -33,7 +33,7 @@ from sparta.reader.training import (
     span_loss,
     targets,
 )
-from sparta.reader.windows import Window, padded
+from sparta.reader.windows import Window
 from sparta.training.model_card import READER
 from sparta.training.options import TrainResult
 from sparta.training.run import check_output
@@ -255,7 +255,7 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
 
     def validate(self) -> float:
         """Return F1 in percent on held-out questions, each read with one passage that contains an answer."""
-        reader = Reader(self.model)
+        reader = Reader(self.model.eval())
         texts = [
             [held_out_example.passages[held_out_example.positives[0]]] for held_out_example in self.held_out
         ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
+import numpy as np
+import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from sparta.neural.inputs import special_frame, with_accents
-from sparta.neural.pooling import pad_inputs
 from sparta.reader.config import ReaderLayout
 from sparta.reader.records import Text
 
@@ -87,10 +87,9 @@ def window_starts(length: int, room: int, overlap: int) -> range:
     return range(0, max(1, length - overlap) if length > room else min(1, length), room - overlap)
 
 
-def padded(batch: Sequence[Window]) -> tuple[torch.Tensor, ...]:
-    """Return ids, attention mask, segments and the mask of possible answer positions, each `(n, length)`."""
-    ids, mask, segments = pad_inputs(batch)
-    readable = torch.zeros(ids.shape, dtype=torch.bool)
+def readable(batch: Sequence[Window], length: int) -> npt.NDArray[np.bool_]:
+    """Return the mask `(n, length)` of the positions where an answer may start or end."""
+    mask = np.zeros((len(batch), length), np.bool_)
     for row, window in enumerate(batch):
-        readable[row, window.text_start : len(window.ids) - 1] = True
-    return ids, mask, segments, readable
+        mask[row, window.text_start : len(window.ids) - 1] = True
+    return mask

@@ -95,8 +95,13 @@ class Graph:
             weight = self._scaled(numbers, scale)
         return self._ops.add(self._ops.matmul(states, weight, False, True), self.constant(bias))
 
+    def exact(self, states: Any, layer: Linear) -> Any:
+        """Return the output of a small linear layer, computed without rounding to 8 bits."""
+        product = self._ops.matmul(states, self.constant(layer.weight), False, True)
+        return self._ops.add(product, self.constant(layer.bias))
+
     def _weight(self, layer: Linear) -> Any:
-        """Return a weight in float32; an 8-bit weight is converted when it is multiplied: less memory is read."""
+        """Return a weight in float32. A stored 8-bit weight is converted late, so less memory is read."""
         stored = layer.stored
         if stored is None or stored.scale is None:
             return self.constant(layer.weight)

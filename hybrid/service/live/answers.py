@@ -30,7 +30,7 @@ class Answers:
 
     def can_answer(self, language: str) -> bool:
         """Return whether a reader exists for a language and its packages are installed."""
-        return find_spec("torch") is not None and bool(self._name or shipped_for(language, "reader"))
+        return find_spec("openvino") is not None and bool(self._name or shipped_for(language, "reader"))
 
     @optional_packages()
     def _reader(self, language: str) -> Reader:
