@@ -22,8 +22,7 @@ from hybrid import open_answerer, questions_of
 from sparta.base.records import Hit
 from sparta.reader.config import reader_folder
 from sparta.reader.records import Text, text_of
-from sparta.reader.span_reader import SpanReader
-from sparta.reader.span_reader import padded
+from sparta.reader.span_reader import SpanReader, padded
 
 
 def plain(model: SpanReader) -> BertForQuestionAnswering:

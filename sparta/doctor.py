@@ -60,6 +60,7 @@ def examine(index: Path | None = None, *, needed: bool = False) -> list[Finding]
         _java,
         _jars,
         _model,
+        _processor,
         _gpu,
         _memory,
         _limits,
@@ -141,6 +142,17 @@ def _gpu() -> Iterator[Finding]:
         yield Finding(
             "GPU", "note", "there is one that torch cannot use", "install a torch build for your CUDA driver"
         )
+
+
+def _processor() -> Iterator[Finding]:
+    if find_spec("openvino") is None:
+        return
+    from sparta.runtime.processor import ARITHMETICS, WIDE, capabilities, pick_arithmetic
+
+    supported = ", ".join(name for name in ARITHMETICS if name in capabilities())
+    yield Finding(
+        "processor", "ok", f"computes in {supported}; models encode in {pick_arithmetic('auto', WIDE)}"
+    )
 
 
 def _memory() -> Iterator[Finding]:

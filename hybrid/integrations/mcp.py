@@ -73,7 +73,7 @@ def _folder_of_reader(reader: str | Path | None, language: str) -> Path | None:
     if reader is not None:
         return reader_folder(reader)
     try:
-        return reader_folder(None, language) if find_spec("torch") else None
+        return reader_folder(None, language) if find_spec("openvino") else None
     except ModelError:
         return None
 

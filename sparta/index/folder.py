@@ -53,6 +53,7 @@ _GENERATION_FIELDS: dict[str, Any] = {
     "origin?": str,
     "fields?": (str, type(None)),
     "analyzer?": str,
+    "arithmetic?": str,
 }
 _OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-\d{{6}}")
 
@@ -88,7 +89,8 @@ class Generation:
 
     `job` describes the last or the running job (source, unit, pruning). `counts` are for people; readers take
     a job's progress from the Lucene commit. `origin` is the source of the first job; the manifest stores it
-    only after a second job. `fields` names the indexed metadata; None means an index of format 1, which
+    only after a second job. `arithmetic` names the runtime and the arithmetic that encoded the passages of the
+    first job, such as `openvino int8`; empty if unknown. `fields` names the indexed metadata; None means an index of format 1, which
     indexes no metadata. `analyzer` names the Lucene analyzer if it differs from the language's usual
     analyzer.
     """
@@ -105,6 +107,7 @@ class Generation:
     origin: str = ""
     fields: str | None = None
     analyzer: str = ""
+    arithmetic: str = ""
 
     @property
     def analysis(self) -> Language:
@@ -326,7 +329,12 @@ class IndexFolder:
         return self.query_side(generation).query_tokenizer(generation.analysis)
 
     def begin(
-        self, side: QuerySide, language: str, job: dict[str, Any], codec: str = DEFAULT_CODEC
+        self,
+        side: QuerySide,
+        language: str,
+        job: dict[str, Any],
+        codec: str = DEFAULT_CODEC,
+        arithmetic: str = "",
     ) -> Generation:
         """Start a new generation beside the live one, and remove an older unfinished generation.
 
@@ -339,7 +347,9 @@ class IndexFolder:
             state = self.state_for(job.get("mode", "create"))
             unit = job.get("unit", "passage")
             number = max(state.next_number, self._highest_number() + 1)
-            generation = Generation(number, side.identity(), language, codec, unit, job=job, fields="all")
+            generation = Generation(
+                number, side.identity(), language, codec, unit, job=job, fields="all", arithmetic=arithmetic
+            )
             if generation.analysis != (current_language := language_of(language)):
                 generation = replace(generation, analyzer=current_language.analyzer)
             side.save(self.path / generation.tokenizer_name)
@@ -451,4 +461,5 @@ def _as_dict(generation: Generation | None) -> dict[str, Any] | None:
     if generation is None:
         return None
     values = {name: getattr(generation, name) for name in Generation.__dataclass_fields__}
-    return {name: value for name, value in values.items() if value or name not in ("origin", "analyzer")}
+    omitted_if_empty = "origin", "analyzer", "arithmetic"
+    return {name: value for name, value in values.items() if value or name not in omitted_if_empty}

@@ -42,7 +42,8 @@ class Source:
     `job` identifies the input (path, hash, unit, pruning). `batches(n, last_id)` returns the batches after
     the first n passages; `last_id` is the id of passage n, or empty if the caller does not know the id.
     `describe()` returns the counts of records that were read; the writer calls it at the end. `language` is
-    the language of the texts, or None if the source does not know the language.
+    the language of the texts, or None if the source does not know the language. `arithmetic` names the
+    runtime and the arithmetic that encodes the passages, such as `openvino int8`; empty if unknown.
     """
 
     job: dict[str, Any]
@@ -51,6 +52,7 @@ class Source:
     describe: Callable[[], dict[str, Any]] = dict
     fixed_vocabulary: bool = True
     language: str | None = None
+    arithmetic: str = ""
 
 
 @dataclass

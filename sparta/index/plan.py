@@ -60,7 +60,7 @@ def plan(
             return None
     if options.mode == "create":
         _check_free(index, state, source, job, resume=options.resume)
-    return lambda: index.begin(source.side, options.language, new_job(job), job["codec"])
+    return lambda: index.begin(source.side, options.language, new_job(job), job["codec"], source.arithmetic)
 
 
 def _check_free(
@@ -136,6 +136,7 @@ def _plan_growth(
     live = index.require_live()
     _check_model(index, live, source)
     _check_options(index, live, source, options)
+    _check_arithmetic(index, live, source)
     progress = committed(index, live)  # a damaged index fails here, before the manifest names the job
     comparable = job.get("sha256") is not None
     if input_of(live.job) == job and (comparable or (options.resume and not live.complete)):
@@ -190,6 +191,18 @@ def _check_options(index: IndexFolder, live: Generation, source: Source, options
             f" but the input has {_quoted(source_form[name])}",
             where=str(index.path),
             remedy=advice + remedy(", or rebuild with {}", _OVERWRITE),
+        )
+
+
+def _check_arithmetic(index: IndexFolder, live: Generation, source: Source) -> None:
+    """Warn if the source's impacts come from another runtime or arithmetic than the index's impacts."""
+    if live.arithmetic and source.arithmetic and live.arithmetic != source.arithmetic:
+        logger.warning(
+            "%s: the index was encoded with %s, this input with %s. Impacts of equal passages may differ"
+            " slightly (docs/formats.md)",
+            index.path,
+            live.arithmetic,
+            source.arithmetic,
         )
 
 

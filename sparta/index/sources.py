@@ -6,6 +6,7 @@ import bisect
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,8 @@ def corpus_source(
             yield quantized_batch(shard, side.quantizer)
 
     job = job or corpus_job(reader, options.unit, options.top_k, options.min_weight)
-    return _units_source(reader, job, side, batches, options.language, progress)
+    source = _units_source(reader, job, side, batches, options.language, progress)
+    return replace(source, arithmetic=model.runtime_name(options.dtype))
 
 
 def text_source(
@@ -214,6 +216,7 @@ def _shards_source(paths: Sequence[Path]) -> Source:
         batches,
         lambda: dict(corpus_counts["counts"]),
         language=first.manifest["options"].get("language"),
+        arithmetic=first.manifest.get("arithmetic", ""),
     )
 
 

@@ -69,6 +69,13 @@ class SparseModel:
         """Return the arithmetic of `dtype` on the model's device: int8, bf16, fp16 or fp32."""
         raise NotImplementedError
 
+    runtime = ""
+    """The name of the runtime that encodes: `openvino` or `torch`."""
+
+    def runtime_name(self, dtype: str) -> str:
+        """Return the runtime and the arithmetic of `dtype`, such as `openvino int8`, for manifests."""
+        return f"{self.runtime} {self.arithmetic(dtype)}"
+
     def backend(self, dtype: str = "auto", token_budget: int = GPU_TOKENS) -> Backend:
         """Return the backend that computes the weights on the model's device.
 

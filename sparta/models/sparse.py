@@ -20,6 +20,8 @@ class SparseEncoder(SparseModel, nn.Module):
     one per term).
     """
 
+    runtime = "torch"
+
     def __init__(self, tokenizer: Tokenizer, config: SpartaConfig) -> None:
         nn.Module.__init__(self)
         self.tokenizer = tokenizer

@@ -30,6 +30,8 @@ class StoredModel(SparseModel):
     :param query_weights: the weight of each query term, or None
     """
 
+    runtime = "openvino"
+
     def __init__(
         self,
         folder: Path,

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import openvino
 
 ARITHMETICS = ("int8", "bf16", "fp16", "fp32")
+WIDE = 256
+"""The width from which an encoder is faster in 8 bits."""
 _CONVERTER = "openvino.tools.ovc"
 _HINTS = {"int8": "f32", "bf16": "bf16", "fp16": "f16", "fp32": "f32"}
 _CAPABILITIES = {"int8": "INT8", "bf16": "BF16", "fp16": "FP16", "fp32": "FP32"}
@@ -83,13 +85,12 @@ def _processor_flags() -> frozenset[str]:
 def pick_arithmetic(name: str, width: int) -> str:
     """Return `int8`, `bf16`, `fp16` or `fp32`: the arithmetic of a CPU for an encoder of this width.
 
-    `auto` means int8 where the processor has it in hardware, else fp32. Encoders narrower than 256 gain
-    nothing from 8 bits, and use fp32.
+    `auto` means int8 for encoders of at least `WIDE` where the processor has it in hardware, else fp32.
 
     :raises InputError: the name is unknown, or the processor cannot compute so.
     """
     if name == "auto":
-        return "int8" if "int8" in capabilities() and width >= _NARROWEST else "fp32"
+        return "int8" if "int8" in capabilities() and width >= WIDE else "fp32"
     if name not in ARITHMETICS:
         raise InputError(f"expected the number format {', '.join(ARITHMETICS)} or auto, found {name!r}")
     if name not in capabilities():
@@ -98,9 +99,6 @@ def pick_arithmetic(name: str, width: int) -> str:
             remedy=remedy("use {}", Option("dtype", "auto")),
         )
     return name
-
-
-_NARROWEST = 256
 
 
 def settings(arithmetic: str, streams: int) -> dict[str, str]:

@@ -199,6 +199,7 @@ def encode_corpus(
         "source": str(source),
         "options": options.identity(),
         "model": query_side.identity(),
+        "arithmetic": model.runtime_name(options.dtype),
         "complete": False,
     }
     report = EncodeReport()
