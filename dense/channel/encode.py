@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dense.models.load import load_module, open_stored
+from dense.encoding.load import load_module, open_stored
+from dense.encoding.stored_model import StoredDenseModel
 from dense.models.resolve import dense_model_folder, identify, vector_width
-from dense.models.stored_model import StoredDenseModel
 from dense.search.store import (
     Floats,
     Hashes,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from dense.channel.vectors import DenseChannel
-from dense.models.question_encoder import QuestionEncoder
+from dense.encoding.question_encoder import QuestionEncoder
 from dense.search.store import Floats, VectorFolder
 from sparta.base.checks import whole
 from sparta.base.errors import InputError

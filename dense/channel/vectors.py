@@ -13,7 +13,7 @@ import numpy as np
 
 from dense.channel.folder import Channel, ChannelFolder
 from dense.channel.passages import LivePassages, commit_name
-from dense.models.question_encoder import QuestionEncoder, open_question_encoder
+from dense.encoding.question_encoder import QuestionEncoder, open_question_encoder
 from dense.models.resolve import dense_model_folder, find_dense_model
 from dense.search.exact import Candidates, ExactSearch, rank
 from dense.search.faiss_index import ApproximateSearch, FlatSearch, has_faiss

@@ -89,10 +89,10 @@ class Generation:
 
     `job` describes the last or the running job (source, unit, pruning). `counts` are for people; readers take
     a job's progress from the Lucene commit. `origin` is the source of the first job; the manifest stores it
-    only after a second job. `arithmetic` names the runtime and the arithmetic that encoded the passages of the
-    first job, such as `openvino int8`; empty if unknown. `fields` names the indexed metadata; None means an index of format 1, which
-    indexes no metadata. `analyzer` names the Lucene analyzer if it differs from the language's usual
-    analyzer.
+    only after a second job. `arithmetic` names the runtime and the arithmetic that encoded the first job's
+    passages, such as `openvino int8`; empty if unknown. `fields` names the indexed metadata; None means an
+    index of format 1, which indexes no metadata. `analyzer` names the Lucene analyzer if it differs from the
+    language's usual analyzer.
     """
 
     number: int

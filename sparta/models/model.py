@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
-from sparta.models.backend import Backend
+from sparta.models.backends.base import Backend
 from sparta.models.config import SpartaConfig
 from sparta.models.prune import check_top_k
 from sparta.models.quantize import QueryQuantizer

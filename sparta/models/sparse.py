@@ -6,7 +6,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
-from sparta.models.backend import Backend
+from sparta.models.backends.base import Backend
 from sparta.models.config import SpartaConfig
 from sparta.models.model import SparseModel
 from sparta.neural.batches import GPU_TOKENS
@@ -77,6 +77,6 @@ class SparseEncoder(SparseModel, nn.Module):
 
     def backend(self, dtype: str = "auto", token_budget: int = GPU_TOKENS) -> Backend:
         """Return the torch backend; see `SparseModel.backend`."""
-        from sparta.models.torch_backend import TorchBackend
+        from sparta.models.backends.torch import TorchBackend
 
         return TorchBackend(self, dtype, token_budget)

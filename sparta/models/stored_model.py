@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
+from sparta.models.backends.openvino import OpenVinoBackend, TermWeights
 from sparta.models.config import SpartaConfig
 from sparta.models.model import SparseModel
-from sparta.models.openvino_backend import OpenVinoBackend, TermWeights
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import QUERY_WEIGHTS
 from sparta.models.sparse_folder import SparseFolder, read_beir_folder, read_sparse_folder

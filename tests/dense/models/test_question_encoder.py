@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import DistilBertConfig, DistilBertModel
 
+from dense.encoding.question_encoder import BertQuestionEncoder, open_question_encoder
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
-from dense.models.question_encoder import BertQuestionEncoder, open_question_encoder
 from dense.models.resolve import dense_model_folder
 from sparta.base.errors import ModelError
 

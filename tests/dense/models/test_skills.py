@@ -16,9 +16,9 @@ from click.testing import CliRunner
 from transformers import BertConfig, BertModel
 
 from cli._dense import main
+from dense.encoding.question_encoder import BertQuestionEncoder
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
-from dense.models.question_encoder import BertQuestionEncoder
 from dense.models.skill_checkpoints import begin_skills, without_unread
 from dense.models.skill_config import ASSIGNMENTS, READ_BY, SkillConfig
 from dense.models.skill_inputs import mention_input, text_windows

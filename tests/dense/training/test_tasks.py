@@ -18,9 +18,9 @@ from tokenizers import Regex, Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
+from dense.encoding.question_encoder import BertQuestionEncoder
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
-from dense.models.question_encoder import BertQuestionEncoder
 from dense.models.resolve import dense_model_folder
 from dense.models.skills import Skills
 from dense.models.tasks import around_mention, class_of

@@ -10,12 +10,12 @@ import torch
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Passage
+from sparta.models.backends.torch import greatest
 from sparta.models.config import SpartaConfig
 from sparta.models.document_encoder import DocumentEncoder
 from sparta.models.load import calibration_passages, load_model
 from sparta.models.resolve import default_model_folder
 from sparta.models.sparta import SpartaModel
-from sparta.models.torch_backend import greatest
 from sparta.neural.batches import length_sorted_batches
 from sparta.neural.encoding import pick_dtype, with_halving
 from sparta.neural.inputs import InputLayout
@@ -97,7 +97,7 @@ def test_which_numbers_are_compared_by_their_bits(
         asked.append(by_bits)
         return greatest(logits, by_bits=by_bits)
 
-    monkeypatch.setattr("sparta.models.torch_backend.greatest", watched)
+    monkeypatch.setattr("sparta.models.backends.torch.greatest", watched)
     DocumentEncoder(tiny_model, dtype=dtype).encode(passages(TEXTS[:1]))
     assert set(asked) == {by_bits}
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from sparta.base.records import Passage
-from sparta.models import torch_backend
+from sparta.models.backends import torch as torch_backend
+from sparta.models.backends.torch import TorchBackend
 from sparta.models.document_encoder import DocumentEncoder, _merge_windows
 from sparta.models.prune import SparseRows
 from sparta.models.sparta import SpartaModel
-from sparta.models.torch_backend import TorchBackend
 
 
 def rows_of(vectors: list[dict[int, float]]) -> SparseRows:

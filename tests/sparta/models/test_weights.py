@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-import sparta.models.torch_backend
+import sparta.models.backends.torch
 from sparta.base.records import Passage
 from sparta.models.config import Lexical, SpartaConfig
 from sparta.models.sparta import SpartaModel
@@ -75,7 +75,7 @@ def test_log_count_and_no_answer_segment(make_tiny_model: Make) -> None:
 
 def test_vocabulary_chunks_change_nothing(tiny_model: SpartaModel, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = dense(tiny_model, TEXTS)
-    monkeypatch.setattr(sparta.models.torch_backend, "TERM_CHUNK", 37)
+    monkeypatch.setattr(sparta.models.backends.torch, "TERM_CHUNK", 37)
     np.testing.assert_allclose(dense(tiny_model, TEXTS), whole, atol=1e-6)
 
 

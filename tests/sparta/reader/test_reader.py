@@ -23,8 +23,8 @@ from sparta.reader.config import (
 )
 from sparta.reader.reader import Reader
 from sparta.reader.records import Text, text_of
-from sparta.reader.span_reader import SpanReader
-from sparta.reader.windows import padded, windows
+from sparta.reader.span_reader import SpanReader, padded
+from sparta.reader.windows import windows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 QUESTION = "who founded google"

@@ -27,7 +27,7 @@ from sparta.reader.config import ReaderLayout
 from sparta.reader.examples import ReadingExample, read_examples
 from sparta.reader.reader import Reader
 from sparta.reader.records import Text
-from sparta.reader.span_reader import SpanReader
+from sparta.reader.span_reader import SpanReader, padded
 from sparta.reader.train import (
     ReaderRecipe,
     ReaderTraining,
@@ -35,7 +35,7 @@ from sparta.reader.train import (
     train_reader,
 )
 from sparta.reader.training import span_loss, targets
-from sparta.reader.windows import padded, windows
+from sparta.reader.windows import windows
 from tests.sparta.reader.made_data import COLORS, THINGS, USUAL, written
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -7,7 +7,8 @@ import pytest
 from sparta.base.errors import InputError
 from sparta.reader.config import ReaderLayout
 from sparta.reader.records import Text
-from sparta.reader.windows import padded, windows
+from sparta.reader.span_reader import padded
+from sparta.reader.windows import windows
 
 LAYOUT = ReaderLayout(max_length=24, overlap=5, longest_question=6)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from sparta.base.errors import ModelError
-from sparta.models.backend import Indexes
+from sparta.models.backends.base import Indexes
 from sparta.models.config import SpartaConfig
 from sparta.models.prune import SparseRows
 from sparta.neural.batches import CPU_TOKENS, occurrences, pooled_positions, shared_inputs, surroundings

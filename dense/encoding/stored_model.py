@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from dense.encoding.expert_names import expert_names
 from dense.models.batches import OnRead, Vectors, fill, first_windows
 from dense.models.config import BY_SKILL, PASSAGE, DenseConfig
-from dense.models.expert_names import expert_names
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import hash_folder

@@ -17,9 +17,9 @@ from typing import Protocol
 import numpy as np
 from safetensors import SafetensorError
 
-from dense.models.blas import OneBlasThread
+from dense.encoding.blas import OneBlasThread
+from dense.encoding.expert_names import expert_names
 from dense.models.config import BY_SKILL, DenseConfig
-from dense.models.expert_names import expert_names
 from sparta.base.errors import ModelError, SpartaError
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.stored import is_plain_bert
@@ -105,7 +105,7 @@ class BertQuestionEncoder:
 
     @cached_property
     def _network(self) -> QuestionEncoder:
-        from dense.models.stored_model import StoredDenseModel
+        from dense.encoding.stored_model import StoredDenseModel
 
         return StoredDenseModel(self._folder)
 

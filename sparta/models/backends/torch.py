@@ -10,7 +10,7 @@ import torch
 
 from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
-from sparta.models.backend import Indexes
+from sparta.models.backends.base import Indexes
 from sparta.models.prune import SparseRows
 from sparta.models.sparse import SparseEncoder
 from sparta.neural.batches import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
-from dense.models.stored_model import StoredDenseModel
+from dense.encoding.stored_model import StoredDenseModel
 from sparta.base.errors import SpartaError
 from sparta.base.extras import optional_packages
 

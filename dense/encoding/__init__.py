@@ -1,0 +1,1 @@
+"""Encoding of questions and passages into vectors, on CPUs without torch."""

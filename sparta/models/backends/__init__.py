@@ -1,0 +1,1 @@
+"""Backends, which compute the term weights of passages: OpenVINO on CPUs, torch on GPUs."""
