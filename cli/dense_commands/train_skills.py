@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli._arguments import (
+    Excludes,
     Needs,
     arguments,
     command,
@@ -154,7 +155,7 @@ class _Training:
         Needs("--dev", ("index",)),
         Needs("--single", ("markers", "query_experts"), lambda a: a.skills.single),
         Needs("--span", ("spans",), lambda a: a.skills.span),
-        Needs("held-out examples and not --dev", ("held_out",), lambda a: not a.dev),
+        Excludes(("held_out",), ("dev",)),
         Needs("another skill than --span", ("negatives",), lambda a: a.has_ranked_skill()),
     )
 

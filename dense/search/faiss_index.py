@@ -125,7 +125,7 @@ def build(parameters: Parameters, vectors: VectorFolder, nodes: Rows | None = No
     """Build an IVF or HNSW index of all rows, in their order.
 
     :param nodes: the result of `nodes_of`, if the index stores each distinct vector once; None if FAISS's
-        numbers are the rows
+        numbers are the row numbers
     """
     faiss = _faiss()
 
@@ -265,9 +265,11 @@ class ApproximateSearch:
     exact = False
 
     def __init__(self, index: Any, parameters: Parameters, rows: Rows, nodes: Rows | None = None) -> None:
-        """Search an index, limited to `rows`.
+        """Search an index, limited to some rows of the folder of vectors.
 
-        :param nodes: FAISS's vector number of every row, `(n,)`; None if the numbers are the rows
+        :param rows: row numbers of the searchable rows
+        :param nodes: FAISS's number of the vector of each row, `(n,)` for all n rows of the folder; None if
+            FAISS's numbers are the row numbers
         """
         faiss = _faiss()
 
@@ -288,9 +290,12 @@ class ApproximateSearch:
 
     @classmethod
     def open(cls, path: Path, parameters: Parameters, rows: Rows, nodes: Rows | None = None) -> Self:
-        """Read an index from a file, and return a search of it.
+        """Read an index from a file and return a search of this index, limited to some rows.
 
-        :raises InputError: the file is damaged, or has fewer vectors than `rows` or `nodes` need.
+        :param rows: row numbers of the searchable rows; see the constructor
+        :param nodes: FAISS's number of the vector of each row; see the constructor
+        :raises InputError: the file is damaged, or lacks a vector whose number is in `nodes` (without
+            `nodes`: in `rows`).
         """
         index = read(path)
         numbers = rows if nodes is None else nodes

@@ -98,7 +98,11 @@ class Readings:
             yield tuple(dict.fromkeys(passage_id for ids in rankings for passage_id in ids[:deepest]))
 
     def _key(self, ids: Sequence[str]) -> tuple[str, ...]:
-        """Return the passage ids that a reading depends on: `ids` with global tokens, else an empty tuple."""
+        """Return the passage ids in the key of `_spans`: all of `ids` with global tokens, else none.
+
+        A reader with global tokens reads the passages of a question together, so a passage's spans depend on
+        the other passages. Any other reader reads each passage separately.
+        """
         return tuple(ids) if self.config.global_tokens else ()
 
     def _spans_of(self, query_id: str, best: Sequence[ScoredPassage]) -> list[Sequence[Span]]:

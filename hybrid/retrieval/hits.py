@@ -24,8 +24,8 @@ def check_page(fusion: Fusion, page: Page) -> None:
     """
     if page.depth > fusion.candidates:
         raise InputError(
-            f"ranks {page.offset + 1} to {page.depth} are beyond the {fusion.candidates} candidates"
-            " of each channel",
+            f"ranks {page.offset + 1} to {page.depth} need more than the {fusion.candidates}"
+            " candidates of each channel",
             remedy=remedy(
                 "lower k or the offset, or fuse more candidates with {} (or {} in an adapter)",
                 Option("candidates", page.depth),

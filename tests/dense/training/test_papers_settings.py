@@ -106,7 +106,7 @@ def test_the_command_says_all_of_it(
         (["--query-experts"], "--query-experts needs --single"),
         (["--spans", 5], "--spans needs --span"),
         (["--period", 3, "--placement", "none"], "--period needs another --placement than none"),
-        (["--held-out", 5, "--dev", "d", "--index", "i"], "held-out examples and not --dev with --held-out"),
+        (["--held-out", 5, "--dev", "d", "--index", "i"], "--held-out cannot be combined with --dev"),
     ],
 )
 def test_options_of_skills_without_effect_are_refused(more: list[Any], said: str, tmp_path: Path) -> None:

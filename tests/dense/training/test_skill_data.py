@@ -282,7 +282,7 @@ def test_the_command(encoder: str, write_jsonl: Callable[..., Path], tmp_path: P
 def test_forms_of_other_trainings_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "train.json"
     path.write_text('{"data": []}')
-    with pytest.raises(InputError, match="triples or a BEIR folder, found squad"):
+    with pytest.raises(InputError, match="triples or a BEIR folder, not squad"):
         read_skill_sets([SkillFile("single", path)], [])
 
 

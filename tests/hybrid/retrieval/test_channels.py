@@ -239,12 +239,12 @@ def test_filters_pages_and_groups_of_a_fused_ranking(channels: Make) -> None:
         assert searcher.search("q", 1, offset=1, collapse="title")[0].passage_id == found[1]
         for call in (searcher.search, lambda *a, **o: searcher.batch_search(["q"], ["1"], *a[1:], **o)):
             with pytest.raises(
-                InputError, match=r"ranks 4 to 5 are beyond the 4 candidates(.|\n)*candidates=5"
+                InputError, match=r"ranks 4 to 5 need more than the 4 candidates(.|\n)*candidates=5"
             ):
                 call("q", 2, offset=3)
-            with pytest.raises(InputError, match=r"ranks 1 to 5 are beyond the 4 candidates"):
+            with pytest.raises(InputError, match=r"ranks 1 to 5 need more than the 4 candidates"):
                 call("q", 5)
-        with pytest.raises(InputError, match=r"ranks 1 to 5 are beyond the 4 candidates"):
+        with pytest.raises(InputError, match=r"ranks 1 to 5 need more than the 4 candidates"):
             searcher.run(["q"], ["1"], 5)
 
 

@@ -235,7 +235,7 @@ def test_options_of_a_cluster_need_one(ran: Any, option: str) -> None:
 
 def test_a_cluster_has_its_own_devices(ran: Any) -> None:
     result = ran("--ray", "auto", "--device", "cpu")
-    assert (result.exit_code, "expected --ray or --device" in result.stderr) == (2, True)
+    assert (result.exit_code, "--ray cannot be combined with --device" in result.stderr) == (2, True)
 
 
 def test_without_ray(ran: Any, monkeypatch: pytest.MonkeyPatch) -> None:
