@@ -16,7 +16,7 @@ from hybrid.evaluation.answering import Answering, half_width
 from hybrid.evaluation.chains import EM as PASSAGE_EM
 from hybrid.evaluation.chains import ChainRun
 from hybrid.evaluation.measures import Evaluation, against_best, shown_p
-from hybrid.evaluation.plots import figure
+from hybrid.evaluation.plots import add_legend, colors, figure
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evidence.measures import PAGE_PRECISION, R_PRECISION
 from sparta.base.checks import path_of
@@ -199,7 +199,7 @@ def draw(sets: Sequence[SetResults], measure: str, path: Path) -> None:
         )
     )
     width = 0.8 / len(names)
-    with figure(path, figsize=(2 + 1.6 * len(sets), 3.6)) as axis:
+    with figure(path, figsize=(2 + max(1.6, 0.4 * len(names)) * len(sets), 3.6)) as axis:
         for i, name in enumerate(names):
             by_name = [
                 {evaluation.name: evaluation for evaluation in results.evaluations} for results in sets
@@ -212,7 +212,7 @@ def draw(sets: Sequence[SetResults], measure: str, path: Path) -> None:
         centers = [set_number + 0.4 - width / 2 for set_number in range(len(sets))]
         axis.set_xticks(centers, [results.name for results in sets], fontsize=8)
         axis.set(ylabel=f"{measure}, %", ylim=(0, 105))
-        axis.legend(fontsize=8, loc="lower right")
+        add_legend(axis)
 
 
 def per_query_lines(sets: Sequence[SetResults]) -> Iterator[dict[str, Any]]:
@@ -269,12 +269,17 @@ def plot_answers(sets: Sequence[SetResults], answering: Answering, plot: Path | 
     if plot and len(answering.depths) == 1:
         draw(sets, EXACT, plot)
     elif plot:
+        names = [ranking.name for results in sets for ranking in results.evaluations]
+        color = colors(names)
         with figure(plot, columns=len(sets), figsize=(1 + 3.4 * len(sets), 3.6)) as axes:
-            for results, axis in zip(sets, axes if len(sets) > 1 else [axes], strict=True):
+            set_axes = list(axes) if len(sets) > 1 else [axes]
+            for results, axis in zip(sets, set_axes, strict=True):
                 for ranking in results.evaluations:
                     points = [
                         (depth, 100 * ranking.mean(f"{EXACT}{suffix}")) for depth, suffix in answering.names()
                     ]
-                    axis.plot(*zip(*points, strict=True), marker="o", label=ranking.name)
+                    axis.plot(
+                        *zip(*points, strict=True), marker="o", label=ranking.name, color=color[ranking.name]
+                    )
                 axis.set(title=results.name, xlabel="passages read", ylabel="EM", xscale="log")
-                axis.legend(frameon=False)
+            add_legend(*set_axes)
