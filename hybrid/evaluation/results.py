@@ -17,7 +17,7 @@ from hybrid.evaluation.chains import EM as PASSAGE_EM
 from hybrid.evaluation.chains import ChainRun
 from hybrid.evaluation.measures import Evaluation, against_best, shown_p
 from hybrid.evaluation.plots import add_legend, colors, figure
-from hybrid.evaluation.tables import Cell, Table
+from hybrid.evaluation.tables import INTERVAL, Cell, Table
 from hybrid.evidence.measures import PAGE_PRECISION, R_PRECISION
 from sparta.base.checks import path_of
 from sparta.base.files import atomic_write, make_folder
@@ -114,7 +114,7 @@ def results_table(
     main_measures = {main_measure or results.main_measure for results in sets}
     has_times = any(results.ms for results in sets)
     measure_columns = [
-        name for measure in columns for name in ([measure, "±"] if _has_interval(measure) else [measure])
+        name for measure in columns for name in ([measure, INTERVAL] if _has_interval(measure) else [measure])
     ]
     p_header = f"p ({main_measures.pop()})" if len(main_measures) == 1 else "p"
     header = ["set", label, *measure_columns, p_header]
@@ -127,18 +127,51 @@ def results_table(
         if (measures or are_kilt_tasks) and len(domain_sets) > 1:
             rows += _means(domain_sets, columns)
     if not has_times:
-        return Table(header, [row[:-2] for row in rows], digits=digits)
+        return Table(header, [row[:-2] for row in rows], digits=digits, n_names=2)
     if not any(results.steps for results in sets):
-        return Table([*header, "ms/query"], [row[:-1] for row in rows], digits=digits)
-    return Table([*header, "ms/query", "ms/step"], rows, digits=digits)
+        return Table([*header, "ms/query"], [row[:-1] for row in rows], digits=digits, n_names=2)
+    return Table([*header, "ms/query", "ms/step"], rows, digits=digits, n_names=2)
+
+
+def verdict(results: SetResults, fusions: Collection[str], singles: str = "channel") -> str:
+    """Return in words whether a fusion is better than the best single ranking; empty without a fusion.
+
+    The measure and the p-values are those of `results_table` without `measures`.
+
+    :param fusions: the names of the rankings that are fusions; chains are neither fusions nor single rankings
+    :param singles: a noun for the single rankings
+    """
+    main = results.main_measure
+    by_score = sorted(
+        (evaluation for evaluation in results.evaluations if evaluation.name in fusions),
+        key=lambda evaluation: -evaluation.mean(main),
+    )
+    if not by_score:
+        return ""
+    best, p_values = against_best(results.evaluations, main, among=_single_rankings(results))
+    better = [evaluation for evaluation in by_score if evaluation.mean(main) > best.mean(main)]
+    significant = [evaluation for evaluation in better if p_values[evaluation.name] < SIGNIFICANT]
+    degree = "significantly better" if better else "better"
+    if significant:
+        count = len(significant)
+        subject = f"{count} fusions are" if count > 1 else "A fusion is"
+    else:
+        subject = "The fusion is not" if len(by_score) == 1 else "No fusion is"
+    fusion = [*significant, *by_score][0]
+    return (
+        f"{subject} {degree} than the best {singles}: {main} {100 * fusion.mean(main):.2f} ({fusion.name})"
+        f" against {100 * best.mean(main):.2f} ({best.name})"
+    )
+
+
+def _single_rankings(results: SetResults) -> list[Evaluation]:
+    """Return the rankings that are no fusions."""
+    return [evaluation for evaluation in results.evaluations if evaluation.name not in results.fused]
 
 
 def _rows(results: SetResults, columns: Sequence[str], main: str) -> list[list[Cell]]:
     """Return the table rows of one test set."""
-    single_rankings = [
-        evaluation for evaluation in results.evaluations if evaluation.name not in results.fused
-    ]
-    best, p_values = against_best(results.evaluations, main, among=single_rankings)
+    best, p_values = against_best(results.evaluations, main, among=_single_rankings(results))
     rows: list[list[Cell]] = []
     for evaluation in results.evaluations:
         means: list[Cell] = []

@@ -115,7 +115,7 @@ def sweep_table(results: Sequence[PrunedResult], measures: Sequence[str]) -> Tab
         rows.append(
             [result.name, name_of(result.top_k), *means, result.mean_terms, result.index_mb, result.ms]
         )
-    return Table(["set", "K", *measures, "terms/passage", "index MB", "ms/query"], rows, digits=2)
+    return Table(["set", "K", *measures, "terms/passage", "index MB", "ms/query"], rows, digits=2, n_names=2)
 
 
 def draw(results: Sequence[PrunedResult], measure: str, path: Path) -> None:
