@@ -72,10 +72,10 @@ def test_a_package_that_is_missing(monkeypatch):
     assert found("numpy") == []
     assert state_of("[encode]")[0] == "ok"
     real = doctor.find_spec
-    missing = ("numpy", "torch")
+    missing = ("numpy", "openvino")
     monkeypatch.setattr(doctor, "find_spec", lambda name: None if name in missing else real(name))
     assert state_of("numpy")[:2] == ("bad", "not installed")
-    what = "torch not installed; searching needs none of them"
+    what = "openvino not installed; searching needs none of them"
     assert state_of("[encode]") == ("note", what, "pip install 'sparta-search[encode]'")
     missing = ("jnius", "opencc")
     assert state_of("jnius") == ("bad", "not installed", "pip install pyjnius")

@@ -121,13 +121,12 @@ KILLER = """
 import json, os, shutil, signal, sys
 from pathlib import Path
 
-import torch
-torch.set_num_threads(1)
 import cli._dense, dense.channel.builder, dense.channel.encode
 from sparta.base import files
+from sparta.runtime.processor import runtime
 
 model, dense.channel.builder.SHARD_SIZE = sys.argv[1], int(sys.argv[2])
-dense.channel.encode.DenseModel.load(Path(model))  # what is imported now is not imported by every child
+runtime()  # imported here once, instead of in every child
 synced = files._sync
 
 def run(command, moment):

@@ -17,7 +17,7 @@ def weighted(model: Any, folder: Path) -> Any:
     """Save a model whose "moon" counts 0.5 and "city" nothing; open it again."""
     import torch
 
-    from sparta.models.load import load_model
+    from sparta.models.load import load_module
 
     known = model.tokenizer.get_vocab()
     model.add_query_weights()
@@ -25,7 +25,7 @@ def weighted(model: Any, folder: Path) -> Any:
         model.query_term_weights[known["moon"]] = 0.5
         model.query_term_weights[known["city"]] = -1.0
     model.save_pretrained(folder)
-    return load_model(folder)
+    return load_module(folder)
 
 
 def test_a_model_keeps_its_weights(tiny_model, tmp_path):
