@@ -292,7 +292,7 @@ def test_a_context_that_comes_again_is_one(tmp_path):
         (
             "dev.json",
             '{"data": [{"paragraphs": [{"context": 3, "qas": []}]}]}',
-            "expected a string context, found a number",
+            "context of the wrong type: expected a string, found a number",
         ),
         ("dev.json", '{"data": []}', "answer_start"),
         ("dev.json", "{}", "the field 'data' must be a list"),
