@@ -52,7 +52,8 @@ class SpanReader(nn.Module):
         return self.device.type == "cpu"
 
     def each(self, batches: Sequence[Sequence[Window]]) -> Generator[Scores]:
-        """Yield the start and end scores of each batch; see `forward`."""
+        """Yield the start and end scores of each batch, without dropout; see `forward`."""
+        self.eval()
         if self.config.global_tokens:  # all windows of a question are one batch, which uses all threads
             yield from map(self._score, batches)
             return

@@ -255,7 +255,7 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
 
     def validate(self) -> float:
         """Return F1 in percent on held-out questions, each read with one passage that contains an answer."""
-        reader = Reader(self.model.eval())
+        reader = Reader(self.model)
         texts = [
             [held_out_example.passages[held_out_example.positives[0]]] for held_out_example in self.held_out
         ]

@@ -80,9 +80,9 @@ def test_text_by_text(encoder_folder: Path, global_tokens: int) -> None:
 
 
 def test_what_is_not_asked_for_is_not_read(tiny_reader: SpanReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, scored, plain = Reader(tiny_reader), [], Reader._score
+    reader, scored, plain = Reader(tiny_reader), [], SpanReader._score
     monkeypatch.setattr(
-        reader, "_score", lambda batch: (scored.append(1), time.sleep(0.01), plain(reader, batch))[2]
+        tiny_reader, "_score", lambda batch: (scored.append(1), time.sleep(0.01), plain(tiny_reader, batch))[2]
     )
     reading = reader.read_each(QUESTION, [TEXTS[0]] * 200)
     next(reading)
