@@ -44,5 +44,5 @@ def test_all_spans_are_tried():
 def test_fewer_spans_than_asked_for():
     scores = torch.full((2, 1, 4), -torch.inf)
     scores[:, 0, 2] = torch.tensor([1.0, 3.0])
-    [span] = best_spans(scores, [window(7, 2, 1)], 5, 30)
+    [span] = best_spans(scores.numpy(), [window(7, 2, 1)], 5, 30)
     assert span == (7, 0, 7, 2.0)
