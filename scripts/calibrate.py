@@ -1,0 +1,43 @@
+"""Write the calibrated ranges of the models that ship with sparta: python scripts/calibrate.py.
+
+Each model's folder gets activations.npz, so that no installation has to measure the ranges. Run it after the
+weights of a model or the calibration texts have changed.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import sparta
+from dense.encoding.stored_model import StoredDenseModel
+from sparta.models.load import load_model
+from sparta.neural.stored import read_json
+from sparta.reader.stored_reader import StoredReader
+from sparta.runtime.calibration import FILE
+
+MODELS = Path(sparta.__file__).parent / "resources" / "models"
+
+
+def main() -> None:
+    for folder in sorted(path for path in MODELS.iterdir() if path.is_dir()):
+        (folder / FILE).unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory() as cache:
+            os.environ["XDG_CACHE_HOME"] = cache
+            config = read_json(folder / "config.json")
+            if "sparta" in config:
+                load_model(folder, device="cpu").backend("int8")
+            elif "dense" in config:
+                StoredDenseModel(folder).encode_passages([], "int8")
+            elif "reader" in config:
+                StoredReader(folder, "int8")
+            else:
+                continue
+            [measured] = Path(cache).rglob("*.npz")
+            (folder / FILE).write_bytes(measured.read_bytes())
+            print(folder.name, (folder / FILE).stat().st_size)
+
+
+if __name__ == "__main__":
+    main()

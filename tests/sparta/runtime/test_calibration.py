@@ -1,0 +1,129 @@
+"""Ranges are measured once, shipped, cached, and measured again if the cache is damaged or closed to us."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparta.base.errors import InputError
+from sparta.models.load import load_model
+from sparta.models.resolve import default_model_folder
+from sparta.runtime import calibration, processor
+from sparta.runtime.calibration import FILE, cache_file, calibration_lines, ranges_of
+from sparta.runtime.graph import Graph
+from tests.sparta.runtime.test_graph import bert
+
+KEY = "a model"
+
+
+@pytest.fixture
+def ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A function that returns the ranges of a small encoder, and the number of measurements so far."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    tokenizer, (_, encoder) = load_model(device="cpu").tokenizer, bert()
+    encoder = encoder._replace(words=encoder.words._replace(numbers=np.tile(encoder.words.numbers, (260, 1))))
+    encoder = encoder._replace(positions=np.tile(encoder.positions, (5, 1)))
+    count, measure = [], calibration.measured
+    monkeypatch.setattr(calibration, "measured", lambda *given: (count.append(1), measure(*given))[1])
+
+    def find(folder: Path = tmp_path):
+        found = ranges_of(lambda g: g.encoder(encoder, with_segments=True), tokenizer, folder, KEY)
+        return found, len(count)
+
+    return find
+
+
+def same(left, right) -> bool:
+    return left.keys() == right.keys() and all(np.allclose(left[k], right[k], rtol=1e-3) for k in left)
+
+
+def test_they_are_measured_once(ranges, tmp_path):
+    first, n = ranges()
+    assert (n, len(first)) == (1, 12)
+    again, n = ranges()
+    assert n == 1
+    assert same(first, again)
+    assert cache_file(KEY).is_file()
+    assert cache_file(KEY).is_relative_to(tmp_path / "cache")
+
+
+def test_a_damaged_cache_is_measured_again(ranges):
+    first, _ = ranges()
+    for damage in (b"", b"no zip file", cache_file(KEY).read_bytes()[:-200]):
+        cache_file(KEY).write_bytes(damage)
+        again, _ = ranges()
+        assert same(first, again)
+    assert ranges()[1] == 4, "the last measurement was stored"
+
+
+def test_a_home_that_cannot_be_written(ranges, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert len(ranges()[0]) == 12
+
+
+def test_the_folder_comes_first(ranges, tmp_path):
+    first, _ = ranges()
+    calibration.write(tmp_path / FILE, {name: 2 * values for name, values in first.items()})
+    doubled, n = ranges()
+    assert n == 1
+    assert same(doubled, {name: 2 * values for name, values in first.items()})
+
+
+def test_the_shipped_ranges_are_those_of_the_shipped_weights(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = load_model(device="cpu")
+    shipped = calibration._read(default_model_folder() / FILE)
+    found = calibration.measured(
+        lambda g: g.maxima(model._weights.states(g, with_segments=False), model._weights.terms),
+        calibration.calibration_inputs(model.tokenizer),
+    )
+    assert same(shipped, found)
+
+
+def test_texts_that_a_tokenizer_does_not_know_are_left_out():
+    english = calibration_lines(load_model(device="cpu").tokenizer)
+    chinese = calibration_lines(load_model(default_model_folder().parent / "sparta-small-zh").tokenizer)
+    assert len(english) > 50
+    assert len(chinese) >= 16
+
+
+@pytest.mark.parametrize(
+    ("flags", "supported"), [({"avx2"}, False), ({"avx2", "avx_vnni"}, True), ({"avx512_vnni"}, True)]
+)
+def test_int8_needs_sums_in_32_bits(flags, supported, monkeypatch):
+    monkeypatch.setattr(processor, "_processor_flags", lambda: frozenset(flags))
+    processor.capabilities.cache_clear()
+    try:
+        assert ("int8" in processor.capabilities()) == supported
+        assert processor.pick_arithmetic("auto", 384) == ("int8" if supported else "fp32")
+        assert processor.pick_arithmetic("auto", 128) == "fp32"
+        if not supported:
+            with pytest.raises(InputError, match="does not compute in int8"):
+                processor.pick_arithmetic("int8", 384)
+    finally:
+        processor.capabilities.cache_clear()
+    with pytest.raises(InputError, match="found 'int4'"):
+        processor.pick_arithmetic("int4", 384)
+
+
+def test_neither_torch_nor_telemetry_is_loaded(tmp_path):
+    code = (
+        "import sys; from sparta.models.load import load_model\n"
+        "load_model(device='cpu').encode_document('Google was founded by Larry Page.')\n"
+        "print([name for name in ('torch', 'transformers', 'openvino_telemetry') if name in sys.modules])\n"
+        "import openvino; openvino.convert_model\n"  # the converter is there for those who want it
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert result.stdout == "[]\n", result.stderr
+
+
+def test_graphs_share_no_parameters():
+    graph = Graph()
+    assert graph.arguments(ids=np.zeros(1)) == []
