@@ -23,7 +23,7 @@ from dense.models.config import BY_SKILL, DenseConfig
 from sparta.base.errors import ModelError, SpartaError
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.stored import is_plain_bert
-from sparta.runtime.weights import Floats, Linear, Norm, StoredWeights, read_encoder
+from sparta.runtime.weights import Floats, Norm, StoredWeights, read_encoder, stacked
 
 _READ_BY_NUMPY = 256
 """The number of wordpieces that NumPy reads, about 20 questions, before OpenVINO takes over."""
@@ -83,11 +83,7 @@ class BertQuestionEncoder:
         )
         # One product with three matrices side by side is faster than three products.
         self._attention_inputs = [
-            Linear(
-                np.concatenate([part.weight for part in (layer.query, layer.key, layer.value)]),
-                np.concatenate([part.bias for part in (layer.query, layer.key, layer.value)]),
-            )
-            for layer in self._encoder.layers
+            stacked(layer.query, layer.key, layer.value) for layer in self._encoder.layers
         ]
         self._scale = math.exp(float(stored.floats("log_scale")) / 2) if self.config.cosine else 0.0
 

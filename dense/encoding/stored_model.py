@@ -123,7 +123,8 @@ class StoredDenseModel:
         key = f"{hash_folder(self.folder)} {name}"
         ranges = ranges_of(build, self.tokenizer, self.folder, key) if arithmetic == "int8" else None
         graph = Graph(ranges)
-        return _Runnable(graph, Network(graph.model([build(graph)]), arithmetic))
+        most = int(self._raw["max_position_embeddings"])
+        return _Runnable(graph, Network(graph.model([build(graph)]), arithmetic), most)
 
     def _pooled(self, network: _Runnable, inputs: Sequence[EncoderInput], codes: Floats | None) -> Vectors:
         """Return the vectors of one batch of inputs, `(n, vectors, width)`."""
@@ -156,10 +157,10 @@ class StoredDenseModel:
 class _Runnable:
     """A compiled encoder: from encoder inputs to states `(n, length, width)`."""
 
-    def __init__(self, graph: Graph, network: Network) -> None:
-        self._graph, self._network = graph, network
+    def __init__(self, graph: Graph, network: Network, most: int) -> None:
+        self._graph, self._network, self._most = graph, network, most
         self.streams = network.streams
 
     def __call__(self, inputs: Sequence[EncoderInput]) -> Floats:
-        [states] = self._network(*self._graph.arguments(**arrays(inputs)))
+        [states] = self._network(*self._graph.arguments(**arrays(inputs, most=self._most)))
         return states

@@ -18,7 +18,7 @@ from sparta.models.resolve import QUERY_WEIGHTS
 from sparta.models.sparse_folder import SparseFolder, read_beir_folder, read_sparse_folder
 from sparta.neural.batches import GPU_TOKENS
 from sparta.neural.stored import check_length, read_json
-from sparta.runtime.processor import pick_arithmetic
+from sparta.runtime.processor import mixed_with, pick_arithmetic
 from sparta.runtime.weights import StoredWeights, is_supported, read_encoder
 
 
@@ -74,6 +74,10 @@ class StoredModel(SparseModel):
     def arithmetic(self, dtype: str) -> str:
         """Return the arithmetic of `dtype` on this processor: int8, bf16, fp16 or fp32."""
         return pick_arithmetic(dtype, self._weights.encoder.width)
+
+    def runtime_name(self, dtype: str) -> str:
+        """Return the runtime and the arithmetic of `dtype`, such as `openvino int8+bf16`."""
+        return super().runtime_name(dtype) + mixed_with(self.arithmetic(dtype))
 
     def backend(self, dtype: str = "auto", token_budget: int = GPU_TOKENS) -> OpenVinoBackend:
         """Return the OpenVINO backend, which is compiled once for each arithmetic.

@@ -21,7 +21,8 @@ from sparta.reader.records import Span, Text
 from sparta.reader.stored_reader import StoredReader
 from sparta.reader.windows import Window
 
-TOKEN_BUDGET = 4096
+TOKEN_BUDGET, CPU_BUDGET = 4096, 512
+"""The maximum number of wordpieces in a batch, on a GPU and on a CPU."""
 _TEXTS_PER_CALL = 4
 _NOT_STORED = OSError, ValueError, RecursionError, LookupError, TypeError, SafetensorError, SpartaError
 logger = logging.getLogger(__name__)
@@ -128,17 +129,14 @@ class Reader:
     def _batches(self, owned_windows: Sequence[_QuestionWindow]) -> list[list[_QuestionWindow]]:
         """Return batches of windows of similar length; with global tokens, a batch is one question's windows.
 
-        On a CPU each batch is one window, longest first, so that the states of a layer stay in the cache.
+        On a CPU a batch has few windows, longest first, so that the states of a layer stay in the cache.
         """
         if self.config.global_tokens:
             owners = dict.fromkeys(q for q, _ in owned_windows)
             return [[pair for pair in owned_windows if pair[0] == q] for q in owners]
-        if self.model.on_cpu:
-            return [[pair] for pair in sorted(owned_windows, key=lambda pair: -len(pair[1].ids))]
         lengths = [len(window.ids) for _, window in owned_windows]
-        return [
-            [owned_windows[i] for i in batch] for batch in length_sorted_batches(lengths, TOKEN_BUDGET, 64)
-        ]
+        budget = CPU_BUDGET if self.model.on_cpu else TOKEN_BUDGET
+        return [[owned_windows[i] for i in batch] for batch in length_sorted_batches(lengths, budget, 64)]
 
     def _scores(self, batches: Sequence[Sequence[_QuestionWindow]]) -> Generator[Scores]:
         """Yield each batch's start and end scores. On a CPU, every thread reads different batches."""

@@ -2,8 +2,9 @@
 
 In 8 bits, the input and the weights of every linear layer are integers. The scale of an input is fixed by
 calibration (`sparta.runtime.calibration`), so a passage gets the same states in every batch, apart from the
-rounding of sums. Before rounding, the channels of an input are divided by smoothing factors, and the columns
-of the weights are multiplied by them (SmoothQuant, Xiao et al., 2023, eq. 3 and 4).
+rounding of sums. GELU's outputs, where few values are far larger than the rest, stay in bf16 on processors
+that multiply bf16 in hardware. Before rounding, the channels of an input are divided by smoothing factors,
+and the columns of the weights are multiplied by them (SmoothQuant, Xiao et al., 2023, eq. 3 and 4).
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparta.runtime.processor import runtime
-from sparta.runtime.weights import Encoder, Floats, Linear, Matrix, Norm
+from sparta.runtime.processor import multiplies_bf16, runtime
+from sparta.runtime.weights import Encoder, Floats, Linear, Matrix, Norm, stacked
 
 if TYPE_CHECKING:
     import openvino
@@ -23,8 +24,8 @@ SMOOTHING = 0.75
 """The exponent α of SmoothQuant's eq. 4: how far the channels of an input are made equally large."""
 GELU_MINIMUM = 0.17
 """GELU is never below -0.17, so its outputs plus 0.17 fit unsigned integers."""
-TERM_CHUNK = 1024
-"""The number of terms whose products are computed at once: with 160 positions they take 640 KiB."""
+TERM_CHUNK = 512
+"""The number of terms whose products are computed at once, so that they fit into a processor's cache."""
 HEAD = "head"
 """The name of the terms' product in the ranges."""
 MASKED = -10_000.0
@@ -43,6 +44,7 @@ class Graph:
         openvino = runtime()
         self.ranges = ranges
         self.linear_inputs: dict[str, Any] = {}
+        self._keeps_gelu = multiplies_bf16()
         self._ops = openvino.opset13
         self._openvino = openvino
         self._parameters: dict[str, Any] = {}
@@ -51,7 +53,7 @@ class Graph:
 
     def constant(self, values: Any, dtype: Any = np.float32) -> Any:
         """Return a node with fixed values."""
-        return self._ops.constant(np.ascontiguousarray(values, dtype))
+        return self._ops.constant(np.asarray(values, dtype, order="C"))
 
     def parameter(self, shape: Sequence[int], dtype: Any, name: str) -> Any:
         """Return an input of the graph; -1 is a size that differs from call to call."""
@@ -86,7 +88,7 @@ class Graph:
         :param after_gelu: the input is the output of GELU
         """
         self.linear_inputs[name] = states
-        if self.ranges is None:
+        if self.ranges is None or (after_gelu and self._keeps_gelu):
             weight, bias = self._weight(layer), layer.bias
         else:
             states, numbers, scale, bias = self._rounded_linear(
@@ -103,7 +105,7 @@ class Graph:
     def _weight(self, layer: Linear) -> Any:
         """Return a weight in float32. A stored 8-bit weight is converted late, so less memory is read."""
         stored = layer.stored
-        if stored is None or stored.scale is None:
+        if stored is None or stored.scale is None or self.ranges is not None:
             return self.constant(layer.weight)
         return self._scaled(stored.numbers, stored.scale)
 
@@ -194,12 +196,12 @@ class Graph:
         for number, layer in enumerate(weights.layers):
             name = f"layer.{number}"
             width, size = weights.width, weights.width // weights.heads
+            parts = self.linear(states, stacked(layer.query, layer.key, layer.value), f"{name}.heads")
             query, key, value = (
                 self._ops.transpose(
-                    self.reshape(self.linear(states, part, f"{name}.heads"), [0, 0, weights.heads, size]),
-                    self.constant([0, 2, 1, 3], np.int64),
+                    self.reshape(part, [0, 0, weights.heads, size]), self.constant([0, 2, 1, 3], np.int64)
                 )
-                for part in (layer.query, layer.key, layer.value)
+                for part in self._ops.split(parts, self.constant(2, np.int64), 3).outputs()
             )
             attended = self._ops.scaled_dot_product_attention(query, key, value, scores_mask)
             attended = self._ops.transpose(attended, self.constant([0, 2, 1, 3], np.int64))

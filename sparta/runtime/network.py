@@ -22,11 +22,19 @@ class Network:
 
     :param arithmetic: `int8`, `bf16`, `fp16` or `fp32`
     :param streams: the number of calls that may run at once; None means one for each processor
+    :param between_nodes: the float format between 8-bit products; None means the processor's fastest
     """
 
-    def __init__(self, model: openvino.Model, arithmetic: str, streams: int | None = None) -> None:
+    def __init__(
+        self,
+        model: openvino.Model,
+        arithmetic: str,
+        streams: int | None = None,
+        between_nodes: str | None = None,
+    ) -> None:
         self.streams = streams or threads()
-        self._compiled = core().compile_model(model, "CPU", settings(arithmetic, self.streams))
+        chosen = settings(arithmetic, self.streams, between_nodes)
+        self._compiled = core().compile_model(model, "CPU", chosen)
         self._local = threading.local()
 
     def __call__(self, *inputs: np.ndarray) -> list[np.ndarray]:
@@ -38,11 +46,27 @@ class Network:
         return [outputs[number] for number in range(len(self._compiled.outputs))]
 
 
-def arrays(inputs: Sequence[Tokens], length: int | None = None) -> dict[str, np.ndarray]:
+LENGTH_STEP = 16
+
+
+def rounded_length(length: int, most: int) -> int:
+    """Return the length to which a text is padded: a multiple of `LENGTH_STEP`, but at most `most`.
+
+    OpenVINO prepares its kernels for each new length, which takes as long as encoding a text.
+    """
+    return max(length, min(-(-length // LENGTH_STEP) * LENGTH_STEP, most))
+
+
+def arrays(
+    inputs: Sequence[Tokens], length: int | None = None, *, most: int | None = None
+) -> dict[str, np.ndarray]:
     """Return the inputs of `Graph.encoder` for texts: ids, mask and segments, each `(n, length)`.
 
     :param length: the padded length; None means the length of the longest text
+    :param most: round the length of the longest text, to at most this length
     """
+    if most is not None:
+        length = rounded_length(max(len(text.ids) for text in inputs), most)
     ids, is_token, segments = padded(inputs, length)
     mask = np.where(is_token, np.float32(0), np.float32(MASKED))
     return {"ids": ids.astype(np.int32), "mask": mask, "segments": segments.astype(np.int32)}

@@ -18,7 +18,7 @@ ARITHMETICS = ("int8", "bf16", "fp16", "fp32")
 WIDE = 256
 """The width from which an encoder is faster in 8 bits."""
 _CONVERTER = "openvino.tools.ovc"
-_HINTS = {"int8": "f32", "bf16": "bf16", "fp16": "f16", "fp32": "f32"}
+_HINTS = {"bf16": "bf16", "fp16": "f16", "fp32": "f32"}
 _CAPABILITIES = {"int8": "INT8", "bf16": "BF16", "fp16": "FP16", "fp32": "FP32"}
 
 
@@ -71,6 +71,16 @@ def _sums_in_32_bits() -> bool:
     return bool(flags & {"avx512_vnni", "avx_vnni", "amx_int8"})
 
 
+def multiplies_bf16() -> bool:
+    """Return whether the processor has instructions for products of bf16 (AVX-512 BF16 or AMX)."""
+    return bool(_processor_flags() & {"avx512_bf16", "amx_bf16"})
+
+
+def mixed_with(arithmetic: str) -> str:
+    """Return `+bf16` for int8 where bf16 is multiplied in hardware, and so some products stay in bf16."""
+    return "+bf16" if arithmetic == "int8" and multiplies_bf16() else ""
+
+
 @lru_cache(1)
 def _processor_flags() -> frozenset[str]:
     """Return the flags of /proc/cpuinfo; empty on other systems and processors."""
@@ -101,8 +111,14 @@ def pick_arithmetic(name: str, width: int) -> str:
     return name
 
 
-def settings(arithmetic: str, streams: int) -> dict[str, str]:
-    """Return OpenVINO's settings for a network: `streams` inferences at once, with one thread each."""
+def settings(arithmetic: str, streams: int, between_nodes: str | None = None) -> dict[str, str]:
+    """Return OpenVINO's settings for a network: `streams` inferences at once, with one thread each.
+
+    :param between_nodes: the float format between the products of int8; None means bf16 if the processor
+        multiplies bf16 in hardware, else fp32
+    """
+    if arithmetic == "int8":
+        arithmetic = between_nodes or ("bf16" if multiplies_bf16() else "fp32")
     return {
         "INFERENCE_PRECISION_HINT": _HINTS[arithmetic],
         "NUM_STREAMS": str(streams),

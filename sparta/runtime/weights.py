@@ -45,6 +45,21 @@ class Linear(NamedTuple):
         return outputs
 
 
+def stacked(*layers: Linear) -> Linear:
+    """Return one linear layer that computes the outputs of several layers, side by side."""
+    stored = [layer.stored for layer in layers if layer.stored is not None and layer.stored.scale is not None]
+    return Linear(
+        np.concatenate([layer.weight for layer in layers]),
+        np.concatenate([layer.bias for layer in layers]),
+        Matrix(
+            np.concatenate([matrix.numbers for matrix in stored]),
+            np.concatenate([matrix.scale for matrix in stored if matrix.scale is not None]),
+        )
+        if len(stored) == len(layers)
+        else None,
+    )
+
+
 class Norm(NamedTuple):
     """The scale and the shift of a LayerNorm, each `(width,)`."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from itertools import batched
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ from sparta.neural.batches import CPU_TOKENS, occurrences, pooled_positions, sha
 from sparta.neural.inputs import EncoderInput
 from sparta.runtime.calibration import ranges_of
 from sparta.runtime.graph import Graph, Ranges
-from sparta.runtime.network import Network, arrays, in_threads
+from sparta.runtime.network import LENGTH_STEP, Network, arrays, in_threads, rounded_length
 from sparta.runtime.processor import pick_arithmetic
 from sparta.runtime.weights import Encoder, Floats, Linear, Matrix, Norm
 
-_ROUNDED_LENGTH = 8
-"""Padded lengths are multiples of this number: OpenVINO prepares its kernels for each new length."""
+_INPUTS_PER_HEAD = 8
+"""The number of inputs that are multiplied with the terms together, so that the terms are read once."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +92,12 @@ class OpenVinoBackend:
             encoder.model([weights.states(encoder, with_segments=with_segments)]), self.arithmetic
         )
         self._arguments: Callable[..., list[np.ndarray]] = encoder.arguments
-        self._head = Network(_head(weights, ranges), self.arithmetic)
+        # The head only multiplies and compares: bf16 between its nodes would cost time and precision.
+        self._head = Network(_head(weights, ranges), self.arithmetic, between_nodes="fp32")
 
     def padded_length(self, length: int) -> int:
         """Return the length to which a text is padded."""
-        multiple = -(-length // _ROUNDED_LENGTH) * _ROUNDED_LENGTH
-        return max(length, min(multiple, self._config.layout.max_length))
+        return rounded_length(length, self._config.layout.max_length)
 
     def each[R](self, encode: Callable[[Indexes], R], batches: Sequence[Indexes]) -> Generator[R]:
         """Yield `encode(batch)` for each batch in order; each thread computes a different batch."""
@@ -111,38 +112,45 @@ class OpenVinoBackend:
         share = self._config.context_share
         contexts, context_of = surroundings(inputs) if share else ([], [-1] * len(inputs))
         row_of = dict(zip(context_of, rows, strict=True))
-        around = [
-            self._weights(states, context, row_of[number], length) for number, context in enumerate(contexts)
-        ]
+        around = self._weights(states, contexts, [row_of[i] for i in range(len(contexts))], length)
         sparse_rows = []
-        for item, row, number in zip(inputs, rows, context_of, strict=True):
-            weights = self._weights(states, item, row, length)
+        for weights, number in zip(self._weights(states, inputs, rows, length), context_of, strict=True):
             if number >= 0:
                 weights += share * (around[number] - weights)
             sparse_rows.append(_sparse(weights, top_k))
         return SparseRows.concatenate(sparse_rows)
 
-    def _weights(self, states: Floats, item: EncoderInput, row: int, length: int) -> Floats:
-        """Return the weights of all terms for one input, `(vocabulary,)`.
+    def _weights(
+        self, states: Floats, inputs: Sequence[EncoderInput], rows: Sequence[int], length: int
+    ) -> list[Floats]:
+        """Return the weights of all terms for each input, `(vocabulary,)`.
 
         Bias, ReLU and logarithm are monotone, so they come after the maximum.
+
+        :param rows: the row of `states (n, length, width)` of each input
         """
-        positions, has_positions = pooled_positions(
-            [item], [row], length, pool_special=self._config.pool_special
-        )
-        if not has_positions[0]:
-            return np.zeros(len(self._allowed), np.float32)
-        [best] = self._head(states, positions.astype(np.int32))
-        weights: Floats = best[0] * self._scale
-        weights += self._bias
-        np.maximum(weights, 0, out=weights)
-        for _ in range(self._config.log_count):
-            np.log1p(weights, out=weights)
-        if self._gains is not None and self._config.lexical is not None:
-            _, terms, counts = occurrences([item], self._config.lexical)
-            weights[terms] += self._gains[terms] * counts
-        weights *= self._allowed
-        return weights
+        all_weights: list[Floats] = []
+        for group in batched(range(len(inputs)), _INPUTS_PER_HEAD):
+            members = [inputs[i] for i in group]
+            positions, has_positions = pooled_positions(
+                members, [rows[i] for i in group], length, pool_special=self._config.pool_special
+            )
+            missing = -positions.shape[1] % LENGTH_STEP
+            # A position that is repeated changes no maximum.
+            repeated = np.concatenate([positions, positions[:, :1].repeat(missing, 1)], 1)
+            [best] = self._head(states, repeated.astype(np.int32))
+            weights: Floats = best * self._scale
+            weights += self._bias
+            np.maximum(weights, 0, out=weights)
+            for _ in range(self._config.log_count):
+                np.log1p(weights, out=weights)
+            if self._gains is not None and self._config.lexical is not None:
+                numbers, terms, counts = occurrences(members, self._config.lexical)
+                weights[numbers, terms] += self._gains[terms] * counts
+            weights *= self._allowed
+            weights[~has_positions] = 0
+            all_weights += list(weights)
+        return all_weights
 
 
 def _head(weights: TermWeights, ranges: Ranges | None) -> Any:
