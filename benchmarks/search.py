@@ -495,7 +495,7 @@ def draw(found: dict[tuple[str, int], list[tuple[int, float]]], plot: Path) -> N
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, len(DEPTHS), figsize=(9, 3.6), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, len(DEPTHS), figsize=(11, 3.6), sharey=True, layout="constrained")
     for axis, k in zip(axes, DEPTHS, strict=True):
         for (name, depth), points in found.items():
             if depth == k:
@@ -503,7 +503,7 @@ def draw(found: dict[tuple[str, int], list[tuple[int, float]]], plot: Path) -> N
         axis.set(title=f"top {k:,}", xlabel="documents (500 terms each)")
         axis.grid(which="major", alpha=0.3)
     axes[0].set_ylabel("mean ms/query, one thread")
-    axes[0].legend(fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
     figure.savefig(plot, dpi=120)
     print(f"plot: {plot}")
 

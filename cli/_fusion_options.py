@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -188,11 +189,32 @@ def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Itera
         yield formula(*fusions)
 
 
-def print_table(table: Table, form: str, below: Iterable[str] = ()) -> None:
-    """Print a table with notes below it; for csv and json the notes go to standard error."""
+def print_table(
+    table: Table,
+    form: str,
+    below: Iterable[str] = (),
+    *,
+    verdicts: Iterable[str] = (),
+    more: Mapping[str, Table] | None = None,
+) -> None:
+    """Print a table with notes below it; for csv and json the notes go to standard error.
+
+    :param verdicts: the results in words, one line each; printed above the other notes
+    :param more: further tables by title, printed below the table
+    """
     from hybrid.evaluation.results import LEGEND
+    from hybrid.evaluation.tables import WIDTH
 
     click.echo(table.write(form))
+    for title, further in (more or {}).items():
+        click.echo(f"\n{title}\n" + "\n" * (form == "markdown") + further.write(form))
     has_stars = any(str(cell).endswith(("*↑", "*↓")) for row in table.rows for cell in row)
-    for note in [LEGEND, *below] if has_stars else below:
+    notes_below = [*([LEGEND] if has_stars else []), *below]
+    if form == "text":
+        notes_below = [
+            textwrap.fill(note, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for note in notes_below
+        ]
+        if more:
+            click.echo()
+    for note in [*verdicts, *notes_below]:
         click.echo(f"\n{note}" if form == "markdown" else note, err=form in ("csv", "json"))

@@ -42,7 +42,7 @@ def main() -> None:
                 axis.plot(*curve(lines, name), label=name)
         axis.set(xlabel="step", title=", ".join(names))
         axis.grid(alpha=0.3)
-        axis.legend()
+        axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.1), ncols=len(names), frameon=False)
     axes[2].set_yscale("log")
     figure.savefig(given.plot, dpi=120)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,7 @@ from sparta.base.errors import IndexStateError, InputError
 from sparta.base.files import check_output_file
 
 if TYPE_CHECKING:
+    from hybrid.evaluation.results import SetResults
     from hybrid.evaluation.testsets import QuestionSet
     from hybrid.retrieval.fusion import Fusion
     from sparta.index.reader import IndexReader
@@ -189,7 +190,8 @@ def evaluate_channels(chosen: _Evaluation) -> None:
     exactly the evidence. path_recall@K counts a query if one of the K best paths is the evidence.
 
     p is the p-value of a paired t-test against the best single channel, with Holm's correction; a star marks
-    p < 0.05. ± is half of the 95 % confidence interval of EM, F1 or R-precision.
+    p < 0.05. ± is half of the 95 % confidence interval of EM, F1 or R-precision. A line below the table says
+    whether a fusion is better than the best single channel, and whether significantly.
 
     \b
     hybrid eval --alpha 1.2
@@ -205,6 +207,7 @@ def evaluate_channels(chosen: _Evaluation) -> None:
     from hybrid.evaluation.measures import RECALL_AT
     from hybrid.evaluation.results import plot_answers, results_table, write_answers, write_per_query
     from hybrid.retrieval.channels import Channels
+    from hybrid.retrieval.fusion import named
     from sparta.index.folder import default_index
 
     measures = chosen.named_measures()
@@ -245,11 +248,25 @@ def evaluate_channels(chosen: _Evaluation) -> None:
                 advance=bar.update,
             )
             results += with_macro(timed(compared, channels, query_set, fusions), query_set)
-    print_table(results_table(results), chosen.form, notes(sets, fusions))
+    print_table(
+        results_table(results), chosen.form, notes(sets, fusions), verdicts=_verdicts(results, named(fusions))
+    )
     write_per_query(results, chosen.per_query)
     if answering:
         write_answers(results, chosen.answering.output_answers)
         plot_answers(results, answering, chosen.plot)
+
+
+def _verdicts(
+    results: Sequence[SetResults], fusions: Collection[str], singles: str = "channel"
+) -> Iterator[str]:
+    """Yield one line for each set: whether a fusion is better than the best single ranking."""
+    from hybrid.evaluation.results import verdict
+
+    for set_results in results:
+        names = [name for name in fusions if name in set_results.fused]
+        if line := verdict(set_results, names, singles):
+            yield f"{set_results.name}: {line[0].lower()}{line[1:]}" if len(results) > 1 else line
 
 
 def _chains_bar(sets: Sequence[QuestionSet], chains: int, *, quiet: bool) -> Any:
@@ -280,7 +297,12 @@ def _evaluate_runs(chosen: _Evaluation) -> None:
     fusion = chosen.method.fusion(weights, chosen.method.candidates)
     measures = parse_measures(chosen.measures.split(",")) if chosen.measures else MEASURES
     results = evaluate_runs(runs, chosen.qrels, measures, fusion=fusion, output_runs=chosen.output_runs)
-    print_table(results_table([results]), chosen.form, notes([], [fusion]))
+    print_table(
+        results_table([results]),
+        chosen.form,
+        notes([], [fusion]),
+        verdicts=_verdicts([results], [fusion.label], "run"),
+    )
     write_per_query([results], chosen.per_query)
 
 

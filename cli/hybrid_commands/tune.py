@@ -90,7 +90,16 @@ def tune(tuning: _Tuning) -> None:
     hybrid tune --base dense --channels bm25,impact --candidates 20,50,100
     """  # noqa: D301 (click looks for the backspace)
     from hybrid.evaluation.measures import parse_any
-    from hybrid.evaluation.tune import best_fusion, measure_for, parse_alphas, parse_candidates, tune_table
+    from hybrid.evaluation.tune import (
+        best_fusion,
+        channel_table,
+        fold_table,
+        measure_for,
+        parse_alphas,
+        parse_candidates,
+        tune_table,
+        verdict,
+    )
     from hybrid.evaluation.tune import tune as measured
     from hybrid.retrieval.channels import Channels
     from sparta.index.folder import default_index
@@ -105,4 +114,14 @@ def tune(tuning: _Tuning) -> None:
         settings = measured(
             channels, sets, fusion, measure, tuned, alphas, candidates=candidates, threads=tuning.threads
         )
-    print_table(tune_table(settings), tuning.form, notes(sets, [best_fusion(fusion, settings)]))
+    is_data = tuning.form in ("csv", "json")  # one table, for programs
+    more = {"Each channel without fusion:": channel_table(settings)}
+    if settings.folds:
+        more["Cross-validation (each setting is chosen on the other folds):"] = fold_table(settings)
+    print_table(
+        tune_table(settings, only_settings=not is_data),
+        tuning.form,
+        notes(sets, [best_fusion(fusion, settings)]),
+        verdicts=[verdict(settings)],
+        more={} if is_data else more,
+    )

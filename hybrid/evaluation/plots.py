@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,34 @@ def figure(path: Path, columns: int = 1, **options: Any) -> Iterator[Any]:
     try:
         yield axes
         with storage_errors(path):
-            new_figure.savefig(path, dpi=120)
+            new_figure.savefig(path, dpi=120, bbox_inches="tight")
     finally:
         plt.close(new_figure)
+
+
+def add_legend(*axes: Any) -> None:
+    """Add one legend for several axes, to the right of the axes; an equal label appears once.
+
+    The saved file becomes wider, so the legend hides nothing and the axes keep their size.
+    """
+    by_label = {
+        label: handle
+        for axis in axes
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    axes[0].figure.legend(
+        by_label.values(),
+        by_label.keys(),
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+        frameon=False,
+        fontsize=8,
+    )
+
+
+def colors(names: Iterable[str]) -> dict[str, str]:
+    """Return matplotlib's color of each name, so that a ranking has the same color in all axes."""
+    return {name: f"C{i}" for i, name in enumerate(dict.fromkeys(names))}
 
 
 def _pyplot() -> Any:

@@ -16,8 +16,8 @@ from hybrid.evaluation.answering import Answering, half_width
 from hybrid.evaluation.chains import EM as PASSAGE_EM
 from hybrid.evaluation.chains import ChainRun
 from hybrid.evaluation.measures import Evaluation, against_best, shown_p
-from hybrid.evaluation.plots import figure
-from hybrid.evaluation.tables import Cell, Table
+from hybrid.evaluation.plots import add_legend, colors, figure
+from hybrid.evaluation.tables import INTERVAL, Cell, Table
 from hybrid.evidence.measures import PAGE_PRECISION, R_PRECISION
 from sparta.base.checks import path_of
 from sparta.base.files import atomic_write, make_folder
@@ -114,7 +114,7 @@ def results_table(
     main_measures = {main_measure or results.main_measure for results in sets}
     has_times = any(results.ms for results in sets)
     measure_columns = [
-        name for measure in columns for name in ([measure, "±"] if _has_interval(measure) else [measure])
+        name for measure in columns for name in ([measure, INTERVAL] if _has_interval(measure) else [measure])
     ]
     p_header = f"p ({main_measures.pop()})" if len(main_measures) == 1 else "p"
     header = ["set", label, *measure_columns, p_header]
@@ -127,18 +127,51 @@ def results_table(
         if (measures or are_kilt_tasks) and len(domain_sets) > 1:
             rows += _means(domain_sets, columns)
     if not has_times:
-        return Table(header, [row[:-2] for row in rows], digits=digits)
+        return Table(header, [row[:-2] for row in rows], digits=digits, n_names=2)
     if not any(results.steps for results in sets):
-        return Table([*header, "ms/query"], [row[:-1] for row in rows], digits=digits)
-    return Table([*header, "ms/query", "ms/step"], rows, digits=digits)
+        return Table([*header, "ms/query"], [row[:-1] for row in rows], digits=digits, n_names=2)
+    return Table([*header, "ms/query", "ms/step"], rows, digits=digits, n_names=2)
+
+
+def verdict(results: SetResults, fusions: Collection[str], singles: str = "channel") -> str:
+    """Return in words whether a fusion is better than the best single ranking; empty without a fusion.
+
+    The measure and the p-values are those of `results_table` without `measures`.
+
+    :param fusions: the names of the rankings that are fusions; chains are neither fusions nor single rankings
+    :param singles: a noun for the single rankings
+    """
+    main = results.main_measure
+    by_score = sorted(
+        (evaluation for evaluation in results.evaluations if evaluation.name in fusions),
+        key=lambda evaluation: -evaluation.mean(main),
+    )
+    if not by_score:
+        return ""
+    best, p_values = against_best(results.evaluations, main, among=_single_rankings(results))
+    better = [evaluation for evaluation in by_score if evaluation.mean(main) > best.mean(main)]
+    significant = [evaluation for evaluation in better if p_values[evaluation.name] < SIGNIFICANT]
+    degree = "significantly better" if better else "better"
+    if significant:
+        count = len(significant)
+        subject = f"{count} fusions are" if count > 1 else "A fusion is"
+    else:
+        subject = "The fusion is not" if len(by_score) == 1 else "No fusion is"
+    fusion = [*significant, *by_score][0]
+    return (
+        f"{subject} {degree} than the best {singles}: {main} {100 * fusion.mean(main):.2f} ({fusion.name})"
+        f" against {100 * best.mean(main):.2f} ({best.name})"
+    )
+
+
+def _single_rankings(results: SetResults) -> list[Evaluation]:
+    """Return the rankings that are no fusions."""
+    return [evaluation for evaluation in results.evaluations if evaluation.name not in results.fused]
 
 
 def _rows(results: SetResults, columns: Sequence[str], main: str) -> list[list[Cell]]:
     """Return the table rows of one test set."""
-    single_rankings = [
-        evaluation for evaluation in results.evaluations if evaluation.name not in results.fused
-    ]
-    best, p_values = against_best(results.evaluations, main, among=single_rankings)
+    best, p_values = against_best(results.evaluations, main, among=_single_rankings(results))
     rows: list[list[Cell]] = []
     for evaluation in results.evaluations:
         means: list[Cell] = []
@@ -199,7 +232,7 @@ def draw(sets: Sequence[SetResults], measure: str, path: Path) -> None:
         )
     )
     width = 0.8 / len(names)
-    with figure(path, figsize=(2 + 1.6 * len(sets), 3.6)) as axis:
+    with figure(path, figsize=(2 + max(1.6, 0.4 * len(names)) * len(sets), 3.6)) as axis:
         for i, name in enumerate(names):
             by_name = [
                 {evaluation.name: evaluation for evaluation in results.evaluations} for results in sets
@@ -212,7 +245,7 @@ def draw(sets: Sequence[SetResults], measure: str, path: Path) -> None:
         centers = [set_number + 0.4 - width / 2 for set_number in range(len(sets))]
         axis.set_xticks(centers, [results.name for results in sets], fontsize=8)
         axis.set(ylabel=f"{measure}, %", ylim=(0, 105))
-        axis.legend(fontsize=8, loc="lower right")
+        add_legend(axis)
 
 
 def per_query_lines(sets: Sequence[SetResults]) -> Iterator[dict[str, Any]]:
@@ -269,12 +302,17 @@ def plot_answers(sets: Sequence[SetResults], answering: Answering, plot: Path | 
     if plot and len(answering.depths) == 1:
         draw(sets, EXACT, plot)
     elif plot:
+        names = [ranking.name for results in sets for ranking in results.evaluations]
+        color = colors(names)
         with figure(plot, columns=len(sets), figsize=(1 + 3.4 * len(sets), 3.6)) as axes:
-            for results, axis in zip(sets, axes if len(sets) > 1 else [axes], strict=True):
+            set_axes = list(axes) if len(sets) > 1 else [axes]
+            for results, axis in zip(sets, set_axes, strict=True):
                 for ranking in results.evaluations:
                     points = [
                         (depth, 100 * ranking.mean(f"{EXACT}{suffix}")) for depth, suffix in answering.names()
                     ]
-                    axis.plot(*zip(*points, strict=True), marker="o", label=ranking.name)
+                    axis.plot(
+                        *zip(*points, strict=True), marker="o", label=ranking.name, color=color[ranking.name]
+                    )
                 axis.set(title=results.name, xlabel="passages read", ylabel="EM", xscale="log")
-                axis.legend(frameon=False)
+            add_legend(*set_axes)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid.evaluation.evaluate import check_unit, corpus_of, search_index
 from hybrid.evaluation.measures import Evaluation, evaluate
-from hybrid.evaluation.plots import figure
+from hybrid.evaluation.plots import add_legend, figure
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.testsets import QuestionSet, open_test_set
 from sparta.index.build import write_index
@@ -115,7 +115,7 @@ def sweep_table(results: Sequence[PrunedResult], measures: Sequence[str]) -> Tab
         rows.append(
             [result.name, name_of(result.top_k), *means, result.mean_terms, result.index_mb, result.ms]
         )
-    return Table(["set", "K", *measures, "terms/passage", "index MB", "ms/query"], rows, digits=2)
+    return Table(["set", "K", *measures, "terms/passage", "index MB", "ms/query"], rows, digits=2, n_names=2)
 
 
 def draw(results: Sequence[PrunedResult], measure: str, path: Path) -> None:
@@ -140,4 +140,4 @@ def draw(results: Sequence[PrunedResult], measure: str, path: Path) -> None:
             axis.set(title=title, xlabel="terms kept of each passage")
             axis.grid(alpha=0.3)
         size_axis.set_ylim(bottom=0)
-        measure_axis.legend(fontsize=8)
+        add_legend(measure_axis)

@@ -224,29 +224,19 @@ def cross_validate(values: Values) -> list[Fold]:
     return folds
 
 
-def tune_table(tuned: Tuned) -> Table:
+def tune_table(tuned: Tuned, *, only_settings: bool = False) -> Table:
     """Return a table with one row for each weight α of the first tuned channel, with the best other settings.
 
-    The number of candidates is a column if several numbers were tried. For a single set, further rows have
-    the folds and the cross-validated mean; for several sets, a column has the mean over the sets. The last
-    rows have each channel without fusion. The note says if the best weight is the smallest or largest of the
-    tried weights, because a weight outside the range may then be better. The note also says if a single
-    channel is better than the best fusion.
+    The number of candidates is a column if several numbers were tried. For several sets, a column has the
+    mean over the sets. The note says if the best weight is the smallest or largest of the tried weights,
+    because a weight outside the range may then be better.
+
+    :param only_settings: omit the further rows: the folds, the cross-validated mean, and each channel without
+        fusion, whose note says if the channel is better than the best fusion. `fold_table`, `channel_table`
+        and `verdict` have the same results
     """
-    has_several_sets = len(tuned.names) > 1
-    varies_candidates = len({setting.candidates for setting in tuned.means}) > 1
-    settings = [f"weight of {name}" for name in tuned.channels] + ["candidates"] * varies_candidates
-    measure_columns = (
-        [f"{name} {tuned.measure}" for name in tuned.names] if has_several_sets else [tuned.measure]
-    )
-    header = [*settings, *measure_columns, *(["mean"] if has_several_sets else []), "note"]
-
-    def setting_cells(setting: Setting) -> list[Cell]:
-        return [*map(Exact, setting.weights), *([setting.candidates] if varies_candidates else [])]
-
-    def mean_cells(means: Sequence[float]) -> list[Cell]:
-        return [100 * mean for mean in (*means, *([fmean(means)] if has_several_sets else []))]
-
+    settings = _setting_columns(tuned)
+    header = [*settings, *_measure_columns(tuned), "note"]
     best = tuned.best
     rows: list[list[Cell]] = []
     for alpha in dict.fromkeys(setting.weights[0] for setting in tuned.means):
@@ -255,18 +245,86 @@ def tune_table(tuned: Tuned) -> Table:
         }
         alpha_best = _best(alpha_means)
         note = _remark(tuned) if alpha_best == best else ""
-        rows.append([*setting_cells(alpha_best), *mean_cells(tuned.means[alpha_best]), note])
+        rows.append([*_setting_cells(tuned, alpha_best), *_mean_cells(tuned.means[alpha_best]), note])
+    if only_settings:
+        return Table(header, rows, digits=2, n_names=len(settings))
     for fold in tuned.folds:
         note = f"fold {fold.number} of {FOLDS}, setting chosen on the other folds"
-        rows.append([*setting_cells(fold.setting), 100 * fmean(fold.values.values()), note])
+        rows.append([*_setting_cells(tuned, fold.setting), 100 * fmean(fold.values.values()), note])
     if tuned.folds:
-        rows.append(
-            [*[None] * len(settings), 100 * tuned.cross_validated, "cross-validated: mean over the folds"]
-        )
+        note = "cross-validated: mean over the questions of all folds"
+        rows.append([*[None] * len(settings), 100 * tuned.cross_validated, note])
     for name, means in tuned.singles.items():
         remark = ": better than the best fusion" if fmean(means) > fmean(tuned.means[best]) else ""
-        rows.append([*[None] * len(settings), *mean_cells(means), f"{name} alone{remark}"])
-    return Table(header, rows, digits=2)
+        rows.append([*[None] * len(settings), *_mean_cells(means), f"{name} alone{remark}"])
+    return Table(header, rows, digits=2, n_names=len(settings))
+
+
+def channel_table(tuned: Tuned) -> Table:
+    """Return a table with one row for each channel without fusion."""
+    rows = [[name, *_mean_cells(means)] for name, means in tuned.singles.items()]
+    return Table(["channel", *_measure_columns(tuned)], rows, digits=2)
+
+
+def verdict(tuned: Tuned) -> str:
+    """Return in words whether the best fusion is better than the best single channel."""
+    best_fusion_mean = fmean(tuned.means[tuned.best])
+    name, means = max(tuned.singles.items(), key=lambda item: fmean(item[1]))
+    is_better = best_fusion_mean > fmean(means)
+    measure = f"mean {tuned.measure}" if len(tuned.names) > 1 else tuned.measure
+    return (
+        f"The best fusion is{'' if is_better else ' not'} better than the best channel: {measure}"
+        f" {100 * best_fusion_mean:.2f} against {100 * fmean(means):.2f} ({name})"
+    )
+
+
+def _measure_columns(tuned: Tuned) -> list[str]:
+    """Return the headers of the means: the measure, or for several sets each set's measure and the mean."""
+    if len(tuned.names) == 1:
+        return [tuned.measure]
+    return [*(f"{name} {tuned.measure}" for name in tuned.names), "mean"]
+
+
+def _mean_cells(means: Sequence[float]) -> list[Cell]:
+    """Return the cells of the means in percent, in the order of `_measure_columns`."""
+    return [100 * mean for mean in (means if len(means) == 1 else (*means, fmean(means)))]
+
+
+def fold_table(tuned: Tuned) -> Table:
+    """Return a table with one row for each fold: its number of questions, its setting and its mean.
+
+    The last row has the mean over the questions of all folds. Without folds, the table has no rows.
+    """
+    settings = _setting_columns(tuned)
+    rows: list[list[Cell]] = [
+        [
+            str(fold.number),
+            len(fold.values),
+            *_setting_cells(tuned, fold.setting),
+            100 * fmean(fold.values.values()),
+        ]
+        for fold in tuned.folds
+    ]
+    if rows:
+        n_questions = sum(len(fold.values) for fold in tuned.folds)
+        rows.append(["all", n_questions, *[None] * len(settings), 100 * tuned.cross_validated])
+    return Table(["fold", "questions", *settings, tuned.measure], rows, digits=2)
+
+
+def _setting_columns(tuned: Tuned) -> list[str]:
+    """Return the headers of a setting: tuned weights, and candidates if several numbers were tried."""
+    names = [f"weight of {name}" for name in tuned.channels]
+    return [*names, "candidates"] if _varies_candidates(tuned) else names
+
+
+def _setting_cells(tuned: Tuned, setting: Setting) -> list[Cell]:
+    """Return the cells of a setting, in the order of `_setting_columns`."""
+    return [*map(Exact, setting.weights), *([setting.candidates] if _varies_candidates(tuned) else [])]
+
+
+def _varies_candidates(tuned: Tuned) -> bool:
+    """Return whether several numbers of candidates were tried."""
+    return len({setting.candidates for setting in tuned.means}) > 1
 
 
 def _remark(tuned: Tuned) -> str:

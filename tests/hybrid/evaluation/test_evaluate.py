@@ -18,7 +18,8 @@ from scipy.stats import ttest_rel
 from cli._sparta import main
 from hybrid.evaluation.evaluate import evaluate_runs
 from hybrid.evaluation.measures import Evaluation, evaluate, holm, p_values, parse_measures
-from hybrid.evaluation.results import SetResults, results_table
+from hybrid.evaluation.plots import add_legend, figure
+from hybrid.evaluation.results import SetResults, results_table, verdict
 from hybrid.evaluation.tables import Table
 from hybrid.evaluation.testsets import open_test_set
 from sparta.base.errors import InputError
@@ -170,6 +171,80 @@ def test_tables():
         ["b, c", "", "7.0"],
     ]
     assert json.loads(table.write("json"))[0] == {"set": "a", "n": 1, "RR": 81.25}
+
+
+def test_a_wide_table_is_split_and_its_rows_keep_their_names() -> None:
+    measures = [f"answer_recall@{10**i}" for i in range(6)]
+    header = ["set", "channel", *(name for measure in measures for name in (measure, "±"))]
+    rows = [[name, channel, *[12.5, 1.0] * 6] for name in ("a", "b") for channel in ("bm25", "impact")]
+    table = Table(header, rows, n_names=2)
+    first, second = (part.splitlines() for part in table.write("text").split("\n\n"))
+    assert max(map(len, [*first, *second])) <= 100
+    assert [line.split()[:2] for line in first] == [line.split()[:2] for line in second]
+    assert [*first[0].split(), *second[0].split()[2:]] == header, "an interval follows its measure"
+    assert first[0].endswith("±")
+    assert second[0].endswith("±")
+    assert len(table.write("csv").splitlines()) == 5
+    same = Table(header, rows[:2], n_names=2).write("text").splitlines()
+    assert (same[0], same[1].split()[0]) == ("set: a", "channel"), "the only set is named once"
+
+
+def test_long_names_and_notes_take_several_lines() -> None:
+    runs = [f"/home/somebody/{'runs/' * 20}{name}.trec" for name in "ab"]
+    table = Table(
+        ["set", "run", "RR", "note"], [["s", run, 1.0, "many words " * 9] for run in runs], n_names=2
+    )
+    lines = table.write("text").splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "a.trec" in "".join(lines)
+    assert sum(line.count("many") for line in lines) == 18
+    assert Table(["set", "RR"], []).write("text") == "set  RR"
+
+
+def test_whether_a_fusion_is_better_in_words() -> None:
+    def ranking(name: str, first: float, others: float = 0.5) -> Evaluation:
+        return Evaluation(name, {"RR": {str(i): others + i / 1000 if i else first for i in range(50)}})
+
+    single, bad, lucky, good, great = (
+        ranking("impact", 0.5),
+        ranking("dense + bm25", 0.5, 0.4),
+        ranking("dense + impact", 0.9),
+        ranking("impact + bm25", 0.5, 0.6),
+        ranking("dense + impact + bm25", 0.5, 0.7),
+    )
+
+    def words(*fusions: Evaluation) -> str:
+        names = [fusion.name for fusion in fusions]
+        return verdict(SetResults("s", [single, *fusions], fused=[*names, "chain"]), names)
+
+    assert words(bad) == (
+        "The fusion is not better than the best channel: RR 42.65 (dense + bm25) against 52.45 (impact)"
+    )
+    assert words(bad, ranking("dense + impact", 0.5)).startswith(
+        "No fusion is better than the best channel: RR"
+    )
+    assert words(bad, lucky) == (
+        "No fusion is significantly better than the best channel: RR 53.25 (dense + impact)"
+        " against 52.45 (impact)"
+    )
+    assert words(lucky, good, bad).startswith(
+        "A fusion is significantly better than the best channel: RR 62.25 (impact + bm25) against"
+    )
+    assert words(good, great).startswith("2 fusions are significantly better than the best channel: RR 72.05")
+    assert words() == ""
+
+
+def test_a_legend_is_outside_of_the_axes(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    with figure(tmp_path / "plot.png", 2) as axes:
+        for axis in axes:
+            axis.plot([1, 2], [3, 4], label="dense + impact")
+        add_legend(*axes)
+        drawn = axes[0].figure
+    [legend] = drawn.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["dense + impact"]
+    drawn.canvas.draw()
+    assert legend.get_window_extent().x0 >= max(axis.get_window_extent().x1 for axis in axes)
 
 
 def corpus_of(path: Path) -> list[dict[str, Any]]:

@@ -24,13 +24,16 @@ from hybrid.evaluation.tune import (
     Tuned,
     _check_measure,
     best_fusion,
+    channel_table,
     cross_validate,
     fold_of,
+    fold_table,
     measure_for,
     parse_alphas,
     parse_candidates,
     tune,
     tune_table,
+    verdict,
 )
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
@@ -194,9 +197,26 @@ def test_one_set_is_cross_validated() -> None:
     rows = tune_table(found).rows
     assert [row[-1] for row in rows[16:22]] == [
         *(f"fold {i} of 5, setting chosen on the other folds" for i in range(1, 6)),
-        "cross-validated: mean over the folds",
+        "cross-validated: mean over the questions of all folds",
     ]
     assert rows[21][1] == pytest.approx(100 * fmean(values))
+    assert tune_table(found, only_settings=True).rows == rows[:16], "text shows the other rows below"
+    folds = fold_table(found)
+    assert list(folds.header) == ["fold", "questions", "weight of bm25", "nDCG@10"]
+    assert [row[2:] for row in folds.rows] == [row[:2] for row in rows[16:22]]
+    assert [row[0] for row in folds.rows] == [*"12345", "all"]
+    sizes = [len(fold.values) for fold in found.folds]
+    assert [row[1] for row in folds.rows] == [*sizes, 50]
+    assert [row[1] for row in channel_table(found).rows] == [row[1] for row in rows[22:]]
+
+
+def test_whether_the_best_fusion_is_better() -> None:
+    means = {Setting((0.5,), 100): [0.5, 0.7]}
+    worse = Tuned(["bm25"], "RR", ["x", "y"], means, singles={"bm25": [0.1, 0.2], "impact": [0.6, 0.6]})
+    told = "The best fusion is not better than the best channel: mean RR 60.00 against 60.00 (impact)"
+    assert verdict(worse) == told
+    better = Tuned(["bm25"], "RR", ["x"], {Setting((0.5,), 100): [0.5]}, singles={"bm25": [0.25]})
+    assert verdict(better) == "The best fusion is better than the best channel: RR 50.00 against 25.00 (bm25)"
 
 
 def test_as_deep_as_is_measured() -> None:
