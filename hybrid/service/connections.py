@@ -84,7 +84,7 @@ class TimedProtocol(HttpToolsProtocol):
     def _wait_on(self, head_bytes: int) -> None:
         """Refuse a head of too many bytes; else start the timer if none runs."""
         if head_bytes > LARGEST_HEAD:
-            self._refuse(431, f"expected a head of at most {LARGEST_HEAD:,} bytes, found a longer one")
+            self._refuse(431, f"the request head exceeds {LARGEST_HEAD:,} bytes")
         elif self._timer is None:
             self._wait()
 
@@ -136,7 +136,7 @@ class TimedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _wait(self) -> None:
-        message = f"expected a whole request within {self._seconds:g} s"
+        message = f"the request was incomplete after {self._seconds:g} s"
         self._timer = asyncio.get_running_loop().call_later(self._seconds, self._refuse, 408, message)
 
     def _stop(self) -> None:

@@ -99,7 +99,7 @@ def read_lines(stream: BinaryIO, limits: Limits, errors: LineErrors, *, ids: boo
             message = f"the upload has more than {limits.bad_lines:,} bad lines; nothing is written"
             raise HttpError(400, message, lines=errors.report())
         if len(line) > longest:
-            errors.add(number, f"expected a line of at most {longest:,} bytes, found a longer one")
+            errors.add(number, f"the line exceeds {longest:,} bytes")
             _skip_line(stream, line)
             continue
         if not line.strip():

@@ -23,9 +23,9 @@ export async function call(path, { body, signal } = {}) {
     answer = await response.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    const said = response ? `it answered ${response.status} and no JSON` : "it cannot be reached";
-    throw new ServiceError(`expected an answer of the service; ${said}`, {
-      code: "unreachable", status: response?.status, remedy: "see whether sparta serve is running, then ask again",
+    const message = response ? `the service answered ${response.status} without JSON` : "the service cannot be reached";
+    throw new ServiceError(message, {
+      code: "unreachable", status: response?.status, remedy: "check that sparta serve is running, then search again",
     });
   }
   if (response.ok) return answer;

@@ -28,7 +28,7 @@ export function keyForm(error, then) {
       then();
       return;
     }
-    wrong.textContent = "expected a key of ASCII characters without spaces, found others → copy it again: it may hold a long dash or a hidden character";
+    wrong.textContent = "a key must be ASCII without spaces → copy the key again: it may contain a long dash or a hidden character";
     wrong.hidden = false;
     field.focus();
   };

@@ -282,7 +282,7 @@ def test_a_service_that_went_away(visit, index):
         process.kill()
         process.wait()
         page.get_by_label("Question", exact=True).fill("moon")
-        expect(page.get_by_role("alert")).to_contain_text("it cannot be reached")
+        expect(page.get_by_role("alert")).to_contain_text("the service cannot be reached")
         expect(page.get_by_role("button", name="Ask again")).to_be_visible()
     visit.told.clear()
 
