@@ -30,7 +30,13 @@ from transformers import AutoConfig, AutoTokenizer, BertForMaskedLM, BertModel
 from sparta.data.corpus import CorpusReader
 from sparta.models.load import load_model
 
-CONTESTANTS = ("sentence-transformers fp32", "sentence-transformers bf16", "sparta fp32", "sparta bf16")
+CONTESTANTS = (
+    "sentence-transformers fp32",
+    "sentence-transformers bf16",
+    "sparta fp32",
+    "sparta bf16",
+    "sparta auto",
+)
 
 
 def make_folder(backbone: str, folder: Path) -> None:
@@ -56,7 +62,7 @@ def contestants(
     folder: Path, top_k: int, batch: int, device: str
 ) -> dict[str, Callable[[list[str]], scipy.sparse.csr_matrix]]:
     """What encodes texts to `(n, vocabulary)`, by name."""
-    ours = load_model(folder)
+    ours = load_model(folder, device=device)
 
     def peer(dtype: torch.dtype) -> Callable[[list[str]], scipy.sparse.csr_matrix]:
         model = SparseEncoder(str(folder), model_kwargs={"torch_dtype": dtype}, device=device)
@@ -78,6 +84,7 @@ def contestants(
         CONTESTANTS[1]: peer(torch.bfloat16),
         CONTESTANTS[2]: lambda texts: encoded(texts, "fp32"),
         CONTESTANTS[3]: lambda texts: encoded(texts, "bf16"),
+        CONTESTANTS[4]: lambda texts: encoded(texts, "auto"),
     }
 
 

@@ -74,7 +74,7 @@ class StoredDenseModel:
         return all_vectors[:, 0]
 
     def arithmetic(self, dtype: str) -> str:
-        """Return the arithmetic of `dtype` on this processor: int8, bf16, fp16 or fp32."""
+        """Return the arithmetic of `dtype` on this processor: int8, bf16 or fp32."""
         return pick_arithmetic(dtype, self.width)
 
     def encode_passages(
@@ -87,7 +87,7 @@ class StoredDenseModel:
     ) -> Vectors:
         """Return the vectors of passages, `(n, vectors, width) float32`; see `DenseModel.encode_passages`.
 
-        :param dtype: int8, bf16, fp16, fp32 or auto
+        :param dtype: int8, bf16, fp32 or auto
         """
         inputs = first_windows(passages, self.config.layout, self.tokenizer, on_read)
         network = self._network(PASSAGE, "passage", self.arithmetic(dtype))

@@ -72,7 +72,7 @@ class StoredModel(SparseModel):
         return module.on_device(device)
 
     def arithmetic(self, dtype: str) -> str:
-        """Return the arithmetic of `dtype` on this processor: int8, bf16, fp16 or fp32."""
+        """Return the arithmetic of `dtype` on this processor: int8, bf16 or fp32."""
         return pick_arithmetic(dtype, self._weights.encoder.width)
 
     def runtime_name(self, dtype: str) -> str:

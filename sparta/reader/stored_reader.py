@@ -25,7 +25,7 @@ from sparta.runtime.weights import StoredWeights, read_encoder
 class StoredReader:
     """A reader without global tokens; scores windows as `SpanReader` does.
 
-    :param dtype: int8, bf16, fp16, fp32 or auto
+    :param dtype: int8, bf16, fp32 or auto
     :raises ValueError: the encoder is no BERT, or reads all passages of a question together (global tokens).
     :raises ModelError: the folder holds no reader.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Network:
     """A compiled graph. Calls from different threads run at once, each on one processor.
 
-    :param arithmetic: `int8`, `bf16`, `fp16` or `fp32`
+    :param arithmetic: `int8`, `bf16` or `fp32`
     :param streams: the number of calls that may run at once; None means one for each processor
     :param between_nodes: the float format between 8-bit products; None means the processor's fastest
     """

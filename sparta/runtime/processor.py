@@ -14,12 +14,12 @@ from sparta.base.remedies import Option, remedy
 if TYPE_CHECKING:
     import openvino
 
-ARITHMETICS = ("int8", "bf16", "fp16", "fp32")
+ARITHMETICS = ("int8", "bf16", "fp32")
 WIDE = 256
 """The width from which an encoder is faster in 8 bits."""
 _CONVERTER = "openvino.tools.ovc"
-_HINTS = {"bf16": "bf16", "fp16": "f16", "fp32": "f32"}
-_CAPABILITIES = {"int8": "INT8", "bf16": "BF16", "fp16": "FP16", "fp32": "FP32"}
+_HINTS = {"bf16": "bf16", "fp32": "f32"}
+_CAPABILITIES = {"int8": "INT8", "bf16": "BF16", "fp32": "FP32"}
 
 
 @lru_cache(1)
@@ -93,7 +93,7 @@ def _processor_flags() -> frozenset[str]:
 
 
 def pick_arithmetic(name: str, width: int) -> str:
-    """Return `int8`, `bf16`, `fp16` or `fp32`: the arithmetic of a CPU for an encoder of this width.
+    """Return `int8`, `bf16` or `fp32`: the arithmetic of a CPU for an encoder of this width.
 
     `auto` means int8 for encoders of at least `WIDE` where the processor has it in hardware, else fp32.
 
@@ -102,7 +102,10 @@ def pick_arithmetic(name: str, width: int) -> str:
     if name == "auto":
         return "int8" if "int8" in capabilities() and width >= WIDE else "fp32"
     if name not in ARITHMETICS:
-        raise InputError(f"expected the number format {', '.join(ARITHMETICS)} or auto, found {name!r}")
+        raise InputError(
+            f"a CPU computes in {', '.join(ARITHMETICS)} or auto, found {name!r}",
+            remedy=remedy("use {}", Option("dtype", "auto")),
+        )
     if name not in capabilities():
         raise InputError(
             f"this processor does not compute in {name}",

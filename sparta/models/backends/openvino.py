@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from sparta.base.errors import ModelError
+from sparta.base.remedies import Option, remedy
 from sparta.models.backends.base import Indexes
 from sparta.models.config import SpartaConfig
 from sparta.models.prune import SparseRows
@@ -64,7 +65,7 @@ class OpenVinoBackend:
     :param excluded: `(vocabulary,) bool`, the terms without impacts
     :param folder: the model's folder, which may hold calibrated ranges
     :param key: identifies the weights
-    :param dtype: int8, bf16, fp16, fp32 or auto
+    :param dtype: int8, bf16, fp32 or auto
     """
 
     def __init__(
@@ -173,5 +174,8 @@ def _sparse(weights: Floats, top_k: int | None) -> SparseRows:
         terms = np.flatnonzero(weights >= lowest_kept)
     values = weights[terms]
     if not np.isfinite(values).all():
-        raise ModelError("the model gave infinite term weights: its weights are damaged")
+        raise ModelError(
+            "the model gave infinite term weights",
+            remedy=remedy("encode with {}, or copy the model folder again", Option("dtype", "fp32")),
+        )
     return SparseRows(np.array([0, len(terms)], np.int64), terms.astype(np.int32), values)
