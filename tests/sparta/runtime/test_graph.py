@@ -94,7 +94,11 @@ def test_distilbert_in_floats_equals_transformers() -> None:
         np.testing.assert_allclose(row[: len(item.ids)], theirs, atol=2e-5)
 
 
-def test_eight_bits_are_near_and_do_not_depend_on_the_batch() -> None:
+@pytest.mark.parametrize("keeps_gelu", [True, False])
+def test_eight_bits_are_near_and_do_not_depend_on_the_batch(
+    keeps_gelu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparta.runtime.graph.multiplies_bf16", lambda: keeps_gelu)
     model, encoder = bert()
     ranges = measured(lambda graph: graph.encoder(encoder, with_segments=True), texts(1))
     inputs = texts()
