@@ -12,6 +12,7 @@ import itertools
 import numpy as np
 import scipy.sparse
 
+from sparta.base.records import Passage
 from sparta.data.corpus import CorpusReader
 from sparta.models.document_encoder import DocumentEncoder
 from sparta.models.load import load_model, load_module
@@ -19,7 +20,7 @@ from sparta.models.model import SparseModel
 from sparta.runtime.processor import ARITHMETICS, capabilities, mixed_with
 
 
-def impacts(model: SparseModel, passages: list, dtype: str) -> scipy.sparse.csr_matrix:
+def impacts(model: SparseModel, passages: list[Passage], dtype: str) -> scipy.sparse.csr_matrix:
     """The impacts of passages, `(n, vocabulary)`."""
     rows, _ = DocumentEncoder(model, dtype=dtype).encode(passages)
     quantizer = model.config.quantizer

@@ -61,9 +61,9 @@ def assert_like_new(path: Path, records: list[dict[str, Any]]) -> None:
     for channels in CHANNELS:
         for query in ("the mill turns", "stars are far", "children by the river"):
             # torch encoded the old passages, OpenVINO encodes now: an impact may round to the next step
-            step = 1.0 if "impact" in channels else 2e-3
+            step = 1.0 if "impact" in channels else 5e-3
             assert rank(path, channels, query, None) == pytest.approx(
-                rank(new, channels, query, None), abs=step + 1e-6
+                rank(new, channels, query, None), abs=step + 5e-3
             )
 
 
