@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dense.encoding.load import load_module, open_stored
+from dense.encoding.load import load_dense, load_module
 from dense.encoding.stored_model import StoredDenseModel
 from dense.models.resolve import dense_model_folder, identify, vector_width
 from dense.search.store import (
@@ -109,9 +109,7 @@ class PassageEncoder:
     def model(self) -> DenseModel | StoredDenseModel:
         """The model on the encoder's device, loaded at the first use."""
         if self._model is None:
-            folder = dense_model_folder(self.name)
-            stored = open_stored(folder) if self.device == "cpu" else None
-            self._model = stored or load_module(folder, self.device)
+            self._model = load_dense(dense_model_folder(self.name), self.device)
         return self._model
 
     def to(self, device: str) -> PassageEncoder:

@@ -9,9 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safetensors import SafetensorError
-
-from sparta.base.errors import ModelError, SpartaError
+from sparta.base.errors import ModelError
 from sparta.base.extras import optional_packages
 from sparta.base.records import Passage
 from sparta.base.remedies import Command, remedy
@@ -19,9 +17,10 @@ from sparta.models.document_encoder import fit_quantizer
 from sparta.models.model import SparseModel
 from sparta.models.quantize import Quantizer
 from sparta.models.resolve import DEFAULT_MODEL, hash_folder, lasting_name, model_folder
-from sparta.models.stored_model import StoredModel, open_stored
+from sparta.models.stored_model import open_stored
 from sparta.neural.devices import best_device, uses_cpu
 from sparta.neural.stored import read_json
+from sparta.runtime.fallback import first_readable
 
 if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
@@ -47,9 +46,13 @@ def load_model(
     """
     folder = model_folder(name)
     _check_kind(folder)
-    if uses_cpu(device) and (stored := _stored(folder)) is not None:
-        return _named(stored, name, folder, bits)
-    return _module(name, folder, bits).on_device(device or best_device())
+    if not uses_cpu(device):
+        return _module(name, folder, bits).on_device(device or best_device())
+    return first_readable(
+        folder,
+        lambda: _named(open_stored(folder), name, folder, bits),
+        lambda: _module(name, folder, bits),
+    )
 
 
 def load_module(name: str | Path | None = None, *, bits: int | None = None) -> SparseEncoder:
@@ -63,26 +66,6 @@ def _module(name: str | Path | None, folder: Path, bits: int | None) -> SparseEn
     with optional_packages():
         module = _load(folder)
     return _named(module, name, folder, bits).eval()
-
-
-def _stored(folder: Path) -> StoredModel | None:
-    """Return the model of a folder that can be read without torch; None if torch must read the folder.
-
-    Torch also reads broken folders, because its errors say what is wrong.
-    """
-    try:
-        return open_stored(folder)
-    except (
-        OSError,
-        ValueError,
-        RecursionError,
-        LookupError,
-        TypeError,
-        SafetensorError,
-        SpartaError,
-    ) as error:
-        logger.debug("%s: torch reads this model: %s", folder, error)
-        return None
 
 
 def _named[M: SparseModel](model: M, name: str | Path | None, folder: Path, bits: int | None) -> M:

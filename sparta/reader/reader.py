@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from itertools import batched
 from pathlib import Path
 from typing import Protocol
 
-from safetensors import SafetensorError
-
-from sparta.base.errors import SpartaError
 from sparta.base.extras import optional_packages
 from sparta.neural.batches import length_sorted_batches
 from sparta.neural.devices import best_device, uses_cpu
@@ -20,12 +16,11 @@ from sparta.reader.decode import Scores, best_spans
 from sparta.reader.records import Span, Text
 from sparta.reader.stored_reader import StoredReader
 from sparta.reader.windows import Window
+from sparta.runtime.fallback import first_readable
 
 TOKEN_BUDGET, CPU_BUDGET = 4096, 512
 """The maximum number of wordpieces in a batch, on a GPU and on a CPU."""
 _TEXTS_PER_CALL = 4
-_NOT_STORED = OSError, ValueError, RecursionError, LookupError, TypeError, SafetensorError, SpartaError
-logger = logging.getLogger(__name__)
 
 
 class ReadingModel(Protocol):
@@ -73,14 +68,13 @@ class Reader:
         :raises ModelError: there is no such reader, or the model has another layout.
         """
         folder = reader_folder(name)
-        if uses_cpu(device):
-            try:
-                return cls(StoredReader(folder, dtype))
-            except _NOT_STORED as error:  # torch reads other encoders, and says what is wrong with a folder
-                logger.debug("%s: torch reads this reader: %s", folder, error)
-        with optional_packages():
-            from sparta.reader.span_reader import SpanReader
-        return cls(SpanReader.open(folder, device or best_device(), dtype))
+        if not uses_cpu(device):
+            return cls(_span_reader(folder, device or best_device(), dtype))
+        return cls(
+            first_readable(
+                folder, lambda: StoredReader(folder, dtype), lambda: _span_reader(folder, "cpu", dtype)
+            )
+        )
 
     def read(self, question: str, texts: Sequence[Text], n: int = 5) -> list[list[Span]]:
         """Return the `n` best spans of each text, best first; an empty text has no span."""
@@ -141,6 +135,12 @@ class Reader:
     def _scores(self, batches: Sequence[Sequence[_QuestionWindow]]) -> Generator[Scores]:
         """Yield each batch's start and end scores. On a CPU, every thread reads different batches."""
         return self.model.each([[window for _, window in batch] for batch in batches])
+
+
+def _span_reader(folder: Path, device: str, dtype: str) -> ReadingModel:
+    with optional_packages():
+        from sparta.reader.span_reader import SpanReader
+    return SpanReader.open(folder, device, dtype)
 
 
 def _distinct(spans: Sequence[Span]) -> list[Span]:

@@ -217,7 +217,7 @@ class Graph:
         shape = self._ops.shape_of(ids)
         length = self.gather(shape, self.constant([1], np.int64))
         positions, segments = weights.positions, weights.segments
-        if segments is not None and with_segments:
+        if segments is not None and len(segments) > 1 and with_segments:
             numbers = self.parameter([-1, -1], np.int32, "segments")
             states = self._ops.add(states, self.gather(self.constant(segments), numbers))
         elif segments is not None:

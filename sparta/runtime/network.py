@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -35,15 +34,18 @@ class Network:
         self.streams = streams or threads()
         chosen = settings(arithmetic, self.streams, between_nodes)
         self._compiled = core().compile_model(model, "CPU", chosen)
-        self._local = threading.local()
+        self._idle: list[Any] = []  # requests between two calls; a list's pop and append are atomic
 
     def __call__(self, *inputs: np.ndarray) -> list[np.ndarray]:
-        """Return the outputs for these inputs. The arrays are valid until this thread's next call."""
-        request = getattr(self._local, "request", None)
-        if request is None:
-            request = self._local.request = self._compiled.create_infer_request()
+        """Return the outputs for these inputs."""
+        try:
+            request = self._idle.pop()
+        except IndexError:
+            request = self._compiled.create_infer_request()
         outputs: Any = request.infer(list(inputs), share_inputs=True, share_outputs=True)
-        return [outputs[number] for number in range(len(self._compiled.outputs))]
+        copies = [np.array(outputs[number]) for number in range(len(self._compiled.outputs))]
+        self._idle.append(request)
+        return copies
 
 
 LENGTH_STEP = 16

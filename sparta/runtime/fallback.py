@@ -1,0 +1,41 @@
+"""Reading a model with torch where OpenVINO cannot read it, and saying why if torch is missing too."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from sparta.base.errors import MissingPackageError, ModelError, SpartaError
+from sparta.base.extras import optional_packages
+
+logger = logging.getLogger(__name__)
+_NOT_READABLE = OSError, ValueError, RecursionError, LookupError, TypeError, SafetensorError, SpartaError
+
+
+def first_readable[S, M](folder: Path, read: Callable[[], S], by_torch: Callable[[], M]) -> S | M:
+    """Return `read()`; if OpenVINO cannot read the model, return `by_torch()`.
+
+    Torch reads encoders of more architectures. It also reads broken folders, because its errors say what is
+    wrong.
+
+    :raises ModelError: OpenVINO cannot read the model, and torch is not installed; the error says why.
+    """
+    try:
+        return read()
+    except MissingPackageError:
+        raise
+    except _NOT_READABLE as error:
+        reason = error.message if isinstance(error, SpartaError) else str(error)
+        logger.debug("%s: torch reads this model: %s", folder, reason)
+    try:
+        with optional_packages():
+            return by_torch()
+    except MissingPackageError as missing:
+        raise ModelError(
+            f"OpenVINO cannot read this model ({reason}), and torch is not installed",
+            where=str(folder),
+            remedy=missing.remedy,
+        ) from missing
