@@ -133,6 +133,9 @@ def _gpu() -> Iterator[Finding]:
         yield Finding("GPU", "note", "none; encoding runs on the CPU, searching needs none")
         return
     if find_spec("torch") is None:
+        yield Finding(
+            "GPU", "note", "there is one, but torch is not installed", "pip install 'sparta-search[train]'"
+        )
         return
     import torch
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dense.encoding.load import load_dense, load_module
+from dense.encoding.load import load_dense, load_module, moved
 from dense.encoding.stored_model import StoredDenseModel
 from dense.models.resolve import dense_model_folder, identify, vector_width
 from dense.search.store import (
@@ -115,7 +115,11 @@ class PassageEncoder:
     def to(self, device: str) -> PassageEncoder:
         """Move the encoder to a device, and return it."""
         if device != self.device:
-            self.device, self._model = device, None
+            self.device = device
+            if isinstance(self._model, StoredDenseModel):
+                self._model = None
+            elif self._model is not None:
+                self._model = moved(self._model, device)
         return self
 
     def arithmetic(self) -> str:

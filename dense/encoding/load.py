@@ -27,3 +27,10 @@ def load_module(folder: Path, device: str) -> DenseModel:
         from sparta.neural.encoding import pick_device
 
     return DenseModel.load(folder).to(pick_device(device))
+
+
+def moved(model: DenseModel, device: str) -> DenseModel:
+    """Return a torch module on a device."""
+    from sparta.neural.encoding import pick_device
+
+    return model.to(pick_device(device))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
+import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from importlib.util import find_spec
 from itertools import batched
 from pathlib import Path
@@ -24,6 +25,8 @@ from sparta.base.errors import ModelError, SpartaError
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.stored import is_plain_bert
 from sparta.runtime.weights import Floats, Norm, StoredWeights, read_encoder, stacked
+
+logger = logging.getLogger(__name__)
 
 _READ_BY_NUMPY = 256
 """The number of wordpieces that NumPy reads, about 20 questions, before OpenVINO takes over."""
@@ -76,6 +79,8 @@ class BertQuestionEncoder:
         ):
             raise ValueError("expected a plain BERT without a learned router")
         self.tokenizer, self._folder, self._n_read = load_tokenizer(folder), folder, 0
+        self._lock, self._is_opened = threading.Lock(), False
+        self._opened: QuestionEncoder | None = None
         side = "passage" if self.config.shared else "question"
         stored = StoredWeights(folder)
         self._encoder = read_encoder(
@@ -95,15 +100,29 @@ class BertQuestionEncoder:
         """
         ids = [self.config.question_input(text, self.tokenizer).ids for text in texts]
         self._n_read += sum(map(len, ids))
-        if self._n_read <= _READ_BY_NUMPY or not find_spec("openvino"):
-            return self._by_numpy(ids)
-        return self._network.encode_questions(texts)
+        network = self._network() if self._n_read > _READ_BY_NUMPY else None
+        return self._by_numpy(ids) if network is None else network.encode_questions(texts)
 
-    @cached_property
-    def _network(self) -> QuestionEncoder:
+    def _network(self) -> QuestionEncoder | None:
+        """Return the network of OpenVINO, which is opened once; None if OpenVINO cannot run it."""
+        with self._lock:
+            if not self._is_opened:
+                self._is_opened = True
+                self._opened = self._open()
+            return self._opened
+
+    def _open(self) -> QuestionEncoder | None:
+        if not find_spec("openvino"):
+            return None
         from dense.encoding.stored_model import StoredDenseModel
 
-        return StoredDenseModel(self._folder)
+        try:
+            network = StoredDenseModel(self._folder)
+            network.encode_questions([""])  # compiles it
+        except Exception as error:  # NumPy goes on, more slowly
+            logger.warning("%s: NumPy encodes questions, because OpenVINO failed: %s", self._folder, error)
+            return None
+        return network
 
     def _by_numpy(self, ids: Sequence[list[int]]) -> Floats:
         """Return the vectors of wordpieces.

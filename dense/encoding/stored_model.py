@@ -53,7 +53,7 @@ class StoredDenseModel:
         self._scale = math.exp(float(self._stored.floats("log_scale")) / 2) if self.config.cosine else 0.0
         self._networks: dict[tuple[int, str, str], _Runnable] = {}
         self._lock = threading.Lock()
-        self._network(PASSAGE, "passage", "fp32", build=False)
+        self._weights(PASSAGE, "passage")  # raises if weights are missing
 
     def encode_questions(self, texts: Sequence[str], task: str = "") -> Vectors:
         """Return the vectors of questions, `(n, width) float32`, computed in float32.
@@ -101,17 +101,19 @@ class StoredDenseModel:
         fill(all_vectors, inputs, CPU_TOKENS, encode_batches, advance)
         return all_vectors
 
-    def _network(self, expert: int, side: str, arithmetic: str, *, build: bool = True) -> _Runnable:
-        """Return the encoder of a side with this expert, compiled at the first call."""
+    def _weights(self, expert: int, side: str) -> Encoder:
+        """Return the weights of the encoder of a side with this expert."""
         prefix = f"{'passage' if self.config.shared else side}_encoder."
-        has_experts = bool(self.config.routing)
-        key = expert if has_experts else 0, prefix, arithmetic
+        return read_encoder(self._stored, prefix, self._raw, expert_names(self.config, expert))
+
+    def _network(self, expert: int, side: str, arithmetic: str) -> _Runnable:
+        """Return the encoder of a side with this expert, compiled at the first call."""
+        expert_and_side = expert if self.config.routing else 0, "passage" if self.config.shared else side
+        key = *expert_and_side, arithmetic
         with self._lock:
             if key not in self._networks:
-                weights = read_encoder(self._stored, prefix, self._raw, expert_names(self.config, expert))
-                if not build:
-                    return None  # type: ignore[return-value]
-                self._networks[key] = self._compiled(weights, f"{prefix}{key[0]}", arithmetic)
+                name = f"{expert_and_side[1]}_encoder.{expert_and_side[0]}"
+                self._networks[key] = self._compiled(self._weights(expert, side), name, arithmetic)
             return self._networks[key]
 
     def _compiled(self, weights: Encoder, name: str, arithmetic: str) -> _Runnable:
@@ -120,8 +122,9 @@ class StoredDenseModel:
         def build(graph: Graph) -> Any:
             return graph.encoder(weights, with_segments=with_segments)
 
-        key = f"{hash_folder(self.folder)} {name}"
-        ranges = ranges_of(build, self.tokenizer, self.folder, key) if arithmetic == "int8" else None
+        ranges = None
+        if arithmetic == "int8":
+            ranges = ranges_of(build, self.tokenizer, self.folder, f"{hash_folder(self.folder)} {name}")
         graph = Graph(ranges)
         most = int(self._raw["max_position_embeddings"])
         return _Runnable(graph, Network(graph.model([build(graph)]), arithmetic), most)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from sparta.shards.encode import EncodeOptions
 
 _PASSAGES_PER_BATCH = 1000
+logger = logging.getLogger(__name__)
 
 
 def corpus_job(
@@ -183,6 +185,7 @@ def _shards_source(paths: Sequence[Path]) -> Source:
     first = folders[0]
     for folder in folders[1:]:
         _check_same_encoding(first, folder)
+        _check_same_arithmetic(first, folder)
     side = QuerySide.load(first.folder / "tokenizer", first.manifest["model"])
 
     series = shard_series(paths)
@@ -257,6 +260,19 @@ def _check_same_encoding(first: ShardFolder, second: ShardFolder) -> None:
                 Option("model"),
                 Option("bits"),
             ),
+        )
+
+
+def _check_same_arithmetic(first: ShardFolder, second: ShardFolder) -> None:
+    """Warn if the impacts of two folders come from different runtimes or arithmetics."""
+    arithmetics = [folder.manifest.get("arithmetic") for folder in (first, second)]
+    if all(arithmetics) and arithmetics[0] != arithmetics[1]:
+        logger.warning(
+            "%s was encoded with %s, %s with %s. Impacts of equal passages may differ slightly",
+            first.folder,
+            arithmetics[0],
+            second.folder,
+            arithmetics[1],
         )
 
 

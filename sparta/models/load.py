@@ -73,6 +73,7 @@ def _named[M: SparseModel](model: M, name: str | Path | None, folder: Path, bits
     model.name = lasting_name(name or DEFAULT_MODEL)
     model.identity = hash_folder(folder)
     quantizer = model.config.quantizer or fit_quantizer(model, calibration_passages())
+    model.forget_backends()  # a quantizer is fitted in fp32, in which nothing else may be encoded
     impact_bits = quantizer.bits if bits is None else bits
     model.config = replace(model.config, quantizer=Quantizer(quantizer.max_weight, impact_bits))
     return model

@@ -84,6 +84,13 @@ class SparseModel:
         """
         raise NotImplementedError
 
+    def as_module(self) -> SparseModel:
+        """Return this model as a torch module, which holds its weights and can be pickled."""
+        return self
+
+    def forget_backends(self) -> None:
+        """Release what `backend` keeps for its next call."""
+
     def excluded(self) -> npt.NDArray[np.bool_]:
         """Return which terms get no impacts, `(vocabulary,)`: special and unused entries, and punctuation."""
         excluded = np.zeros(self.n_terms, dtype=np.bool_)

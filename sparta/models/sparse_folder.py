@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from sparta.base.errors import ModelError
 from sparta.base.extras import optional_packages
 from sparta.models.config import SpartaConfig
 from sparta.models.query_encoder import load_tokenizer
-from sparta.neural.inputs import InputLayout
+from sparta.neural.inputs import CONTEXT, InputLayout
 from sparta.neural.stored import read_json
 from sparta.runtime.weights import StoredWeights
 
@@ -91,7 +92,10 @@ def _read_sparse_folder(folder: Path) -> SparseFolder:
     tokenizer = load_tokenizer(transformer.folder)
     weights = _query_weights(folder, query, tokenizer)
     config = SpartaConfig(
-        layout=_layout(_longest(transformer, read_json(transformer.folder / "config.json"))),
+        layout=replace(
+            _layout(_longest(transformer, read_json(transformer.folder / "config.json"))),
+            answer_segment=CONTEXT,  # sentence-transformers uses no segments
+        ),
         tied=True,
         pool_special=True,
         log_count=_log_count(pooling),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import QUERY_WEIGHTS
 from sparta.models.sparse_folder import SparseFolder, read_beir_folder, read_sparse_folder
 from sparta.neural.batches import GPU_TOKENS
+from sparta.neural.devices import uses_cpu
 from sparta.neural.stored import check_length, read_json
 from sparta.runtime.processor import mixed_with, pick_arithmetic
 from sparta.runtime.weights import StoredWeights, is_supported, read_encoder
@@ -44,6 +46,7 @@ class StoredModel(SparseModel):
         self.name = self.identity = ""
         self._weights, self._query_weights = weights, query_weights
         self._backends: dict[str, OpenVinoBackend] = {}
+        self._lock = threading.Lock()
         self.check_vocabulary()
 
     @property
@@ -63,13 +66,15 @@ class StoredModel(SparseModel):
 
     def on_device(self, device: str | None) -> SparseModel:
         """Return this model for a CPU, or a torch model for another device."""
-        if device in (None, "cpu"):
-            return self
+        return self if device is None or uses_cpu(device) else self.as_module().on_device(device)
+
+    def as_module(self) -> SparseModel:
+        """Return this model as a torch module, on the CPU."""
         from sparta.models.load import load_module
 
         module = load_module(self.folder, bits=self.config.quantizer.bits if self.config.quantizer else None)
         module.name, module.identity = self.name, self.identity
-        return module.on_device(device)
+        return module
 
     def arithmetic(self, dtype: str) -> str:
         """Return the arithmetic of `dtype` on this processor: int8, bf16 or fp32."""
@@ -85,21 +90,33 @@ class StoredModel(SparseModel):
         :param token_budget: has no effect on a CPU
         """
         arithmetic = self.arithmetic(dtype)
-        if arithmetic not in self._backends:
-            self._backends[arithmetic] = OpenVinoBackend(
-                self._weights,
-                self.config,
-                self.tokenizer,
-                self._excluded,
-                self.folder,
-                self.identity,
-                arithmetic,
-            )
-        return self._backends[arithmetic]
+        with self._lock:
+            if arithmetic not in self._backends:
+                self._backends[arithmetic] = OpenVinoBackend(
+                    self._weights,
+                    self.config,
+                    self.tokenizer,
+                    self._excluded,
+                    self.folder,
+                    self.identity,
+                    arithmetic,
+                )
+            return self._backends[arithmetic]
 
     @cached_property
     def _excluded(self) -> npt.NDArray[np.bool_]:
         return self.excluded()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state to pickle: everything but the compiled networks."""
+        return {**vars(self), "_backends": {}, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.Lock())
+
+    def forget_backends(self) -> None:
+        """Release the compiled networks; the next use compiles them again."""
+        self._backends.clear()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StoredModel:
         """Return this model: its weights never change."""
@@ -156,10 +173,11 @@ def _language_model(read: SparseFolder, folder: Path) -> StoredModel:
     encoder = read_encoder(stored, _prefix(stored, str(raw.get("model_type"))), raw)
     n_terms, width = encoder.words.numbers.shape
     names = _DECODERS[raw["model_type"]]
+    is_tied = names.terms not in stored and raw.get("tie_word_embeddings", True)
     weights = TermWeights(
         encoder,
         (stored.linear(names.dense, width, width), stored.norm(names.norm, width)),
-        stored.matrix(names.terms, n_terms, width) if names.terms in stored else encoder.words,
+        encoder.words if is_tied else stored.matrix(names.terms, n_terms, width),
         1.0,
         stored.floats(names.bias, n_terms),
         None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 from sparta.base.errors import InputError
 from sparta.base.extras import optional_packages
 from sparta.base.remedies import Option, remedy
+
+logger = logging.getLogger(__name__)
 
 
 def parse_devices(text: str | None) -> tuple[str, ...]:
@@ -23,7 +26,7 @@ def parse_devices(text: str | None) -> tuple[str, ...]:
                 f"expected a device or several, separated by commas, found {text!r}",
                 remedy=remedy("name a device, as in {}, or omit the option", Option("device", "cpu")),
             )
-        if name != "cpu":
+        if not uses_cpu(name):
             _check(name)
     return names
 
@@ -36,7 +39,12 @@ def _check(name: str) -> None:
 
 def best_device() -> str:
     """Return the first available of CUDA, MPS and CPU. Torch is imported only if there may be a GPU."""
-    if not (find_spec("torch") and _may_have_gpu()):
+    if not may_have_gpu():
+        return "cpu"
+    if not find_spec("torch"):
+        logger.warning(
+            "the GPU is not used, because torch is not installed: pip install 'sparta-search[train]'"
+        )
         return "cpu"
     from sparta.neural.encoding import pick_device
 
@@ -45,10 +53,10 @@ def best_device() -> str:
 
 def uses_cpu(device: str | None) -> bool:
     """Return whether a device, or for None the best device, is the CPU."""
-    return (device or best_device()) == "cpu"
+    return (device or best_device()).lower().partition(":")[0] == "cpu"
 
 
-def _may_have_gpu() -> bool:
+def may_have_gpu() -> bool:
     """Return whether the machine has the driver of a GPU; on a Mac, whether it has Apple's processor."""
     if platform.system() == "Darwin":
         return platform.machine() == "arm64"

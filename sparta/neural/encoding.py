@@ -69,7 +69,10 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     if name in dtypes:
         return dtypes[name]
     if name != "auto":
-        raise InputError(f"expected the number format {', '.join(dtypes)} or auto, found {name!r}")
+        raise InputError(
+            f"torch computes in {', '.join(dtypes)} or auto, found {name!r}",
+            remedy=remedy("use {}; int8 needs a CPU and OpenVINO", Option("dtype", "auto")),
+        )
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     is_fast = device.type == "cpu" and (

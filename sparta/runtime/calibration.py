@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import zipfile
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from io import BytesIO
@@ -18,8 +17,9 @@ from tokenizers import Tokenizer
 from sparta.base.errors import SpartaError
 from sparta.base.files import atomic_write
 from sparta.neural.inputs import EncoderInput, special_frame
+from sparta.runtime import network as networks
 from sparta.runtime.graph import Graph, Ranges
-from sparta.runtime.network import Network, arrays
+from sparta.runtime.network import Network
 
 logger = logging.getLogger(__name__)
 
@@ -27,18 +27,21 @@ FILE = "activations.npz"
 """The ranges of a shipped model, in its folder."""
 _BATCH = 16
 _MOST_UNKNOWN = 0.2
+_FEWEST_LINES = 10
+_KEY, _VERSION, _LARGEST = "key", 1, 65_000.0
 
 
 def calibration_lines(tokenizer: Tokenizer) -> list[str]:
     """Return the fixed texts whose wordpieces a tokenizer mostly knows: English, and Chinese."""
     unknown = {tokenizer.token_to_id(token) for token in ("[UNK]", "<unk>")}
-    known_lines = []
+    known_lines, all_lines = [], []
     for name in ("calibration.txt", "calibration-zh.txt"):
         for line in (files("sparta.resources") / name).read_text(encoding="utf-8").splitlines():
             ids = tokenizer.encode(line, add_special_tokens=False).ids
+            all_lines += [line] if ids else []
             if ids and sum(i in unknown for i in ids) <= _MOST_UNKNOWN * len(ids):
                 known_lines.append(line)
-    return known_lines
+    return known_lines if len(known_lines) >= _FEWEST_LINES else all_lines
 
 
 def ranges_of(build: Callable[[Graph], Any], tokenizer: Tokenizer, folder: Path, key: str) -> Ranges:
@@ -47,14 +50,14 @@ def ranges_of(build: Callable[[Graph], Any], tokenizer: Tokenizer, folder: Path,
     :param build: adds the network to a graph
     :param key: identifies the network's weights
     """
-    for path in (folder / FILE, cache_file(key)):
-        if (ranges := _read(path)) is not None:
-            return ranges
+    shipped, path = _read(folder / FILE, key), cache_file(key)
+    ranges = _read(path, key) if shipped is None else shipped
+    if ranges is not None:
+        return ranges
     ranges = measured(build, calibration_inputs(tokenizer))
-    path = cache_file(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, ranges)
+        write(path, ranges, key)
     except (OSError, SpartaError) as error:  # a home that cannot be written: the next run measures again
         logger.debug("the ranges of %s are not cached: %s", folder, error)
     return ranges
@@ -62,26 +65,31 @@ def ranges_of(build: Callable[[Graph], Any], tokenizer: Tokenizer, folder: Path,
 
 def cache_file(key: str) -> Path:
     """Return the file of a network's measured ranges, in the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return (
-        Path(home).expanduser() / "sparta" / "activations" / f"{hashlib.sha256(key.encode()).hexdigest()}.npz"
-    )
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (fails without home)
+    return Path(home) / "sparta" / "activations" / f"{_digest(key)}.npz"
 
 
-def write(path: Path, ranges: Ranges) -> None:
-    """Write ranges atomically."""
+def _digest(key: str) -> str:
+    return hashlib.sha256(f"{_VERSION} {key}".encode()).hexdigest()
+
+
+def write(path: Path, ranges: Ranges, key: str) -> None:
+    """Write ranges atomically, with the digest of the key of the network that they belong to."""
     buffer = BytesIO()
-    halves: dict[str, Any] = {name: values.astype(np.float16) for name, values in ranges.items()}
-    np.savez_compressed(buffer, **halves)
+    arrays: dict[str, Any] = {name: values.astype(np.float16) for name, values in ranges.items()}
+    arrays[_KEY] = np.frombuffer(_digest(key).encode(), np.uint8)
+    np.savez_compressed(buffer, **arrays)
     atomic_write(path, buffer.getvalue())
 
 
-def _read(path: Path) -> Ranges | None:
-    """Return the ranges in a file; None if there is no such file, or a damaged one."""
+def _read(path: Path, key: str) -> Ranges | None:
+    """Return the ranges in a file; None if the file is missing, damaged, or of another network."""
     try:
         with np.load(path, allow_pickle=False) as stored:
-            ranges = {name: stored[name].astype(np.float32) for name in stored.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+            if bytes(stored[_KEY]) != _digest(key).encode():
+                return None
+            ranges = {name: stored[name].astype(np.float32) for name in stored.files if name != _KEY}
+    except Exception:  # a damaged file makes several packages raise various errors; it is measured again
         return None
     return ranges if ranges and all(np.isfinite(values).all() for values in ranges.values()) else None
 
@@ -97,17 +105,29 @@ def calibration_inputs(tokenizer: Tokenizer, lines: Sequence[str] | None = None)
 
 
 def measured(build: Callable[[Graph], Any], inputs: Sequence[EncoderInput]) -> Ranges:
-    """Return the largest absolute value of each channel of each linear layer's input, over all tokens."""
+    """Return the largest absolute value of each channel of each linear layer's input, over all tokens.
+
+    Each text is read once with each segment.
+    """
     graph = Graph()
     build(graph)
+    inputs = [
+        EncoderInput(ids := item.ids[: graph.n_positions], [segment] * len(ids), 1, len(ids) - 1)
+        for item in inputs
+        for segment in range(graph.n_segments)
+    ]
     names = list(graph.linear_inputs)
     network = Network(graph.model([graph.linear_inputs[name] for name in names]), "fp32")
     ranges: dict[str, np.ndarray] = {}
     order = sorted(inputs, key=lambda item: len(item.ids))
     for start in range(0, len(order), _BATCH):
-        batch = arrays(order[start : start + _BATCH])
+        batch = networks.arrays(order[start : start + _BATCH])
         is_token = batch["mask"] == 0
         for name, states in zip(names, network(*graph.arguments(**batch)), strict=True):
             largest = np.abs(states[is_token]).max(0)
             ranges[name] = np.maximum(ranges[name], largest) if name in ranges else largest
-    return ranges
+    # As they are stored, so that the first process computes like all later ones.
+    return {
+        name: np.minimum(values, _LARGEST).astype(np.float16).astype(np.float32)
+        for name, values in ranges.items()
+    }

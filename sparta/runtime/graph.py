@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sparta.base.errors import ModelError
 from sparta.runtime.processor import multiplies_bf16, runtime
 from sparta.runtime.weights import Encoder, Floats, Linear, Matrix, Norm, stacked
 
@@ -44,6 +45,8 @@ class Graph:
         openvino = runtime()
         self.ranges = ranges
         self.linear_inputs: dict[str, Any] = {}
+        self.n_words = self.n_positions = 0
+        self.n_segments = 1
         self._keeps_gelu = multiplies_bf16()
         self._ops = openvino.opset13
         self._openvino = openvino
@@ -62,7 +65,15 @@ class Graph:
         return node
 
     def arguments(self, **values: np.ndarray) -> list[np.ndarray]:
-        """Return those of the values that are inputs of this graph, in the order of its inputs."""
+        """Return those of the values that are inputs of this graph, in the order of its inputs.
+
+        :raises ModelError: a wordpiece has no embedding.
+        """
+        if "ids" in self._parameters and (largest := int(values["ids"].max())) >= self.n_words:
+            raise ModelError(
+                f"the tokenizer returned wordpiece {largest:,}, the model has {self.n_words:,}",
+                remedy="copy the whole model folder again: its tokenizer and weights are of different models",
+            )
         return [values[name] for name in self._parameters]
 
     def model(self, outputs: Sequence[Any]) -> openvino.Model:
@@ -213,12 +224,13 @@ class Graph:
         return states
 
     def _embedded(self, weights: Encoder, ids: Any, *, with_segments: bool) -> Any:
+        self.n_words, self.n_positions = len(weights.words.numbers), len(weights.positions)
         states = self._words(weights.words, ids)
         shape = self._ops.shape_of(ids)
         length = self.gather(shape, self.constant([1], np.int64))
         positions, segments = weights.positions, weights.segments
         if segments is not None and len(segments) > 1 and with_segments:
-            numbers = self.parameter([-1, -1], np.int32, "segments")
+            numbers, self.n_segments = self.parameter([-1, -1], np.int32, "segments"), len(segments)
             states = self._ops.add(states, self.gather(self.constant(segments), numbers))
         elif segments is not None:
             positions = positions + segments[0]

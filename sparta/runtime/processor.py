@@ -39,8 +39,19 @@ def runtime() -> Any:
             import openvino
     finally:
         if not is_imported:
-            del sys.modules[_CONVERTER]
+            sys.modules.pop(_CONVERTER, None)
+    if not hasattr(openvino, "convert_model"):
+        openvino.__getattr__ = _converter  # other packages of this process find the converter where it was
     return openvino
+
+
+def _converter(name: str) -> Any:
+    """Return openvino's converter, which is imported at its first use."""
+    if name != "convert_model":
+        raise AttributeError(f"module 'openvino' has no attribute {name!r}")
+    from openvino.tools.ovc import convert_model
+
+    return convert_model
 
 
 @lru_cache(1)

@@ -187,6 +187,8 @@ def encode_corpus(
         with kept_on_interrupt(output):
             # A cluster's workers may lack the model's folder, so they get a module with its weights.
             model = load_module(model, bits=bits) if cluster else open_encoder(model, bits, options.devices)
+    if cluster:
+        model = model.as_module()
     reader = CorpusReader(source, skip_invalid=skip_invalid)
     progress_bar = ReadingProgress(shown=progress, advance=advance)
     passages = progress_bar.follow(reader, split_units(reader, options.unit, options.language))

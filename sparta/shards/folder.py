@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,8 @@ from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, wri
 from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.languages import check_language
+
+logger = logging.getLogger(__name__)
 
 SHARD_SIZE = 2048
 _NAME = re.compile(r"shard-(\d{5,})\.safetensors")
@@ -219,15 +222,18 @@ def open_output(
     ]:
         differing.append(f"model ({', '.join(model_fields)})")
     if differing:
+        dtype = existing["options"].get("dtype")
+        repeat = remedy("repeat the original command with {}", Option("resume", True))
+        if "dtype" in differing:  # `auto` may have meant another arithmetic then
+            repeat += remedy(" and {}", Option("dtype", dtype))
         raise IndexStateError(
             f"the folder was encoded with different settings: {', '.join(differing)}",
             where=str(folder),
-            remedy=remedy(
-                "repeat the original command with {}, or choose another {}",
-                Option("resume", True),
-                Option("output"),
-            ),
+            remedy=repeat + remedy(", or choose another {}", Option("output")),
         )
+    before, now = existing.get("arithmetic"), manifest.get("arithmetic")
+    if before and now and before != now:
+        logger.warning("%s: earlier shards were encoded with %s, the rest with %s", folder, before, now)
     remove_left_overs(folder)
     return shard_files(folder)
 

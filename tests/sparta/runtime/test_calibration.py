@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, ModelError
 from sparta.models.load import load_model
 from sparta.models.resolve import default_model_folder
 from sparta.runtime import calibration, processor
@@ -47,7 +49,7 @@ def test_they_are_measured_once(ranges, tmp_path):
     assert (n, len(first)) == (1, 12)
     again, n = ranges()
     assert n == 1
-    assert same(first, again)
+    assert all(np.array_equal(first[name], again[name]) for name in first)
     assert cache_file(KEY).is_file()
     assert cache_file(KEY).is_relative_to(tmp_path / "cache")
 
@@ -69,16 +71,19 @@ def test_a_home_that_cannot_be_written(ranges, tmp_path, monkeypatch):
 
 def test_the_folder_comes_first(ranges, tmp_path):
     first, _ = ranges()
-    calibration.write(tmp_path / FILE, {name: 2 * values for name, values in first.items()})
+    twice = {name: 2 * values for name, values in first.items()}
+    calibration.write(tmp_path / FILE, twice, KEY)
     doubled, n = ranges()
     assert n == 1
-    assert same(doubled, {name: 2 * values for name, values in first.items()})
+    assert same(doubled, twice)
+    calibration.write(tmp_path / FILE, twice, "other weights")
+    assert same(ranges()[0], first), "the ranges of other weights are not used"
 
 
 def test_the_shipped_ranges_are_those_of_the_shipped_weights(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = load_model(device="cpu")
-    shipped = calibration._read(default_model_folder() / FILE)
+    shipped = calibration._read(default_model_folder() / FILE, model.identity)
     found = calibration.measured(
         lambda g: g.maxima(model._weights.states(g, with_segments=False), model._weights.terms),
         calibration.calibration_inputs(model.tokenizer),
@@ -122,6 +127,19 @@ def test_neither_torch_nor_telemetry_is_loaded(tmp_path):
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert result.stdout == "[]\n", result.stderr
+
+
+def test_a_short_encoder_and_an_unknown_script(ranges, tmp_path):
+    tokenizer = load_model(device="cpu").tokenizer
+    _, encoder = bert()  # 60 positions, fewer than the longest text; wordpieces beyond its vocabulary
+    with pytest.raises(ModelError, match="the model has 120"):
+        ranges_of(lambda g: g.encoder(encoder, with_segments=True), tokenizer, tmp_path, "short")
+    larger = encoder._replace(words=encoder.words._replace(numbers=np.tile(encoder.words.numbers, (260, 1))))
+    assert (
+        len(ranges_of(lambda g: g.encoder(larger, with_segments=False), tokenizer, tmp_path, "short")) == 12
+    )
+    nothing = Tokenizer(WordLevel({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2}, unk_token="[UNK]"))
+    assert len(calibration_lines(nothing)) >= 64
 
 
 def test_graphs_share_no_parameters():
