@@ -21,6 +21,7 @@ from sparta.models.foreign import load_beir_sparta, load_sparse_encoder
 from sparta.models.load import load_model
 from sparta.models.quantize import QueryQuantizer
 from sparta.models.sparse import SparseEncoder
+from sparta.models.stored_model import StoredModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -142,7 +143,24 @@ def check_equal(theirs: Any, folder: Path) -> SparseEncoder:
     scores = theirs.similarity(theirs.encode_query(QUESTIONS), theirs.encode_document(TEXTS))
     similarity = ours.similarity(ours.encode_query(QUESTIONS), documents)
     np.testing.assert_allclose(similarity, scores.numpy(), rtol=1e-4, atol=1e-3)
+    if json.loads((document_network(folder) / "config.json").read_text())["model_type"] in DECODERS:
+        by_openvino = load_model(folder, device="cpu")
+        assert isinstance(by_openvino, StoredModel)
+        encoded = by_openvino.encode_document(TEXTS, dtype="fp32").toarray()
+        np.testing.assert_allclose(encoded, documents.toarray(), atol=2e-5)
     return ours
+
+
+DECODERS = "bert", "distilbert"
+
+
+def document_network(folder: Path) -> Path:
+    """The folder of the document side's transformer."""
+    return next(
+        path.parent
+        for path in sorted(folder.rglob("config.json"))
+        if (path.parent / "tokenizer.json").is_file()
+    )
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -463,6 +481,12 @@ def test_beir_checkpoints_equal_brute_force(
     assert (expected > 0).sum() > 50
     np.testing.assert_allclose(row, expected, atol=1e-5)
     assert ours.encode_query("moon moon").sum() == 2
+    if not pool_special:
+        by_openvino = load_model(beir_folder, device="cpu")
+        assert isinstance(by_openvino, StoredModel)
+        np.testing.assert_allclose(
+            by_openvino.encode_document(passage, dtype="fp32").toarray()[0], row, atol=1e-5
+        )
 
 
 def test_load_model_reads_a_plain_encoder_so(beir_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
