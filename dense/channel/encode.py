@@ -131,7 +131,7 @@ class PassageEncoder:
         return dtype_name(self.dtype, self.model.device)
 
     def use_torch(self) -> None:
-        """Load the model in torch: a cluster's workers get it pickled, and may lack the model's folder."""
+        """Load the model in torch: workers with GPUs get it pickled, and may lack the model's folder."""
         self._model = load_module(dense_model_folder(self.name), self.device)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def encode_vectors(
     reader = CorpusReader(source, skip_invalid=skip_invalid)
     dtype = cluster.dtype(options.dtype) if cluster else options.dtype
     encoder = PassageEncoder(model, "cpu" if cluster else device, dtype)
-    if cluster:
+    if cluster and cluster.gpus_per_worker:
         encoder.use_torch()
     encoder.dtype = encoder.arithmetic()  # resolved here, so that all machines use the same
     manifest = _manifest(encoder, options, str(source))

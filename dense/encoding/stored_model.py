@@ -13,6 +13,7 @@ import numpy as np
 from dense.encoding.expert_names import expert_names
 from dense.models.batches import OnRead, Vectors, fill, first_windows
 from dense.models.config import BY_SKILL, PASSAGE, DenseConfig
+from sparta.base.checks import check_vocabulary
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import hash_folder
@@ -20,7 +21,7 @@ from sparta.neural.batches import CPU_TOKENS, pooled_positions, shared_inputs
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.stored import check_length, is_plain_bert, read_json
 from sparta.runtime.calibration import ranges_of
-from sparta.runtime.graph import Graph
+from sparta.runtime.graph import Graph, Ranges
 from sparta.runtime.network import Network, arrays, in_threads
 from sparta.runtime.processor import pick_arithmetic
 from sparta.runtime.weights import Encoder, Floats, StoredWeights, read_encoder
@@ -42,6 +43,7 @@ class StoredDenseModel:
             raise ValueError("expected a BERT without a learned router")
         check_length(max(self.config.layout.max_length, self.config.question_length), raw, str(folder))
         self.tokenizer = load_tokenizer(folder)
+        check_vocabulary(self.tokenizer, str(folder))
         if self.tokenizer.get_vocab_size() > raw["vocab_size"]:
             raise ValueError("the tokenizer has more wordpieces than the encoder")
         self.folder, self._raw = folder, raw
@@ -53,6 +55,7 @@ class StoredDenseModel:
         self._scale = math.exp(float(self._stored.floats("log_scale")) / 2) if self.config.cosine else 0.0
         self._networks: dict[tuple[int, str, str], _Runnable] = {}
         self._lock = threading.Lock()
+        self._ranges: dict[str, Ranges] = {}
         self._weights(PASSAGE, "passage")  # raises if weights are missing
 
     def encode_questions(self, texts: Sequence[str], task: str = "") -> Vectors:
@@ -101,6 +104,18 @@ class StoredDenseModel:
         fill(all_vectors, inputs, CPU_TOKENS, encode_batches, advance)
         return all_vectors
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state to pickle: everything but the compiled networks.
+
+        Another machine may lack the folder, so the ranges of the passage encoder are included.
+        """
+        if self.arithmetic("auto") == "int8":
+            self._network(PASSAGE, "passage", "int8")
+        return {**vars(self), "_stored": self._stored.tensors(), "_networks": {}, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _stored=StoredWeights(state["_stored"]), _lock=threading.Lock())
+
     def _weights(self, expert: int, side: str) -> Encoder:
         """Return the weights of the encoder of a side with this expert."""
         prefix = f"{'passage' if self.config.shared else side}_encoder."
@@ -122,9 +137,10 @@ class StoredDenseModel:
         def build(graph: Graph) -> Any:
             return graph.encoder(weights, with_segments=with_segments)
 
-        ranges = None
-        if arithmetic == "int8":
-            ranges = ranges_of(build, self.tokenizer, self.folder, f"{hash_folder(self.folder)} {name}")
+        if arithmetic == "int8" and name not in self._ranges:
+            key = f"{hash_folder(self.folder)} {name}"
+            self._ranges[name] = ranges_of(build, self.tokenizer, self.folder, key)
+        ranges = self._ranges[name] if arithmetic == "int8" else None
         graph = Graph(ranges)
         most = int(self._raw["max_position_embeddings"])
         return _Runnable(graph, Network(graph.model([build(graph)]), arithmetic), most)

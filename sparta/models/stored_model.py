@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from sparta.models.backends.openvino import OpenVinoBackend, TermWeights
+from sparta.base.checks import check_vocabulary
+from sparta.models.backends.openvino import OpenVinoBackend, TermWeights, calibrated
 from sparta.models.config import SpartaConfig
 from sparta.models.model import SparseModel
 from sparta.models.query_encoder import load_tokenizer
@@ -20,6 +21,7 @@ from sparta.models.sparse_folder import SparseFolder, read_beir_folder, read_spa
 from sparta.neural.batches import GPU_TOKENS
 from sparta.neural.devices import uses_cpu
 from sparta.neural.stored import check_length, read_json
+from sparta.runtime.graph import Ranges
 from sparta.runtime.processor import mixed_with, pick_arithmetic
 from sparta.runtime.weights import StoredWeights, is_supported, read_encoder
 
@@ -45,8 +47,10 @@ class StoredModel(SparseModel):
         self.folder, self.tokenizer, self.config = folder, tokenizer, config
         self.name = self.identity = ""
         self._weights, self._query_weights = weights, query_weights
+        check_vocabulary(tokenizer, str(folder))
         self._backends: dict[str, OpenVinoBackend] = {}
         self._lock = threading.Lock()
+        self._ranges: Ranges | None = None
         self.check_vocabulary()
 
     @property
@@ -92,23 +96,28 @@ class StoredModel(SparseModel):
         arithmetic = self.arithmetic(dtype)
         with self._lock:
             if arithmetic not in self._backends:
+                ranges = self._calibrated() if arithmetic == "int8" else None
                 self._backends[arithmetic] = OpenVinoBackend(
-                    self._weights,
-                    self.config,
-                    self.tokenizer,
-                    self._excluded,
-                    self.folder,
-                    self.identity,
-                    arithmetic,
+                    self._weights, self.config, self._excluded, ranges, arithmetic
                 )
             return self._backends[arithmetic]
+
+    def _calibrated(self) -> Ranges:
+        if self._ranges is None:
+            self._ranges = calibrated(self._weights, self.config, self.tokenizer, self.folder, self.identity)
+        return self._ranges
 
     @cached_property
     def _excluded(self) -> npt.NDArray[np.bool_]:
         return self.excluded()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle: everything but the compiled networks."""
+        """Return the state to pickle: everything but the compiled networks.
+
+        Another machine may lack the folder, so the ranges are included.
+        """
+        if self.arithmetic("auto") == "int8":
+            self._calibrated()
         return {**vars(self), "_backends": {}, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

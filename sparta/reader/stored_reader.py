@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sparta.base.checks import check_vocabulary
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import hash_folder
 from sparta.neural.stored import check_length, is_plain_bert, read_json
@@ -39,6 +40,7 @@ class StoredReader:
             raise ValueError("expected a BERT that reads each passage by itself")
         check_length(self.config.layout.max_length, raw, str(folder))
         self.tokenizer = load_tokenizer(folder)
+        check_vocabulary(self.tokenizer, str(folder))
         if self.tokenizer.get_vocab_size() > raw["vocab_size"]:
             raise ValueError("the tokenizer has more wordpieces than the encoder")
         self._marks_shared = raw["type_vocab_size"] > 3

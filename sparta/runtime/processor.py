@@ -60,8 +60,18 @@ def core() -> openvino.Core:
     return runtime().Core()
 
 
+_limit: list[int] = []
+
+
+def use_threads(number: int) -> None:
+    """Limit the number of threads that encode in this process."""
+    _limit[:] = [number]
+
+
 def threads() -> int:
     """Return the number of threads that encode: one for each processor that this process may use."""
+    if _limit:
+        return _limit[0]
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

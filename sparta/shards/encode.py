@@ -21,7 +21,7 @@ from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
 from sparta.data.sentences import split_units
 from sparta.models.document_encoder import DocumentEncoder
-from sparta.models.load import load_module, open_encoder
+from sparta.models.load import open_encoder
 from sparta.models.model import SparseModel
 from sparta.models.prune import check_top_k, prune
 from sparta.neural.batches import GPU_TOKENS
@@ -185,10 +185,9 @@ def encode_corpus(
     output = path_of(output, "a folder")
     if not isinstance(model, SparseModel):
         with kept_on_interrupt(output):
-            # A cluster's workers may lack the model's folder, so they get a module with its weights.
-            model = load_module(model, bits=bits) if cluster else open_encoder(model, bits, options.devices)
-    if cluster:
-        model = model.as_module()
+            model = open_encoder(model, bits, ("cpu",) if cluster else options.devices)
+    if cluster and cluster.gpus_per_worker:
+        model = model.as_module()  # workers may lack the model's folder
     reader = CorpusReader(source, skip_invalid=skip_invalid)
     progress_bar = ReadingProgress(shown=progress, advance=advance)
     passages = progress_bar.follow(reader, split_units(reader, options.unit, options.language))

@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from sparta.base.errors import InputError, SpartaError
 from sparta.base.remedies import Option, remedy
+from sparta.neural.devices import uses_cpu
+from sparta.runtime.processor import use_threads
 from sparta.shards.executors import Facts, ShardJob
 from sparta.shards.folder import Block
 
@@ -40,11 +43,12 @@ def placed_token(folder: Path) -> Iterator[Token]:
 
 
 def _versions() -> tuple[str, ...]:
-    """Return the versions of sparta and torch, which may change the encoded bytes.
+    """Return the versions of sparta and of the runtimes, which may change the encoded bytes.
 
     The suffix after `+` is dropped, since it only names the device that torch was built for.
     """
-    return tuple(f"{name} {version(name).partition('+')[0]}" for name in ("sparta-search", "torch"))
+    names = [name for name in ("openvino", "torch") if find_spec(name)]
+    return tuple(f"{name} {version(name).partition('+')[0]}" for name in ("sparta-search", *names))
 
 
 class BlockWorker:
@@ -74,9 +78,12 @@ class BlockWorker:
                 remedy="install the same versions on all nodes",
             )
         os.environ["RAYON_NUM_THREADS"] = str(threads)  # for the tokenizer
-        import torch
+        if uses_cpu(device):
+            use_threads(threads)
+        else:
+            import torch
 
-        torch.set_num_threads(threads)
+            torch.set_num_threads(threads)
         self._work = job.open(device)
 
     def encode(self, block: Block) -> Facts:

@@ -22,7 +22,6 @@ from sparta.neural.inputs import EncoderInput
 from sparta.runtime.calibration import ranges_of
 from sparta.runtime.graph import Graph, Ranges
 from sparta.runtime.network import LENGTH_STEP, Network, arrays, in_threads, rounded_length
-from sparta.runtime.processor import pick_arithmetic
 from sparta.runtime.weights import Encoder, Floats, Linear, Matrix, Norm
 
 _INPUTS_PER_HEAD = 8
@@ -63,35 +62,25 @@ class OpenVinoBackend:
     """Computes the weights of all terms for encoder inputs, on several processors at once.
 
     :param excluded: `(vocabulary,) bool`, the terms without impacts
-    :param folder: the model's folder, which may hold calibrated ranges
-    :param key: identifies the weights
-    :param dtype: int8, bf16, fp32 or auto
+    :param ranges: the calibrated ranges for int8; None for other arithmetics
+    :param arithmetic: int8, bf16 or fp32
     """
 
     def __init__(
         self,
         weights: TermWeights,
         config: SpartaConfig,
-        tokenizer: Tokenizer,
         excluded: npt.NDArray[np.bool_],
-        folder: Path,
-        key: str,
-        dtype: str = "auto",
+        ranges: Ranges | None,
+        arithmetic: str,
     ) -> None:
-        self.arithmetic = pick_arithmetic(dtype, weights.encoder.width)
+        self.arithmetic = arithmetic
         self.token_budget = CPU_TOKENS
         self._config, self._allowed = config, ~excluded
         self._scale, self._bias, self._gains = np.float32(weights.scale), weights.bias, weights.gains
-        with_segments = bool(config.layout.answer_segment) and not config.layout.share_context
-
-        def build(graph: Graph) -> None:
-            graph.maxima(weights.states(graph, with_segments=with_segments), weights.terms)
-
-        ranges = ranges_of(build, tokenizer, folder, key) if self.arithmetic == "int8" else None
         encoder = Graph(ranges)
-        self._encoder = Network(
-            encoder.model([weights.states(encoder, with_segments=with_segments)]), self.arithmetic
-        )
+        states = weights.states(encoder, with_segments=has_segments(config))
+        self._encoder = Network(encoder.model([states]), self.arithmetic)
         self._arguments: Callable[..., list[np.ndarray]] = encoder.arguments
         # The head only multiplies and compares: bf16 between its nodes would cost time and precision.
         self._head = Network(_head(weights, ranges), self.arithmetic, between_nodes="fp32")
@@ -152,6 +141,26 @@ class OpenVinoBackend:
             weights[~has_positions] = 0
             all_weights += list(weights)
         return all_weights
+
+
+def has_segments(config: SpartaConfig) -> bool:
+    """Return whether a segment marks the answers in the inputs of a model with this configuration."""
+    return bool(config.layout.answer_segment) and not config.layout.share_context
+
+
+def calibrated(
+    weights: TermWeights, config: SpartaConfig, tokenizer: Tokenizer, folder: Path, key: str
+) -> Ranges:
+    """Return the ranges of a model for int8.
+
+    :param folder: the model's folder, which may hold the ranges
+    :param key: identifies the weights
+    """
+
+    def build(graph: Graph) -> None:
+        graph.maxima(weights.states(graph, with_segments=has_segments(config)), weights.terms)
+
+    return ranges_of(build, tokenizer, folder, key)
 
 
 def _head(weights: TermWeights, ranges: Ranges | None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,10 @@ from sparta.base.records import Passage
 from sparta.models.backends.torch import greatest
 from sparta.models.config import SpartaConfig
 from sparta.models.document_encoder import DocumentEncoder
-from sparta.models.load import calibration_passages, load_model
+from sparta.models.load import calibration_passages, load_model, load_module
 from sparta.models.resolve import default_model_folder
 from sparta.models.sparta import SpartaModel
+from sparta.models.stored_model import StoredModel
 from sparta.neural.batches import length_sorted_batches
 from sparta.neural.encoding import pick_dtype, with_halving
 from sparta.neural.inputs import InputLayout
@@ -50,12 +52,17 @@ def test_scores_do_not_depend_on_the_batch_in_bf16(tiny_model: SpartaModel) -> N
 @pytest.mark.slow
 @pytest.mark.skipif(not default_model_folder().is_dir(), reason="the default model is not here")
 def test_scores_of_the_default_model_do_not_depend_on_the_batch() -> None:
-    model = load_model()
-    assert isinstance(model, SpartaModel)
     texts = calibration_passages()[::4]
-    check_bf16(model, texts)
-    alone = np.concatenate([dense(model, [text]) for text in texts])
-    np.testing.assert_allclose(dense(model, texts), alone, atol=1e-5)
+    module = load_module()
+    check_bf16(module, texts)
+    alone = np.concatenate([dense(module, [text]) for text in texts])
+    np.testing.assert_allclose(dense(module, texts), alone, atol=1e-5)
+    model: Any = load_model(device="cpu")
+    assert isinstance(model, StoredModel)
+    for dtype, steps in (("auto", 2), ("fp32", 0.01)):
+        alone = np.concatenate([dense(model, [text], dtype=dtype) for text in texts])
+        step = model.config.quantizer.max_weight / 255
+        assert np.abs(dense(model, texts, dtype=dtype) - alone).max() <= steps * step
 
 
 def test_padding_in_16_bits_stays_within_the_longest_input(make_tiny_model: Make) -> None:
