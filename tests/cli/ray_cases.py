@@ -139,7 +139,7 @@ def test_what_a_worker_raises(command: Any, cluster: Any, tiny_model: Any, tmp_p
     result = ran(command("out", "--ray", cluster.address, "--workers", 1, model=tmp_path / "bad"))
     assert result.exit_code == 2
     assert result.stderr.startswith("error: the model gave infinite term weights")
-    assert result.stderr.endswith("→ encode with --dtype bf16 or --dtype fp32\n")
+    assert result.stderr.endswith("→ encode with --dtype fp32, or copy the model folder again\n")
 
 
 def test_the_driver_is_killed(command: Any, cluster: Any, tmp_path: Path) -> None:
