@@ -17,7 +17,7 @@ from sparta.base.checks import check_vocabulary
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import hash_folder
-from sparta.neural.batches import CPU_TOKENS, pooled_positions, shared_inputs
+from sparta.neural.batches import CPU_TOKENS, distinct_inputs, pooled_positions
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.stored import check_length, is_plain_bert, read_json
 from sparta.runtime.calibration import ranges_of
@@ -53,7 +53,7 @@ class StoredDenseModel:
             self._stored.floats("codes", self.config.codes, self.width) if self.config.codes else None
         )
         self._scale = math.exp(float(self._stored.floats("log_scale")) / 2) if self.config.cosine else 0.0
-        self._networks: dict[tuple[int, str, str], _Runnable] = {}
+        self._networks: dict[tuple[int, str, str], _CompiledEncoder] = {}
         self._lock = threading.Lock()
         self._ranges: dict[str, Ranges] = {}
         self._weights(PASSAGE, "passage")  # raises if weights are missing
@@ -121,7 +121,7 @@ class StoredDenseModel:
         prefix = f"{'passage' if self.config.shared else side}_encoder."
         return read_encoder(self._stored, prefix, self._raw, expert_names(self.config, expert))
 
-    def _network(self, expert: int, side: str, arithmetic: str) -> _Runnable:
+    def _network(self, expert: int, side: str, arithmetic: str) -> _CompiledEncoder:
         """Return the encoder of a side with this expert, compiled at the first call."""
         expert_and_side = expert if self.config.routing else 0, "passage" if self.config.shared else side
         key = *expert_and_side, arithmetic
@@ -131,7 +131,7 @@ class StoredDenseModel:
                 self._networks[key] = self._compiled(self._weights(expert, side), name, arithmetic)
             return self._networks[key]
 
-    def _compiled(self, weights: Encoder, name: str, arithmetic: str) -> _Runnable:
+    def _compiled(self, weights: Encoder, name: str, arithmetic: str) -> _CompiledEncoder:
         with_segments = bool(self.config.layout.answer_segment) and not self.config.layout.share_context
 
         def build(graph: Graph) -> Any:
@@ -142,13 +142,14 @@ class StoredDenseModel:
             self._ranges[name] = ranges_of(build, self.tokenizer, self.folder, key)
         ranges = self._ranges[name] if arithmetic == "int8" else None
         graph = Graph(ranges)
-        most = int(self._raw["max_position_embeddings"])
-        return _Runnable(graph, Network(graph.model([build(graph)]), arithmetic), most)
+        max_length = int(self._raw["max_position_embeddings"])
+        return _CompiledEncoder(graph, Network(graph.model([build(graph)]), arithmetic), max_length)
 
-    def _pooled(self, network: _Runnable, inputs: Sequence[EncoderInput], codes: Floats | None) -> Vectors:
+    def _pooled(
+        self, network: _CompiledEncoder, inputs: Sequence[EncoderInput], codes: Floats | None
+    ) -> Vectors:
         """Return the vectors of one batch of inputs, `(n, vectors, width)`."""
-        rows = shared_inputs(inputs)
-        distinct = [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]]
+        distinct, rows = distinct_inputs(inputs)
         states = network(distinct)
         if self.config.pooling == "cls":
             return self._scaled(states[rows, :1].copy())
@@ -173,13 +174,13 @@ class StoredDenseModel:
         return vectors
 
 
-class _Runnable:
+class _CompiledEncoder:
     """A compiled encoder: from encoder inputs to states `(n, length, width)`."""
 
-    def __init__(self, graph: Graph, network: Network, most: int) -> None:
-        self._graph, self._network, self._most = graph, network, most
+    def __init__(self, graph: Graph, network: Network, max_length: int) -> None:
+        self._graph, self._network, self._max_length = graph, network, max_length
         self.streams = network.streams
 
     def __call__(self, inputs: Sequence[EncoderInput]) -> Floats:
-        [states] = self._network(*self._graph.arguments(**arrays(inputs, most=self._most)))
+        [states] = self._network(*self._graph.arguments(**arrays(inputs, max_length=self._max_length)))
         return states

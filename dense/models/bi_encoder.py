@@ -24,7 +24,7 @@ from sparta.base.checks import path_of
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types
-from sparta.neural.batches import GPU_TOKENS, shared_inputs
+from sparta.neural.batches import GPU_TOKENS, distinct_inputs
 from sparta.neural.checkpoint import load_state, save_model, with_weights
 from sparta.neural.encoding import arithmetic, each_batch, one_thread, tokens_at_once, with_halving
 from sparta.neural.inputs import EncoderInput
@@ -112,8 +112,7 @@ class DenseModel(nn.Module):
     def _read(
         self, encoder: nn.Module, inputs: Sequence[EncoderInput]
     ) -> tuple[torch.Tensor, list[int], int]:
-        rows = shared_inputs(inputs)
-        distinct = [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]]
+        distinct, rows = distinct_inputs(inputs)
         ids, mask, segments = (tensor.to(self.device) for tensor in pad_inputs(distinct))
         set_mask(self._experts, mask)
         types = token_types(self._encoder_config, segments)

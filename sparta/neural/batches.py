@@ -69,6 +69,12 @@ def shared_inputs(inputs: Sequence[EncoderInput]) -> list[int]:
     return rows
 
 
+def distinct_inputs(inputs: Sequence[EncoderInput]) -> tuple[list[EncoderInput], list[int]]:
+    """Return the inputs without repetitions of neighbors' tokens, and the row of each input among them."""
+    rows = shared_inputs(inputs)
+    return [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]], rows
+
+
 def pooled_positions(
     inputs: Sequence[EncoderInput], rows: Sequence[int], length: int, *, pool_special: bool
 ) -> tuple[Integers, npt.NDArray[np.bool_]]:

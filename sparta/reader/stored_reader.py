@@ -61,7 +61,7 @@ class StoredReader:
         )
         graph = Graph(ranges)
         self._network = Network(graph.model([graph.exact(build(graph), layer)]), arithmetic)
-        self._arguments, self._most = graph.arguments, int(raw["max_position_embeddings"])
+        self._arguments, self._max_length = graph.arguments, int(raw["max_position_embeddings"])
 
     def windows(
         self, question: str, texts: Sequence[Text], layout: ReaderLayout | None = None
@@ -75,7 +75,7 @@ class StoredReader:
         return in_threads(self._score, batches, self._network.streams)
 
     def _score(self, batch: Sequence[Window]) -> Scores:
-        [outputs] = self._network(*self._arguments(**arrays(batch, most=self._most)))
+        [outputs] = self._network(*self._arguments(**arrays(batch, max_length=self._max_length)))
         scores: Scores = np.ascontiguousarray(outputs.transpose(2, 0, 1))
         scores[:, ~readable(batch, scores.shape[2])] = -np.inf
         return scores

@@ -58,7 +58,7 @@ def ranges_of(build: Callable[[Graph], Any], tokenizer: Tokenizer, folder: Path,
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, ranges, key)
-    except (OSError, SpartaError) as error:  # a home that cannot be written: the next run measures again
+    except (OSError, SpartaError) as error:  # the cache cannot be written, so the next run measures again
         logger.debug("the ranges of %s are not cached: %s", folder, error)
     return ranges
 

@@ -51,24 +51,24 @@ class Network:
 LENGTH_STEP = 16
 
 
-def rounded_length(length: int, most: int) -> int:
-    """Return the length to which a text is padded: a multiple of `LENGTH_STEP`, but at most `most`.
+def rounded_length(length: int, max_length: int) -> int:
+    """Return the length to which a text is padded: a multiple of `LENGTH_STEP`, but at most `max_length`.
 
     OpenVINO prepares its kernels for each new length, which takes as long as encoding a text.
     """
-    return max(length, min(-(-length // LENGTH_STEP) * LENGTH_STEP, most))
+    return max(length, min(-(-length // LENGTH_STEP) * LENGTH_STEP, max_length))
 
 
 def arrays(
-    inputs: Sequence[Tokens], length: int | None = None, *, most: int | None = None
+    inputs: Sequence[Tokens], length: int | None = None, *, max_length: int | None = None
 ) -> dict[str, np.ndarray]:
     """Return the inputs of `Graph.encoder` for texts: ids, mask and segments, each `(n, length)`.
 
     :param length: the padded length; None means the length of the longest text
-    :param most: round the length of the longest text, to at most this length
+    :param max_length: round the length of the longest text, to at most this length
     """
-    if most is not None:
-        length = rounded_length(max(len(text.ids) for text in inputs), most)
+    if max_length is not None:
+        length = rounded_length(max(len(text.ids) for text in inputs), max_length)
     ids, is_token, segments = padded(inputs, length)
     mask = np.where(is_token, np.float32(0), np.float32(MASKED))
     return {"ids": ids.astype(np.int32), "mask": mask, "segments": segments.astype(np.int32)}

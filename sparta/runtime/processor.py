@@ -118,7 +118,7 @@ def pick_arithmetic(name: str, width: int) -> str:
 
     `auto` means int8 for encoders of at least `WIDE` where the processor has it in hardware, else fp32.
 
-    :raises InputError: the name is unknown, or the processor cannot compute so.
+    :raises InputError: the name is unknown, or the processor does not support this arithmetic.
     """
     if name == "auto":
         return "int8" if "int8" in capabilities() and width >= WIDE else "fp32"

@@ -149,8 +149,8 @@ class StoredWeights:
 class Encoder(NamedTuple):
     """The weights of an encoder.
 
-    `positions (length, width)` include nothing else; `segments (types, width)` are added to the words, and
-    are None in DistilBERT. `heads` is the number of attention heads, `epsilon` the LayerNorms' constant.
+    `positions (length, width)` and `segments (types, width)` are added to the words; DistilBERT has no
+    segments (None). `heads` is the number of attention heads, `epsilon` the LayerNorms' constant.
     """
 
     words: Matrix
@@ -168,7 +168,7 @@ class Encoder(NamedTuple):
 
 
 Rename = Callable[[int, str], str]
-"""Returns the stored name of a part of a layer, where it differs from BERT's: experts have their own."""
+"""Returns the stored name of a part of a layer; the parts of experts have other names than BERT's."""
 
 
 def is_supported(config: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from sparta.base.remedies import Option, remedy
 from sparta.models.backends.base import Indexes
 from sparta.models.config import SpartaConfig
 from sparta.models.prune import SparseRows
-from sparta.neural.batches import CPU_TOKENS, occurrences, pooled_positions, shared_inputs, surroundings
+from sparta.neural.batches import CPU_TOKENS, distinct_inputs, occurrences, pooled_positions, surroundings
 from sparta.neural.inputs import EncoderInput
 from sparta.runtime.calibration import ranges_of
 from sparta.runtime.graph import Graph, Ranges
@@ -95,8 +95,7 @@ class OpenVinoBackend:
 
     def encode(self, inputs: Sequence[EncoderInput], top_k: int | None) -> SparseRows:
         """Return one row of term weights per input; with `top_k`, at least its strongest terms."""
-        rows = shared_inputs(inputs)
-        encoder_inputs = [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]]
+        encoder_inputs, rows = distinct_inputs(inputs)
         length = self.padded_length(max(len(i.ids) for i in encoder_inputs))
         [states] = self._encoder(*self._arguments(**arrays(encoder_inputs, length)))
         share = self._config.context_share

@@ -16,8 +16,8 @@ from sparta.models.sparse import SparseEncoder
 from sparta.neural.batches import (
     GPU_TOKENS,
     OTHER_TOKENS,
+    distinct_inputs,
     length_sorted_batches,
-    shared_inputs,
     surroundings,
 )
 from sparta.neural.encoding import dtype_name, each_batch, pick_dtype, tokens_at_once, with_halving
@@ -67,8 +67,7 @@ class TorchBackend:
     @torch.inference_mode()
     def _encode_batch(self, inputs: Sequence[EncoderInput], top_k: int | None) -> list[SparseRows]:
         """Return one row per input, in order. Inputs are pooled in small groups of similar length."""
-        rows = shared_inputs(inputs)
-        encoder_inputs = [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]]
+        encoder_inputs, rows = distinct_inputs(inputs)
         length = self.padded_length(max(len(i.ids) for i in encoder_inputs))
         ids, mask, segments = (t.to(self.device) for t in pad_inputs(encoder_inputs, length))
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
