@@ -82,7 +82,7 @@ class BertQuestionEncoder:
         self._lock, self._is_opened = threading.Lock(), False
         self._opened: QuestionEncoder | None = None
         side = "passage" if self.config.shared else "question"
-        stored = StoredWeights(folder)
+        stored = StoredWeights(folder, keeps_stored=False)
         self._encoder = read_encoder(
             stored, f"{side}_encoder.", raw, expert_names(self.config, self.config.question_expert())
         )

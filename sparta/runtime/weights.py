@@ -86,11 +86,13 @@ class StoredWeights:
     8-bit matrices become float32 when they are read. `unread` holds the names of tensors that were not read.
 
     :param source: the folder, or the tensors by name
+    :param keeps_stored: keep 8-bit matrices beside their float32 (`Linear.stored`)
 
     :raises ValueError: the file cannot be read, or has number formats that NumPy lacks.
     """
 
-    def __init__(self, source: Path | Mapping[str, np.ndarray]) -> None:
+    def __init__(self, source: Path | Mapping[str, np.ndarray], *, keeps_stored: bool = True) -> None:
+        self._keeps_stored = keeps_stored
         if isinstance(source, Path):
             self._stored = safe_open(str(source / "model.safetensors"), framework="numpy")
             self._read: Callable[[str], np.ndarray] = self._stored.get_tensor
@@ -139,7 +141,8 @@ class StoredWeights:
     def linear(self, name: str, rows: int, columns: int) -> Linear:
         """Return the linear layer whose tensors are `name.weight` and `name.bias`."""
         stored = self.matrix(f"{name}.weight", rows, columns)
-        return Linear(stored.floats(), self.floats(f"{name}.bias", rows), stored)
+        bias = self.floats(f"{name}.bias", rows)
+        return Linear(stored.floats(), bias, stored if self._keeps_stored else None)
 
     def norm(self, name: str, width: int) -> Norm:
         """Return the LayerNorm whose tensors are `name.weight` and `name.bias`."""
