@@ -53,7 +53,6 @@ _GENERATION_FIELDS: dict[str, Any] = {
     "origin?": str,
     "fields?": (str, type(None)),
     "analyzer?": str,
-    "arithmetic?": str,
 }
 _OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-\d{{6}}")
 
@@ -253,9 +252,13 @@ class IndexFolder:
             raise
         path = self.path / "manifest.json"
         either = (dict, type(None))
-        check_fields(manifest, {"live": either, "building": either}, path, REBUILD_INDEX)
+        check_fields(manifest, {"live": either, "building": either, "arithmetic?": dict}, path, REBUILD_INDEX)
+        arithmetics = manifest.get("arithmetic", {})
         return IndexState(
-            *(_generation(manifest[name], path, name) for name in ("live", "building")),
+            *(
+                _generation(manifest[name], path, name, str(arithmetics.get(name, "")))
+                for name in ("live", "building")
+            ),
         )
 
     def refuse_links(self) -> None:
@@ -297,6 +300,13 @@ class IndexFolder:
             "live": _as_dict(state.live),
             "building": _as_dict(state.building),
         }
+        arithmetics = {
+            name: generation.arithmetic
+            for name, generation in (("live", state.live), ("building", state.building))
+            if generation and generation.arithmetic
+        }
+        if arithmetics:  # beside the generations: older releases refuse a generation with another field
+            manifest["arithmetic"] = arithmetics
         write_manifest(self.path, manifest)
 
     def lucene_path(self, generation: Generation) -> Path:
@@ -443,23 +453,25 @@ class IndexFolder:
             yield
 
 
-def _generation(value: dict[str, Any] | None, path: Path, name: str) -> Generation | None:
+def _generation(value: dict[str, Any] | None, path: Path, name: str, arithmetic: str) -> Generation | None:
     if value is None:
         return None
     check_fields(value, _GENERATION_FIELDS, path, REBUILD_INDEX, name)
-    if unknown := value.keys() - Generation.__dataclass_fields__.keys():
+    if unknown := value.keys() - (Generation.__dataclass_fields__.keys() - {"arithmetic"}):
         raise IndexStateError(
             f"the manifest of the index has an unknown field: {name}.{min(unknown)}",
             where=str(path),
             remedy=REBUILD_INDEX,
         )
     job, codec = dict(value["job"]), codec_name(value["codec"])
-    return Generation(**{**value, "codec": codec, "job": {**job, "codec": codec} if "codec" in job else job})
+    job = {**job, "codec": codec} if "codec" in job else job
+    return Generation(**{**value, "codec": codec, "job": job, "arithmetic": arithmetic})
 
 
 def _as_dict(generation: Generation | None) -> dict[str, Any] | None:
     if generation is None:
         return None
-    values = {name: getattr(generation, name) for name in Generation.__dataclass_fields__}
-    omitted_if_empty = "origin", "analyzer", "arithmetic"
+    names = Generation.__dataclass_fields__.keys() - {"arithmetic"}
+    values = {name: getattr(generation, name) for name in Generation.__dataclass_fields__ if name in names}
+    omitted_if_empty = "origin", "analyzer"
     return {name: value for name, value in values.items() if value or name not in omitted_if_empty}
