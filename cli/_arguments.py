@@ -52,8 +52,8 @@ class Needs(NamedTuple):
         flag = self.what[2:].replace("-", "_")
         if not (self.has(values) if self.has else getattr(values, flag)) and (unused := typed(*self.names)):
             remedy = self.remedy or f"omit {unused[0]}"
-            found = "" if self.actual == "none" else f", found {self.actual}"
-            raise InputError(f"{unused[0]} needs {self.what}{found}", remedy=remedy)
+            ending = "" if self.actual == "none" else f", found {self.actual}"
+            raise InputError(f"{unused[0]} needs {self.what}{ending}", remedy=remedy)
 
 
 class Excludes(NamedTuple):

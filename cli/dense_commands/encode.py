@@ -69,7 +69,7 @@ def encode(encoding: _Encoding) -> None:
     from sparta.models.resolve import model_for
 
     corpus, output = encoding.corpus, encoding.output
-    CorpusReader(corpus)  # a wrong path fails before torch is imported
+    CorpusReader(corpus)  # a wrong path fails before the model is loaded
     part, cluster = encoding.shards.part, encoding.ray.cluster
     model = model_for(encoding.model, encoding.language, "dense")
     vector_width(model)

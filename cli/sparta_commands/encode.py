@@ -51,7 +51,7 @@ def encode(encoding: _Encoding) -> None:
     from sparta.models.resolve import model_for
 
     corpus, output, model, terms = encoding.corpus, encoding.output, encoding.model, encoding.terms
-    CorpusReader(corpus)  # a wrong path fails before torch is imported
+    CorpusReader(corpus)  # a wrong path fails before the model is loaded
     if not encoding.resume and (output / "manifest.json").exists():
         raise folder_in_use(output)
     part, cluster = encoding.shards.part, encoding.ray.cluster

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dense.encoding.stored_model import StoredDenseModel
 from sparta.base.extras import optional_packages
+from sparta.neural.devices import uses_cpu
 from sparta.runtime.fallback import first_readable
 
 if TYPE_CHECKING:
@@ -15,18 +16,19 @@ if TYPE_CHECKING:
 
 def load_dense(folder: Path, device: str) -> DenseModel | StoredDenseModel:
     """Return the model of a folder on a device: for OpenVINO on a CPU, or as a torch module."""
-    if device != "cpu":
+    if not uses_cpu(device):
         return load_module(folder, device)
-    return first_readable(folder, lambda: StoredDenseModel(folder), lambda: load_module(folder, device))
+    return first_readable(
+        folder, lambda: StoredDenseModel(folder).for_passages(), lambda: load_module(folder, device)
+    )
 
 
 def load_module(folder: Path, device: str) -> DenseModel:
     """Return the model of a folder as a torch module on a device."""
     with optional_packages():
         from dense.models.bi_encoder import DenseModel
-        from sparta.neural.encoding import pick_device
 
-    return DenseModel.load(folder).to(pick_device(device))
+    return moved(DenseModel.load(folder), device)
 
 
 def moved(model: DenseModel, device: str) -> DenseModel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -16,14 +15,13 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from safetensors import SafetensorError
 
+from dense.encoding.bert_folder import expert_names, read_config, vector_length, with_length
 from dense.encoding.blas import OneBlasThread
-from dense.encoding.expert_names import expert_names
-from dense.models.config import BY_SKILL, DenseConfig
-from sparta.base.errors import ModelError, SpartaError
+from sparta.base.errors import ModelError
 from sparta.models.query_encoder import load_tokenizer
-from sparta.neural.stored import is_plain_bert
+from sparta.neural.devices import best_device
+from sparta.runtime.fallback import first_readable
 from sparta.runtime.weights import Floats, Norm, StoredWeights, read_encoder, stacked
 
 logger = logging.getLogger(__name__)
@@ -48,15 +46,13 @@ def open_question_encoder(folder: Path) -> QuestionEncoder:
 
     :raises ModelError: the folder holds no dense model, or a damaged one.
     """
-    try:
-        return BertQuestionEncoder(folder)
-    except (OSError, ValueError, RecursionError, KeyError, TypeError, SafetensorError, SpartaError):
-        from dense.models.bi_encoder import (
-            DenseModel,  # supports more encoders, and its errors say what is wrong with the folder
-        )
-        from sparta.neural.encoding import pick_device
+    return first_readable(folder, lambda: BertQuestionEncoder(folder), lambda: _by_torch(folder))
 
-        return DenseModel.load(folder).to(pick_device())
+
+def _by_torch(folder: Path) -> QuestionEncoder:
+    from dense.encoding.load import load_module
+
+    return load_module(folder, best_device())
 
 
 class BertQuestionEncoder:
@@ -69,15 +65,9 @@ class BertQuestionEncoder:
     """
 
     def __init__(self, folder: Path) -> None:
-        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        self.config = DenseConfig.from_dict(raw.get("dense"), str(folder))
-        longest = raw.get("max_position_embeddings", 0)
-        if (
-            not is_plain_bert(raw)
-            or self.config.routing not in ("", "det", BY_SKILL)
-            or self.config.question_length > longest
-        ):
-            raise ValueError("expected a plain BERT without a learned router")
+        raw, self.config = read_config(folder)
+        if self.config.question_length > raw["max_position_embeddings"]:
+            raise ValueError("expected questions that fit the encoder's positions")
         self.tokenizer, self._folder, self._n_read = load_tokenizer(folder), folder, 0
         self._lock, self._is_opened = threading.Lock(), False
         self._opened: QuestionEncoder | None = None
@@ -90,7 +80,7 @@ class BertQuestionEncoder:
         self._attention_inputs = [
             stacked(layer.query, layer.key, layer.value) for layer in self._encoder.layers
         ]
-        self._scale = math.exp(float(stored.floats("log_scale")) / 2) if self.config.cosine else 0.0
+        self._length = vector_length(stored, self.config)
 
     def encode_questions(self, texts: Sequence[str]) -> Floats:
         """Return the vectors of texts, `(n, width) float32`.
@@ -154,11 +144,7 @@ class BertQuestionEncoder:
         """Pool states `(n, length, width)` to vectors `(n, width)`. The mean leaves out [CLS] and [SEP]."""
         by_mean = self.config.pooling == "mean" and states.shape[1] > 2
         vectors = states[:, 1:-1].mean(1) if by_mean else states[:, 0]
-        if not self.config.cosine:
-            return vectors
-        lengths: Floats = np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors *= np.float32(self._scale) / np.maximum(lengths, np.float32(1e-12))
-        return vectors
+        return with_length(vectors, self._length)
 
     def _states(self, ids: np.ndarray) -> Floats:
         """Return the last layer's states `(n, length, width)` of wordpieces `(n, length)`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -10,19 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from dense.encoding.expert_names import expert_names
-from dense.models.batches import OnRead, Vectors, fill, first_windows
-from dense.models.config import BY_SKILL, PASSAGE, DenseConfig
-from sparta.base.checks import check_vocabulary
+from dense.encoding.bert_folder import expert_names, read_config, vector_length, with_length
+from dense.models.batches import OnRead, Vectors, encoded_inputs, first_windows
+from dense.models.config import PASSAGE
 from sparta.base.records import Advance, Passage
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.query_encoder import fitting_tokenizer
 from sparta.models.resolve import hash_folder
 from sparta.neural.batches import CPU_TOKENS, distinct_inputs, pooled_positions
 from sparta.neural.inputs import EncoderInput
-from sparta.neural.stored import check_length, is_plain_bert, read_json
+from sparta.neural.stored import check_length
 from sparta.runtime.calibration import ranges_of
 from sparta.runtime.graph import Graph, Ranges
-from sparta.runtime.network import Network, arrays, in_threads
+from sparta.runtime.network import EncoderNetwork, in_threads
 from sparta.runtime.processor import pick_arithmetic
 from sparta.runtime.weights import Encoder, Floats, StoredWeights, read_encoder
 
@@ -37,26 +35,28 @@ class StoredDenseModel:
     """
 
     def __init__(self, folder: Path) -> None:
-        raw = read_json(folder / "config.json")
-        self.config = DenseConfig.from_dict(raw.get("dense"), str(folder / "config.json"))
-        if not is_plain_bert(raw) or self.config.routing not in ("", "det", BY_SKILL):
-            raise ValueError("expected a BERT without a learned router")
+        raw, self.config = read_config(folder)
         check_length(max(self.config.layout.max_length, self.config.question_length), raw, str(folder))
-        self.tokenizer = load_tokenizer(folder)
-        check_vocabulary(self.tokenizer, str(folder))
-        if self.tokenizer.get_vocab_size() > raw["vocab_size"]:
-            raise ValueError("the tokenizer has more wordpieces than the encoder")
+        self.tokenizer = fitting_tokenizer(folder, raw["vocab_size"])
         self.folder, self._raw = folder, raw
         self._stored = StoredWeights(folder)
         self.width = int(raw["hidden_size"])
         self._codes = (
             self._stored.floats("codes", self.config.codes, self.width) if self.config.codes else None
         )
-        self._scale = math.exp(float(self._stored.floats("log_scale")) / 2) if self.config.cosine else 0.0
-        self._networks: dict[tuple[int, str, str], _CompiledEncoder] = {}
+        self._length = vector_length(self._stored, self.config)
+        self._networks: dict[tuple[int, str, str], EncoderNetwork] = {}
         self._lock = threading.Lock()
         self._ranges: dict[str, Ranges] = {}
-        self._weights(PASSAGE, "passage")  # raises if weights are missing
+        self._passage_weights: Encoder | None = None
+
+    def for_passages(self) -> StoredDenseModel:
+        """Read the weights of the passage encoder, and return this model.
+
+        :raises ValueError: the weights do not fit config.json.
+        """
+        self._passage_weights = self._weights(PASSAGE, "passage")
+        return self
 
     def encode_questions(self, texts: Sequence[str], task: str = "") -> Vectors:
         """Return the vectors of questions, `(n, width) float32`, computed in float32.
@@ -94,15 +94,14 @@ class StoredDenseModel:
         """
         inputs = first_windows(passages, self.config.layout, self.tokenizer, on_read)
         network = self._network(PASSAGE, "passage", self.arithmetic(dtype))
-        all_vectors = np.zeros((len(inputs), max(1, self.config.codes), self.width), np.float32)
 
         def encode_batches(batches: Sequence[Sequence[EncoderInput]]) -> Generator[Vectors]:
             return in_threads(
                 lambda batch: self._pooled(network, batch, self._codes), batches, network.streams
             )
 
-        fill(all_vectors, inputs, CPU_TOKENS, encode_batches, advance)
-        return all_vectors
+        shape = max(1, self.config.codes), self.width
+        return encoded_inputs(inputs, shape, CPU_TOKENS, encode_batches, advance)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle: everything but the compiled networks.
@@ -111,17 +110,26 @@ class StoredDenseModel:
         """
         if self.arithmetic("auto") == "int8":
             self._network(PASSAGE, "passage", "int8")
-        return {**vars(self), "_stored": self._stored.tensors(), "_networks": {}, "_lock": None}
+        return {
+            **vars(self),
+            "_stored": self._stored.tensors(),
+            "_passage_weights": None,
+            "_networks": {},
+            "_lock": None,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _stored=StoredWeights(state["_stored"]), _lock=threading.Lock())
 
     def _weights(self, expert: int, side: str) -> Encoder:
-        """Return the weights of the encoder of a side with this expert."""
+        """Return the weights of a side's encoder with this expert; `for_passages` reads them for one call."""
+        if (expert, side) == (PASSAGE, "passage") and self._passage_weights is not None:
+            weights, self._passage_weights = self._passage_weights, None
+            return weights
         prefix = f"{'passage' if self.config.shared else side}_encoder."
         return read_encoder(self._stored, prefix, self._raw, expert_names(self.config, expert))
 
-    def _network(self, expert: int, side: str, arithmetic: str) -> _CompiledEncoder:
+    def _network(self, expert: int, side: str, arithmetic: str) -> EncoderNetwork:
         """Return the encoder of a side with this expert, compiled at the first call."""
         expert_and_side = expert if self.config.routing else 0, "passage" if self.config.shared else side
         key = *expert_and_side, arithmetic
@@ -131,56 +139,33 @@ class StoredDenseModel:
                 self._networks[key] = self._compiled(self._weights(expert, side), name, arithmetic)
             return self._networks[key]
 
-    def _compiled(self, weights: Encoder, name: str, arithmetic: str) -> _CompiledEncoder:
-        with_segments = bool(self.config.layout.answer_segment) and not self.config.layout.share_context
-
+    def _compiled(self, weights: Encoder, name: str, arithmetic: str) -> EncoderNetwork:
         def build(graph: Graph) -> Any:
-            return graph.encoder(weights, with_segments=with_segments)
+            return graph.encoder(weights, with_segments=self.config.layout.marks_answers)
 
         if arithmetic == "int8" and name not in self._ranges:
             key = f"{hash_folder(self.folder)} {name}"
             self._ranges[name] = ranges_of(build, self.tokenizer, self.folder, key)
         ranges = self._ranges[name] if arithmetic == "int8" else None
-        graph = Graph(ranges)
-        max_length = int(self._raw["max_position_embeddings"])
-        return _CompiledEncoder(graph, Network(graph.model([build(graph)]), arithmetic), max_length)
+        return EncoderNetwork(build, arithmetic, ranges, self._raw["max_position_embeddings"])
 
     def _pooled(
-        self, network: _CompiledEncoder, inputs: Sequence[EncoderInput], codes: Floats | None
+        self, network: EncoderNetwork, inputs: Sequence[EncoderInput], codes: Floats | None
     ) -> Vectors:
         """Return the vectors of one batch of inputs, `(n, vectors, width)`."""
         distinct, rows = distinct_inputs(inputs)
         states = network(distinct)
         if self.config.pooling == "cls":
-            return self._scaled(states[rows, :1].copy())
+            return with_length(states[rows, :1], self._length)
         positions, _ = pooled_positions(inputs, rows, states.shape[1], pool_special=False)
         token_states = states.reshape(-1, self.width)[positions]
         sizes = np.array([max(1, i.lead + i.end - i.start) for i in inputs])
         is_pooled = np.arange(positions.shape[1]) < sizes[:, None]
         if codes is None:
             sums = np.einsum("npw,np->nw", token_states, is_pooled.astype(np.float32))
-            return self._scaled((sums / sizes[:, None]).astype(np.float32)[:, None])
+            return with_length((sums / sizes[:, None]).astype(np.float32)[:, None], self._length)
         scores = np.einsum("cw,npw->ncp", codes, token_states)
         scores = np.where(is_pooled[:, None], scores, -np.inf)
         weights = np.exp(scores - scores.max(2, keepdims=True))
         weights /= weights.sum(2, keepdims=True)
-        return self._scaled((weights @ token_states).astype(np.float32))
-
-    def _scaled(self, vectors: Vectors) -> Vectors:
-        """Scale vectors `(…, width)` to the root of the scale as their length, if `config.cosine`."""
-        if self.config.cosine:
-            lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-            vectors *= np.float32(self._scale) / np.maximum(lengths, np.float32(1e-12))
-        return vectors
-
-
-class _CompiledEncoder:
-    """A compiled encoder: from encoder inputs to states `(n, length, width)`."""
-
-    def __init__(self, graph: Graph, network: Network, max_length: int) -> None:
-        self._graph, self._network, self._max_length = graph, network, max_length
-        self.streams = network.streams
-
-    def __call__(self, inputs: Sequence[EncoderInput]) -> Floats:
-        [states] = self._network(*self._graph.arguments(**arrays(inputs, max_length=self._max_length)))
-        return states
+        return with_length((weights @ token_states).astype(np.float32), self._length)

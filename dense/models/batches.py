@@ -36,15 +36,16 @@ def first_windows(
     return inputs
 
 
-def fill(
-    all_vectors: Vectors,
+def encoded_inputs(
     inputs: Sequence[EncoderInput],
+    shape: tuple[int, int],
     token_budget: int,
     encode_batches: Callable[[Sequence[Sequence[EncoderInput]]], Generator[Vectors]],
     advance: Advance | None = None,
-) -> None:
-    """Fill `all_vectors (n, vectors, width)` with the vectors of the inputs.
+) -> Vectors:
+    """Return the vectors of inputs, `(n, vectors, width) float32`.
 
+    :param shape: the number of vectors of an input, and their width
     :param token_budget: the maximum number of tokens in a batch
     :param encode_batches: yields the vectors of each batch; neighbors with the same tokens share a batch
     :param advance: called with the number of passages of each batch
@@ -54,8 +55,10 @@ def fill(
     lengths = [len(inputs[group[0]].ids) for group in groups]
     group_batches = length_sorted_batches(lengths, token_budget, LARGEST_BATCH)
     batches = [np.concatenate([groups[i] for i in chosen]) for chosen in group_batches]
+    all_vectors = np.zeros((len(inputs), *shape), np.float32)
     with closing(encode_batches([[inputs[i] for i in batch] for batch in batches])) as encoded:
         for batch, vectors in zip(batches, encoded, strict=True):
             all_vectors[batch] = vectors
             if advance:
                 advance(len(batch))
+    return all_vectors

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from torch import nn
 from torch.nn import functional
 
-from dense.models.batches import OnRead, fill, first_windows
+from dense.models.batches import OnRead, encoded_inputs, first_windows
 from dense.models.config import PASSAGE, DenseConfig
 from dense.models.experts import Routed, set_mask, set_side, specialize
 from dense.models.skill_config import FEED_FORWARD, SPAN
@@ -177,10 +177,9 @@ class DenseModel(nn.Module):
         self.eval()
         inputs = first_windows(passages, self.config.layout, self.tokenizer, on_read)
         width, _ = encoder_size(self.passage_encoder)
-        all_vectors = np.zeros((len(inputs), max(1, self.config.codes), width), np.float32)
+        shape, token_budget = (max(1, self.config.codes), width), tokens_at_once(GPU_TOKENS, self.device)
         with arithmetic(self.device, dtype):
-            fill(all_vectors, inputs, tokens_at_once(GPU_TOKENS, self.device), self._encode_batches, advance)
-        return all_vectors
+            return encoded_inputs(inputs, shape, token_budget, self._encode_batches, advance)
 
     def _encode_batches(self, batches: Sequence[Sequence[EncoderInput]]) -> Generator[Vectors]:
         """Yield the vectors of each batch.

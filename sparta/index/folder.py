@@ -471,7 +471,6 @@ def _generation(value: dict[str, Any] | None, path: Path, name: str, arithmetic:
 def _as_dict(generation: Generation | None) -> dict[str, Any] | None:
     if generation is None:
         return None
-    names = Generation.__dataclass_fields__.keys() - {"arithmetic"}
-    values = {name: getattr(generation, name) for name in Generation.__dataclass_fields__ if name in names}
-    omitted_if_empty = "origin", "analyzer"
-    return {name: value for name, value in values.items() if value or name not in omitted_if_empty}
+    values = {name: getattr(generation, name) for name in Generation.__dataclass_fields__}
+    del values["arithmetic"]  # `write_state` writes it beside the generations
+    return {name: value for name, value in values.items() if value or name not in ("origin", "analyzer")}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from sparta.models.resolve import DEFAULT_MODEL, hash_folder, lasting_name, mode
 from sparta.models.stored_model import open_stored
 from sparta.neural.devices import best_device, uses_cpu
 from sparta.neural.stored import read_json
+from sparta.runtime.calibration import fixed_lines
 from sparta.runtime.fallback import first_readable
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ def load_model(
     """
     folder = model_folder(name)
     _check_kind(folder)
+    device = device or best_device()
     if not uses_cpu(device):
-        return _module(name, folder, bits).on_device(device or best_device())
+        return _module(name, folder, bits).on_device(device)
     return first_readable(
         folder,
         lambda: _named(open_stored(folder), name, folder, bits),
@@ -73,7 +74,6 @@ def _named[M: SparseModel](model: M, name: str | Path | None, folder: Path, bits
     model.name = lasting_name(name or DEFAULT_MODEL)
     model.identity = hash_folder(folder)
     quantizer = model.config.quantizer or fit_quantizer(model, calibration_passages())
-    model.forget_backends()  # a quantizer is fitted in fp32, in which nothing else may be encoded
     impact_bits = quantizer.bits if bits is None else bits
     model.config = replace(model.config, quantizer=Quantizer(quantizer.max_weight, impact_bits))
     return model
@@ -81,8 +81,7 @@ def _named[M: SparseModel](model: M, name: str | Path | None, folder: Path, bits
 
 def calibration_passages() -> list[Passage]:
     """Return the fixed texts for calibrating the quantizer of other projects' models."""
-    lines = (files("sparta.resources") / "calibration.txt").read_text(encoding="utf-8").splitlines()
-    return [Passage(str(i), line) for i, line in enumerate(lines) if line.strip()]
+    return [Passage(str(i), line) for i, line in enumerate(fixed_lines("calibration.txt"))]
 
 
 def _load(folder: Path) -> SparseEncoder:

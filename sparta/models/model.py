@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _UNUSED = re.compile(r"\[unused\d+\]")
 
 
-class SparseModel:
+class SparseModel(ABC):
     """Base class of sparse encoders: passages and queries become weights of terms (SPARTA, §3.2, eq. 2 to 6).
 
     Subclasses provide the number of terms, the query-term weights, and what computes the weights.
@@ -36,11 +37,13 @@ class SparseModel:
     config: SpartaConfig
     name: str
     identity: str
+    runtime: str
+    """The name of the runtime that encodes: `openvino` or `torch`."""
 
     @property
+    @abstractmethod
     def n_terms(self) -> int:
         """The number of term embeddings."""
-        raise NotImplementedError
 
     @property
     def query_weights(self) -> npt.NDArray[np.float32] | None:
@@ -56,40 +59,34 @@ class SparseModel:
         weights = self.query_weights
         return None if weights is None else self.config.query_quantizer or QueryQuantizer.fit(weights)
 
+    @abstractmethod
     def on_device(self, device: str | None) -> SparseModel:
         """Return this model on a device; None means where it is."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def device_name(self) -> str:
         """The name of the model's device, such as `cpu` or `cuda:0`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def arithmetic(self, dtype: str) -> str:
         """Return the arithmetic of `dtype` on the model's device: int8, bf16, fp16 or fp32."""
-        raise NotImplementedError
-
-    runtime = ""
-    """The name of the runtime that encodes: `openvino` or `torch`."""
 
     def runtime_name(self, dtype: str) -> str:
         """Return the runtime and the arithmetic of `dtype`, such as `openvino int8`, for manifests."""
         return f"{self.runtime} {self.arithmetic(dtype)}"
 
+    @abstractmethod
     def backend(self, dtype: str = "auto", token_budget: int = GPU_TOKENS) -> Backend:
         """Return the backend that computes the weights on the model's device.
 
         :param dtype: int8, bf16, fp16, fp32 or auto
         :param token_budget: the maximum number of tokens in a GPU's batch
         """
-        raise NotImplementedError
 
     def as_module(self) -> SparseModel:
         """Return this model as a torch module, which holds its weights and can be pickled."""
         return self
-
-    def forget_backends(self) -> None:
-        """Release what `backend` keeps for its next call."""
 
     def excluded(self) -> npt.NDArray[np.bool_]:
         """Return which terms get no impacts, `(vocabulary,)`: special and unused entries, and punctuation."""

@@ -18,6 +18,7 @@ from safetensors.numpy import load_file, save
 from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordLevel
 
+from sparta.base.checks import check_vocabulary
 from sparta.base.errors import IndexStateError, InputError, ModelError
 from sparta.base.files import atomic_write, storage_errors
 from sparta.data.languages import Language
@@ -82,6 +83,19 @@ def load_tokenizer(name: str | Path) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True  # "[SEP]" in a text is five characters, not the end of a segment
+    return tokenizer
+
+
+def fitting_tokenizer(folder: Path, n_words: int) -> Tokenizer:
+    """Return the tokenizer of a model folder whose encoder has `n_words` word embeddings.
+
+    :raises ValueError: the tokenizer has more wordpieces than the encoder.
+    :raises ModelError: there is no usable tokenizer.
+    """
+    tokenizer = load_tokenizer(folder)
+    check_vocabulary(tokenizer, folder)
+    if tokenizer.get_vocab_size() > n_words:
+        raise ValueError("the tokenizer has more wordpieces than the encoder")
     return tokenizer
 
 

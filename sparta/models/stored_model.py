@@ -48,7 +48,7 @@ class StoredModel(SparseModel):
         self.name = self.identity = ""
         self._weights, self._query_weights = weights, query_weights
         check_vocabulary(tokenizer, str(folder))
-        self._backends: dict[str, OpenVinoBackend] = {}
+        self._compiled: tuple[str, OpenVinoBackend] | None = None
         self._lock = threading.Lock()
         self._ranges: Ranges | None = None
         self.check_vocabulary()
@@ -89,18 +89,17 @@ class StoredModel(SparseModel):
         return super().runtime_name(dtype) + mixed_with(self.arithmetic(dtype))
 
     def backend(self, dtype: str = "auto", token_budget: int = GPU_TOKENS) -> OpenVinoBackend:
-        """Return the OpenVINO backend, which is compiled once for each arithmetic.
+        """Return the OpenVINO backend; only the backend of the last arithmetic stays compiled.
 
         :param token_budget: has no effect on a CPU
         """
         arithmetic = self.arithmetic(dtype)
         with self._lock:
-            if arithmetic not in self._backends:
+            if self._compiled is None or self._compiled[0] != arithmetic:
                 ranges = self._calibrated() if arithmetic == "int8" else None
-                self._backends[arithmetic] = OpenVinoBackend(
-                    self._weights, self.config, self._excluded, ranges, arithmetic
-                )
-            return self._backends[arithmetic]
+                backend = OpenVinoBackend(self._weights, self.config, self._excluded, ranges, arithmetic)
+                self._compiled = arithmetic, backend
+            return self._compiled[1]
 
     def _calibrated(self) -> Ranges:
         if self._ranges is None:
@@ -112,20 +111,16 @@ class StoredModel(SparseModel):
         return self.excluded()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle: everything but the compiled networks.
+        """Return the state to pickle: everything but the compiled network.
 
         Another machine may lack the folder, so the ranges are included.
         """
         if self.arithmetic("auto") == "int8":
             self._calibrated()
-        return {**vars(self), "_backends": {}, "_lock": None}
+        return {**vars(self), "_compiled": None, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=threading.Lock())
-
-    def forget_backends(self) -> None:
-        """Release the compiled networks; the next use compiles them again."""
-        self._backends.clear()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StoredModel:
         """Return this model: its weights never change."""

@@ -23,6 +23,10 @@ LARGEST_BATCH = 1024
 """The maximum number of texts in a batch."""
 
 
+LENGTH_STEP = 16
+"""Padded lengths are multiples of this number."""
+
+
 class Tokens(Protocol):
     """The input of a BERT encoder for one text: wordpiece ids, and a segment id for each wordpiece."""
 
@@ -45,6 +49,15 @@ def padded(
     ids[is_token] = np.fromiter(chain.from_iterable(i.ids for i in inputs), np.int64, lengths.sum())
     segments[is_token] = np.fromiter(chain.from_iterable(i.segments for i in inputs), np.int64, lengths.sum())
     return ids, is_token, segments
+
+
+def rounded_length(length: int, max_length: int) -> int:
+    """Return the length to which a text is padded: a multiple of `LENGTH_STEP`, but at most `max_length`.
+
+    OpenVINO prepares its kernels for each new length, which takes as long as encoding a text. Torch's
+    attention in 16 bits gives the same bits for any padding only over whole vectors of 16 numbers.
+    """
+    return max(length, min(-(-length // LENGTH_STEP) * LENGTH_STEP, max_length))
 
 
 def length_sorted_batches(lengths: Sequence[int], token_budget: int, max_batch: int) -> Iterator[list[int]]:

@@ -51,9 +51,9 @@ def best_device() -> str:
     return str(pick_device())
 
 
-def uses_cpu(device: str | None) -> bool:
-    """Return whether a device, or for None the best device, is the CPU."""
-    return (device or best_device()).lower().partition(":")[0] == "cpu"
+def uses_cpu(device: str) -> bool:
+    """Return whether a device is the CPU."""
+    return device.lower().partition(":")[0] == "cpu"
 
 
 def may_have_gpu() -> bool:

@@ -107,6 +107,11 @@ class InputLayout:
                 remedy="correct the layout in the model's config.json",
             )
 
+    @property
+    def marks_answers(self) -> bool:
+        """Whether a segment marks the answer in an input."""
+        return bool(self.answer_segment) and not self.share_context
+
     def windows(self, passage: Passage, tokenizer: Tokenizer) -> list[EncoderInput]:
         """Return the inputs of a passage: one, or several if the answer is too long for one window."""
         return self._windows(passage, _Reading(tokenizer))

@@ -67,9 +67,9 @@ class Reader:
         :param dtype: int8 (on a CPU), fp32, bf16, fp16, or auto: the fastest that the device supports
         :raises ModelError: there is no such reader, or the model has another layout.
         """
-        folder = reader_folder(name)
+        folder, device = reader_folder(name), device or best_device()
         if not uses_cpu(device):
-            return cls(_span_reader(folder, device or best_device(), dtype))
+            return cls(_span_reader(folder, device, dtype))
         return cls(
             first_readable(
                 folder, lambda: StoredReader(folder, dtype), lambda: _span_reader(folder, "cpu", dtype)

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sparta.base.checks import check_vocabulary
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.query_encoder import fitting_tokenizer
 from sparta.models.resolve import hash_folder
 from sparta.neural.stored import check_length, is_plain_bert, read_json
 from sparta.reader.config import ReaderConfig, ReaderLayout
@@ -18,7 +17,7 @@ from sparta.reader.records import Text
 from sparta.reader.windows import Window, readable, windows
 from sparta.runtime.calibration import ranges_of
 from sparta.runtime.graph import Graph
-from sparta.runtime.network import Network, arrays, in_threads
+from sparta.runtime.network import EncoderNetwork, in_threads
 from sparta.runtime.processor import pick_arithmetic
 from sparta.runtime.weights import StoredWeights, read_encoder
 
@@ -39,10 +38,7 @@ class StoredReader:
         if not is_plain_bert(raw) or self.config.global_tokens:
             raise ValueError("expected a BERT that reads each passage by itself")
         check_length(self.config.layout.max_length, raw, str(folder))
-        self.tokenizer = load_tokenizer(folder)
-        check_vocabulary(self.tokenizer, str(folder))
-        if self.tokenizer.get_vocab_size() > raw["vocab_size"]:
-            raise ValueError("the tokenizer has more wordpieces than the encoder")
+        self.tokenizer = fitting_tokenizer(folder, raw["vocab_size"])
         self._marks_shared = raw["type_vocab_size"] > 3
         stored = StoredWeights(folder)
         encoder = read_encoder(stored, "encoder.", raw)
@@ -51,17 +47,16 @@ class StoredReader:
         if stored.unread:
             raise ValueError("config.json does not describe all weights")
         arithmetic = pick_arithmetic(dtype, encoder.width)
-        with_segments = raw["type_vocab_size"] >= 2
 
         def build(graph: Graph) -> Any:
-            return graph.encoder(encoder, with_segments=with_segments)
+            return graph.encoder(encoder, with_segments=True)
 
-        ranges = (
-            ranges_of(build, self.tokenizer, folder, hash_folder(folder)) if arithmetic == "int8" else None
+        ranges = None
+        if arithmetic == "int8":
+            ranges = ranges_of(build, self.tokenizer, folder, hash_folder(folder))
+        self._network = EncoderNetwork(
+            lambda graph: graph.exact(build(graph), layer), arithmetic, ranges, raw["max_position_embeddings"]
         )
-        graph = Graph(ranges)
-        self._network = Network(graph.model([graph.exact(build(graph), layer)]), arithmetic)
-        self._arguments, self._max_length = graph.arguments, int(raw["max_position_embeddings"])
 
     def windows(
         self, question: str, texts: Sequence[Text], layout: ReaderLayout | None = None
@@ -75,7 +70,6 @@ class StoredReader:
         return in_threads(self._score, batches, self._network.streams)
 
     def _score(self, batch: Sequence[Window]) -> Scores:
-        [outputs] = self._network(*self._arguments(**arrays(batch, max_length=self._max_length)))
-        scores: Scores = np.ascontiguousarray(outputs.transpose(2, 0, 1))
+        scores: Scores = np.ascontiguousarray(self._network(batch).transpose(2, 0, 1))
         scores[:, ~readable(batch, scores.shape[2])] = -np.inf
         return scores

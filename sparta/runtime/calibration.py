@@ -17,9 +17,8 @@ from tokenizers import Tokenizer
 from sparta.base.errors import SpartaError
 from sparta.base.files import atomic_write
 from sparta.neural.inputs import EncoderInput, special_frame
-from sparta.runtime import network as networks
 from sparta.runtime.graph import Graph, Ranges
-from sparta.runtime.network import Network
+from sparta.runtime.network import Network, arrays
 
 logger = logging.getLogger(__name__)
 
@@ -31,15 +30,21 @@ _FEWEST_LINES = 10
 _KEY, _VERSION, _LARGEST = "key", 1, 65_000.0
 
 
+def fixed_lines(name: str) -> list[str]:
+    """Return the lines of a file of fixed texts, without blank lines."""
+    lines = (files("sparta.resources") / name).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.strip()]
+
+
 def calibration_lines(tokenizer: Tokenizer) -> list[str]:
     """Return the fixed texts whose wordpieces a tokenizer mostly knows: English, and Chinese."""
     unknown = {tokenizer.token_to_id(token) for token in ("[UNK]", "<unk>")}
     known_lines, all_lines = [], []
     for name in ("calibration.txt", "calibration-zh.txt"):
-        for line in (files("sparta.resources") / name).read_text(encoding="utf-8").splitlines():
+        for line in fixed_lines(name):
             ids = tokenizer.encode(line, add_special_tokens=False).ids
-            all_lines += [line] if ids else []
-            if ids and sum(i in unknown for i in ids) <= _MOST_UNKNOWN * len(ids):
+            all_lines.append(line)
+            if sum(i in unknown for i in ids) <= _MOST_UNKNOWN * len(ids):
                 known_lines.append(line)
     return known_lines if len(known_lines) >= _FEWEST_LINES else all_lines
 
@@ -76,9 +81,9 @@ def _digest(key: str) -> str:
 def write(path: Path, ranges: Ranges, key: str) -> None:
     """Write ranges atomically, with the digest of the key of the network that they belong to."""
     buffer = BytesIO()
-    arrays: dict[str, Any] = {name: values.astype(np.float16) for name, values in ranges.items()}
-    arrays[_KEY] = np.frombuffer(_digest(key).encode(), np.uint8)
-    np.savez_compressed(buffer, **arrays)
+    content: dict[str, Any] = {name: values.astype(np.float16) for name, values in ranges.items()}
+    content[_KEY] = np.frombuffer(_digest(key).encode(), np.uint8)
+    np.savez_compressed(buffer, **content)
     atomic_write(path, buffer.getvalue())
 
 
@@ -94,11 +99,11 @@ def _read(path: Path, key: str) -> Ranges | None:
     return ranges if ranges and all(np.isfinite(values).all() for values in ranges.values()) else None
 
 
-def calibration_inputs(tokenizer: Tokenizer, lines: Sequence[str] | None = None) -> list[EncoderInput]:
+def calibration_inputs(tokenizer: Tokenizer) -> list[EncoderInput]:
     """Return the fixed texts as encoder inputs."""
     first, last = special_frame(tokenizer)
     inputs = []
-    for text in calibration_lines(tokenizer) if lines is None else lines:
+    for text in calibration_lines(tokenizer):
         ids = [first, *tokenizer.encode(text, add_special_tokens=False).ids[:254], last]
         inputs.append(EncoderInput(ids, [0] * len(ids), 1, len(ids) - 1))
     return inputs
@@ -121,7 +126,7 @@ def measured(build: Callable[[Graph], Any], inputs: Sequence[EncoderInput]) -> R
     ranges: dict[str, np.ndarray] = {}
     order = sorted(inputs, key=lambda item: len(item.ids))
     for start in range(0, len(order), _BATCH):
-        batch = networks.arrays(order[start : start + _BATCH])
+        batch = arrays(order[start : start + _BATCH])
         is_token = batch["mask"] == 0
         for name, states in zip(names, network(*graph.arguments(**batch)), strict=True):
             largest = np.abs(states[is_token]).max(0)

@@ -165,8 +165,9 @@ class Graph:
 
     def sliced(self, table: Floats, length: Any) -> Any:
         """Return the first rows of a table; `length` is a node `(1,)`."""
-        zero, one = self.constant([0], np.int64), self.constant([1], np.int64)
-        return self._ops.slice(self.constant(table), zero, length, one, zero)
+        start = axis = self.constant([0], np.int64)
+        step = self.constant([1], np.int64)
+        return self._ops.slice(self.constant(table), start, length, step, axis)
 
     def maxima(self, states: Any, terms: Matrix) -> Any:
         """Return the maximum of the products with each term over the positions (SPARTA, eq. 4), `(n, terms)`.

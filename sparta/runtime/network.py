@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparta.neural.batches import Tokens, padded
-from sparta.runtime.graph import MASKED
+from sparta.neural.batches import Tokens, padded, rounded_length
+from sparta.runtime.graph import MASKED, Graph, Ranges
 from sparta.runtime.processor import core, settings, threads
+from sparta.runtime.weights import Floats
 
 if TYPE_CHECKING:
     import openvino
@@ -48,17 +49,6 @@ class Network:
         return copies
 
 
-LENGTH_STEP = 16
-
-
-def rounded_length(length: int, max_length: int) -> int:
-    """Return the length to which a text is padded: a multiple of `LENGTH_STEP`, but at most `max_length`.
-
-    OpenVINO prepares its kernels for each new length, which takes as long as encoding a text.
-    """
-    return max(length, min(-(-length // LENGTH_STEP) * LENGTH_STEP, max_length))
-
-
 def arrays(
     inputs: Sequence[Tokens], length: int | None = None, *, max_length: int | None = None
 ) -> dict[str, np.ndarray]:
@@ -74,6 +64,28 @@ def arrays(
     return {"ids": ids.astype(np.int32), "mask": mask, "segments": segments.astype(np.int32)}
 
 
+class EncoderNetwork:
+    """A compiled graph that begins with an encoder: from texts to the graph's output.
+
+    :param build: adds the network to a graph, and returns its output
+    :param ranges: the calibrated ranges for int8; None for other arithmetics
+    :param max_length: the largest length to which texts are padded
+    """
+
+    def __init__(
+        self, build: Callable[[Graph], Any], arithmetic: str, ranges: Ranges | None, max_length: int
+    ) -> None:
+        graph = Graph(ranges)
+        self._network = Network(graph.model([build(graph)]), arithmetic)
+        self._arguments, self._max_length = graph.arguments, max_length
+        self.streams = self._network.streams
+
+    def __call__(self, inputs: Sequence[Tokens]) -> Floats:
+        """Return the output for texts, `(n, padded length, …)`."""
+        [output] = self._network(*self._arguments(**arrays(inputs, max_length=self._max_length)))
+        return output
+
+
 def in_threads[T, R](compute: Callable[[T], R], items: Sequence[T], streams: int) -> Generator[R]:
     """Yield `compute(item)` for all items in order, computing `streams` items at once.
 
@@ -82,8 +94,5 @@ def in_threads[T, R](compute: Callable[[T], R], items: Sequence[T], streams: int
     if len(items) == 1:
         yield compute(items[0])
         return
-    pool = ThreadPoolExecutor(streams)
-    try:
+    with ThreadPoolExecutor(streams) as pool:
         yield from pool.map(compute, items)
-    finally:
-        pool.shutdown(cancel_futures=True)

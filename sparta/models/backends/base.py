@@ -17,10 +17,9 @@ Indexes = npt.NDArray[np.int64]
 class Backend(Protocol):
     """Computes the weights of all terms for batches of encoder inputs (SPARTA, eq. 4 to 6).
 
-    `arithmetic` is int8, bf16, fp16 or fp32; `token_budget` is the maximum number of tokens in a batch.
+    `token_budget` is the maximum number of tokens in a batch.
     """
 
-    arithmetic: str
     token_budget: int
 
     def padded_length(self, length: int) -> int:
@@ -32,5 +31,5 @@ class Backend(Protocol):
     def encode(self, inputs: Sequence[EncoderInput], top_k: int | None) -> SparseRows:
         """Return one row of term weights per input, in order.
 
-        :param top_k: each row needs only its strongest terms and those that are equal; None keeps all
+        :param top_k: a row may drop terms weaker than its k-th strongest term; None keeps all terms
         """

@@ -17,11 +17,19 @@ from sparta.base.remedies import Option, remedy
 from sparta.models.backends.base import Indexes
 from sparta.models.config import SpartaConfig
 from sparta.models.prune import SparseRows
-from sparta.neural.batches import CPU_TOKENS, distinct_inputs, occurrences, pooled_positions, surroundings
+from sparta.neural.batches import (
+    CPU_TOKENS,
+    LENGTH_STEP,
+    distinct_inputs,
+    occurrences,
+    pooled_positions,
+    rounded_length,
+    surroundings,
+)
 from sparta.neural.inputs import EncoderInput
 from sparta.runtime.calibration import ranges_of
 from sparta.runtime.graph import Graph, Ranges
-from sparta.runtime.network import LENGTH_STEP, Network, arrays, in_threads, rounded_length
+from sparta.runtime.network import EncoderNetwork, Network, in_threads
 from sparta.runtime.weights import Encoder, Floats, Linear, Matrix, Norm
 
 _INPUTS_PER_HEAD = 8
@@ -74,16 +82,17 @@ class OpenVinoBackend:
         ranges: Ranges | None,
         arithmetic: str,
     ) -> None:
-        self.arithmetic = arithmetic
         self.token_budget = CPU_TOKENS
         self._config, self._allowed = config, ~excluded
         self._scale, self._bias, self._gains = np.float32(weights.scale), weights.bias, weights.gains
-        encoder = Graph(ranges)
-        states = weights.states(encoder, with_segments=has_segments(config))
-        self._encoder = Network(encoder.model([states]), self.arithmetic)
-        self._arguments: Callable[..., list[np.ndarray]] = encoder.arguments
+        self._encoder = EncoderNetwork(
+            lambda graph: weights.states(graph, with_segments=config.layout.marks_answers),
+            arithmetic,
+            ranges,
+            config.layout.max_length,
+        )
         # The head only multiplies and compares: bf16 between its nodes would cost time and precision.
-        self._head = Network(_head(weights, ranges), self.arithmetic, between_nodes="fp32")
+        self._head = Network(_head(weights, ranges), arithmetic, between_nodes="fp32")
 
     def padded_length(self, length: int) -> int:
         """Return the length to which a text is padded."""
@@ -96,22 +105,19 @@ class OpenVinoBackend:
     def encode(self, inputs: Sequence[EncoderInput], top_k: int | None) -> SparseRows:
         """Return one row of term weights per input; with `top_k`, at least its strongest terms."""
         encoder_inputs, rows = distinct_inputs(inputs)
-        length = self.padded_length(max(len(i.ids) for i in encoder_inputs))
-        [states] = self._encoder(*self._arguments(**arrays(encoder_inputs, length)))
+        states = self._encoder(encoder_inputs)
         share = self._config.context_share
         contexts, context_of = surroundings(inputs) if share else ([], [-1] * len(inputs))
         row_of = dict(zip(context_of, rows, strict=True))
-        around = self._weights(states, contexts, [row_of[i] for i in range(len(contexts))], length)
+        around = self._weights(states, contexts, [row_of[i] for i in range(len(contexts))])
         sparse_rows = []
-        for weights, number in zip(self._weights(states, inputs, rows, length), context_of, strict=True):
+        for weights, number in zip(self._weights(states, inputs, rows), context_of, strict=True):
             if number >= 0:
                 weights += share * (around[number] - weights)
             sparse_rows.append(_sparse(weights, top_k))
         return SparseRows.concatenate(sparse_rows)
 
-    def _weights(
-        self, states: Floats, inputs: Sequence[EncoderInput], rows: Sequence[int], length: int
-    ) -> list[Floats]:
+    def _weights(self, states: Floats, inputs: Sequence[EncoderInput], rows: Sequence[int]) -> list[Floats]:
         """Return the weights of all terms for each input, `(vocabulary,)`.
 
         Bias, ReLU and logarithm are monotone, so they come after the maximum.
@@ -122,7 +128,7 @@ class OpenVinoBackend:
         for group in batched(range(len(inputs)), _INPUTS_PER_HEAD):
             members = [inputs[i] for i in group]
             positions, has_positions = pooled_positions(
-                members, [rows[i] for i in group], length, pool_special=self._config.pool_special
+                members, [rows[i] for i in group], states.shape[1], pool_special=self._config.pool_special
             )
             missing = -positions.shape[1] % LENGTH_STEP
             # A position that is repeated changes no maximum.
@@ -142,11 +148,6 @@ class OpenVinoBackend:
         return all_weights
 
 
-def has_segments(config: SpartaConfig) -> bool:
-    """Return whether a segment marks the answers in the inputs of a model with this configuration."""
-    return bool(config.layout.answer_segment) and not config.layout.share_context
-
-
 def calibrated(
     weights: TermWeights, config: SpartaConfig, tokenizer: Tokenizer, folder: Path, key: str
 ) -> Ranges:
@@ -157,7 +158,7 @@ def calibrated(
     """
 
     def build(graph: Graph) -> None:
-        graph.maxima(weights.states(graph, with_segments=has_segments(config)), weights.terms)
+        graph.maxima(weights.states(graph, with_segments=config.layout.marks_answers), weights.terms)
 
     return ranges_of(build, tokenizer, folder, key)
 
@@ -172,7 +173,7 @@ def _head(weights: TermWeights, ranges: Ranges | None) -> Any:
 
 
 def _sparse(weights: Floats, top_k: int | None) -> SparseRows:
-    """Return the non-zero weights as a row; with `top_k`, only the strongest, and those that are equal.
+    """Return the non-zero weights as a row; with `top_k`, only weights at least as high as the k-th highest.
 
     :raises ModelError: a weight is infinite.
     """

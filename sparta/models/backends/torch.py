@@ -18,14 +18,14 @@ from sparta.neural.batches import (
     OTHER_TOKENS,
     distinct_inputs,
     length_sorted_batches,
+    rounded_length,
     surroundings,
 )
-from sparta.neural.encoding import dtype_name, each_batch, pick_dtype, tokens_at_once, with_halving
+from sparta.neural.encoding import each_batch, pick_dtype, tokens_at_once, with_halving
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import mixed, occurrences, pad_inputs, pooled_positions
 
 TERM_CHUNK = 4096
-VECTOR = 16
 
 
 class TorchBackend:
@@ -35,7 +35,6 @@ class TorchBackend:
         self.model = model.eval()
         self.device = model.device
         self.dtype = pick_dtype(dtype, self.device)
-        self.arithmetic = dtype_name(dtype, self.device)
         self.token_budget = tokens_at_once(token_budget, self.device)
         self.pooled_at_once = token_budget if self.device.type == "cuda" else min(token_budget, OTHER_TOKENS)
         self._allowed = ~model.excluded_terms().to(self.device)
@@ -54,15 +53,10 @@ class TorchBackend:
         return SparseRows.concatenate(with_halving(partial(self._encode_batch, top_k=top_k), inputs))
 
     def padded_length(self, length: int) -> int:
-        """Return the padded length of the longest text in a batch.
-
-        In 16 bits, attention over a whole number of vectors gives the same bits for any padding. Other
-        lengths change the order of its sums and their rounding. The length never exceeds the model's
-        maximum.
-        """
+        """Return the padded length of the longest text in a batch; float32 needs no multiple."""
         if self.dtype == torch.float32:
             return length
-        return max(length, min(-(-length // VECTOR) * VECTOR, self.model.config.layout.max_length))
+        return rounded_length(length, self.model.config.layout.max_length)
 
     @torch.inference_mode()
     def _encode_batch(self, inputs: Sequence[EncoderInput], top_k: int | None) -> list[SparseRows]:

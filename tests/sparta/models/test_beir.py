@@ -19,16 +19,7 @@ from sparta.models.stored_model import StoredModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TEXTS = [
-    "Larry Page and Sergey Brin founded Google in a small house.",
-    "the moon",
-    "北京 is a city, a large city in China",
-    "the earth of all the years and the west of the east " * 3,
-]
 MARKS = set(".,;:!?'\"()")
-QUESTIONS = ["who founded google", "the moon of the moon", "what is the largest city in 中国"]
-
-# ---------------------------------------------------------------------- BEIR
 
 
 @pytest.fixture

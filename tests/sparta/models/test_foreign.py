@@ -30,7 +30,6 @@ TEXTS = [
     "北京 is a city, a large city in China",
     "the earth of all the years and the west of the east " * 3,
 ]
-MARKS = set(".,;:!?'\"()")
 QUESTIONS = ["who founded google", "the moon of the moon", "what is the largest city in 中国"]
 
 
