@@ -8,6 +8,7 @@ import org.apache.lucene.util.FixedBitSet;
 import sparta.lucene.codec.ImpactLists;
 import sparta.lucene.codec.RangeLayout;
 import sparta.lucene.codec.TermRanges;
+import sparta.lucene.collecting.TopHitsCollector;
 
 /**
  * Integer sums below 2^15, four to a word: document d of the range is lane {@code d / WORDS} of word
@@ -20,7 +21,7 @@ import sparta.lucene.codec.TermRanges;
  */
 final class LaneSums implements RangeSums {
   /** Above every sum. */
-  static final int LIMIT = TopHits.LIMIT;
+  static final int LIMIT = TopHitsCollector.COUNTED_LIMIT;
 
   private static final int WORDS = RangeLayout.SIZE / 4;
   private static final int WORD_BITS = RangeLayout.BITS - 2;

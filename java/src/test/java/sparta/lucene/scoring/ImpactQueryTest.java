@@ -48,6 +48,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import sparta.lucene.codec.ImpactCodec;
 import sparta.lucene.codec.ImpactPostings;
+import sparta.lucene.collecting.HitList;
+import sparta.lucene.collecting.TopHitsCollector;
 import sparta.lucene.filtering.KeptDocs;
 import sparta.lucene.util.IndexFields;
 import sparta.lucene.util.IntSequence;

@@ -1,4 +1,4 @@
-package sparta.lucene.scoring;
+package sparta.lucene.collecting;
 
 import java.io.IOException;
 import java.util.Collection;
@@ -16,6 +16,9 @@ import org.apache.lucene.search.ScoreMode;
  * arrives, because its corpus position may be the earlier one.
  */
 public final class TopHitsCollector implements Collector {
+  /** Hits with integer scores below this can be handed over by {@link Leaf#collectCounted}. */
+  public static final int COUNTED_LIMIT = 1 << 15;
+
   /** Finds the corpus positions of ascending docids. */
   public interface Positions {
     long[] of(int[] docids) throws IOException;
@@ -55,8 +58,8 @@ public final class TopHitsCollector implements Collector {
     return new Leaf(leaf.docBase);
   }
 
-  /** One segment's share; {@link ImpactScorer} knows it, and hands over many hits at once. */
-  final class Leaf implements LeafCollector {
+  /** One segment's share; {@code ImpactScorer} knows it, and hands over many hits at once. */
+  public final class Leaf implements LeafCollector {
     private final int docBase;
     private Scorable scorer;
 
@@ -79,7 +82,7 @@ public final class TopHitsCollector implements Collector {
     }
 
     /** Takes n hits of integer scores, see {@link TopHits#addCounted}; the threshold from now on. */
-    float collectCounted(long[] found, int n) throws IOException {
+    public float collectCounted(long[] found, int n) throws IOException {
       hits.addCounted(found, n, docBase);
       return hits.threshold();
     }

@@ -1,4 +1,4 @@
-package sparta.lucene.scoring;
+package sparta.lucene.collecting;
 
 import java.io.IOException;
 import java.util.Collection;

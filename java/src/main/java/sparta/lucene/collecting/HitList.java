@@ -1,4 +1,4 @@
-package sparta.lucene.scoring;
+package sparta.lucene.collecting;
 
 import java.nio.ByteBuffer;
 import sparta.lucene.util.Packed;
@@ -7,7 +7,7 @@ import sparta.lucene.util.Packed;
 public record HitList(int[] docids, float[] scores) {
   static final HitList EMPTY = new HitList(new int[0], new float[0]);
 
-  int size() {
+  public int size() {
     return docids.length;
   }
 

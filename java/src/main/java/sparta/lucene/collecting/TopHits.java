@@ -1,4 +1,4 @@
-package sparta.lucene.scoring;
+package sparta.lucene.collecting;
 
 import java.io.IOException;
 import java.util.Arrays;
@@ -13,7 +13,7 @@ import sparta.lucene.codec.RangeLayout;
  */
 final class TopHits {
   /** Above all scores that can be counted. */
-  static final int LIMIT = 1 << 15;
+  static final int LIMIT = TopHitsCollector.COUNTED_LIMIT;
 
   private static final int SPARE = 16;
   private static final int SHORT_RUN = 24;
