@@ -1,5 +1,5 @@
-# docker build --target search -t sparta .          searches and serves; no torch
-# docker build --target full -t sparta-full .       also encodes and trains
+# docker build --target search -t sparta .          indexes, searches and serves; no torch
+# docker build --target full -t sparta-full .       also trains
 ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS source
@@ -13,11 +13,11 @@ ENV PIP_CONSTRAINT=/source/constraints.txt \
 
 # Wheels of the locked versions, so that the images need neither a network nor a compiler.
 FROM source AS search-wheels
-RUN /build/bin/pip wheel --no-cache-dir --wheel-dir /wheels '.[serve,zh]' \
+RUN /build/bin/pip wheel --no-cache-dir --wheel-dir /wheels '.[zh]' \
     && mkdir /own && mv /wheels/sparta_search-*.whl /own
 
 FROM source AS full-wheels
-RUN /build/bin/pip wheel --no-cache-dir --wheel-dir /wheels '.[dense,train,serve,ray,zh]' \
+RUN /build/bin/pip wheel --no-cache-dir --wheel-dir /wheels '.[dense,train,ray,zh]' \
     && mkdir /own && mv /wheels/sparta_search-*.whl /own
 
 FROM ${BASE} AS runtime

@@ -38,10 +38,10 @@ class Index(Closing):
         for hit in index.search("who founded microsoft", k=3):
             print(hit.passage_id, hit.score, hit.text)
 
-    Searching needs no extra package; writing needs the extra `encode` (torch). This object searches its own
-    writes at once, and commits of other processes after `refresh`. Threads may share the object; only one
-    writes at a time. A pickled or copied object opens the index again by its path. `report` is the report
-    of the last write (None before a write). Skipped records cause a warning.
+    The base installation searches and writes. This object searches its own writes at once, and commits of
+    other processes after `refresh`. Threads may share the object; only one writes at a time. A pickled or
+    copied object opens the index again by its path. `report` is the report of the last write (None before a
+    write). Skipped records cause a warning.
 
     :param path: an index folder [default: `$SPARTA_INDEX` or `./sparta-index`]
     :param bm25: BM25's k1 and b [default: 0.9 and 0.4]

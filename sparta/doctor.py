@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparta.base.errors import MissingPackageError, SpartaError
-from sparta.base.extras import EXTRAS
+from sparta.base.extras import DEVELOPMENT, DISTRIBUTION, packages
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.lucene.jvm import HEAP_VARIABLE, find_runtime, jar_paths, java_options, utf8_locale
 
@@ -23,19 +23,6 @@ if TYPE_CHECKING:
 
 NEEDED_PYTHON = (3, 12)
 LITTLE_MEMORY_GB = 4
-PACKAGES = (
-    "click",
-    "jnius",
-    "numpy",
-    "orjson",
-    "safetensors",
-    "threadpoolctl",
-    "tokenizers",
-    "tqdm",
-    "yaml",
-)
-_DISTRIBUTIONS = {"jnius": "pyjnius", "yaml": "PyYAML"}
-"""Distributions that install a package of another name."""
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
 
@@ -79,19 +66,21 @@ def _python() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    for name in PACKAGES:
-        if find_spec(name) is None:
-            yield Finding(name, "bad", "not installed", f"pip install {_DISTRIBUTIONS.get(name, name)}")
-    for extra, names in EXTRAS.items():
-        lacking = [name for name in names if find_spec(name) is None]
+    known = packages()
+    for package in known.required:
+        if find_spec(package.module) is None:
+            yield Finding(package.module, "bad", "not installed", f"pip install {package.distribution}")
+    for extra, listed in known.extras.items():
+        if not listed or extra == DEVELOPMENT:
+            continue
+        lacking = [package.module for package in listed if find_spec(package.module) is None]
         if lacking:
-            use = "only Chinese needs it" if extra == "zh" else "searching needs none of them"
-            problem = f"{', '.join(lacking)} not installed; {use}"
-            yield Finding(f"[{extra}]", "note", problem, f"pip install 'sparta-search[{extra}]'")
+            problem = f"not installed: {', '.join(lacking)}"
+            yield Finding(f"[{extra}]", "note", problem, f"pip install '{DISTRIBUTION}[{extra}]'")
         else:
-            yield Finding(f"[{extra}]", "ok", ", ".join(names))
+            yield Finding(f"[{extra}]", "ok", ", ".join(package.module for package in listed))
     try:
-        yield Finding("sparta", "ok", version("sparta-search"))
+        yield Finding("sparta", "ok", version(DISTRIBUTION))
     except PackageNotFoundError:
         yield Finding("sparta", "note", "run from a checkout that is not installed", "make install")
 
@@ -134,7 +123,7 @@ def _gpu() -> Iterator[Finding]:
         return
     if find_spec("torch") is None:
         yield Finding(
-            "GPU", "note", "there is one, but torch is not installed", "pip install 'sparta-search[train]'"
+            "GPU", "note", "there is one, but torch is not installed", "pip install 'sparta-search[gpu]'"
         )
         return
     import torch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +75,6 @@ class _Answering:
 
     def open(self) -> Answerer | PathAnswerer:
         """Return an open answerer: a chain that reads its paths, or a reader of retrieved passages."""
-        if find_spec("openvino") is None:  # fail before anything is loaded; the error names the extra
-            raise ModuleNotFoundError("readers need openvino", name="openvino")
         chain = self.chain.chain
         if chain is not None and chain_reads(chain):
             from hybrid.answering.path_answerer import PathAnswerer

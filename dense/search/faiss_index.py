@@ -64,7 +64,7 @@ def choose_kind(requested: str, n: int) -> str:
         raise InputError(
             f"an index of kind {requested} needs FAISS, which is not installed",
             remedy=remedy(
-                "pip install 'sparta-search[faiss]', or use {}, which is exact", Option("kind", "flat")
+                "pip install 'sparta-search[dense]', or use {}, which is exact", Option("kind", "flat")
             ),
         )
     return requested if n else "flat"

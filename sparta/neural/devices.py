@@ -43,7 +43,7 @@ def best_device() -> str:
         return "cpu"
     if not find_spec("torch"):
         logger.warning(
-            "the GPU is not used, because torch is not installed: pip install 'sparta-search[train]'"
+            "the GPU is not used, because torch is not installed: pip install 'sparta-search[gpu]'"
         )
         return "cpu"
     from sparta.neural.encoding import pick_device

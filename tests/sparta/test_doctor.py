@@ -70,16 +70,15 @@ def test_python(monkeypatch):
 
 def test_a_package_that_is_missing(monkeypatch):
     assert found("numpy") == []
-    assert state_of("[encode]")[0] == "ok"
+    assert state_of("[dense]") == ("ok", "faiss", "")
     real = doctor.find_spec
-    missing = ("numpy", "openvino")
+    missing = ("numpy", "faiss")
     monkeypatch.setattr(doctor, "find_spec", lambda name: None if name in missing else real(name))
     assert state_of("numpy")[:2] == ("bad", "not installed")
-    what = "openvino not installed; searching needs none of them"
-    assert state_of("[encode]") == ("note", what, "pip install 'sparta-search[encode]'")
+    assert state_of("[dense]") == ("note", "not installed: faiss", "pip install 'sparta-search[dense]'")
     missing = ("jnius", "opencc")
     assert state_of("jnius") == ("bad", "not installed", "pip install pyjnius")
-    assert state_of("[zh]")[1] == "opencc not installed; only Chinese needs it"
+    assert state_of("[zh]")[1] == "not installed: opencc"
 
 
 def test_a_chinese_index_where_opencc_is_missing(make_index, monkeypatch):
