@@ -143,8 +143,6 @@ def test_ready_vectors_are_indexed_without_an_encoder(bare: Path, tmp_path: Path
                 "e",
                 "--pairs",
                 "pairs.jsonl",
-                "--batch-size",
-                "1",
                 "--output",
                 "m",
             ],
