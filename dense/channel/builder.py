@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from sparta.shards.folder import SHARD_SIZE, shard_files
 if TYPE_CHECKING:
     from dense.channel.encode import PassageEncoder
 
+logger = logging.getLogger("sparta.dense")
 PRECISION = "float16"
 _FIRST_BLOCK, _SMALLEST_BLOCK = 256, 64
 """Number of passages in the first shard that is written, and in the smallest shard."""
@@ -54,6 +56,7 @@ class ChannelBuilder:
 
     :param previous: the channel to update; None builds a new channel
     :param unit: the unit of the index, such as `passage` or `sentence`
+    :param reencodes: reuse no vectors of another runtime or arithmetic
     """
 
     def __init__(
@@ -65,6 +68,8 @@ class ChannelBuilder:
         passages: LivePassages,
         device: str | None,
         dtype: str,
+        *,
+        reencodes: bool = False,
     ) -> None:
         self.channel_folder, self.previous = channel_folder, previous
         self.identity, self.unit = identity, unit
@@ -72,16 +77,29 @@ class ChannelBuilder:
         self.device, self.dtype = device, dtype
         self.encoded = self.copied = self.removed = 0
         self._encoder: PassageEncoder | None = None
+        self._reencodes = reencodes
+        self._warned: set[str] = set()
         self.manifest = describe_vectors(identity, vector_width(identity.name), PRECISION, unit)
         matching_stores = {number: store for number, store in channel_folder.stores() if self._fits(store)}
         self.matching_stores = list(matching_stores.values())
         self.store = self._choose_store(matching_stores)
+        self._arithmetic = self._stored_arithmetic()
+        if self._arithmetic:
+            self.manifest["arithmetic"] = self._arithmetic
 
     def _fits(self, store: VectorFolder) -> bool:
         """Return whether a store has this channel's model, vector width, dtype and unit."""
         stored = (store.width, str(store.dtype), store.manifest["unit"])
         required = (self.manifest["width"], self.manifest["dtype"], self.unit)
-        return store.model.sha256 == self.identity.sha256 and stored == required
+        if store.model.sha256 != self.identity.sha256 or stored != required:
+            return False
+        return not self._reencodes or store.arithmetic == self.encoder.runtime_name()
+
+    def _stored_arithmetic(self) -> str | None:
+        """Return the arithmetic of the vectors to extend: empty if unknown, None if there are none yet."""
+        current_name = self.previous.store if self.previous else self.store.name
+        stores = [store for store in self.matching_stores if store.folder.name == current_name]
+        return stores[0].arithmetic if stores and len(stores[0]) else None
 
     def _choose_store(self, matching_stores: dict[int, VectorFolder]) -> Path:
         """Return the folder that receives new vectors.
@@ -132,8 +150,9 @@ class ChannelBuilder:
         :param advance: called with the number of vectors that were added since the last call
         :raises Interrupted: on Ctrl-C; the written shards stay.
         """
-        writer = self._writer()
-        rows = self._open_vectors().rows_of(self.passages.positions, self.hashes)
+        rows = np.full(len(self.passages), -1)
+        if (self.store / "manifest.json").is_file():
+            rows = self._open_vectors().rows_of(self.passages.positions, self.hashes)
         missing = np.flatnonzero(rows < 0)
         _check_shared_passages(folders, self.hashes)
         if expect:
@@ -146,12 +165,13 @@ class ChannelBuilder:
                 block = missing[n_done : n_done + size]
                 started = time.monotonic()
                 vectors = self._vectors(block, sources, advance)
-                writer.add(self.passages.positions[block], self.hashes[block], vectors)
+                self._writer().add(self.passages.positions[block], self.hashes[block], vectors)
                 n_done += len(block)
                 target_size = len(block) * _SECONDS_PER_SHARD / max(1e-3, time.monotonic() - started)
                 size = min(SHARD_SIZE, max(_SMALLEST_BLOCK, int(target_size)))
         except KeyboardInterrupt:
             raise Interrupted(len(rows) - len(missing) + n_done, "vector") from None
+        self._writer()  # creates the store of an index without passages
 
     def _vectors(
         self, block: Rows, sources: Sequence[tuple[VectorFolder, Rows]], advance: Advance | None
@@ -172,6 +192,8 @@ class ChannelBuilder:
             # Vectors of the channel's current store only move to another file: do not count them.
             if not self.previous or source.folder != self.channel_folder.path / self.previous.store:
                 self.copied += int(available.sum())
+            if available.any():
+                self._use_arithmetic(source.arithmetic)
         self.encoded += int(missing.sum())
         if advance and not missing.all():
             advance(int((~missing).sum()))
@@ -185,13 +207,39 @@ class ChannelBuilder:
         return (self._encoder.truncated, self._encoder.share_read) if self._encoder else (0, 1.0)
 
     def _encode(self, block: Rows, advance: Advance | None) -> Floats:
+        self._use_arithmetic(self.encoder.runtime_name())
+        docids = self.passages.docids[block]
+        context = self.encoder.wants_context and self.unit == SENTENCE
+        return self.encoder(self.passages.passages(docids, context=context), advance)
+
+    @property
+    def encoder(self) -> PassageEncoder:
+        """The encoder of the channel's model, made at the first use."""
         from dense.channel.encode import PassageEncoder
 
         if self._encoder is None:
             self._encoder = PassageEncoder(self.identity.name, self.device, self.dtype)
-        docids = self.passages.docids[block]
-        context = self._encoder.wants_context and self.unit == SENTENCE
-        return self._encoder(self.passages.passages(docids, context=context), advance)
+        return self._encoder
+
+    def _use_arithmetic(self, name: str) -> None:
+        """Keep the arithmetic of the channel's first vectors; warn if new vectors have another one.
+
+        The first shard brings the manifest of the vectors, so the manifest can name the arithmetic.
+        """
+        if self._arithmetic is None:
+            self._arithmetic = name
+            if name:
+                self.manifest["arithmetic"] = name
+        elif self._arithmetic and name and name != self._arithmetic:
+            if name not in self._warned:
+                logger.warning(
+                    "%s: the vectors were encoded with %s, new vectors with %s. Vectors of equal passages may"
+                    " differ slightly (docs/formats.md)",
+                    self.channel_folder.path,
+                    self._arithmetic,
+                    name,
+                )
+            self._warned.add(name)
 
     def finish(self, requested_kind: str) -> Channel:
         """Build the files that search needs, replace the manifest and delete files that it no longer names.
@@ -218,7 +266,9 @@ class ChannelBuilder:
         )
         channel = self._with_search_files(channel, vectors)
         self.channel_folder.write_rows(channel.rows_name, rows)
-        facts = {"unit": self.unit, "width": vectors.width, "dtype": str(vectors.dtype)}
+        facts: dict[str, Any] = {"unit": self.unit, "width": vectors.width, "dtype": str(vectors.dtype)}
+        if self._arithmetic:
+            facts["arithmetic"] = self._arithmetic
         self.channel_folder.write(channel, {**facts, "crc32": self.channel_folder.checksums(channel)})
         self.channel_folder.sweep(channel, keep_unfinished=self.previous is not None)
         return channel

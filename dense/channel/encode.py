@@ -36,6 +36,7 @@ from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
 from sparta.data.sentences import sentence_splitter, split_units
 from sparta.neural.devices import best_device
+from sparta.runtime.processor import mixed_with
 from sparta.search.contexts import is_sentence
 from sparta.shards.executors import Facts, LocalExecutor, Work
 from sparta.shards.folder import (
@@ -129,6 +130,11 @@ class PassageEncoder:
         from sparta.neural.encoding import dtype_name
 
         return dtype_name(self.dtype, self.model.device)
+
+    def runtime_name(self) -> str:
+        """Return the runtime and the arithmetic, such as `openvino int8+bf16`, for manifests."""
+        runtime = "openvino" if isinstance(self.model, StoredDenseModel) else "torch"
+        return f"{runtime} {self.arithmetic()}{mixed_with(self.arithmetic())}"
 
     def use_torch(self) -> None:
         """Load the model in torch: workers with GPUs get it pickled, and may lack the model's folder."""
@@ -278,4 +284,5 @@ def _manifest(encoder: PassageEncoder, options: VectorOptions, source: str) -> d
     identity_options["dtype"] = _STORED_NAMES.get(encoder.dtype, encoder.dtype)
     model_identity = identify(encoder.name)
     facts = {"source": source, "options": identity_options, "complete": False}
+    facts["arithmetic"] = encoder.runtime_name()
     return describe_vectors(model_identity, encoder.width, options.precision, options.unit, **facts)

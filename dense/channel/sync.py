@@ -78,7 +78,8 @@ def build_dense(
     :param kind: auto, flat, ivf or hnsw; None is the channel's kind, or auto
     :param device: device of the encoder
     :param dtype: arithmetic of the encoder
-    :param overwrite: rebuild the channel, also with another model; vectors of the same model are reused
+    :param overwrite: rebuild the channel, also with another model. Vectors of the same model are reused, but
+        if `dtype` is not auto, only vectors of this runtime and arithmetic
     :param expect: called once with the number of missing vectors, before `advance`
     :param advance: called with the number of vectors that were added since the last call
     :raises IndexStateError: no finished index, another model than the channel's, another process writing.
@@ -115,7 +116,14 @@ def build_dense(
             _check_vectors(vector_folder, identity, generation)
         with LivePassages.open(lucene_path, generation.analysis) as passages:
             builder = ChannelBuilder(
-                channel_folder, current, identity, generation.unit, passages, device, dtype
+                channel_folder,
+                current,
+                identity,
+                generation.unit,
+                passages,
+                device,
+                dtype,
+                reencodes=overwrite and dtype != "auto",
             )
             builder.fill(vector_folders, expect, advance)
             channel = builder.finish(requested_kind)

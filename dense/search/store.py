@@ -40,6 +40,7 @@ _FIELDS: dict[str, Any] = {
     "model": MODEL_FIELDS,
     "unit": str,
     "complete?": bool,
+    "arithmetic?": str,
 }
 _DTYPES = {"I64": np.int64, "U64": np.uint64, "F16": np.float16, "F32": np.float32}
 
@@ -259,6 +260,8 @@ class VectorFolder:
         self.width = int(self.manifest["width"])
         self.dtype = np.dtype(self.manifest["dtype"])
         self.model = ModelIdentity(**self.manifest["model"])
+        self.arithmetic: str = self.manifest.get("arithmetic", "")
+        """The runtime and the arithmetic that encoded the first vectors; empty if unknown."""
         files = shard_files(folder)
         paths = [files[number] for number in (files if shards is None else shards) if number in files]
         allow_open_files(len(paths))
@@ -334,9 +337,9 @@ class VectorWriter:
         self.folder, self.precision = folder, np.dtype(manifest["dtype"])
         folder.mkdir(parents=True, exist_ok=True)
         remove_left_overs(folder)
-        if not (folder / "manifest.json").is_file():
-            write_manifest(folder, manifest)
         self.next_number = max(shard_files(folder), default=-1) + 1
+        if not self.next_number or not (folder / "manifest.json").is_file():
+            write_manifest(folder, manifest)
 
     def add(
         self, positions: Rows, hashes: Hashes, vectors: npt.NDArray[Any], *, merged: bool = False

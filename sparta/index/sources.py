@@ -76,7 +76,7 @@ def corpus_source(
 
     :param job: the corpus's `corpus_job`, if the caller has already computed it
     """
-    from sparta.shards.encode import ShardEncoder
+    from sparta.shards.encode import ShardEncoder, arithmetic_on
     from sparta.shards.folder import blocks_of
 
     reader = open_corpus(corpus, skip_invalid=skip_invalid)
@@ -90,7 +90,8 @@ def corpus_source(
 
     job = job or corpus_job(reader, options.unit, options.top_k, options.min_weight)
     source = _units_source(reader, job, side, batches, options.language, progress)
-    return replace(source, arithmetic=model.runtime_name(options.dtype))
+    devices = options.devices or (model.device_name,)
+    return replace(source, arithmetic=arithmetic_on(model, devices, options.dtype)[1])
 
 
 def text_source(

@@ -141,6 +141,22 @@ class ShardEncoder:
         return work_ahead(self._works, blocks, advance)
 
 
+def arithmetic_on(model: SparseModel, devices: Sequence[str], dtype: str) -> tuple[str, str]:
+    """Return the arithmetic of `dtype` on these devices, and the runtimes with their arithmetics.
+
+    The arithmetic is `auto` if the devices differ, so that each device uses the fastest arithmetic it has.
+
+    :returns: such as `("int8", "openvino int8+bf16")` or `("auto", "openvino int8, torch bf16")`
+    """
+    kinds = {device.partition(":")[0]: device for device in reversed(devices)}
+    if len(kinds) == 1:
+        return model.arithmetic(dtype), model.runtime_name(dtype)
+    models = [deepcopy(model).on_device(kinds[kind]) for kind in sorted(kinds)]
+    arithmetics = {model.arithmetic(dtype) for model in models}
+    names = sorted({model.runtime_name(dtype) for model in models})
+    return arithmetics.pop() if len(arithmetics) == 1 else "auto", ", ".join(names)
+
+
 @dataclass(frozen=True, slots=True)
 class SparseJob:
     """The job of encoding one corpus into shards of sparse vectors."""
@@ -193,14 +209,16 @@ def encode_corpus(
     passages = progress_bar.follow(reader, split_units(reader, options.unit, options.language))
     query_side = model.query_side()
     dtype = cluster.dtype(options.dtype) if cluster else options.dtype
-    options = replace(options, dtype=model.arithmetic(dtype))  # `auto` may differ between machines
+    devices = (not cluster and options.devices) or (model.device_name,)
+    arithmetic, runtime_name = arithmetic_on(model, devices, dtype)
+    options = replace(options, dtype=arithmetic)  # `auto` may differ between machines
     manifest = {
         "kind": KIND,
         "format_version": FORMAT_VERSION,
         "source": str(source),
         "options": options.identity(),
         "model": query_side.identity(),
-        "arithmetic": model.runtime_name(options.dtype),
+        "arithmetic": runtime_name,
         "complete": False,
     }
     report = EncodeReport()
@@ -216,7 +234,7 @@ def encode_corpus(
             output, manifest, resume=resume, prepare=lambda: query_side.save(output / "tokenizer")
         )
         missing = missing_blocks(passages, options, existing_shards, report, keep, progress_bar.advance)
-        executor = cluster or LocalExecutor(options.devices or (model.device_name,))
+        executor = cluster or LocalExecutor(devices)
         job = SparseJob(model, options, output.absolute())
         with closing(executor.run(job, missing, progress_bar.advance)) as shards:
             for facts in shards:

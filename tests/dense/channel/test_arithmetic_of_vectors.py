@@ -1,0 +1,97 @@
+"""A dense channel names what encoded it, and warns if another runtime or arithmetic goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli._dense
+import cli._sparta
+from dense.channel import builder
+from dense.channel.sync import build_dense
+from dense.search.store import VectorFolder
+from tests.dense.channel.channels import done, ran
+
+pytestmark = pytest.mark.jvm
+
+
+def channel(index: Path) -> dict[str, Any]:
+    [path] = index.glob("dense-*/manifest.json")
+    return dict(json.loads(path.read_text()))
+
+
+def store(index: Path) -> VectorFolder:
+    [path] = index.glob("dense-*/vectors-*")
+    return VectorFolder(path)
+
+
+def test_the_manifests_name_runtime_and_arithmetic(
+    index: Path, model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    build_dense(index, str(model), device="cpu")
+    assert channel(index)["arithmetic"] == store(index).arithmetic == "openvino fp32"
+    done(cli._dense.main, "encode", "--corpus", corpus, "--model", model, "--output", tmp_path / "v")
+    assert VectorFolder(tmp_path / "v").arithmetic == "openvino fp32"
+
+
+def test_an_append_with_another_arithmetic_warns(made: Path, write_jsonl: Any, tmp_path: Path) -> None:
+    def append(name: str) -> str:
+        more = write_jsonl(tmp_path / f"{name}.jsonl", [{"id": name, "text": f"the moon {name}"}])
+        return done(cli._sparta.main, "index", "--corpus", more, "--append", "--index", made)
+
+    assert "new vectors with" not in append("same")
+    store_path = store(made).folder / "manifest.json"
+    stored = json.loads(store_path.read_text())
+    del stored["checksum"]
+    store_path.write_text(json.dumps({**stored, "arithmetic": "torch bf16"}))
+    warning = "were encoded with torch bf16, new vectors with openvino fp32"
+    assert append("other").count(warning) == 1
+    assert channel(made)["arithmetic"] == store(made).arithmetic == "torch bf16"
+
+
+def test_an_interrupted_channel_remembers_its_arithmetic(
+    index: Path, model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(builder, "_FIRST_BLOCK", 16)
+    with monkeypatch.context() as broken:
+        broken.setattr(builder.ChannelBuilder, "finish", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            build_dense(index, str(model), dtype="bf16", device="cpu")
+    [shard, *others] = sorted(index.glob("dense-*/vectors-*/shard-*"))
+    for path in others:
+        path.unlink()
+    build_dense(index, str(model), dtype="fp32", device="cpu")
+    assert "were encoded with openvino bf16, new vectors with openvino fp32" in caplog.text
+    assert channel(index)["arithmetic"] == "openvino bf16"
+    assert shard.exists()
+
+
+def test_vectors_of_a_folder_bring_their_arithmetic(
+    index: Path, model: Path, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = ("--model", model, "--dtype", "bf16", "--device", "cpu")
+    done(cli._dense.main, "encode", "--corpus", corpus, *options, "--output", tmp_path / "v")
+    build_dense(index, str(model), vectors=[tmp_path / "v"])
+    assert channel(index)["arithmetic"] == "openvino bf16"
+    assert caplog.text == ""
+
+
+def test_overwrite_with_a_named_arithmetic_encodes_all_again(made: Path, model: Path) -> None:
+    assert build_dense(made, str(model), overwrite=True).encoded == 0
+    report = build_dense(made, str(model), overwrite=True, dtype="bf16", device="cpu")
+    assert report.encoded == report.passages
+    assert channel(made)["arithmetic"] == "openvino bf16"
+    assert build_dense(made, str(model), overwrite=True, dtype="bf16", device="cpu").encoded == 0
+
+
+def test_resuming_an_encoding_with_another_arithmetic_is_refused(
+    model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    command = ("encode", "--corpus", corpus, "--model", model, "--output", tmp_path / "v", "--device", "cpu")
+    done(cli._dense.main, *command)
+    again = ran(cli._dense.main, *command, "--resume", "--dtype", "bf16")
+    assert again.exit_code
+    assert "--dtype float32" in again.output
