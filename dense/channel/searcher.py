@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -17,6 +18,7 @@ from sparta.base.records import Hit, Ranking
 from sparta.index.folder import IndexFolder
 from sparta.index.reader import IndexReader
 from sparta.lucene.bridge import Bm25
+from sparta.models.query_encoder import is_blank
 from sparta.search.retriever import Page
 from sparta.search.searcher import ChannelSearcher
 
@@ -44,6 +46,7 @@ class DenseSearcher(ChannelSearcher):
         if channel != DENSE:
             raise InputError(f"expected the channel dense, found {channel!r}")
         super().__init__(index, channel, bm25, (DENSE,))
+        self._encoded = threading.local()
 
     @contextmanager
     def opened(self) -> Iterator[DenseChannel]:
@@ -80,10 +83,25 @@ class DenseSearcher(ChannelSearcher):
         with self.opened() as channel:
             return channel.model_name
 
+    @contextmanager
+    def encoded(self, queries: Iterable[str]) -> Iterator[None]:
+        """Encode queries in one run of the network: `rank` uses their vectors in this thread and block.
+
+        The caller pins the snapshot (`holding`), so that the vectors are of the searched channel's model.
+        """
+        with self.opened() as channel:
+            self._encoded.vectors = channel.encode(queries)
+        try:
+            yield
+        finally:
+            del self._encoded.vectors
+
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
         """Return one page of the ranking of each query; the ranking of a blank query is empty."""
+        encoded: Mapping[str, Floats] = getattr(self._encoded, "vectors", {})
+        has_all = all(query in encoded or is_blank(query) for query in queries)
         with self.opened() as channel:
-            return channel.rank(queries, page, threads)
+            return channel.rank(queries, page, threads, encoded if has_all else None)
 
     def search_vectors(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -147,12 +147,25 @@ class DenseChannel:
         encoder: QuestionEncoder = hash_and_encoder[1]
         return encoder
 
-    def rank(self, queries: Sequence[str], page: Page, threads: int) -> list[Ranking]:
-        """Return one page of the ranking of each query; the ranking of a blank query is empty."""
-        normalized = [self.generation.analysis.fold(query) for query in queries if not is_blank(query)]
-        no_vectors = np.empty((0, self.vectors.width), np.float32)
-        vectors = self.model.encode_questions(normalized) if normalized else no_vectors
-        rankings = iter(self.rank_vectors(vectors, page, threads))
+    def encode(self, queries: Iterable[str]) -> dict[str, Floats]:
+        """Return the vector `(width,)` of each distinct query that is not blank, from one run."""
+        distinct = [query for query in dict.fromkeys(queries) if not is_blank(query)]
+        if not distinct:
+            return {}
+        folded = [self.generation.analysis.fold(query) for query in distinct]
+        return dict(zip(distinct, self.model.encode_questions(folded), strict=True))
+
+    def rank(
+        self, queries: Sequence[str], page: Page, threads: int, vectors: Mapping[str, Floats] | None = None
+    ) -> list[Ranking]:
+        """Return one page of the ranking of each query; the ranking of a blank query is empty.
+
+        :param vectors: the vectors of all queries that are not blank; None encodes the queries
+        """
+        vectors = self.encode(queries) if vectors is None else vectors
+        ranked_vectors = [vectors[query] for query in queries if not is_blank(query)]
+        query_vectors = np.array(ranked_vectors, np.float32).reshape(-1, self.vectors.width)
+        rankings = iter(self.rank_vectors(query_vectors, page, threads))
         return [Ranking() if is_blank(query) else next(rankings) for query in queries]
 
     def rank_vectors(self, query_vectors: Floats, page: Page, threads: int) -> list[Ranking]:

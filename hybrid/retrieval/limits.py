@@ -15,8 +15,8 @@ class Limits:
 
     Search: `k` is the highest k and `queries` the highest number of queries in a request. `hits` limits
     (offset + k) summed over a request's queries; `explained` limits the hits that a request may explain.
-    `values` limits the values in a filter, `query` the characters of a query. At most `queue` queries wait;
-    the server answers further queries with 429.
+    `values` limits the values in a filter, `query` the characters of a query. At most `queue` queries wait in
+    each queue; the server answers further queries with 429.
 
     Bytes: `body` limits the body of a search request, `upload` an upload of passages, `line` one passage of
     an upload. An upload has at most `lines` lines and `parts` JSON values; the server refuses an upload after

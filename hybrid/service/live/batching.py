@@ -32,10 +32,16 @@ class Batcher[J, R](Closing):
     :param answer: returns the answer of each job, or the exception that the job raised
     :param most: maximum number of queries in a batch; a single larger job is a batch by itself
     :param queue: maximum number of queries that wait
+    :param name: name of the thread
     """
 
     def __init__(
-        self, answer: Callable[[Sequence[J]], Sequence[R | Exception]], *, most: int, queue: int
+        self,
+        answer: Callable[[Sequence[J]], Sequence[R | Exception]],
+        *,
+        most: int,
+        queue: int,
+        name: str = "search",
     ) -> None:
         self._answer, self._most, self._queue = answer, most, queue
         self._waiting: deque[_Waiting] = deque()
@@ -44,7 +50,7 @@ class Batcher[J, R](Closing):
         self._ready = threading.Condition()
         self._closed = False
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._work, name="search", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     async def ask(self, job: J, size: int = 1, seconds: float = 60.0) -> R:

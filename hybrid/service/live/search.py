@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hybrid.retrieval.channels import CHANNELS, DENSE, Channels, channel
 from hybrid.retrieval.fusion import Fusion, parse_weights
@@ -22,6 +23,9 @@ from sparta.index.reader import IndexReader
 from sparta.search.explain import marked_snippet, term_contributions, word_snippets
 from sparta.search.retriever import Page
 from sparta.search.searcher import IMPACT, Searcher
+
+if TYPE_CHECKING:
+    from dense.channel.searcher import DenseSearcher
 
 _ADDING: dict[str, Remedy] = {
     DENSE: remedy("{}", Command.of("dense index")),
@@ -51,6 +55,11 @@ class Plan:
         """Whether rankings are fused; a single channel with a weight counts as fused."""
         return "," in self.name or "=" in self.name
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether the search needs the vectors of its queries."""
+        return any(name == DENSE for name, _ in self.weights)
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -76,6 +85,8 @@ def weights_of(channels: str) -> tuple[tuple[str, float], ...]:
 class BatchSearch(Closing):
     """Answers jobs: one call into Java searches all jobs of a plan, a second reads the records of all hits.
 
+    One run of the network encodes the queries of all jobs that need vectors, whatever their plans.
+
     :param reader: reader of the index; closing this object closes the reader
     :param threads: number of Java's threads per call
     """
@@ -84,6 +95,7 @@ class BatchSearch(Closing):
         self.reader, self._threads, self._metrics = reader, threads, metrics
         self.lucene = Searcher(reader)
         self._channels = Channels(reader, CHANNELS)
+        self._dense = cast("DenseSearcher", self._channels.searchers[DENSE])
 
     def __call__(self, jobs: Sequence[Job]) -> list[bytes | Exception]:
         """Return the answer of each job as JSON, or its exception; all answers come from one commit."""
@@ -92,12 +104,25 @@ class BatchSearch(Closing):
             plans.setdefault(job.plan, []).append(number)
         answers: list[bytes | Exception] = [b""] * len(jobs)
         self._metrics.batch(sum(len(job.queries) for job in jobs))
-        with self.reader.holding():
+        with self.reader.holding(), self._encoded(jobs):
             for plan, job_numbers in plans.items():
                 plan_jobs = [jobs[number] for number in job_numbers]
                 for number, answer in zip(job_numbers, self._tried(plan, plan_jobs), strict=True):
                     answers[number] = answer
         return answers
+
+    @contextmanager
+    def _encoded(self, jobs: Sequence[Job]) -> Iterator[None]:
+        """Encode the queries of all dense and fused jobs in one run of the network.
+
+        If the run fails, each plan encodes its queries, so that only the job with the bad query fails.
+        """
+        queries = [query for job in jobs if job.plan.is_dense for query in job.queries]
+        with ExitStack() as stack:
+            if queries and DENSE in self.channels:
+                with suppress(BaseException):  # also a panic of the tokenizer
+                    stack.enter_context(self._dense.encoded(queries))
+            yield
 
     def _tried(self, plan: Plan, jobs: Sequence[Job]) -> Sequence[bytes | Exception]:
         """Return the answers of jobs with one plan; if the call fails, each job is searched alone."""

@@ -52,9 +52,7 @@ class Service:
             opening = partial(IndexReader, settings.index, settings.bm25, channels=None)
             self.reader = await loop.run_in_executor(self._side, opening)
             self._search = BatchSearch(self.reader, settings.threads, self.metrics)
-            self._batcher: Batcher[Job, bytes] = Batcher(
-                self._search, most=_AT_ONCE, queue=settings.limits.queue
-            )
+            self._batcher, self._dense_batcher = self._batcher_named("search"), self._batcher_named("dense")
             self.writer = Writer(self.reader, self._refresh, settings)
             self._watch_metrics()
             self._examples = await loop.run_in_executor(self._side, example_questions, settings.index)
@@ -66,6 +64,7 @@ class Service:
                 self.ready = False
                 following.cancel()
                 await loop.run_in_executor(self._side, self._batcher.close)
+                await loop.run_in_executor(self._side, self._dense_batcher.close)
                 await loop.run_in_executor(self._side, self.writer.close)
                 self._reading.shutdown(
                     wait=False, cancel_futures=True
@@ -83,7 +82,12 @@ class Service:
         job = Job(queries, plan, isinstance(request.query, str))
         if request.explain or request.collapse:  # slow, so not batched: no other search waits
             return await self.aside(lambda: self._search.answers(plan, [job])[0])
-        return await self._batcher.ask(job, len(queries), limits.timeout)
+        batcher = self._dense_batcher if plan.is_dense else self._batcher
+        return await batcher.ask(job, len(queries), limits.timeout)
+
+    def _batcher_named(self, name: str) -> Batcher[Job, bytes]:
+        """Return a queue of searches. Searches with vectors have a separate queue: others need not wait."""
+        return Batcher(self._search, most=_AT_ONCE, queue=self.settings.limits.queue, name=name)
 
     async def answer(self, request: AnswerRequest) -> dict[str, Any]:
         """Return answers to a question, extracted from the best passages."""
@@ -218,7 +222,7 @@ class Service:
                     )
 
     def _watch_metrics(self) -> None:
-        self.metrics.watch("queue", lambda: self._batcher.size)
+        self.metrics.watch("queue", lambda: self._batcher.size + self._dense_batcher.size)
         self.metrics.watch("passages", lambda: self._search.lucene.num_docs)
         self.metrics.watch("generation", lambda: self.reader.version.generation)
         self.metrics.watch("commit", lambda: self.reader.version.commit)

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
+from dense.encoding.question_encoder import BertQuestionEncoder
 from hybrid.retrieval.searcher import open_retriever
+from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
+from hybrid.service.metrics import Metrics
 from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.reader import IndexReader
+from sparta.search.retriever import Page
+from tests.conftest import WORDS
 from tests.hybrid.service.services import NDJSON, QUESTION, lines
 
 pytestmark = pytest.mark.jvm
@@ -96,3 +107,83 @@ def test_a_smaller_index_copied_into_a_served_folder(
         time.sleep(0.05)
     assert service.process.poll() is None
     assert last.status == 200
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The texts of every run of the network."""
+    texts_of_runs: list[list[str]] = []
+    encode = BertQuestionEncoder.encode_questions
+
+    def counted(self: BertQuestionEncoder, texts: list[str]) -> Any:
+        texts_of_runs.append(list(texts))
+        if any("panic" in text for text in texts):
+            raise ValueError("panic")
+        return encode(self, texts)
+
+    monkeypatch.setattr(BertQuestionEncoder, "encode_questions", counted)
+    return texts_of_runs
+
+
+def job(query: str, channels: str, k: int) -> Job:
+    return Job([query], Plan(channels, weights_of(channels), Page(k)))
+
+
+def found(answer: Any) -> list[tuple[str, float]]:
+    assert isinstance(answer, bytes), answer
+    return [(hit["id"], hit["score"]) for hit in orjson.loads(answer)["hits"]]
+
+
+def test_waiting_queries_of_all_plans_share_one_run_of_the_network(
+    dense_index: Path, runs: list[list[str]]
+) -> None:
+    queries = [" ".join(WORDS[i : i + 3]) for i in range(0, 60, 3)] + [" "]
+    channels = ("dense", "dense,impact", "dense=0.5,impact,bm25", "impact")
+    jobs = [job(query, channels[i % 4], 1 + i % 6) for i, query in enumerate(queries + queries[:9])]
+    with IndexReader(dense_index, channels=None) as index:
+        search = BatchSearch(index, 2, Metrics())
+        together = [found(answer) for answer in search(jobs)]
+        need_vectors = [job.queries[0] for job in jobs if job.plan.is_dense and job.queries[0].strip()]
+        assert runs == [list(dict.fromkeys(need_vectors))]
+        by_one = [found(search([job])[0]) for job in jobs]
+    assert sum(map(len, by_one)) > 60
+    for hits, expected in zip(together, by_one, strict=True):
+        assert [passage_id for passage_id, _ in hits] == [passage_id for passage_id, _ in expected]
+        assert [score for _, score in hits] == pytest.approx([score for _, score in expected], abs=1e-5)
+
+
+def test_a_query_that_the_network_refuses_fails_alone(dense_index: Path, runs: list[list[str]]) -> None:
+    with IndexReader(dense_index, channels=None) as index:
+        search = BatchSearch(index, 2, Metrics())
+        answers = search([job("moon", "dense", 3), job("panic", "dense", 3), job("moon", "dense,bm25", 3)])
+    assert [isinstance(answer, bytes) for answer in answers] == [True, False, True]
+    assert len(found(answers[0])) == 3
+
+
+def test_impact_queries_do_not_wait_for_the_network(
+    dense_index: Path, open_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_running, may_end = threading.Event(), threading.Event()
+    encode = BertQuestionEncoder.encode_questions
+
+    def slow(self: BertQuestionEncoder, texts: list[str]) -> Any:
+        is_running.set()
+        assert may_end.wait(20)
+        return encode(self, texts)
+
+    monkeypatch.setattr(BertQuestionEncoder, "encode_questions", slow)
+    client = open_client(dense_index)
+
+    def ask(channels: str) -> Any:
+        return client.post("/search", json={"query": QUESTION, "channels": channels})
+
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(ask, "dense,impact")
+        try:
+            assert is_running.wait(20)
+            for channels in ("impact", "bm25", "bm25,impact"):
+                assert ask(channels).json()["hits"]
+            assert not waiting.done()
+        finally:
+            may_end.set()
+        assert waiting.result().json()["hits"]
