@@ -77,15 +77,16 @@ def corpus_source(
     :param job: the corpus's `corpus_job`, if the caller has already computed it
     """
     from sparta.shards.encode import ShardEncoder, arithmetic_on
-    from sparta.shards.folder import blocks_of
+    from sparta.shards.pacing import PacedBlocks
 
     reader = open_corpus(corpus, skip_invalid=skip_invalid)
     progress = progress or ReadingProgress(advance=advance)
     side = model.query_side()
 
     def batches(passages: Iterator[Passage]) -> Iterator[ImpactBatch]:
-        blocks = blocks_of(passages, options.shard_size)
-        for shard in ShardEncoder(model, options).encode(blocks, progress.advance):
+        blocks = PacedBlocks(options.shard_size)
+        for shard in ShardEncoder(model, options).encode(blocks.split(passages), progress.advance):
+            blocks.finish()
             yield quantized_batch(shard, side.quantizer)
 
     job = job or corpus_job(reader, options.unit, options.top_k, options.min_weight)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from sparta.base.errors import InputError, Interrupted
+from sparta.base.interrupts import interrupt_held
 from sparta.base.remedies import Command, remedy
 from sparta.data.units import is_cut, passage_of
 from sparta.index.folder import GROWING, Generation, IndexFolder
@@ -78,16 +79,16 @@ def _write_batches(
             if existing and not update:
                 _check_new(batch, progress, existing, has_sentences=is_cut(source.job.get("unit", "passage")))
             positions = _positions(batch, progress, existing if update else None)
-            progress_is_current = False
-            if sentence_searcher:
-                _remove_stale_units(
-                    writer, sentence_searcher, _last_units([progress.last_id, *batch.passage_ids])
-                )
             folded = replace(batch, texts=[*map(fold, batch.texts)])
-            _add_batch(writer, folded, positions, unindexed_fields, update=update)
             warned_of_rounding = warned_of_rounding or _warn_of_rounded_scores(batch)
-            progress.add(batch)
-            progress_is_current = True
+            with interrupt_held() as interrupted:
+                progress_is_current = False
+                _remove_shortened(writer, sentence_searcher, progress, batch)
+                _add_batch(writer, folded, positions, unindexed_fields, update=update)
+                progress.add(batch)
+                progress_is_current = True
+            if interrupted:
+                raise KeyboardInterrupt
             if time.monotonic() - last_commit >= options.commit_seconds:
                 writer.commit(progress.dumps())
                 last_commit, committed = time.monotonic(), progress.consumed
@@ -127,6 +128,14 @@ def _no_passages_error(source: Source) -> InputError:
         where=str(source.job.get("source") or ""),
         remedy="correct the records (docs/formats.md lists the required fields), or name another input",
     )
+
+
+def _remove_shortened(
+    writer: ImpactWriter, existing: ImpactSearcher | None, progress: Progress, batch: ImpactBatch
+) -> None:
+    """Delete the units that the updated passages before the last passage of a batch no longer have."""
+    if existing:
+        _remove_stale_units(writer, existing, _last_units([progress.last_id, *batch.passage_ids]))
 
 
 def _last_units(unit_ids: Sequence[str]) -> list[str]:

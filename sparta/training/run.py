@@ -10,10 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +22,7 @@ from torch import nn
 from sparta.base.checks import path_of
 from sparta.base.errors import Interrupted, folder_in_use
 from sparta.base.files import atomic_path, atomic_write
+from sparta.base.interrupts import interrupt_held
 from sparta.base.remedies import Option, remedy
 from sparta.neural.backbones import set_dropout, use_fast_attention
 from sparta.neural.checkpoint import load_torch_file
@@ -184,7 +183,8 @@ class TrainingRun[M: nn.Module]:
         try:
             self._begin(resume=resume)
             while self.state.step < self.schedule.steps:
-                with _interrupt_held(self.processes) as interrupted:
+                # Several processes would stop at different steps, so Ctrl-C then stops at once.
+                with interrupt_held() if self.processes == 1 else nullcontext(()) as interrupted:
                     self._step()
                 self._end_step(interrupted=bool(interrupted))
         except KeyboardInterrupt:
@@ -339,33 +339,6 @@ def check_output(output: str | Path, *, resume: bool) -> Path:
     if not resume and not process_group()[0] and folder.exists() and any(folder.iterdir()):
         raise folder_in_use(folder)
     return folder
-
-
-@contextmanager
-def _interrupt_held(processes: int) -> Iterator[list[int]]:
-    """Delay a first Ctrl-C to the end of the block, and add the signal's number to the yielded list.
-
-    A second Ctrl-C interrupts. Ctrl-C is not delayed with several processes, which would stop at different
-    steps, or if the program handles Ctrl-C otherwise.
-    """
-    held: list[int] = []
-    if (
-        processes > 1
-        or threading.current_thread() is not threading.main_thread()
-        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    ):
-        yield held
-        return
-
-    def hold(number: int, _: object) -> None:
-        held.append(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    signal.signal(signal.SIGINT, hold)
-    try:
-        yield held
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _step_of(line: str) -> float:

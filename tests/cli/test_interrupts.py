@@ -64,6 +64,25 @@ def test_ctrl_c_before_anything_more_was_written(tmp_path, corpus, index, model,
     assert sparta("update", "--corpus", more, "--index", index, *model).stderr == nothing
 
 
+def test_ctrl_c_while_a_batch_is_written_keeps_the_batch(tmp_path, corpus, model):
+    """Lucene finishes the batch, and a commit follows."""
+    code = """
+import signal
+import sparta.index.pipeline
+from sparta.lucene.bridge import ImpactWriter
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sparta.index.pipeline._PASSAGES_PER_BATCH = 3
+add = ImpactWriter.add
+def interrupted(*arguments, **options):
+    signal.raise_signal(signal.SIGINT)
+    return add(*arguments, **options)
+ImpactWriter.add = interrupted
+"""
+    ended = sparta_process("index", "--corpus", corpus, "--index", tmp_path / "new", *model, before=code)
+    assert ended.returncode == 130
+    assert ended.stderr.endswith("interrupted: 3 passages kept; the same command with --resume continues\n")
+
+
 def test_an_interrupt(built, corpus, monkeypatch):
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
