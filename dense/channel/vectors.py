@@ -181,8 +181,8 @@ class DenseChannel:
                 remedy=f"encode the queries with the channel's model, {self.model_name}",
             )
         check_finite(query_vectors, "query vectors", f"check the model {self.model_name}")
-        if page.filter or page.collapse:
-            require_fields(self.generation, self.folder.path)
+        if page.fields:
+            require_fields(self.generation, self.folder.path, page.fields, self.lucene.fields)
         selection, depth = self._selection(page.filter), page.depth
         keys = partial(self.lucene.keys, field=page.collapse) if page.collapse else None
         reduce = reduction(self.generation.unit, keys)

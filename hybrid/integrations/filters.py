@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from sparta.base.errors import InputError
-from sparta.base.filters import joined
 
-_NAMES = {"in": "in", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
+_BOUNDS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
+_KNOWN = ("==", "!=", *_BOUNDS, "in", "not in", "any", "all", "contains", "is_empty")
 
 
-def filter_of(conditions: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
-    """Return the filter that requires all conditions, each a field, an operator and a value.
+def condition_of(field: str, operator: str, value: Any) -> dict[str, Any]:
+    """Return the filter for one condition of a framework: a field, an operator and a value.
 
-    :raises InputError: an unsupported operator, or several conditions on one field that are not two bounds
+    `==` and `!=` with None test whether the field has no value.
+
+    :raises InputError: the operator is not supported
     """
-    filter: dict[str, Any] = {}
-    for field, operator, value in conditions:
-        if operator != "==" and operator not in _NAMES:
-            raise unknown_filter(f"the operator {operator!r}")
-        condition = value if operator == "==" else {_NAMES[operator]: value}
-        filter[field] = joined(field, filter[field], condition) if field in filter else condition
-    return filter
+    if operator in _BOUNDS:
+        return {field: {_BOUNDS[operator]: value}}
+    if operator == "is_empty" or (operator == "==" and value is None):
+        return {field: {"exists": False}}
+    if operator == "!=":
+        return {field: {"exists": True} if value is None else {"not": value}}
+    if operator in ("==", "contains"):
+        return {field: value}
+    if operator in ("in", "any"):
+        return {field: {"in": value}}
+    if operator in ("not in", "nin"):
+        return {field: {"not": {"in": value}}}
+    if operator == "all":
+        return {"and": [{field: item} for item in value]}
+    raise unknown_filter(f"the operator {operator!r}")
+
+
+def combined(operator: str, filters: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the filter that joins filters by `and`, `or` or `not` (not all of them); without any, `{}`."""
+    if not filters:
+        return {}
+    return {"not": {"and": filters}} if operator == "not" else {operator: filters}
 
 
 def unknown_filter(unsupported: str) -> InputError:
     """Return the error for a filter that no index can apply."""
-    known = ", ".join(["==", *_NAMES])
     return InputError(
-        f"the filter contains {unsupported}, but only {known}, joined by AND, are supported",
-        remedy="search once for each alternative, or filter the hits afterwards",
+        f"the filter contains {unsupported}, but only {', '.join(_KNOWN)}, joined by AND, OR and NOT,"
+        " are supported",
+        remedy="write the condition with these operators, or filter the hits afterwards",
     )

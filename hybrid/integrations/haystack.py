@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from haystack import Document, component, default_from_dict, default_to_dict
 
-from hybrid.integrations.filters import filter_of, unknown_filter
+from hybrid.integrations.filters import combined, condition_of, unknown_filter
 from hybrid.integrations.source import Source, metadata_of, open_source
 from sparta.base.errors import InputError
 from sparta.search.retriever import Retriever
@@ -55,7 +55,7 @@ class HaystackRetriever:
         self, query: str, top_k: int | None = None, filters: dict[str, Any] | None = None
     ) -> dict[str, list[Document]]:
         """Return the `top_k` best passages as `documents`, best first."""
-        filter = filter_of(_conditions(filters or self.filters or {}))
+        filter = _filter_of(filters or self.filters or {})
         hits = self._open().search(query, self.top_k if top_k is None else top_k, filter=filter)
         return {
             "documents": [
@@ -85,14 +85,17 @@ class HaystackRetriever:
         return component
 
 
-def _conditions(filters: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yield field, operator and value of each condition in a filter of Haystack; only AND is supported."""
+def _filter_of(filters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a filter of Haystack as the argument `filter` of `search`; NOT means that not all hold.
+
+    :raises InputError: an operator is unknown
+    """
     if not filters:
-        return
+        return {}
     if "field" in filters:
-        yield str(filters["field"]).removeprefix("meta."), str(filters.get("operator")), filters.get("value")
-        return
-    if filters.get("operator") != "AND":
-        raise unknown_filter(f"the operator {filters.get('operator')!r}")
-    for condition in filters.get("conditions", ()):
-        yield from _conditions(condition)
+        field = str(filters["field"]).removeprefix("meta.")
+        return condition_of(field, str(filters.get("operator")), filters.get("value"))
+    operator = str(filters.get("operator"))
+    if operator not in ("AND", "OR", "NOT"):
+        raise unknown_filter(f"the operator {operator!r}")
+    return combined(operator.lower(), [_filter_of(condition) for condition in filters.get("conditions", ())])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.vector_stores import FilterCondition, MetadataFilters
 
-from hybrid.integrations.filters import filter_of, unknown_filter
+from hybrid.integrations.filters import combined, condition_of
 from hybrid.integrations.source import Source, metadata_of, open_source
 
 
@@ -25,7 +24,7 @@ class LlamaIndexRetriever(BaseRetriever):
 
     :param index: an index folder or an open retriever; `channels` as in `open_retriever`
     :param k: number of hits per query
-    :param filters: conditions that a passage must meet, all of them
+    :param filters: conditions that a passage must meet
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class LlamaIndexRetriever(BaseRetriever):
         self.k, self.filters = k, filters
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        filter = filter_of(_conditions(self.filters)) if self.filters else None
+        filter = _filter_of(self.filters) if self.filters else None
         hidden_keys = ["channels"]  # ranks and scores are useless to a language model
         return [
             NodeWithScore(
@@ -62,13 +61,12 @@ class LlamaIndexRetriever(BaseRetriever):
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
 
-def _conditions(filters: MetadataFilters) -> Iterator[tuple[str, str, Any]]:
-    """Yield field, operator and value of each condition in LlamaIndex's filters; only AND is supported."""
-    condition = filters.condition or FilterCondition.AND
-    if condition == FilterCondition.NOT or (condition == FilterCondition.OR and len(filters.filters) > 1):
-        raise unknown_filter(f"the condition {condition.value!r}")
-    for filter_or_group in filters.filters:
-        if isinstance(filter_or_group, MetadataFilters):
-            yield from _conditions(filter_or_group)
-        else:
-            yield filter_or_group.key, filter_or_group.operator.value, filter_or_group.value
+def _filter_of(filters: MetadataFilters) -> dict[str, Any]:
+    """Return LlamaIndex's filters as the argument `filter` of `search`; NOT means that not all hold."""
+    parts = [
+        _filter_of(part)
+        if isinstance(part, MetadataFilters)
+        else condition_of(part.key, part.operator.value, part.value)
+        for part in filters.filters
+    ]
+    return combined((filters.condition or FilterCondition.AND).value, [part for part in parts if part])

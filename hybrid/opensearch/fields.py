@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from sparta.base.filters import Filter, Numbers, OneOf, Texts, term
+from sparta.base.filters import AllOf, AnyOf, Condition, Exists, Filter, Not, Numbers, OneOf, term
 from sparta.index.impact_batches import field_terms
 
 FIELDS, NUMBERS = "fields", "numbers"
@@ -52,7 +52,19 @@ def filter_queries(filter: Filter | None) -> list[dict[str, Any]]:
     return [_condition(condition) for condition in filter.conditions] if filter else []
 
 
-def _condition(condition: OneOf | Numbers | Texts) -> dict[str, Any]:
+def _conditions(condition: AnyOf | AllOf) -> list[dict[str, Any]]:
+    return [_condition(part) for part in condition.conditions]
+
+
+def _condition(condition: Condition) -> dict[str, Any]:
+    if isinstance(condition, Not):
+        return {"bool": {"must_not": [_condition(condition.condition)]}}
+    if isinstance(condition, AnyOf):
+        return {"bool": {"should": _conditions(condition), "minimum_should_match": 1}}
+    if isinstance(condition, AllOf):
+        return {"bool": {"filter": _conditions(condition)}}
+    if isinstance(condition, Exists):
+        return field_range(condition.field)
     if isinstance(condition, OneOf):
         return {"terms": {FIELDS: [term(condition.field, value).decode() for value in condition.values]}}
     if isinstance(condition, Numbers):

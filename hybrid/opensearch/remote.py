@@ -111,9 +111,7 @@ class RemoteIndex:
     def chosen(self, filter: FilterLike | None, now: View) -> list[Json]:
         """Return the OpenSearch queries of a filter; all its fields must exist."""
         parsed_filter = Filter.of(filter)
-        self._require(
-            [condition.field for condition in parsed_filter.conditions] if parsed_filter else [], now
-        )
+        self._require(parsed_filter.fields if parsed_filter else [], now)
         return filter_queries(parsed_filter)
 
     def _require(self, names: Sequence[str], now: View) -> None:

@@ -55,8 +55,14 @@ class Limits:
 
     def check_filter(self, filter: Mapping[str, Any]) -> None:
         """Raise if the filter has too many values: parsing a large filter would delay other requests."""
-        conditions = [value.get("in") if isinstance(value, Mapping) else value for value in filter.values()]
-        value_count = sum(len(value) if isinstance(value, list) else 1 for value in conditions)
+        value_count = 0
+        waiting: list[Any] = [filter]
+        while waiting:
+            value = waiting.pop()
+            parts = value.values() if isinstance(value, Mapping) else value
+            nested = [part for part in parts if isinstance(part, Mapping | list)]
+            waiting += nested
+            value_count += len(parts) - len(nested)
         if value_count > self.values:
             raise InputError(f"a filter may have at most {self.values} values, found {value_count}")
 

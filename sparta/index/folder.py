@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ CHANNEL = "sparta"
 DEFAULT_INDEX = "sparta-index"
 DEFAULT_CODEC = "fast"
 BOTH_CHANNELS, BM25 = "impact,bm25", "bm25"
+NESTED = "nested"  # the metadata of indexes with nested fields; "all" means top-level fields only
 GROWING = ("append", "update")  # modes that write into the live generation
 _LOCK_TIMEOUT = 0.2  # seconds; a reader that only tests the lock holds it for less
 _JOB_FIELDS = {
@@ -89,8 +90,9 @@ class Generation:
     `job` describes the last or the running job (source, unit, pruning). `counts` are for people; readers take
     a job's progress from the Lucene commit. `origin` is the source of the first job; the manifest stores it
     only after a second job. `arithmetic` names the runtime and the arithmetic that encoded the first job's
-    passages, such as `openvino int8`; empty if unknown. `fields` names the indexed metadata; None means an
-    index of format 1, which indexes no metadata. `analyzer` names the Lucene analyzer if it differs from the
+    passages, such as `openvino int8`; empty if unknown. `fields` names the indexed metadata: `nested`, `all`
+    (top-level fields only, of older releases), or None for an index of format 1, which indexes no metadata.
+    `analyzer` names the Lucene analyzer if it differs from the
     language's usual analyzer.
     """
 
@@ -201,16 +203,30 @@ def no_passages(path: Path) -> IndexStateError:
     )
 
 
-def require_fields(generation: Generation, path: Path) -> None:
-    """Raise if a generation was built before sparta indexed metadata."""
+def require_fields(
+    generation: Generation, path: Path, fields: Iterable[str], known: Callable[[], Iterable[str]]
+) -> None:
+    """Raise if a generation was built before sparta indexed metadata, or before it indexed nested fields.
+
+    :param fields: the fields of a search
+    :param known: returns all fields of the passages
+    """
+    rebuild = remedy(
+        "rebuild the index: {}",
+        Command.of("sparta index", corpus="FILE", overwrite=True, index=path),
+    )
     if generation.fields is None:
         raise LackingError(
             "filter and collapse need metadata, but an older sparta built this index without metadata",
             where=str(path),
-            remedy=remedy(
-                "rebuild the index: {}",
-                Command.of("sparta index", corpus="FILE", overwrite=True, index=path),
-            ),
+            remedy=rebuild,
+        )
+    nested = [field for field in fields if "." in field] if generation.fields != NESTED else []
+    if nested and (nested := sorted(set(nested).difference(known()))):
+        raise LackingError(
+            f"an older sparta built this index without nested fields such as {nested[0]!r}",
+            where=str(path),
+            remedy=rebuild,
         )
 
 
@@ -358,7 +374,7 @@ class IndexFolder:
             unit = job.get("unit", "passage")
             number = max(state.next_number, self._highest_number() + 1)
             generation = Generation(
-                number, side.identity(), language, codec, unit, job=job, fields="all", arithmetic=arithmetic
+                number, side.identity(), language, codec, unit, job=job, fields=NESTED, arithmetic=arithmetic
             )
             if generation.analysis != (current_language := language_of(language)):
                 generation = replace(generation, analyzer=current_language.analyzer)

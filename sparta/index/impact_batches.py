@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from sparta.base.errors import InputError, JavaError
 from sparta.base.files import numbered_lines, shown_name
-from sparta.base.filters import LONGEST, term, text_of
+from sparta.base.filters import LONGEST, Scalar, term, text_of
 from sparta.base.remedies import Option, remedy
 from sparta.data.files import no_records
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
@@ -34,7 +34,9 @@ JSON_BATCH_BYTES = 2**24
 MOST_VALUES = 256
 _TEXTS = {"id", "contents", "context"}
 _OFFSETS = {"start", "end"}
-_FILTERABLE = f"only strings, numbers, booleans and lists of up to {MOST_VALUES} of them are indexed"
+_FILTERABLE = (
+    f"only strings, numbers, booleans, and objects and lists of up to {MOST_VALUES} of them are indexed"
+)
 _SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 
 
@@ -322,15 +324,16 @@ def _stored_record(record: dict[str, Any], passage_id: str, text: str) -> dict[s
 
 
 def field_terms(
-    records: Sequence[Mapping[str, Any]], unindexed_fields: set[str] | None = None
+    records: Sequence[Mapping[str, Any]], unindexed_fields: set[str] | None = None, *, nested: bool = True
 ) -> list[list[bytes]]:
     """Return the metadata terms of each record: a term for each value of each field.
 
     :param unindexed_fields: names of fields with values that cannot be indexed; the function logs a warning
         for each new name and adds it. None means no warnings
+    :param nested: whether to index the values of objects, under names such as `author.name`
     """
     not_indexed = set[str]()
-    terms = [list(_terms(record, not_indexed)) for record in records]
+    terms = [list(_terms(record, not_indexed, nested)) for record in records]
     if unindexed_fields is not None:
         for name in sorted(not_indexed - unindexed_fields):
             logger.warning(
@@ -342,12 +345,12 @@ def field_terms(
     return terms
 
 
-def _terms(record: Mapping[str, Any], left_out: set[str]) -> Iterator[bytes]:
+def _terms(record: Mapping[str, Any], left_out: set[str], nested: bool) -> Iterator[bytes]:
     """Yield a term for each metadata value of a record.
 
-    Strings, numbers and booleans are indexed, and lists of up to 256 of them. Null, objects and longer lists
-    are not. A missing title counts as an empty title. The offsets of a passage in its context are not
-    indexed.
+    Strings, numbers and booleans are indexed, also in objects and lists of up to 256 of them. Null is not,
+    nor are lists of lists, larger objects and longer lists. A missing title counts as an empty title. The
+    offsets of a passage in its context are not indexed.
 
     :param left_out: grows by the names of fields with values that cannot be indexed
     """
@@ -355,13 +358,33 @@ def _terms(record: Mapping[str, Any], left_out: set[str]) -> Iterator[bytes]:
     for name, value in record.items():
         if name in _TEXTS or (has_offsets and name in _OFFSETS) or (name == "title" and not value):
             continue
-        if not name or "\0" in name or len(name.encode()) > LONGEST:
-            continue
-        values = value if isinstance(value, list) else [value]
-        if len(values) <= MOST_VALUES and all(isinstance(value, str | int | float) for value in values):
-            yield from (term(name, text_of(value)) for value in values)
-        elif value is not None and value != {}:
+        inner_left_out = set[str]()
+        values = list(_field_values(name, value, inner_left_out, nested=nested and name != "vector"))
+        if len(values) > MOST_VALUES:
             left_out.add(name)
+        else:
+            left_out |= inner_left_out
+            yield from (term(field, text_of(value)) for field, value in values)
+
+
+def _field_values(name: str, value: Any, left_out: set[str], *, nested: bool) -> Iterator[tuple[str, Scalar]]:
+    """Yield the values of a field; those of an object have names such as `author.name`."""
+    if value is None or not name or "\0" in name or len(name.encode()) > LONGEST:
+        return
+    if nested and isinstance(value, dict):
+        for key, inner in value.items():
+            if key:
+                yield from _field_values(f"{name}.{key}", inner, left_out, nested=nested)
+        return
+    if nested and isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        for item in value:
+            yield from _field_values(name, item, left_out, nested=nested)
+        return
+    values = value if isinstance(value, list) else [value]
+    if len(values) <= MOST_VALUES and all(isinstance(item, str | int | float) for item in values):
+        yield from ((name, item) for item in values)
+    elif value != {}:
+        left_out.add(name)
 
 
 def _is_sentence_of_passage(record: Mapping[str, Any]) -> bool:

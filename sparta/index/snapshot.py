@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,9 +112,9 @@ class IndexSnapshot(Closing):
         """Close Lucene's reader."""
         self.lucene.close()
 
-    def require_fields(self) -> None:
-        """Raise if the index was built before sparta indexed metadata."""
-        require_fields(self.generation, self.folder.path)
+    def require_fields(self, fields: Sequence[str]) -> None:
+        """Raise if the index was built before sparta indexed metadata, or nested fields."""
+        require_fields(self.generation, self.folder.path, fields, self.lucene.fields)
 
     def require_impacts(self) -> None:
         """Raise if the index has BM25 only."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +15,7 @@ from sparta.base.errors import InputError, Interrupted
 from sparta.base.interrupts import interrupt_held
 from sparta.base.remedies import Command, remedy
 from sparta.data.units import is_cut, passage_of
-from sparta.index.folder import GROWING, Generation, IndexFolder
+from sparta.index.folder import GROWING, NESTED, Generation, IndexFolder
 from sparta.index.impact_batches import ImpactBatch, field_terms
 from sparta.index.jobs import Progress, Source, WriteOptions, job_id
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
@@ -41,7 +41,7 @@ def write(index: IndexFolder, generation: Generation, source: Source, options: W
         ) as writer:
             if source.fixed_vocabulary:
                 writer.add_terms(source.side.vocabulary())
-            _write_batches(writer, source, options, progress, existing, generation.analysis.fold)
+            _write_batches(writer, source, options, progress, existing, generation)
     finally:
         if existing:
             existing.close()
@@ -65,11 +65,12 @@ def _write_batches(
     options: WriteOptions,
     progress: Progress,
     existing: ImpactSearcher | None,
-    fold: Callable[[str], str],
+    generation: Generation,
 ) -> None:
     last_commit = time.monotonic()
     committed = progress.consumed
     unindexed_fields = set[str]()
+    fold = generation.analysis.fold
     warned_of_rounding = False
     progress_is_current = True  # False while the writer has a batch that `progress` does not count
     update = options.mode == "update"
@@ -80,11 +81,12 @@ def _write_batches(
                 _check_new(batch, progress, existing, has_sentences=is_cut(source.job.get("unit", "passage")))
             positions = _positions(batch, progress, existing if update else None)
             folded = replace(batch, texts=[*map(fold, batch.texts)])
+            fields = field_terms(batch.objects, unindexed_fields, nested=generation.fields == NESTED)
             warned_of_rounding = warned_of_rounding or _warn_of_rounded_scores(batch)
             with interrupt_held() as interrupted:
                 progress_is_current = False
                 _remove_shortened(writer, sentence_searcher, progress, batch)
-                _add_batch(writer, folded, positions, unindexed_fields, update=update)
+                _add_batch(writer, folded, positions, fields, update=update)
                 progress.add(batch)
                 progress_is_current = True
             if interrupted:
@@ -178,7 +180,7 @@ def _add_batch(
     writer: ImpactWriter,
     batch: ImpactBatch,
     positions: np.ndarray,
-    unindexed_fields: set[str],
+    fields: list[list[bytes]],
     *,
     update: bool,
 ) -> None:
@@ -192,7 +194,7 @@ def _add_batch(
         batch.indptr,
         batch.term_ids,
         batch.impacts,
-        fields=field_terms(batch.objects, unindexed_fields),
+        fields=fields,
         update=update,
     )
 

@@ -91,7 +91,7 @@ def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike 
     with searcher.reader.snapshot() as snapshot:
         snapshot.require_impacts()
         if checked_filter:
-            snapshot.require_fields()
+            snapshot.require_fields(checked_filter.fields)
         bag = snapshot.tokenizer.terms(query_of(query))
         docid, contributions = _contributions(snapshot, passage_id, bag)
         rank = snapshot.lucene.rank(bag, docid, checked_filter)

@@ -56,6 +56,11 @@ class Page:
         return cls(k, offset, Filter.of(filter), collapse, deepest)
 
     @property
+    def fields(self) -> list[str]:
+        """The metadata fields of the filter and of `collapse`."""
+        return [*(self.filter.fields if self.filter else ()), *([self.collapse] if self.collapse else ())]
+
+    @property
     def depth(self) -> int:
         """The number of passages to rank: `k + offset`."""
         return self.k + self.offset

@@ -101,7 +101,7 @@ class ChannelSearcher(Retriever):
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """Return the passages' values of a metadata field, for grouping; None if a passage lacks it."""
         with self.reader.snapshot() as snapshot:
-            snapshot.require_fields()
+            snapshot.require_fields([field])
             return snapshot.lucene.keys(docids, field)
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
@@ -165,8 +165,8 @@ class Searcher(ChannelSearcher):
         with self.reader.snapshot() as snapshot:
             if impact_queries or self.channel == IMPACT:
                 snapshot.require_impacts()
-            if page.filter or page.collapse:
-                snapshot.require_fields()
+            if page.fields:
+                snapshot.require_fields(page.fields)
             bags = [snapshot.tokenizer.terms(query) for query in impact_queries]
             folded_queries = [
                 "" if is_blank(text) else snapshot.tokenizer.language.fold(text) for text in bm25_queries

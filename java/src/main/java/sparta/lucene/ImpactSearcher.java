@@ -6,7 +6,9 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collection;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import org.apache.lucene.analysis.Analyzer;
@@ -234,6 +236,22 @@ public final class ImpactSearcher implements Closeable {
         });
   }
 
+  /**
+   * How many of int32 docids have each value of a field of their metadata: {@code int32 n, int32 counts[n]} and a
+   * string table of n values in byte order.
+   */
+  public byte[] counts(byte[] docids, String field) throws IOException {
+    List<BytesRef> values = new ArrayList<>();
+    int[] counts = open(() -> metadata.counts(Packed.ints(docids, "docids"), field, lookup, values));
+    return counted(counts, values);
+  }
+
+  /** The words of a text and how often each occurs: {@code int32 n, int32 counts[n]} and a string table of n words. */
+  public byte[] words(String text) throws IOException {
+    Map<BytesRef, Float> words = Queries.words(text, analyzer);
+    return counted(words.values().stream().mapToInt(Float::intValue).toArray(), words.keySet());
+  }
+
   /** What each word of a text adds to the BM25 scores of int32 docids, see {@link WordScores#of}. */
   public byte[] wordScores(String text, byte[] docids) throws IOException {
     return open(
@@ -250,10 +268,7 @@ public final class ImpactSearcher implements Closeable {
   public byte[] vector(int docid) throws IOException {
     List<BytesRef> terms = new ArrayList<>();
     int[] impacts = open(() -> postings.vector(docid, terms));
-    int[] head = new int[impacts.length + 1];
-    head[0] = impacts.length;
-    System.arraycopy(impacts, 0, head, 1, impacts.length);
-    return StringTable.pack(Packed.bytes(head), terms);
+    return counted(impacts, terms);
   }
 
   /**
@@ -264,19 +279,12 @@ public final class ImpactSearcher implements Closeable {
    * @param filter as for {@link #searchImpacts}; a passage that it does not keep scores nothing
    */
   public int rank(byte[] queries, byte[] filter, int docid) throws IOException {
-    return open(
-        () -> {
-          Query[] parsed = Queries.impacts(queries, metadata.kept(filter));
-          if (parsed.length != 1) {
-            throw new IllegalArgumentException("expected one query, found " + parsed.length);
-          }
-          float score = score(parsed[0], docid);
-          if (score <= 0) {
-            return 0;
-          }
-          long position = lookup.positions(new int[] {docid})[0];
-          return 1 + searcher.search(parsed[0], RankCollector.manager(score, position));
-        });
+    return open(() -> rank(Queries.impacts(queries, metadata.kept(filter)), docid));
+  }
+
+  /** The place of one passage among all hits of a text, as {@link #rank} has it for impacts; a table of one text. */
+  public int rankText(byte[] queries, byte[] filter, int docid) throws IOException {
+    return open(() -> rank(parse(queries, metadata.kept(filter)), docid));
   }
 
   /**
@@ -307,6 +315,26 @@ public final class ImpactSearcher implements Closeable {
       parsed[i] = Queries.text(texts.string(i), analyzer, kept);
     }
     return parsed;
+  }
+
+  private int rank(Query[] queries, int docid) throws IOException {
+    if (queries.length != 1) {
+      throw new IllegalArgumentException("expected one query, found " + queries.length);
+    }
+    float score = score(queries[0], docid);
+    if (score <= 0) {
+      return 0;
+    }
+    long position = lookup.positions(new int[] {docid})[0];
+    return 1 + searcher.search(queries[0], RankCollector.manager(score, position));
+  }
+
+  /** Numbers and as many strings: {@code int32 n, int32 numbers[n]} and a string table. */
+  private static byte[] counted(int[] numbers, Collection<BytesRef> strings) {
+    int[] head = new int[numbers.length + 1];
+    head[0] = numbers.length;
+    System.arraycopy(numbers, 0, head, 1, numbers.length);
+    return StringTable.pack(Packed.bytes(head), strings);
   }
 
   private byte[] search(Query[] queries, int k, int threads) throws IOException {

@@ -1,31 +1,26 @@
 package sparta.lucene;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.TreeSet;
 import org.apache.lucene.index.DocValues;
 import org.apache.lucene.index.LeafReaderContext;
 import org.apache.lucene.index.SortedSetDocValues;
-import org.apache.lucene.index.Term;
 import org.apache.lucene.index.Terms;
 import org.apache.lucene.index.TermsEnum;
-import org.apache.lucene.search.BooleanClause;
-import org.apache.lucene.search.BooleanQuery;
 import org.apache.lucene.search.IndexSearcher;
-import org.apache.lucene.search.Query;
-import org.apache.lucene.search.TermInSetQuery;
-import org.apache.lucene.search.TermQuery;
-import org.apache.lucene.search.TermRangeQuery;
 import org.apache.lucene.util.BytesRef;
 import org.apache.lucene.util.BytesRefBuilder;
 import org.apache.lucene.util.StringHelper;
+import sparta.lucene.filtering.FilterReader;
 import sparta.lucene.filtering.KeptDocs;
-import sparta.lucene.filtering.NumberRange;
 import sparta.lucene.indexing.MetadataFields;
 import sparta.lucene.util.IndexFields;
 import sparta.lucene.util.StringTable;
@@ -34,9 +29,6 @@ import sparta.lucene.util.StringTable;
 final class Metadata {
   /** Filters whose documents are remembered: one bit per document for each. */
   private static final int REMEMBERED = 16;
-
-  /** So many terms are read sooner one by one than by Lucene's query for sets. */
-  private static final int FEW = 64;
 
   private final IndexSearcher searcher;
   private final Map<ByteBuffer, KeptDocs> kept =
@@ -54,8 +46,7 @@ final class Metadata {
   /**
    * The documents that a filter keeps, {@code null} for an empty one, which is none.
    *
-   * @param filter string table of conditions that all must hold: {@code in n term…}, {@code numbers field low high}
-   *     (both included), {@code texts low high} (terms from the first to before the second)
+   * @param filter as {@link FilterReader} reads it
    */
   KeptDocs kept(byte[] filter) throws IOException {
     if (filter.length == 0) {
@@ -68,10 +59,10 @@ final class Metadata {
         return known;
       }
     }
-    List<BytesRef> fields = new ArrayList<>();
-    KeptDocs found = KeptDocs.of(query(StringTable.unpack(filter, "filter"), fields), searcher);
-    if (found.isEmpty()) {
-      for (BytesRef field : fields) {
+    FilterReader read = new FilterReader(filter, searcher);
+    KeptDocs found = read.kept();
+    if (found.isEmpty() || read.keepsMissing()) {
+      for (BytesRef field : read.fields()) {
         check(field);
       }
     }
@@ -79,57 +70,6 @@ final class Metadata {
       kept.put(key, found);
     }
     return found;
-  }
-
-  /** The filter as a query of Lucene's; the fields that it names are added to a list. */
-  private Query query(StringTable parts, List<BytesRef> fields) throws IOException {
-    BooleanQuery.Builder all = new BooleanQuery.Builder();
-    int leaves = 0;
-    for (int at = 0; at < parts.size(); ) {
-      Query condition;
-      switch (parts.string(at++)) {
-        case "in" -> {
-          List<BytesRef> terms = new ArrayList<>();
-          for (int n = Integer.parseInt(parts.string(at++)); n > 0; n--) {
-            terms.add(parts.bytes(at++));
-          }
-          fields.add(MetadataFields.name(terms.getFirst()));
-          condition = terms.size() > FEW ? new TermInSetQuery(IndexFields.METADATA, terms) : oneOf(terms);
-        }
-        case "numbers" -> {
-          BytesRef field = parts.bytes(at++);
-          fields.add(field);
-          long name = MetadataFields.hash(field);
-          long low = MetadataFields.sortable(number(parts.string(at++)));
-          long high = MetadataFields.sortable(number(parts.string(at++)));
-          condition = new NumberRange(IndexFields.NUMBERS, name, low, high);
-        }
-        case "texts" -> {
-          BytesRef low = parts.bytes(at++);
-          fields.add(MetadataFields.name(low));
-          condition = new TermRangeQuery(IndexFields.METADATA, low, parts.bytes(at++), true, false);
-        }
-        default -> throw new IllegalArgumentException("filter: an unknown condition, " + parts.string(at - 1));
-      }
-      if ((leaves += FEW) >= IndexSearcher.getMaxClauseCount()) { // Lucene counts all conditions, and their terms
-        all = new BooleanQuery.Builder().add(KeptDocs.of(all.build(), searcher), BooleanClause.Occur.FILTER);
-        leaves = 2 * FEW;
-      }
-      all.add(condition, BooleanClause.Occur.FILTER);
-    }
-    return all.build();
-  }
-
-  private static Query oneOf(List<BytesRef> terms) {
-    BooleanQuery.Builder some = new BooleanQuery.Builder();
-    for (BytesRef term : terms) {
-      some.add(new TermQuery(new Term(IndexFields.METADATA, term)), BooleanClause.Occur.SHOULD);
-    }
-    return some.build();
-  }
-
-  private static double number(String text) {
-    return Double.parseDouble(text.replace("inf", "Infinity"));
   }
 
   /** The names of all fields, in byte order. */
@@ -142,7 +82,7 @@ final class Metadata {
       while (term != null) {
         BytesRef name = BytesRef.deepCopyOf(MetadataFields.name(term));
         found.add(name);
-        term = cursor.seekCeil(after(name, 1)) == TermsEnum.SeekStatus.END ? null : cursor.term();
+        term = cursor.seekCeil(FilterReader.after(name, 1)) == TermsEnum.SeekStatus.END ? null : cursor.term();
       }
     }
     return found;
@@ -150,7 +90,7 @@ final class Metadata {
 
   /** Refuses a field that no document has. */
   private void check(BytesRef field) throws IOException {
-    BytesRef first = after(field, 0);
+    BytesRef first = FilterReader.after(field, 0);
     for (LeafReaderContext leaf : searcher.getIndexReader().leaves()) {
       Terms terms = leaf.reader().terms(IndexFields.METADATA);
       TermsEnum cursor = terms == null ? TermsEnum.EMPTY : terms.iterator();
@@ -162,14 +102,6 @@ final class Metadata {
     throw new IllegalArgumentException(
         "expected a metadata field of the passages (%s), found %s"
             .formatted(known.isEmpty() ? "they have none" : String.join(", ", known), field.utf8ToString()));
-  }
-
-  /** A field's name and one byte more. */
-  private static BytesRef after(BytesRef name, int last) {
-    BytesRefBuilder term = new BytesRefBuilder();
-    term.append(name);
-    term.append((byte) last);
-    return term.get();
   }
 
   /**
@@ -184,11 +116,61 @@ final class Metadata {
         docids,
         leaf -> {
           SortedSetDocValues values = DocValues.getSortedSet(leaf.reader(), IndexFields.METADATA);
-          long first = ceil(values, after(name, 0));
-          long end = ceil(values, after(name, 1));
+          long first = ceil(values, FilterReader.after(name, 0));
+          long end = ceil(values, FilterReader.after(name, 1));
           return (slot, doc) -> keys[slot] = values.advanceExact(doc) ? key(values, first, end, name.length + 1) : null;
         });
     return keys;
+  }
+
+  /**
+   * How many of some documents have each value of a field: the values in byte order as {@code values}, which is empty.
+   *
+   * @param docids no docid twice
+   */
+  int[] counts(int[] docids, String field, Lookup lookup, List<BytesRef> values) throws IOException {
+    BytesRef name = new BytesRef(field.getBytes(StandardCharsets.UTF_8));
+    check(name);
+    TreeMap<BytesRef, Integer> counts = new TreeMap<>();
+    List<Runnable> sums = new ArrayList<>();
+    lookup.inDocOrder(
+        docids,
+        leaf -> {
+          SortedSetDocValues ords = DocValues.getSortedSet(leaf.reader(), IndexFields.METADATA);
+          long first = ceil(ords, FilterReader.after(name, 0));
+          int[] own = new int[Math.toIntExact(ceil(ords, FilterReader.after(name, 1)) - first)];
+          sums.add(() -> add(counts, ords, first, own, name.length + 1));
+          return (slot, doc) -> count(ords, doc, first, own);
+        });
+    sums.forEach(Runnable::run);
+    values.addAll(counts.keySet());
+    return counts.values().stream().mapToInt(Integer::intValue).toArray();
+  }
+
+  private static void count(SortedSetDocValues ords, int doc, long first, int[] counts) throws IOException {
+    if (counts.length > 0 && ords.advanceExact(doc)) {
+      for (int i = ords.docValueCount(); i > 0; i--) {
+        long place = ords.nextOrd() - first;
+        if (0 <= place && place < counts.length) {
+          counts[(int) place]++;
+        }
+      }
+    }
+  }
+
+  private static void add(
+      Map<BytesRef, Integer> all, SortedSetDocValues ords, long first, int[] counts, int prefix) {
+    try {
+      for (int i = 0; i < counts.length; i++) {
+        if (counts[i] > 0) {
+          BytesRef term = BytesRef.deepCopyOf(ords.lookupOrd(first + i));
+          all.merge(
+              new BytesRef(term.bytes, term.offset + prefix, term.length - prefix), counts[i], Integer::sum);
+        }
+      }
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
   }
 
   private static long ceil(SortedSetDocValues values, BytesRef term) throws IOException {

@@ -28,20 +28,46 @@ public final class KeptDocs extends DocBits {
 
   /** Those that a query finds. */
   public static KeptDocs of(Query filter, IndexSearcher searcher) throws IOException {
-    List<LeafReaderContext> leaves = searcher.getIndexReader().leaves();
-    FixedBitSet[] bits = new FixedBitSet[leaves.size()];
-    Weight weight = searcher.createWeight(searcher.rewrite(filter), ScoreMode.COMPLETE_NO_SCORES, 1);
-    for (LeafReaderContext leaf : leaves) {
-      FixedBitSet own = new FixedBitSet(leaf.reader().maxDoc());
-      Scorer found = weight.scorer(leaf);
-      if (found != null) {
-        own.or(found.iterator());
+    return any(List.of(filter), searcher);
+  }
+
+  /** Those that at least one of some queries finds. */
+  public static KeptDocs any(List<Query> filters, IndexSearcher searcher) throws IOException {
+    FixedBitSet[] bits = empty(searcher);
+    for (Query filter : filters) {
+      Weight weight = searcher.createWeight(searcher.rewrite(filter), ScoreMode.COMPLETE_NO_SCORES, 1);
+      for (LeafReaderContext leaf : searcher.getIndexReader().leaves()) {
+        Scorer found = weight.scorer(leaf);
+        if (found != null) {
+          bits[leaf.ord].or(found.iterator());
+        }
       }
+    }
+    return live(bits, searcher);
+  }
+
+  /** Those that a query does not find. */
+  public static KeptDocs not(Query filter, IndexSearcher searcher) throws IOException {
+    FixedBitSet[] bits = of(filter, searcher).bits;
+    for (FixedBitSet own : bits) {
+      own.flip(0, own.length());
+    }
+    return live(bits, searcher);
+  }
+
+  private static FixedBitSet[] empty(IndexSearcher searcher) {
+    return searcher.getIndexReader().leaves().stream()
+        .map(leaf -> new FixedBitSet(leaf.reader().maxDoc()))
+        .toArray(FixedBitSet[]::new);
+  }
+
+  /** The live documents among the bits, which are changed. */
+  private static KeptDocs live(FixedBitSet[] bits, IndexSearcher searcher) {
+    for (LeafReaderContext leaf : searcher.getIndexReader().leaves()) {
       Bits live = leaf.reader().getLiveDocs();
       if (live != null) {
-        live.applyMask(own, 0);
+        live.applyMask(bits[leaf.ord], 0);
       }
-      bits[leaf.ord] = own;
     }
     return new KeptDocs(bits);
   }

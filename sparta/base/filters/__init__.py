@@ -1,0 +1,34 @@
+"""Metadata filters, which limit a search to some passages."""
+
+from sparta.base.filters.conditions import (
+    LONGEST,
+    AllOf,
+    AnyOf,
+    Condition,
+    Exists,
+    Not,
+    Numbers,
+    OneOf,
+    Scalar,
+    Texts,
+    term,
+    text_of,
+)
+from sparta.base.filters.filter import Filter, FilterLike
+
+__all__ = [
+    "LONGEST",
+    "AllOf",
+    "AnyOf",
+    "Condition",
+    "Exists",
+    "Filter",
+    "FilterLike",
+    "Not",
+    "Numbers",
+    "OneOf",
+    "Scalar",
+    "Texts",
+    "term",
+    "text_of",
+]

@@ -1,0 +1,114 @@
+"""Parse the conditions of the command line into the JSON form of filters."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from sparta.base.errors import InputError
+from sparta.base.filters.conditions import text_of
+from sparta.base.filters.json_form import BOUNDS, FORMS
+
+_SIGNS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
+_IN = re.compile(r"([^=<>\s]+)\s+(not\s+)?in\s+(\S.*)", re.DOTALL)
+_EXISTS = re.compile(r"([^=<>\s]+)\s+exists")
+_COMPARISON = re.compile(r"([^=<>]*?[^=<>\s])\s*(>=|<=|!=|=|>|<)\s*(.*)", re.DOTALL)
+_NEGATED = re.compile(r"not\s+(\S.*)", re.DOTALL)
+_OR = re.compile(r"(\s+or\s+)")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+
+
+def fields_of(text: str) -> dict[str, Any]:
+    """Return the JSON form of a command-line condition, or of alternatives separated by `or`.
+
+    The word `or` separates alternatives only if a condition follows: `title=Dead or Alive` is one condition.
+
+    :raises InputError: the text is not a condition.
+    """
+    if text.lstrip().startswith("{"):
+        try:
+            return dict(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"invalid filter: {text!r} is not JSON: {error}", remedy=FORMS) from None
+    pieces = _OR.split(text.strip())
+    alternatives = pieces[:1]
+    for separator, piece in zip(pieces[1::2], pieces[2::2], strict=True):
+        if _is_condition(piece):
+            alternatives.append(piece)
+        else:
+            alternatives[-1] += separator + piece
+    parsed = [_condition(part) for part in alternatives]
+    return parsed[0] if len(parsed) == 1 else {"or": parsed}
+
+
+def merged(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the objects of several conditions, with the two bounds of a field in one object.
+
+    One element of a list field must meet both bounds.
+    """
+    first: dict[str, Any] = {}
+    others: list[dict[str, Any]] = []
+    for name, condition in (item for part in parts for item in part.items()):
+        if name not in first:
+            first[name] = condition
+        elif _sides(first[name]) | _sides(condition) == set("gl") and len(first[name]) == len(condition) == 1:
+            first[name] = {**first[name], **condition}
+        else:
+            others.append({name: condition})
+    return [part for part in (first, *others) if part]
+
+
+def _sides(condition: Any) -> set[str]:
+    """Return `g` for a lower bound and `l` for an upper bound among the conditions of a field."""
+    return {bound[0] for bound in condition if bound in BOUNDS} if isinstance(condition, dict) else set()
+
+
+def _is_condition(text: str) -> bool:
+    return any(form.fullmatch(text) for form in (_IN, _EXISTS, _COMPARISON))
+
+
+def _condition(text: str) -> dict[str, Any]:
+    """Return the JSON form of one condition."""
+    if (negated := _NEGATED.fullmatch(text)) and _is_condition(negated[1]):
+        return {"not": _condition(negated[1])}
+    if listed := _IN.fullmatch(text):
+        values = [value.strip() for value in listed[3].split(",")]
+        condition = {"in": [reading for value in values for reading in _readings(value)]}
+        return {listed[1]: {"not": condition} if listed[2] else condition}
+    if existing := _EXISTS.fullmatch(text):
+        return {existing[1]: {"exists": True}}
+    comparison = _COMPARISON.fullmatch(text)
+    if not comparison:
+        raise InputError(f"invalid filter: expected FIELD=VALUE, found {text!r}", remedy=FORMS)
+    name, sign, value = comparison.groups()
+    if value.startswith(tuple("=<>")) or (sign in _SIGNS and not value):
+        raise InputError(
+            f"invalid filter {text!r}: expected a value after {sign}, found {value!r}", remedy=FORMS
+        )
+    if sign in _SIGNS:
+        return {name: {_SIGNS[sign]: _bound(value)}}
+    readings = _readings(value)
+    equal = value if readings == [value] else {"in": readings}
+    return {name: {"not": equal} if sign == "!=" else equal}
+
+
+def _readings(value: str) -> list[str]:
+    """Return the readings of a command-line value: its text, and its number as JSON writes the number."""
+    if not _NUMBER.fullmatch(value):
+        return [value]
+    try:
+        number = json.loads(value)
+        return list(dict.fromkeys([value, text_of(number)])) if math.isfinite(number) else [value]
+    except (ValueError, OverflowError):  # too many digits
+        return [value]
+
+
+def _bound(text: str) -> str | float:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text
