@@ -27,7 +27,8 @@ _CHANNELS = ("impact", "bm25", "dense")
 _QUERIES_AT_ONCE = 500  # bounds the memory of the rankings
 
 filter_option = option(
-    "Return only passages whose metadata meets a condition: lang=en, 'lang in en,de', 'year>=1990', or JSON:"
+    "Return only passages whose metadata meets a condition: lang=en, lang!=en, 'lang in en,de', 'year>=1990',"
+    " 'author.name exists', 'not year>=1990', 'lang=en or year>=1990', or JSON:"
     ' {"year": {"gte": 1990, "lt": 2000}}. Repeat the option for several conditions; all must hold.',
     "--filter",
     "filters",

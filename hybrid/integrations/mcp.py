@@ -32,7 +32,10 @@ Objects = list[dict[str, Any]]
 Number = Annotated[int, Field(ge=1, le=MOST)]
 Questions = Annotated[str | list[str], Field(description="A question or keywords, or a list of them")]
 Ids = Annotated[str | list[str], Field(description="An id as search gives it, or a list of ids")]
-_FILTER = 'Which passages: {"lang": "en", "country": {"in": ["de", "fr"]}, "year": {"gte": 1990}}'
+_FILTER = (
+    'Which passages: {"lang": "en", "country": {"in": ["de", "fr"]}, "year": {"gte": 1990}};'
+    ' {"lang": {"not": "en"}}, {"author.name": {"exists": true}}, {"or": [{"lang": "en"}, {"year": 1990}]}'
+)
 Wanted = Annotated[dict[str, Any], Field(description=_FILTER)]
 Place = Annotated[int, Field(ge=0)]
 Name = Annotated[str, Field(description="Only the best passage of each value of this field")]

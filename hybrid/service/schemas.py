@@ -27,7 +27,10 @@ class _Model(BaseModel):
 _Name = Annotated[str, Field(max_length=200)]
 _Filter = Annotated[
     dict[str, Any] | None,
-    Field(description='Only passages with these values, as in {"lang": "en", "year": {"gte": 1990}}.'),
+    Field(
+        description='Only passages with these values, as in {"lang": "en", "year": {"gte": 1990}}.'
+        ' Also {"lang": {"not": "en"}}, {"author.name": {"exists": true}}, {"or": [{"lang": "en"}, …]}.'
+    ),
 ]
 
 

@@ -581,7 +581,7 @@ _NO_ROOM = ("No space left on device", "Disk quota exceeded", "Read-only file sy
 _DISK_FAILURE = "Input/output error"
 _SIGN_IN_FIELDS = re.compile(r"expected a metadata field of the passages \(.*[=<>].*\), found ", re.DOTALL)
 _NAMED_IN_JSON = remedy(
-    "write a filter on a field name with =, < or > as JSON, as in {}", Option("filter", '{"a=b": "en"}')
+    "write a filter on a field name with =, <, > or ! as JSON, as in {}", Option("filter", '{"a=b": "en"}')
 )
 _NOT_WRITABLE = (
     "AccessDeniedException",

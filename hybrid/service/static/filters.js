@@ -2,7 +2,9 @@
 
 import { h } from "./dom.js";
 
-const WAYS = [["is", "is"], ["in", "is one of"], ["gte", "≥"], ["lte", "≤"], ["gt", ">"], ["lt", "<"]];
+const WAYS = [["is", "is"], ["in", "is one of"], ["gte", "≥"], ["lte", "≤"], ["gt", ">"], ["lt", "<"],
+  ["not", "is not"], ["exists", "has a value"], ["lacks", "has no value"]];
+const WITHOUT_VALUE = ["exists", "lacks"];
 
 /** The controls of filter and collapse; null where the records have no fields. */
 export function filters(info, change) {
@@ -64,7 +66,8 @@ function filterOf(rows) {
   for (const row of rows) {
     row.querySelector(".failure")?.remove();
     const { field, way, value } = read(row);
-    if (value === "") continue;
+    row.querySelector("input").hidden = WITHOUT_VALUE.includes(way);
+    if (value === "" && !WITHOUT_VALUE.includes(way)) continue;
     const before = filter[field];
     if (before === undefined) filter[field] = condition(way, value);
     else if (isBound(before, way)) Object.assign(before, condition(way, value));
@@ -76,16 +79,20 @@ function filterOf(rows) {
 function condition(way, value) {
   if (way === "is") return value; // texts and numbers are one there
   if (way === "in") return { in: listed(value) };
+  if (way === "not") return { not: value };
+  if (WITHOUT_VALUE.includes(way)) return { exists: way === "exists" };
   return { [way]: Number.isFinite(Number(value)) ? Number(value) : value };
 }
 
 /** Whether a row adds the other bound to one. */
-const isBound = (before, way) => /^[gl]t/.test(way) && typeof before === "object" && Object.keys(before).every((own) => own !== "in" && own[0] !== way[0]);
+const isBound = (before, way) => /^[gl]t/.test(way) && typeof before === "object" && Object.keys(before).every((own) => /^[gl]t/.test(own) && own[0] !== way[0]);
 
 /** The rows that show a filter. */
 function rowsOf(filter) {
   return Object.entries(filter).flatMap(([field, own]) => {
     if (own === null || typeof own !== "object") return [{ field, way: "is", value: String(own) }];
+    if (Array.isArray(own) || typeof own.not === "object") return []; // combined filters of a link have no row
+    if ("exists" in own) return [{ field, way: own.exists ? "exists" : "lacks", value: "" }];
     return Object.entries(own).map(([way, value]) => ({ field, way, value: way === "in" ? joined([value].flat()) : String(value) }));
   });
 }

@@ -213,6 +213,8 @@ class Fake:
             return [self.score(one, passage_id, document, names) for one in own.get(part, ())]
 
         must, should, kept = scores("must"), scores("should"), scores("filter")
+        if set(scores("must_not")) - {None}:
+            return None
         if None in must or None in kept or ("should" in own and set(should) <= {None}):
             return None
         score = sum(one for one in (*must, *should) if one is not None)

@@ -30,6 +30,10 @@ FILTERS: list[dict[str, Any]] = [
     {"flag": True},
     {"long": "x" * 300},
     {"year": {"gt": 3000}},
+    {"lang": {"not": "en"}},
+    {"author.name": {"exists": True}, "price": {"exists": False}},
+    {"or": [{"author.name": "Ada"}, {"year": {"gte": 1990}, "flag": True}]},
+    {"not": [{"tags": "t1"}, {"lang": {"in": ["en", "de"]}}]},
 ]
 
 
@@ -54,6 +58,7 @@ def metadata(rng: random.Random) -> dict[str, Any]:
         "tags": rng.sample(["t1", "t2", "t3"], rng.randint(0, 3)),
         "flag": rng.random() < 0.5,
         "long": "x" * rng.choice([300, 10, 301]),
+        "author": {"name": rng.choice(["Ada", "Bob"])},
     }
     return {name: value for name, value in every.items() if rng.random() < 0.8}
 

@@ -8,10 +8,31 @@ from typing import Any
 import pytest
 
 from sparta.base.errors import InputError
-from sparta.base.filters import Filter, Numbers, OneOf, Texts, term
-from sparta.base.remedies import Option
+from sparta.base.filters import AllOf, AnyOf, Exists, Filter, Not, Numbers, OneOf, Texts, term
 
+X, NOT_90S = {"x": {"exists": True}}, {"not": {"year": {"gte": 1990}}}
+A1, B2, AND1 = OneOf("a", ("1",)), OneOf("b", ("2",)), OneOf("and", ("1",))
 UP = math.nextafter(1990.0, math.inf)
+
+
+def of(value: dict[str, Any]) -> tuple[Any, ...]:
+    parsed = Filter.of(value)
+    assert parsed is not None
+    return parsed.conditions
+
+
+def nested_or(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {"a": 1}
+    for _ in range(levels):
+        value = {"or": [value]}
+    return value
+
+
+def nested_not(levels: int) -> dict[str, Any]:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"not": value}
+    return {"a": value}
 
 
 @pytest.mark.parametrize(
@@ -26,6 +47,14 @@ UP = math.nextafter(1990.0, math.inf)
         ({"y": {"gt": 1990}}, [Numbers("y", UP, math.inf)]),
         ({"d": {"gt": "2020", "lte": "2021"}}, [Texts("d", "2020\0", "2021\0")]),
         ({"d": {"lt": "b"}}, [Texts("d", None, "b")]),
+        ({"a": {"not": "x"}}, [Not(OneOf("a", ("x",)))]),
+        ({"a": {"not": {"not": {"in": ["x"]}}}}, [Not(Not(OneOf("a", ("x",))))]),
+        ({"a.b": {"exists": True}, "c": {"exists": False}}, [Exists("a.b"), Not(Exists("c"))]),
+        ({"or": [{"a": 1}, {"b": 2, "c": 3}]}, [AnyOf((A1, AllOf((B2, OneOf("c", ("3",))))))]),
+        ({"and": [{"a": 1}, {"b": 2}], "a": 1}, [AllOf((A1, B2)), A1]),
+        ({"not": {"a": 1, "b": 2}}, [Not(AllOf((A1, B2)))]),
+        ({"not": [{"a": 1}, {"b": 2}]}, [Not(AnyOf((A1, B2)))]),
+        ({"or": "x", "not": "y", "and": {"in": [1]}}, [OneOf("or", ("x",)), OneOf("not", ("y",)), AND1]),
     ],
 )
 def test_json(given: dict[str, Any], conditions: list[Any]) -> None:
@@ -58,6 +87,20 @@ def test_json(given: dict[str, Any], conditions: list[Any]) -> None:
         (["price=" + "9" * 400], {"price": "9" * 400}),
         (["version=1.0.0"], {"version": "1.0.0"}),
         (['{"lang": "=en"}'], {"lang": "=en"}),
+        (["lang!=en"], {"lang": {"not": "en"}}),
+        (["lang != 2.50"], {"lang": {"not": {"in": ["2.50", 2.5]}}}),
+        (["lang not in en,de"], {"lang": {"not": {"in": ["en", "de"]}}}),
+        (["not lang in en,de"], {"not": {"lang": {"in": ["en", "de"]}}}),
+        (["not year>=1990"], {"not": {"year": {"gte": 1990}}}),
+        (["author.name exists"], {"author.name": {"exists": True}}),
+        (["not author.name exists"], {"not": {"author.name": {"exists": True}}}),
+        (["lang=en or year>=1990 or x exists"], {"or": [{"lang": "en"}, {"year": {"gte": 1990}}, X]}),
+        (["lang in en,de or not year>=1990"], {"or": [{"lang": {"in": ["en", "de"]}}, NOT_90S]}),
+        (["title=Dead or Alive"], {"title": "Dead or Alive"}),
+        (["title=Dead or Alive or lang=en"], {"or": [{"title": "Dead or Alive"}, {"lang": "en"}]}),
+        (["url=a!=b"], {"url": "a!=b"}),
+        (['{"lang!": "en"}'], {"lang!": "en"}),
+        (["year<2000", "lang=en", "year>1990"], {"year": {"gt": 1990, "lt": 2000}, "lang": "en"}),
         ([], None),
     ],
 )
@@ -77,13 +120,22 @@ def test_the_command_line(texts: list[str], given: Any) -> None:
         ({"a": math.nan}, "a text, a number"),
         ({"a": "\ud800"}, "Unicode text"),
         ({"\ud800": "a"}, "Unicode text"),
-        ({"a": {}}, '"in", or one or two of gt, gte, lt, lte'),
+        ({"a": {}}, '"in", "not", "exists", or one or two of gt, gte, lt, lte'),
         ({"a": {"in": []}}, "at least one value of 'a'"),
         ({"a": {"in": "en"}}, "a list of values of 'a'"),
         ({"a": {"in": [["x"]]}}, "a text, a number"),
-        ({"a": {"in": ["x"], "gt": 3}}, '"in", or one or two'),
-        ({"a": {"gt": 1, "gte": 2}}, '"in", or one or two'),
-        ({"a": {"eq": 1}}, '"in", or one or two'),
+        ({"a": {"in": ["x"], "gt": 3}}, '"in", "not", "exists", or one or two'),
+        ({"a": {"gt": 1, "gte": 2}}, '"in", "not", "exists", or one or two'),
+        ({"a": {"eq": 1}}, '"in", "not", "exists", or one or two'),
+        ({"a": {"not": "x", "gt": 1}}, '"in", "not", "exists", or one or two'),
+        ({"a": {"exists": 1}}, "true or false for \"exists\" of 'a'"),
+        ({"or": []}, "at least one filter in the list of 'or'"),
+        ({"or": ["a=1"]}, "an object with at least one field, found 'a=1'"),
+        ({"or": [{}]}, "an object with at least one field"),
+        ({"not": {}}, "an object with at least one field"),
+        ({"not": {"in": ["x"]}}, "a text, a number"),
+        (nested_or(30), "at most 20 levels of filters"),
+        (nested_not(100_000), "at most 20 levels of filters"),
         ({"a": {"gt": 1, "lt": "x"}}, "all finite numbers, or all texts"),
         ({"a": {"gt": True}}, "all finite numbers"),
         ({"a": {"gt": math.inf}}, "all finite numbers"),
@@ -105,13 +157,9 @@ def test_what_is_none(given: Any, expected: str) -> None:
         (["en"], "expected FIELD=VALUE, found 'en'"),
         (["=en"], "expected FIELD=VALUE"),
         (['{"a": '], "is not JSON"),
-        (["a=1", "a=2"], "'1' and '2'"),
-        (["a>1", "a>=2"], '"in", or one or two'),
-        (["a>1", "a>2"], "{'gt': 1.0} and {'gt': 2.0}"),
-        (["a>1", "a in x"], "{'gt': 1.0} and {'in': ['x']}"),
         (["a>1", "a<x"], "all finite numbers, or all texts"),
-        (["lang!=en"], "'lang!=en'"),
-        (["lang != en"], "'lang != en'"),
+        (["en or lang=de"], "expected FIELD=VALUE, found 'en'"),
+        (["lang!==en"], "expected a value after !=, found '=en'"),
         (["lang==en"], "expected a value after =, found '=en'"),
         (["year=>1990"], "expected a value after =, found '>1990'"),
         (["year > = 1990"], "expected a value after >, found '= 1990'"),
@@ -125,12 +173,17 @@ def test_what_is_none_on_the_command_line(texts: list[str], expected: str) -> No
     assert expected in told.value.message
 
 
-def test_a_field_whose_name_ends_in_a_mark_is_given_in_json() -> None:
-    with pytest.raises(InputError) as told:
-        Filter.parse(["lang!=en"])
-    assert told.value.remedy.options == [Option("filter", "lang in A,B")]
-    assert """'{"lang!": "en"}'""" in told.value.remedy.parts
-    assert Filter.parse(['{"lang!": "en"}']) == Filter((OneOf("lang!", ("en",)),))
+def test_several_conditions_on_a_field_must_all_hold() -> None:
+    assert Filter.parse(["a=1", "a=2"]) == Filter((A1, OneOf("a", ("2",))))
+    assert Filter.parse(["a>1", "a>=2"]) == Filter((*of({"a": {"gt": 1}}), *of({"a": {"gte": 2}})))
+    assert Filter.parse(["a>1", "a!=2"]) == Filter((*of({"a": {"gt": 1}}), *of({"a": {"not": 2}})))
+
+
+def test_a_filter_knows_all_its_fields_and_bounds() -> None:
+    found = Filter.of({"or": [{"a": {"not": {"gt": "x"}}}, {"b": 1, "a": 2}], "c": {"lte": "y"}})
+    assert found is not None
+    assert found.fields == ["a", "b", "c"]
+    assert found.text_bounds() == ["x", "y"]
 
 
 def test_terms_of_long_values_differ_and_fit() -> None:

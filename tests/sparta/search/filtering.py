@@ -28,20 +28,46 @@ def random_record(rng: random.Random, passage_id: str) -> dict[str, Any]:
         "tags": rng.sample(["a", "b", "c", "d", 7, 2.5], rng.randint(0, 4)),
         "flag": rng.random() < 0.5,
         "odd": rng.choice([{"x": 1}, [["y"]], [None], [], None, "plain"]),
+        "author": rng.choice(
+            [
+                {"name": "Ada", "born": 1815},
+                {"name": ["Ada", "Bob"]},
+                [{"name": "Bob"}, {"born": 1990.0}],
+                "Ada",
+                {},
+            ]
+        ),
+        "author.name": rng.choice(["Eve", None, None]),
     }
     kept = {name: value for name, value in record.items() if rng.random() < 0.9}
     vector = {word: words.count(word) * 3 for word in words}
     return {"id": passage_id, "contents": " ".join(words), "vector": vector, **kept}
 
 
-def random_filter(rng: random.Random) -> dict[str, Any]:
-    """One to three conditions of every kind."""
+FIELDS = ["title", "lang", "year", "price", "tags", "flag", "author.name", "author.born", "odd.x"]
+
+
+def random_filter(rng: random.Random, level: int = 0) -> dict[str, Any]:
+    """One to three conditions of every kind, also combined."""
+    conditions = random_conditions(rng)
+    while level < 3 and rng.random() < 0.4:
+        parts = [random_filter(rng, level + 1) for _ in range(rng.randint(1, 3))]
+        conditions |= rng.choice([{"or": parts}, {"and": parts}, {"not": parts}, {"not": parts[0]}])
+    return conditions
+
+
+def random_conditions(rng: random.Random) -> dict[str, Any]:
+    """One to three conditions on fields."""
     conditions: dict[str, Any] = {}
-    for name in rng.sample(["title", "lang", "year", "price", "tags", "flag"], rng.randint(1, 3)):
+    for name in rng.sample(FIELDS, rng.randint(1, 3)):
         kind = rng.random()
-        values = {"title": ["Moon", "Sun", "none"], "lang": TEXTS, "tags": ["a", "b", 7, "zz"]}.get(
-            name, [1990, "1991", 2.0, 1e300, True, 0, "true", 10**20, 10**400]
-        )
+        values = {
+            "title": ["Moon", "Sun", "none"],
+            "lang": TEXTS,
+            "tags": ["a", "b", 7, "zz"],
+            "author.name": ["Ada", "Bob", "Eve"],
+            "author.born": [1815, 1990, "1990"],
+        }.get(name, [1990, "1991", 2.0, 1e300, True, 0, "true", 10**20, 10**400])
         if kind < 0.4:
             conditions[name] = rng.choice(values)
         elif kind < 0.6:
@@ -55,12 +81,24 @@ def random_filter(rng: random.Random) -> dict[str, Any]:
                 rng.choice(["", "a", "b", "en", "c\0", "é", "Moon", "2"]) for _ in range(2)
             )
             conditions[name] = {rng.choice(["gt", "gte"]): low_text, rng.choice(["lt", "lte"]): high_text}
+        if rng.random() < 0.1:
+            conditions[name] = {"exists": rng.random() < 0.5}
+        if rng.random() < 0.2:
+            conditions[name] = {"not": conditions[name]}
     return conditions
 
 
 def texts_of(record: Mapping[str, Any], name: str) -> list[str]:
-    """The values of a field as texts; what is no value has none."""
-    value = record.get(name)
+    """The values of a field as texts, those of objects by their path; what is no value has none."""
+    own = _texts(record.get(name), name)
+    for end in [i for i, letter in enumerate(name) if letter == "."]:
+        outer = record.get(name[:end])
+        for part in outer if isinstance(outer, list) else [outer]:
+            own += texts_of(part, name[end + 1 :]) if isinstance(part, dict) else []
+    return own
+
+
+def _texts(value: Any, name: str) -> list[str]:
     values = value if isinstance(value, list) else [value]
     if any(not isinstance(one, str | int | float) for one in values) or (name == "title" and value == ""):
         return []
@@ -75,9 +113,18 @@ def _number(value: float) -> str:
 
 def keeps(record: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
     """Whether a record passes a filter, by plain comparisons."""
-    return all(
-        any(_holds(text, wanted) for text in texts_of(record, name)) for name, wanted in conditions.items()
-    )
+    return all(_passes(record, name, wanted) for name, wanted in conditions.items())
+
+
+def _passes(record: Mapping[str, Any], name: str, wanted: Any) -> bool:
+    if name in ("and", "or", "not"):
+        held = [keeps(record, part) for part in (wanted if isinstance(wanted, list) else [wanted])]
+        return {"and": all(held), "or": any(held), "not": not any(held)}[name]
+    if isinstance(wanted, dict) and "not" in wanted:
+        return not _passes(record, name, wanted["not"])
+    if isinstance(wanted, dict) and "exists" in wanted:
+        return bool(texts_of(record, name)) is wanted["exists"]
+    return any(_holds(text, wanted) for text in texts_of(record, name))
 
 
 def _holds(text: str, wanted: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparta import Index, IndexOptions
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, LackingError
 from sparta.base.filters import Filter
 from sparta.base.records import Hit
 from sparta.index.build import delete_passages, write_index
@@ -130,7 +130,8 @@ def test_the_rank_of_an_explanation_is_that_among_what_is_kept(index: Path) -> N
         assert ranks == list(range(1, 1 + len(hits)))
         other = next(h for h in opened.search(QUERIES[1], 50) if h not in hits)
         assert opened.explain(QUERIES[1], other.passage_id, filter=conditions).rank == 0
-        assert opened.fields == ["flag", "lang", "odd", "price", "tags", "title", "year"]
+        nested = ["author", "author.born", "author.name", "odd", "odd.x"]
+        assert opened.fields == sorted([*nested, "flag", "lang", "price", "tags", "title", "year"])
 
 
 def test_an_index_takes_what_its_retrievers_take(index: Path) -> None:
@@ -146,12 +147,20 @@ def test_an_index_takes_what_its_retrievers_take(index: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"filter": {"yaer": 1990}}, {"filter": {"yaer": {"lt": 3}}}, {"collapse": "yaer"}]
+    "options",
+    [
+        {"filter": {"yaer": 1990}},
+        {"filter": {"yaer": {"lt": 3}}},
+        {"filter": {"yaer": {"not": 1990}}},
+        {"filter": {"yaer": {"exists": False}}},
+        {"filter": {"or": [{"flag": True}, {"yaer": 1990}]}},
+        {"collapse": "yaer"},
+    ],
 )
 def test_an_unknown_field_is_told_with_those_there_are(index: Path, options: dict[str, Any]) -> None:
     with (
         Searcher(index) as searcher,
-        pytest.raises(InputError, match=r"\(flag, lang, .*, year\), found yaer"),
+        pytest.raises(InputError, match=r"\(author, .*, flag, .*, year\), found yaer"),
     ):
         searcher.search("moon", **options)
 
@@ -219,12 +228,31 @@ def test_pages_begin_at_0(index: Path) -> None:
         assert searcher.search("moon", 3, filter={}) == searcher.search("moon", 3, filter=Filter.of(None))
 
 
+def test_an_older_index_refuses_nested_fields_also_after_an_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = {"id": "a", "text": "moon", "author": {"name": "Ada"}, "lang": "en"}
+    options = IndexOptions(channels="bm25")
+    with monkeypatch.context() as older:
+        older.setattr("sparta.index.folder.NESTED", "all")
+        index = Index.create(tmp_path / "index", [record], options=options)
+    with index:
+        index.append([{**record, "id": "b"}])
+        assert index.fields == ["lang"]
+        for refused in ({"filter": {"author.name": "Ada"}}, {"collapse": "author.name"}):
+            with pytest.raises(LackingError, match="without nested fields") as told:
+                index.search("moon", **refused)  # type: ignore[arg-type]
+            assert "sparta index --corpus FILE --overwrite" in str(told.value)
+        assert len(index.search("moon", filter={"lang": "en"})) == 2
+    with Index.create(tmp_path / "index", [record], options=options, overwrite=True) as index:
+        assert index.search("moon", filter={"author.name": "Ada"})
+
+
 def test_fields_that_cannot_be_filtered_by_are_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     records = [
-        {"id": f"p{i}", "text": "moon", "nested": {"a": i}, "none": None, "empty": {}, "n": i}
-        for i in range(3)
+        {"id": f"p{i}", "text": "moon", "nested": [[i]], "none": None, "empty": {}, "n": i} for i in range(3)
     ]
     Index.create(tmp_path / "ix", records, options=IndexOptions(channels="bm25")).close()
     [told] = [r.getMessage() for r in caplog.records]
