@@ -20,6 +20,11 @@ _COMMANDS = {
         "update": Place("cli.sparta_commands.update:update", "Replace passages by id, and add new ones."),
         "delete": Place("cli.sparta_commands.delete:delete", "Delete passages by id."),
     },
+    "Keep and share": {
+        "backup": Place(
+            "cli.sparta_commands.backup:backup", "Copy one commit of an index, even while it is written."
+        ),
+    },
     "Understand and check": {
         "explain": Place(
             "cli.sparta_commands.explain:explain", "Show why a passage has its score for a query."

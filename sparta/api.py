@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sparta.base.checks import list_of, queries_of
 from sparta.base.closing import Closing
@@ -29,6 +29,9 @@ from sparta.lucene.bridge import Bm25
 from sparta.search.explain import Explanation, explain, top_terms
 from sparta.search.retriever import Retriever
 from sparta.search.searcher import Searcher, channel_name, no_channel
+
+if TYPE_CHECKING:
+    from sparta.sharing.backup import BackupReport
 
 
 class Index(Closing):
@@ -129,6 +132,15 @@ class Index(Closing):
         with self._write():
             report = delete_from_index(self.path, [str(passage_id) for passage_id in ids])
         return report.requested - len(report.missing)
+
+    def backup(self, destination: str | Path) -> BackupReport:
+        """Copy the newest commit, with all channels, to a new folder, also while another process writes.
+
+        :raises IndexStateError: the destination is not a new folder
+        """
+        from sparta.sharing.backup import backup_index
+
+        return backup_index(self.path, destination)
 
     def search(
         self,

@@ -31,7 +31,7 @@ from dense.search.store import KIND as VECTORS_KIND
 from dense.search.store import MODEL_FIELDS, Rows, VectorFolder, shard_path
 from sparta.base.errors import IndexStateError, NewerFormatError, SpartaError
 from sparta.base.files import atomic_write, disk_fails, storage_error
-from sparta.base.manifest import check_fields, read_manifest, write_manifest
+from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
 from sparta.base.remedies import Command, Remedy, remedy
 from sparta.shards.folder import shard_facts, shard_files
 
@@ -187,11 +187,20 @@ class ChannelFolder:
             ) from error
         return Channel(**fields)
 
+    def named_files(self, manifest: bytes) -> list[str]:
+        """Return the files that a manifest names, relative to the folder: shards, rows and search index."""
+        channel = self.read(manifest)
+        return [*self._vector_files(channel), *channel.file_names]
+
+    @staticmethod
+    def _vector_files(channel: Channel) -> list[str]:
+        """Return the manifest and the valid shards of the vectors, relative to the channel's folder."""
+        store = Path(channel.store)
+        return [f"{store}/{MANIFEST_NAME}", *(str(shard_path(store, number)) for number in channel.shards)]
+
     def is_whole(self, channel: Channel) -> bool:
         """Return whether all files that the manifest names exist. Compares all checksums but the shards'."""
-        store = self.path / channel.store
-        vector_files = [store / "manifest.json", *(shard_path(store, number) for number in channel.shards)]
-        if not all(path.is_file() for path in vector_files):
+        if not all((self.path / name).is_file() for name in self._vector_files(channel)):
             return False
         return all(self.is_as_written(name) for name in channel.file_names)
 

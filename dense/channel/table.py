@@ -34,6 +34,15 @@ def check(index: Path) -> None:
     channel_folder.check(channel_folder.read())
 
 
+def files(channel: Path, manifest: bytes) -> list[str]:
+    """Return the files that a manifest names, relative to the channel's folder, without the manifest.
+
+    :param channel: the channel's folder
+    :param manifest: the bytes of the channel's manifest
+    """
+    return ChannelFolder(channel).named_files(manifest)
+
+
 def open(
     folder: IndexFolder, generation: Generation, manifest: bytes | None, kept: dict[str, Any]
 ) -> DenseChannel:

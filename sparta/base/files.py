@@ -206,9 +206,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        # Not every file system can sync a folder, and the file is already in its place.
-        with contextlib.suppress(OSError):
-            _sync(target.parent, os.O_RDONLY)
+        sync_folder(target.parent)
 
 
 @contextlib.contextmanager
@@ -220,6 +218,12 @@ def _to_standard_output() -> Iterator[Path]:
         with temporary.open("rb") as stream:
             shutil.copyfileobj(stream, sys.stdout.buffer)
         sys.stdout.buffer.flush()
+
+
+def sync_folder(folder: Path) -> None:
+    """Write the names in a folder to disk, on file systems that can sync a folder."""
+    with contextlib.suppress(OSError):
+        _sync(folder, os.O_RDONLY)
 
 
 def _sync(path: Path, flags: int = os.O_RDWR) -> None:

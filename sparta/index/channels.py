@@ -40,6 +40,9 @@ class IndexChannel(Protocol):
     def check(self, index: Path) -> None:
         """Read every file of the channel; raise a SpartaError if the channel is damaged."""
 
+    def files(self, channel: Path, manifest: bytes) -> list[str]:
+        """Return the files that a manifest names, relative to the channel's folder, without the manifest."""
+
     def open(
         self, folder: IndexFolder, generation: Generation, manifest: bytes | None, kept: dict[str, Any]
     ) -> OpenChannel:

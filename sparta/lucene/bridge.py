@@ -432,6 +432,26 @@ def check_index(path: Path) -> str:
         return str(autoclass("sparta.lucene.IndexCheck").check(jvm.java_path(path)))
 
 
+def commit_files(path: Path, commit: int) -> list[str]:
+    """Return the names of all files of a commit of a Lucene index, without opening the index.
+
+    :param commit: the commit's number, the N of its file segments_N in base 36
+    :raises IndexStateError: the commit is damaged, or a writer has removed it.
+    """
+    with _java(path, reading=True) as autoclass:
+        directory = autoclass("org.apache.lucene.store.FSDirectory").open(
+            autoclass("java.nio.file.Paths").get(jvm.java_path(path))
+        )
+        try:
+            name = autoclass("org.apache.lucene.index.IndexFileNames").fileNameFromGeneration(
+                "segments", "", commit
+            )
+            infos = autoclass("org.apache.lucene.index.SegmentInfos").readCommit(directory, name)
+            return sorted(str(file) for file in infos.files(True).toArray())
+        finally:
+            directory.close()
+
+
 def _close_collected(java: Any) -> None:
     """Close a Java reader whose Python object was garbage-collected, to free its files and memory."""
     with suppress(Exception):

@@ -1,0 +1,1 @@
+"""Copies of an index for other machines: backups, and folders on a model hub."""

@@ -1,0 +1,162 @@
+"""Copy one commit of an index, with all its channels, while other processes search and write.
+
+Lucene and the dense channel never change a file after it is complete, and they replace a manifest by a new
+file. So a hard link to a file of a commit keeps its content, whatever a writer does to the index.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparta.base.checks import path_of
+from sparta.base.errors import IndexStateError, SpartaError
+from sparta.base.files import storage_errors, sync_folder
+from sparta.base.manifest import MANIFEST_NAME
+from sparta.index.channels import CHANNELS
+from sparta.index.folder import Generation, IndexFolder, IndexState, lasting_path
+from sparta.index.reader import IndexReader
+from sparta.index.snapshot import ATTEMPTS, Committed, changes_all_the_time, last_commit
+from sparta.lucene.bridge import commit_files
+
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """The result of a backup: `passages` live passages in `files` files of `size` bytes.
+
+    `linked` counts the files that are hard links to files of the index, so they take no space on the disk.
+    """
+
+    path: Path
+    passages: int
+    files: int
+    size: int
+    linked: int
+    seconds: float
+
+
+def backup_index(path: str | Path, destination: str | Path) -> BackupReport:
+    """Copy the newest commit of an index to a new folder, without waiting for a writer.
+
+    The folder appears when it is complete. It holds all channels of the commit, so its rankings are those of
+    the commit. Files are hard links where the file system allows them, and copies otherwise, such as on
+    another disk.
+
+    :raises IndexStateError: there is no index, it holds no passages, or the destination is not a new folder.
+    :raises StorageError: the disk is full, or the destination cannot be written.
+    """
+    started = time.monotonic()
+    folder = IndexFolder(lasting_path(path))
+    target = path_of(destination, "a folder")
+    folder.state()  # a missing index fails before a folder is made
+    folder.refuse_links()
+    _check_destination(folder, target)
+    with storage_errors(target), _appearing(target) as copy:
+        for _ in range(ATTEMPTS):
+            generation, committed = last_commit(folder)
+            try:
+                linked = _copy_commit(folder, generation, committed, copy)
+                break
+            except (FileNotFoundError, SpartaError):
+                if last_commit(folder)[1] == committed:  # no writer removed a file, so the error is real
+                    raise
+                _empty(copy)
+        else:
+            raise changes_all_the_time(folder)
+        with IndexReader(copy) as reader, reader.snapshot() as snapshot:
+            passages = snapshot.lucene.num_docs
+        sizes = [file.stat().st_size for file in copy.rglob("*") if file.is_file()]
+    return BackupReport(target, passages, len(sizes), sum(sizes), linked, time.monotonic() - started)
+
+
+def _check_destination(folder: IndexFolder, target: Path) -> None:
+    """Raise if the destination exists with content, or lies in the index."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise IndexStateError(
+            "the backup's folder already contains files", where=str(target), remedy="name a new folder"
+        )
+    if target.resolve().is_relative_to(folder.path.resolve()):
+        raise IndexStateError(
+            "the backup's folder lies in the index",
+            where=str(target),
+            remedy="name a folder outside the index",
+        )
+
+
+@contextmanager
+def _appearing(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside the target, which takes the target's place after the block."""
+    target = target.absolute()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".sparta-{secrets.token_hex(8)}.tmp")
+    temporary.mkdir()
+    try:
+        yield temporary
+        for child in [temporary, *temporary.rglob("*")]:
+            if child.is_dir():
+                sync_folder(child)
+        temporary.replace(target)
+        sync_folder(target.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _empty(folder: Path) -> None:
+    for child in folder.iterdir():
+        shutil.rmtree(child) if child.is_dir() else child.unlink()
+
+
+def _copy_commit(folder: IndexFolder, generation: Generation, committed: Committed, copy: Path) -> int:
+    """Copy the files of one commit, and write a manifest that names only this commit's generation.
+
+    Returns the number of hard links.
+    """
+    files = list(_files(folder, generation, committed))
+    linked = sum(_link(folder.path / file, copy / file) for file in files)
+    for name, manifest in committed.manifests.items():
+        channel = folder.channel_path(name, generation).relative_to(folder.path)
+        (copy / channel / MANIFEST_NAME).write_bytes(manifest)
+    live = folder.state().live
+    is_live = live is not None and live.number == generation.number
+    state = IndexState(live=generation) if is_live else IndexState(building=generation)
+    IndexFolder(copy).write_state(state)
+    return linked
+
+
+def _files(folder: IndexFolder, generation: Generation, committed: Committed) -> Iterator[Path]:
+    """Yield the files of a commit, relative to the index folder, without the channels' manifests."""
+    lucene = folder.lucene_path(generation)
+    for name in commit_files(lucene, committed.version.commit):
+        yield Path(lucene.name, name)
+    for file in sorted((folder.path / generation.tokenizer_name).iterdir()):
+        yield file.relative_to(folder.path)
+    for name, manifest in committed.manifests.items():
+        channel = folder.channel_path(name, generation)
+        for file_name in CHANNELS[name]().files(channel, manifest):
+            yield (channel / file_name).relative_to(folder.path)
+
+
+def _link(source: Path, target: Path) -> bool:
+    """Make a hard link to a file, or a copy where links are impossible. Returns whether it is a link."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+        return True
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+    with source.open("rb") as stream, target.open("xb") as copy:
+        shutil.copyfileobj(stream, copy)
+        copy.flush()
+        os.fsync(copy.fileno())
+    return False
