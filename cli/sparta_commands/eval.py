@@ -205,15 +205,13 @@ def _evaluate_sets(
 
 def _ranked_by(chosen: _Evaluation, options: Any) -> tuple[tuple[str, ...], Any]:
     """Return the channels to measure, and the open SPARTA model (None if only BM25 is measured)."""
-    from sparta.models.resolve import model_for, shipped_for
+    from sparta.models.resolve import model_for, no_model, shipped_for
 
     channels, model, language = chosen.channels, chosen.model.model, chosen.language
     if not channels and model is None and shipped_for(language) is None:
-        click.echo(
-            f"note: no SPARTA model is shipped for the language {language!r}, so only BM25 is measured;"
-            " to measure impacts, name a model with --model FOLDER",
-            err=True,
-        )
+        error = no_model(language)
+        advice = error.remedy.for_command_line()
+        click.echo(f"note: {error.message}, so only BM25 is measured; to measure impacts: {advice}", err=True)
         channels = ("bm25",)
     channels = channels or ("impact", "bm25")
     if channels == ("bm25",):

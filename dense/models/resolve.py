@@ -14,11 +14,10 @@ from sparta.models.resolve import (
     find_model,
     folder_with,
     hash_folder,
-    installed,
+    installed_folder,
     is_shipped,
     lasting_name,
     model_folder,
-    shipped_folder,
 )
 
 DEFAULT_DENSE_MODEL = default_name("dense")
@@ -38,7 +37,7 @@ def dense_model_folder(name: str | Path | None) -> Path:
     """
     if name is not None and not _is_shipped_model(name):
         return model_folder(name)
-    return installed(shipped_folder(str(name or DEFAULT_DENSE_MODEL)), "dense model")
+    return installed_folder(str(name or DEFAULT_DENSE_MODEL))
 
 
 def bi_encoder_folder(name: str | Path) -> Path | None:

@@ -30,7 +30,14 @@ from sparta.index.jobs import DEFAULT_COMMIT_SECONDS, JSON_VECTORS, Source, Writ
 from sparta.index.sources import corpus_job, corpus_source, text_source, vectors_source
 from sparta.lucene.jvm import find_runtime
 from sparta.models.query_encoder import QuerySide
-from sparta.models.resolve import DEFAULT_MODEL, find_model, known_query_side, model_for, shipped_for
+from sparta.models.resolve import (
+    DEFAULT_MODEL,
+    find_model,
+    known_query_side,
+    model_for,
+    no_model,
+    shipped_for,
+)
 
 if TYPE_CHECKING:
     from sparta.models.model import SparseModel
@@ -293,10 +300,9 @@ def with_model(options: IndexOptions) -> IndexOptions:
     if options.channels == BOTH_CHANNELS:
         model_for(None, language)
     if options.channels is None:
+        error = no_model(language)
         logger.warning(
-            "no SPARTA model ships for the language %r, so the index has BM25 only and no impacts."
-            " To get impacts, name a model for this language",
-            language,
+            "%s, so the index has BM25 only and no impacts. To get impacts: %s", error.message, error.remedy
         )
     return replace(options, channels=BM25)
 

@@ -1,8 +1,13 @@
-"""Models of other Python distributions, registered by the entry point group `sparta.models`."""
+"""Models that are Python distributions.
+
+Shipped models are found by the name of their package. Models of other projects are registered by the entry
+point group `sparta.models`.
+"""
 
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +17,24 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "sparta.models"
+PACKAGE = "sparta_model_"
+"""The beginning of the package names of shipped models."""
+
+
+def package_folder(name: str) -> Path | None:
+    """Return the folder of a shipped model's package, or None if it is not installed; imports no package."""
+    spec = find_spec(PACKAGE + name.replace("-", "_"))
+    return Path(spec.origin).parent / "model" if spec and spec.origin else None
+
+
+def how_to_install(name: str) -> str:
+    """Return how to install a shipped model: the command, if the working folder is in a clone."""
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        source = folder / "models" / name
+        if (source / "pyproject.toml").is_file():
+            path = os.path.relpath(source)
+            return f"pip install {path if path.startswith('.') else f'./{path}'}"
+    return f"in a clone of sparta's repository, whose folder models/ has {name}: pip install ./models/{name}"
 
 
 def looks_like_path(name: str) -> bool:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from sparta.base.remedies import Option, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
 from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
-from sparta.models.registered import local_folder, looks_like_path
+from sparta.models.registered import how_to_install, local_folder, looks_like_path, package_folder
 
 Kind = Literal["model", "dense", "reader", "path_reader", "multi_task"]
 """The kinds of shipped models: SPARTA, dense, reader, reader for paths, and bi-encoder for many tasks."""
@@ -30,14 +30,23 @@ def default_name(kind: Kind) -> str:
 
 
 DEFAULT_MODEL = default_name("model")
+SHIPPED = tuple(
+    name for language in LANGUAGES.values() for kind in get_args(Kind) if (name := getattr(language, kind))
+)
+"""The names of all shipped models."""
 QUERY_WEIGHTS = "query_term_weights"
 """The name of the tensor with a SPARTA model's query-term weights."""
 _MODEL_FILES = ["*.json", "*.txt", "*.safetensors", "*.bin"]
 
 
 def shipped_folder(name: str) -> Path:
-    """Return the folder of a model that is shipped inside the package; the folder may not exist."""
-    return Path(str(files("sparta.resources") / "models" / name))
+    """Return the folder of a shipped model; the folder may not exist.
+
+    The wheel of sparta holds the default SPARTA model and the default reader; the other models are packages
+    of their own. A clone holds all models.
+    """
+    folder = Path(str(files("sparta.resources") / "models" / name))
+    return folder if folder.is_dir() else package_folder(name) or folder
 
 
 def default_model_folder() -> Path:
@@ -45,24 +54,21 @@ def default_model_folder() -> Path:
     return shipped_folder(DEFAULT_MODEL)
 
 
-def _shipped_folder(name: str | Path | None) -> Path:
-    model_name = str(name or DEFAULT_MODEL)
-    return default_model_folder() if model_name == DEFAULT_MODEL else shipped_folder(model_name)
+def installed_folder(name: str) -> Path:
+    """Return the folder of a shipped model.
 
-
-def installed(folder: Path, kind: str) -> Path:
-    """Return the folder of a shipped model, after checking that it exists in this installation.
-
-    :param kind: the kind of model, for the error message
-    :raises ModelError: the folder does not exist.
+    :raises ModelError: the model is not installed; the remedy installs the model.
     """
-    if not folder.is_dir():
+    folder = shipped_folder(name)
+    if folder.is_dir():
+        return folder
+    if name in (default_name("model"), default_name("reader")):
         raise ModelError(
-            f"the default {kind} is missing from this installation of sparta",
+            f"the default model {name} is missing from this installation of sparta",
             where=str(folder),
             remedy=remedy("set {} to a folder or a hub id, or install sparta again", Option("model")),
         )
-    return folder
+    raise ModelError(f"the model {name} is not installed", remedy=how_to_install(name))
 
 
 def model_folder(name: str | Path | None) -> Path:
@@ -73,7 +79,7 @@ def model_folder(name: str | Path | None) -> Path:
     :raises ModelError: there is no such model.
     """
     if name is None or is_shipped(name):
-        return installed(_shipped_folder(name), "model")
+        return installed_folder(str(name or DEFAULT_MODEL))
     folder = local_folder(name)
     if folder.is_dir():
         return _trained(folder)
@@ -104,9 +110,10 @@ def find_model(name: str, sha256: str, folder_of: Callable[[str], Path] = model_
     for folder in folders:
         if folder.is_dir() and hash_folder(_trained(folder)) == sha256:
             return lasting_name(folder)
-    for folder in sorted(shipped_folder("").iterdir(), key=lambda shipped: shipped.name != name):
+    for shipped in sorted(SHIPPED, key=lambda shipped: shipped != name):
+        folder = shipped_folder(shipped)
         if folder.is_dir() and hash_folder(folder) == sha256:
-            return folder.name
+            return shipped
     actual_hash = hash_folder(folder_of(name))
     if actual_hash != sha256:
         raise ModelError(
@@ -147,7 +154,10 @@ def is_shipped(name: str | Path, kind: Kind = "model") -> bool:
 
 
 def shipped_for(language: str, kind: Kind = "model") -> str | None:
-    """Return the name of the shipped model for a language, or None; the default model must be installed."""
+    """Return the name of the shipped model for a language, or None if there is none or it is not installed.
+
+    The name of the default model is returned even if the model is missing.
+    """
     name: str | None = getattr(language_of(language), kind)
     return name if name and (name == default_name(kind) or shipped_folder(name).is_dir()) else None
 
@@ -161,29 +171,41 @@ _DESCRIPTIONS = {
 }
 
 
+def no_model(language: str, kind: Kind = "model", option: str = "") -> ModelError:
+    """Return the error for a language without a model: none is shipped, or it is not installed.
+
+    :param option: the option that names a model of this kind, if it differs from the kind's usual option
+    """
+    description, usual_option = _DESCRIPTIONS[kind]
+    advice = remedy("name a model with {}", Option(option or usual_option))
+    if name := getattr(language_of(language), kind):
+        return ModelError(
+            f"the {description} {name} for the language {language!r} is not installed",
+            remedy=remedy("{}; or {}", how_to_install(name), advice),
+        )
+    return ModelError(f"sparta ships no {description} for the language {language!r}", remedy=advice)
+
+
 def model_for(name: str | None, language: str, kind: Kind = "model") -> str | None:
     """Return the named model, or the shipped model for a language; None means the default model.
 
-    :raises ModelError: no model is shipped for the language.
+    :raises ModelError: no model is shipped for the language, or the model is not installed.
     """
     chosen_name = name or shipped_for(language, kind)
     if chosen_name is None:
-        description, option = _DESCRIPTIONS[kind]
-        raise ModelError(
-            f"sparta ships no {description} for the language {language!r}",
-            remedy=remedy("name a model with {}", Option(option)),
-        )
+        raise no_model(language, kind)
     return name if chosen_name == default_name(kind) else chosen_name
 
 
 def named_or_shipped_folder(name: str | Path | None, language: str, kind: Kind) -> Path:
     """Return the folder of the named model; without a name, the folder of the language's shipped model.
 
-    :raises ModelError: there is no name, and no model is shipped for the language.
+    :raises ModelError: there is no name, and no model is shipped for the language; or the shipped model is
+        not installed.
     """
     if name and not is_shipped(name, kind):
         return local_folder(name)
-    return shipped_folder(str(name or model_for(None, language, kind) or default_name(kind)))
+    return installed_folder(str(name or model_for(None, language, kind) or default_name(kind)))
 
 
 def _trained(folder: Path) -> Path:
@@ -224,7 +246,7 @@ def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | N
     """
     shipped = name is None or is_shipped(name)
     try:
-        folder = _shipped_folder(name) if shipped else _trained(local_folder(name or ""))
+        folder = shipped_folder(str(name or DEFAULT_MODEL)) if shipped else _trained(local_folder(name or ""))
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         quantizer = Quantizer(**config["sparta"]["quantizer"])
         quantizer_with_bits = Quantizer(quantizer.max_weight, bits or quantizer.bits)

@@ -13,11 +13,11 @@ import torch
 from torch.nn import functional
 
 from sparta.base.checks import list_of, path_of
-from sparta.base.errors import InputError, ModelError
+from sparta.base.errors import InputError
 from sparta.base.files import short_hash
 from sparta.base.remedies import Option, remedy
 from sparta.data.answers import answer_spans, exact_match, token_f1
-from sparta.models.resolve import shipped_for
+from sparta.models.resolve import no_model, shipped_for
 from sparta.neural.encoding import arithmetic
 from sparta.neural.processes import training_device
 from sparta.reader.config import ReaderConfig, ReaderLayout
@@ -72,14 +72,11 @@ class ReaderRecipe(ReadingRecipe):
     def beginning(self) -> str:
         """Return the encoder's name, or the name of the language's shipped reader.
 
-        :raises ModelError: the recipe names no encoder, and no reader ships for the language.
+        :raises ModelError: the recipe names no encoder, and no reader for the language is installed.
         """
         name = self.encoder or shipped_for(self.language, "reader")
         if name is None:
-            raise ModelError(
-                f"sparta ships no reader for the language {self.language!r}, and no encoder is named",
-                remedy=remedy("name an encoder with {}", Option("encoder")),
-            )
+            raise no_model(self.language, "reader", "encoder")
         return name
 
 

@@ -55,7 +55,7 @@ def modelled(chinese_model: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 def test_without_a_model_only_bm25_is_written_and_one_line_says_why(alone: Path) -> None:
     [line] = (alone.parent / "told").read_text().splitlines()
-    assert "no SPARTA model ships for the language 'zh'" in line
+    assert "sparta ships no SPARTA model for the language 'zh'" in line
     assert "BM25 only" in line
     assert "name a model" in line
     live = json.loads((alone / "manifest.json").read_text())["live"]

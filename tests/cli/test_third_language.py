@@ -32,7 +32,7 @@ def test_index_search_and_eval(tmp_path: Path) -> None:
     corpus = written(tmp_path / "c.jsonl", *({"id": i, "text": t} for i, t in TEXTS.items()))
     given = ("--corpus", corpus, "--language", "xx", "--index", tmp_path / "ix")
     told = done(sparta("index", *given, "--unit", "sentence")).stderr
-    assert "no SPARTA model ships for the language 'xx'" in told
+    assert "sparta ships no SPARTA model for the language 'xx'" in told
     assert [hit["id"] for hit in hits_of("altes Haus", "--index", tmp_path / "ix")] == ["bach#1"]  # stems
     assert [hit["id"] for hit in hits_of("der die das", "--index", tmp_path / "ix")] == []  # its stop words
     questions = [

@@ -19,6 +19,8 @@ import sparta
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("sparta", "dense", "hybrid", "cli")
+PACKAGED = {path.name for path in (ROOT / "models").iterdir()}
+"""The models that are packages of their own."""
 
 
 # Names
@@ -213,7 +215,7 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel):
     resources = {
         str(p.relative_to(ROOT))
         for p in (ROOT / "sparta" / "resources").rglob("*")
-        if p.is_file() and "__pycache__" not in p.parts
+        if p.is_file() and "__pycache__" not in p.parts and not PACKAGED & {*p.parts}
     }
     assert {
         "sparta/py.typed",
@@ -226,6 +228,11 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel):
     assert {name for name in names if ".dist-info/" not in name} == expected
     top = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     assert top == set(PACKAGES)
+
+
+@pytest.mark.slow
+def test_a_package_index_takes_the_wheel(wheel):
+    assert sum(entry.compress_size for entry in wheel.infolist()) < 100 * 10**6
 
 
 @pytest.mark.slow

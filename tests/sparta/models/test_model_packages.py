@@ -1,0 +1,173 @@
+"""Models as Python packages: those that sparta ships, and a toy model that docs/models.md publishes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dense.models.resolve import dense_model_folder, find_dense_model
+from sparta.base.errors import ModelError
+from sparta.models import resolve
+from sparta.models.resolve import SHIPPED, default_name, hash_folder, model_folder, model_for, shipped_folder
+from sparta.reader.config import path_reader_folder, reader_folder
+
+ROOT = Path(__file__).parents[3]
+IN_WHEEL = {default_name("model"), default_name("reader")}
+PACKAGED = sorted({*SHIPPED} - IN_WHEEL)
+UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
+
+
+def project(name: str) -> dict[str, dict[str, object]]:
+    return tomllib.loads((ROOT / "models" / name / "pyproject.toml").read_text())
+
+
+def installed(source: Path, site: Path) -> None:
+    """Build the wheel of a folder and install it into the folder `site`, without a package index."""
+    wheels = site.parent / "wheels"
+    build = (UV, "build", "--quiet", "--wheel", "--no-build-isolation", "--python", sys.executable)
+    subprocess.run([*build, "--out-dir", wheels, source], check=True, cwd=site.parent)
+    (wheel,) = wheels.glob("*.whl")
+    install = (UV, "pip", "install", "--quiet", "--no-deps", "--offline", "--target", site)
+    subprocess.run([*install, "--python", sys.executable, wheel], check=True, cwd=site.parent)
+
+
+def test_every_shipped_model_has_one_place_and_one_distribution() -> None:
+    assert sorted(path.name for path in (ROOT / "models").iterdir()) == PACKAGED
+    assert {path.name for path in (ROOT / "sparta/resources/models").iterdir()} == {*SHIPPED}
+    for name in PACKAGED:
+        folder, weights = ROOT / "models" / name, ROOT / "sparta/resources/models" / name
+        package = "sparta_model_" + name.replace("-", "_")
+        described = project(name)
+        assert described["project"]["name"] == f"sparta-model-{name}"
+        assert described["project"]["entry-points"] == {"sparta.models": {name: f"{package}:FOLDER"}}
+        link = folder / package / "model"
+        assert (link.samefile(weights), link.readlink().is_absolute()) == (True, False)
+        assert (folder / "README.md").samefile(weights / "README.md")
+        card = (folder / "README.md").read_text(encoding="utf-8")
+        (license_name,) = re.findall(r"^license: (.+)$", card, re.MULTILINE)
+        assert str(described["project"]["license"]).lower() == license_name
+        text = (folder / "LICENSE").read_text()
+        assert str(described["project"]["license"]) in text or "Apache License" in text
+
+
+def test_the_page_of_models_lists_each_with_its_license() -> None:
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    assert {*SHIPPED} <= {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
+    for name in PACKAGED:
+        (row,) = [line for line in page.splitlines() if f"`pip install ./models/{name}` |" in line]
+        license_name = str(project(name)["project"]["license"])
+        shown = license_name.replace("CC-", "CC ").replace("-4.0", " 4.0")
+        assert f"| {shown} |" in row or f"| {license_name} |" in row
+
+
+@pytest.fixture
+def as_in_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let sparta see its folder of resources as the wheel has it; the working folder is empty. Returns it."""
+    resources = tmp_path / "resources"
+    (resources / "models").mkdir(parents=True)
+    for name in IN_WHEEL:
+        (resources / "models" / name).symlink_to(ROOT / "sparta/resources/models" / name)
+    monkeypatch.setattr(resolve, "files", lambda package: resources)
+    monkeypatch.delitem(sys.modules, "sparta_model_reader_small_zh", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_missing_model_names_its_installation(
+    as_in_the_wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing: list[tuple[str, Callable[[], object]]] = [
+        ("taser-det-en", lambda: dense_model_folder(None)),
+        ("taser-det-en", lambda: dense_model_folder("taser-det-en")),
+        ("multi-task-bge-small-en", lambda: dense_model_folder("multi-task-bge-small-en")),
+        ("path-reader-bge-small-en", path_reader_folder),
+        ("reader-small-zh", lambda: reader_folder(None, "zh")),
+        ("reader-small-zh", lambda: reader_folder("reader-small-zh")),
+        ("sparta-small-zh", lambda: model_for(None, "zh")),
+        ("sparta-small-zh", lambda: model_folder("sparta-small-zh")),
+    ]
+    for name, find in missing:
+        for folder, command in (
+            (as_in_the_wheel, f"in a clone of sparta's repository, whose folder models/ has {name}: "),
+            (ROOT, ""),
+            (ROOT / "examples", "pip install ../models/"),
+        ):
+            monkeypatch.chdir(folder)
+            with pytest.raises(ModelError, match=f"{name}.* is not installed") as refused:
+                find()
+            advice = str(refused.value.remedy)
+            assert advice.startswith(command or f"pip install ./models/{name}"), advice
+            assert f"/models/{name}" in advice
+
+
+@pytest.mark.usefixtures("as_in_the_wheel")
+def test_the_models_of_the_wheel_need_no_other_package() -> None:
+    assert model_folder(None) == shipped_folder(default_name("model"))
+    assert reader_folder().name == default_name("reader")
+
+
+def test_a_shipped_model_is_found_by_its_package(
+    as_in_the_wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = as_in_the_wheel / "site"
+    name = "reader-small-zh"
+    clone = as_in_the_wheel / "clone"
+    shutil.copytree(ROOT / "models" / name, clone / "models" / name, symlinks=True)
+    shutil.copytree(ROOT / "sparta/resources/models" / name, clone / "sparta/resources/models" / name)
+    installed(clone / "models" / name, site)
+    monkeypatch.syspath_prepend(site)
+    folder = reader_folder(None, "zh")
+    assert folder == site / "sparta_model_reader_small_zh" / "model"
+    assert not folder.is_symlink()
+    assert hash_folder(folder) == hash_folder(ROOT / "sparta/resources/models/reader-small-zh")
+    assert "sparta_model_reader_small_zh" not in sys.modules
+
+
+def test_manifests_of_older_releases_find_a_packaged_model(
+    as_in_the_wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They name the shipped model, or the folder that it lay in."""
+    from dense.models.resolve import ModelIdentity
+
+    package = as_in_the_wheel / "site" / "sparta_model_taser_det_en"
+    shutil.copytree(ROOT / "models/taser-det-en/sparta_model_taser_det_en", package, symlinks=False)
+    monkeypatch.syspath_prepend(package.parent)
+    stored = hash_folder(package / "model")
+    for name in ("taser-det-en", "/old/sparta/resources/models/taser-det-en"):
+        assert find_dense_model(ModelIdentity(name, stored)) == ModelIdentity("taser-det-en", stored)
+
+
+@pytest.mark.jvm
+def test_a_toy_model_is_published_as_the_page_says(tiny_model_folder: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    (toml,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (module,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    source, site = tmp_path / "acme", tmp_path / "site"
+    shutil.copytree(tiny_model_folder, source / "acme_model")
+    (source / "acme_model" / "__init__.py").write_text(module)
+    (source / "pyproject.toml").write_text(toml)
+    installed(source, site)
+    (tmp_path / "c.jsonl").write_text('{"id": "1", "text": "the moon of the earth"}\n')
+    for command in (
+        ["index", "--corpus", "c.jsonl", "--model", "acme-medical"],
+        ["search", "moon", "--json"],
+    ):
+        ended = subprocess.run(
+            [sys.executable, "-m", "cli._sparta", *command],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+    assert '"id": "1"' in ended.stdout
+    assert '"acme-medical"' in (tmp_path / "sparta-index" / "manifest.json").read_text()
