@@ -93,21 +93,21 @@ class HybridSearcher(Retriever):
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
         """Return one page of the fused ranking of each query; each channel uses `threads` threads."""
         with self.holding():
-            fused_rankings = self._fused_rankings(queries, page, threads)
-            return [Ranking(fused.passage_ids, fused.docids, fused.scores) for fused in fused_rankings]
+            rankings = self.fused_rankings(queries, page, threads)
+            return [Ranking(fused.passage_ids, fused.docids, fused.scores) for fused in rankings]
 
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
         """Return one page of hits for each query; each hit has its rank and score in each channel."""
         hits: list[list[Hit]] = []
         with self.holding():
-            for rankings in itertools.batched(self._fused_rankings(queries, page, threads), _QUERY_BLOCK):
+            for rankings in itertools.batched(self.fused_rankings(queries, page, threads), _QUERY_BLOCK):
                 for ranking, ranking_hits in zip(rankings, self.hits(rankings), strict=True):
                     places = ranking.places()
                     placed_hits = zip(ranking_hits, places, strict=True)
                     hits.append([replace(hit, channels=place) for hit, place in placed_hits])
         return hits
 
-    def _fused_rankings(self, queries: Sequence[str], page: Page, threads: int) -> Iterator[FusedRanking]:
+    def fused_rankings(self, queries: Sequence[str], page: Page, threads: int) -> Iterator[FusedRanking]:
         """Yield one page of the fused ranking of each query."""
         check_page(self.fusion, page)
         keys = partial(self._first.keys, field=page.collapse) if page.collapse else None

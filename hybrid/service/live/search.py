@@ -13,15 +13,16 @@ from hybrid.retrieval.channels import CHANNELS, DENSE, Channels, channel
 from hybrid.retrieval.fusion import Fusion, parse_weights
 from hybrid.retrieval.searcher import HybridSearcher
 from hybrid.service.errors import as_exception
+from hybrid.service.live.hits import hit_objects
 from hybrid.service.metrics import Metrics
 from hybrid.service.schemas import dumps
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
-from sparta.base.records import Hit
+from sparta.base.records import ChannelPlace, Hit, Ranking
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.index.reader import IndexReader
 from sparta.search.explain import marked_snippet, term_contributions, word_snippets
-from sparta.search.retriever import Page
+from sparta.search.retriever import Page, Retriever
 from sparta.search.searcher import IMPACT, Searcher
 
 if TYPE_CHECKING:
@@ -136,12 +137,13 @@ class BatchSearch(Closing):
     def answers(self, plan: Plan, jobs: Sequence[Job]) -> list[bytes]:
         """Return the answers of jobs with the same plan."""
         queries = [query for job in jobs for query in job.queries]
-        rankings = iter(self.hits(plan, queries))
+        hits_of_queries = iter(self._hit_objects(plan, queries))
         version = self.reader.version._asdict()
         answers = []
         for job in jobs:
             results = [
-                {"query": query, "hits": self._shown(plan, query, next(rankings))} for query in job.queries
+                {"query": query, "hits": self._shown(plan, query, next(hits_of_queries))}
+                for query in job.queries
             ]
             answer: dict[str, Any] = results[0] if job.one else {"results": results}
             took = round((time.perf_counter() - job.began) * 1000, 3)
@@ -159,25 +161,51 @@ class BatchSearch(Closing):
 
         :raises InputError: the index lacks a channel of the plan
         """
+        retriever = self._retriever(plan)
+        return retriever.search_all(queries, plan.page, self._threads)
+
+    def _retriever(self, plan: Plan) -> Retriever:
+        """Return the retriever of a plan.
+
+        :raises InputError: the index lacks a channel of the plan
+        """
         names = require_channels(plan.weights, self.channels)
         if plan.fused:
-            retriever = HybridSearcher(self._channels, Fusion(dict(plan.weights)))
-            return retriever.search_all(queries, plan.page, self._threads)
-        return self._channels.searchers[names[0]].search_all(queries, plan.page, self._threads)
+            return HybridSearcher(self._channels, Fusion(dict(plan.weights)))
+        return self._channels.searchers[names[0]]
+
+    def _hit_objects(self, plan: Plan, queries: Sequence[str]) -> list[list[dict[str, Any]]]:
+        """Return the hits of each query as JSON objects."""
+        retriever, page = self._retriever(plan), plan.page
+        with self.reader.snapshot() as snapshot, self.reader.holding(snapshot):
+            rankings: list[Ranking] = []
+            places: list[list[dict[str, ChannelPlace]] | None] = []
+            if isinstance(retriever, HybridSearcher):
+                for ranking in retriever.fused_rankings(queries, page, self._threads):
+                    rankings.append(ranking)
+                    places.append(ranking.places())
+            else:
+                rankings = retriever.rank(queries, page, self._threads)
+                places = [None] * len(rankings)
+            docids = [docid for ranking in rankings for docid in ranking.docids]
+            records = iter(snapshot.lucene.raws(docids))
+        return [
+            hit_objects(ranking, records, page.offset, ranking_places)
+            for ranking, ranking_places in zip(rankings, places, strict=True)
+        ]
 
     def close(self) -> None:
         """Release the index."""
         self._channels.close()
 
-    def _shown(self, plan: Plan, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
-        """Return a query's hits as JSON objects, with ranks and, if the plan says so, explanations."""
-        hit_objects = []
-        explanations = self._explained(query, hits) if plan.explain else [{}] * len(hits)
-        for rank, (hit, explanation) in enumerate(zip(hits, explanations, strict=True), plan.page.offset + 1):
-            hit_objects.append({"rank": rank, **hit.as_dict(), **explanation})
-        return hit_objects
+    def _shown(self, plan: Plan, query: str, hits: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return a query's hits, with explanations if the plan says so."""
+        if plan.explain:
+            for hit, explanation in zip(hits, self._explained(query, hits), strict=True):
+                hit.update(explanation)
+        return hits
 
-    def _explained(self, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
+    def _explained(self, query: str, hits: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return for each hit a snippet, its marked words, and each term's contribution to the impact score.
 
         If the index has impacts, hits of other channels get these contributions too. In a BM25-only index,
@@ -185,7 +213,7 @@ class BatchSearch(Closing):
         """
         tokenizer = self.lucene.tokenizer
         has_impacts = IMPACT in self.channels
-        ids = [hit.passage_id for hit in hits]
+        ids = [hit["id"] for hit in hits]
         contributions = term_contributions(self.lucene, query, ids) if has_impacts else [()] * len(hits)
         query_words = set(tokenizer.terms(query))
         word_snippet = None if has_impacts else word_snippets(self.lucene, query)
@@ -194,9 +222,9 @@ class BatchSearch(Closing):
             terms = [term for term in hit_contributions if term.impact]
             contribution_of_term = {term.term: float(term.contribution) for term in terms}
             snippet = (
-                word_snippet(hit.text)
+                word_snippet(hit["text"])
                 if word_snippet
-                else marked_snippet(tokenizer, hit.text, contribution_of_term or query_words)
+                else marked_snippet(tokenizer, hit["text"], contribution_of_term or query_words)
             )
             total = sum(term.contribution for term in terms) or len(query_words) or 1
             marks = [[start, end, round(added / total, 4)] for start, end, added in snippet.marks]

@@ -50,23 +50,24 @@ def test_a_batch_of_everything_equals_single_searches_bit_for_bit(built) -> None
 
 @pytest.mark.jvm
 def test_what_is_batched_goes_into_java_once(built, monkeypatch) -> None:
+    from sparta.lucene.bridge import ImpactSearcher
     from sparta.search.searcher import Searcher
 
     calls: list[tuple[str, int]] = []
-    for name in ("rank", "records"):
-        real = getattr(Searcher, name)
+    for owner, name in ((Searcher, "rank"), (ImpactSearcher, "raws")):
+        real = getattr(owner, name)
 
         def counting(self, first, *args, _name=name, _real=real, **more):
             calls.append((_name, len(first)))
             return _real(self, first, *args, **more)
 
-        monkeypatch.setattr(Searcher, name, counting)
+        monkeypatch.setattr(owner, name, counting)
     with IndexReader(built, channels=None) as index:
         answers = BatchSearch(index, 2, Metrics())(
             [Job([w], Plan("impact", weights_of("impact"))) for w in WORDS[:9]]
         )
     hits = sum(len(plain(answer)["hits"]) for answer in answers)
-    assert calls == [("rank", 9), ("records", hits)]
+    assert calls == [("rank", 9), ("raws", hits)]
 
 
 @pytest.mark.jvm
