@@ -25,7 +25,7 @@ import numpy as np
 from kernel import CLOCKS, CODECS, MadeVectors, RealVectors
 
 from sparta.base.filters import Filter
-from sparta.index.impact_batches import field_terms
+from sparta.index.inputs.impact_batches import field_terms
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 
 WORDS, LENGTH, QUESTION, ROUNDS = 50_000, 80, 6, 5

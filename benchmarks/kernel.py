@@ -108,7 +108,7 @@ class RealVectors:
     """Shards of `sparta encode`, continued by mixtures."""
 
     def __init__(self, folder: Path, questions: Path | None, top_k: int | None = None) -> None:
-        from sparta.index.sources import vectors_source
+        from sparta.index.inputs.sources import vectors_source
         from sparta.models.prune import prune
         from sparta.shards.store import read_shards
 

@@ -281,9 +281,9 @@ def build_mixtures(path: Path, shards: Path, documents: int, top_k: int) -> None
     """An index of so many passages: real ones, then mixtures of their vectors with their records."""
     from sparta.index.build import write_index
     from sparta.index.folder import IndexFolder
-    from sparta.index.impact_batches import ImpactBatch
+    from sparta.index.inputs.impact_batches import ImpactBatch
+    from sparta.index.inputs.sources import vectors_source
     from sparta.index.jobs import WriteOptions
-    from sparta.index.sources import vectors_source
 
     source = vectors_source([shards])
     real = [*source.batches(0, "")]

@@ -1,5 +1,7 @@
 """Make `tests/formats/whole-VERSION-CODEC`: indexes with every part that an index of this commit can have.
 
+`interrupted-VERSION` is an index of which Ctrl-C stopped the first build after some passages.
+
 Run it once, with the environment of the commit whose indexes later versions must open:
 
     git worktree add OLD 5bddf66 && make -C OLD install
@@ -16,9 +18,11 @@ import re
 import string
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -29,7 +33,10 @@ from dense.models.config import DenseConfig
 from hybrid import Fusion, HybridSearcher
 from sparta import Index
 from sparta.base.records import Passage
+from sparta.index import pipeline
 from sparta.index.folder import FORMAT_VERSION
+from sparta.index.pipeline import IndexOptions, build_index
+from sparta.lucene.bridge import ImpactWriter
 from sparta.models.config import SpartaConfig
 from sparta.models.document_encoder import fit_quantizer
 from sparta.models.sparta import SpartaModel
@@ -143,6 +150,24 @@ def make_index(path: Path, codec: str, folder: Path) -> None:
     run("sparta", "delete", "--index", path, *DELETED)
 
 
+def make_interrupted(path: Path, folder: Path) -> None:
+    """Stop the first build before its third batch of two passages."""
+    add, batches = ImpactWriter.add, iter(range(2))
+
+    def two_batches(*arguments: Any, **options: Any) -> None:
+        if next(batches, None) is None:
+            raise KeyboardInterrupt
+        add(*arguments, **options)
+
+    options = IndexOptions(model=str(folder / "models" / "tiny-sparta"), threads=1, commit_seconds=0)
+    with (
+        suppress(KeyboardInterrupt),
+        patch.object(pipeline, "_PASSAGES_PER_BATCH", 2),  # at 5bddf66: _ENCODED_AT_ONCE
+        patch.object(ImpactWriter, "add", two_batches),
+    ):
+        build_index(path, corpus(), options=options)
+
+
 def main(folder: Path) -> None:
     """Make the models, an index of each codec and their rankings in a new folder."""
     folder.mkdir(parents=True)
@@ -151,10 +176,11 @@ def main(folder: Path) -> None:
     for codec, name in CODECS.items():
         path = folder / f"whole-{FORMAT_VERSION}-{name}"
         make_index(path, codec, folder)
-        for lock in path.rglob("*lock"):
-            lock.unlink()
         found.append(rankings(path))
     assert found[0] == found[1]
+    make_interrupted(folder / f"interrupted-{FORMAT_VERSION}", folder)
+    for lock in folder.rglob("*lock"):
+        lock.unlink()
     lines = [json.dumps(ranking, separators=(",", ":")) + "\n" for ranking in found[0]]
     (folder / f"whole-{FORMAT_VERSION}.jsonl").write_text("".join(lines))
 

@@ -15,7 +15,7 @@ from sparta.base.files import storage_errors
 from sparta.base.records import Passage
 from sparta.data.languages import Language, folded, language_of
 from sparta.index.folder import lost_commit
-from sparta.index.impact_batches import stored_title
+from sparta.index.inputs.impact_batches import stored_title
 from sparta.index.snapshot import segments_of
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.contexts import is_sentence, passages_of

@@ -22,7 +22,8 @@ from sparta.base.records import Advance
 from sparta.base.remedies import Command, Option, remedy
 from sparta.base.renames import renamed_fields
 from sparta.data.units import options_of_unit
-from sparta.index.folder import Generation, IndexFolder
+from sparta.index.folder import IndexFolder
+from sparta.index.generation import Generation
 from sparta.models.resolve import model_for
 
 

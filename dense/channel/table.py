@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dense.channel.folder import ChannelFolder
-from sparta.index.folder import Generation, IndexFolder
+from sparta.index.folder import IndexFolder
+from sparta.index.generation import Generation
 
 if TYPE_CHECKING:
     from dense.channel.sync import DenseReport

@@ -23,7 +23,8 @@ from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.filters import Filter
 from sparta.base.records import Ranking
 from sparta.base.remedies import Command, Option, Remedy, remedy
-from sparta.index.folder import Generation, IndexFolder, require_fields
+from sparta.index.folder import IndexFolder, require_fields
+from sparta.index.generation import Generation
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.query_encoder import is_blank
 from sparta.search.ranked import deepened, reduction

@@ -15,10 +15,10 @@ from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.testsets import QuestionSet, open_test_set
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
-from sparta.index.impact_batches import ImpactBatch, quantized_batch
 from sparta.index.info import folder_size
+from sparta.index.inputs.impact_batches import ImpactBatch, quantized_batch
+from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import Source, WriteOptions, skip_passages
-from sparta.index.sources import vectors_source
 from sparta.models.prune import prune
 from sparta.shards.store import read_shards
 
@@ -99,7 +99,7 @@ def pruned_source(shards: Path, top_k: int | None) -> Source:
         pruned = (replace(shard, rows=prune(shard.rows, top_k=top_k)) for shard in read_shards([shards]))
         return skip_passages((quantized_batch(shard, source.side.quantizer) for shard in pruned), done)
 
-    return replace(source, job={**source.job, "top_k": top_k}, batches=batches)
+    return replace(source, job=replace(source.job, top_k=top_k), batches=batches)
 
 
 def name_of(top_k: int | None) -> str:

@@ -24,8 +24,8 @@ from sparta.base.remedies import Option, remedy
 from sparta.data.languages import LANGUAGES, Language, language_of
 from sparta.data.units import is_cut, passage_of
 from sparta.export.exporters import Contents, StoredPassage, read_passages
-from sparta.index.folder import Generation
-from sparta.index.impact_batches import searched_text
+from sparta.index.generation import Generation
+from sparta.index.inputs.impact_batches import searched_text
 from sparta.index.snapshot import IndexVersion
 from sparta.lucene.bridge import Bm25
 from sparta.lucene.packing import composed
@@ -115,7 +115,8 @@ class Source:
     def identity(self) -> str:
         """Return 16 hexadecimal digits that identify the content of the index."""
         generation, commit = self.generation, self.contents.lucene.user_data
-        fingerprint = [FORMAT_VERSION, _TEXTS, self.form, generation.form, generation.job, commit, len(self)]
+        job = generation.job.as_dict()
+        fingerprint = [FORMAT_VERSION, _TEXTS, self.form, generation.form, job, commit, len(self)]
         return hashlib.sha256(json.dumps(fingerprint, sort_keys=True).encode()).hexdigest()[:16]
 
     def documents(self, first: int = 0) -> Iterator[tuple[StoredPassage, bytes]]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sparta.base.filters import AllOf, AnyOf, Condition, Exists, Filter, Not, Numbers, OneOf, term
-from sparta.index.impact_batches import field_terms
+from sparta.index.inputs.impact_batches import field_terms
 
 FIELDS, NUMBERS = "fields", "numbers"
 _NUMBER = re.compile(rb"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")

@@ -27,7 +27,7 @@ from dense.training.skill_examples import SkillExample
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import Hit, Passage
 from sparta.base.remedies import Command, Option, remedy
-from sparta.index.impact_batches import stored_title
+from sparta.index.inputs.impact_batches import stored_title
 from sparta.search.searcher import Searcher
 from sparta.training.known import Key, keys_of
 

@@ -80,15 +80,22 @@ Shape = type | tuple[type, ...] | range | re.Pattern[str] | Mapping[str, Any]
 
 
 def check_fields(
-    section: object, fields: Mapping[str, Shape], path: Path, remedy: str | Remedy = "", name: str = ""
+    section: object,
+    fields: Mapping[str, Shape],
+    path: Path,
+    remedy: str | Remedy = "",
+    name: str = "",
+    *,
+    closed: bool = False,
 ) -> None:
     """Check the fields of a manifest object against their expected shapes.
 
-    Fields that `fields` does not name may hold anything. A name that ends in `?` is optional.
+    A name that ends in `?` is optional.
 
     :param section: the object to check
     :param name: the object's name within the manifest, for the error message
-    :raises IndexStateError: a field is missing or has a wrong value; the error names the first such field.
+    :param closed: whether to refuse fields that `fields` does not name; otherwise they may hold anything
+    :raises IndexStateError: a field is missing, unknown or wrong; the error names the first such field.
     """
     if not isinstance(section, Mapping):
         raise _wrong_field(name or "the manifest", "an object", section, path, remedy)
@@ -99,9 +106,12 @@ def check_fields(
             if field == key:
                 raise _unusable(path, f"expected the field {inner}, found none", remedy)
         elif isinstance(shape, Mapping):
-            check_fields(section[field], shape, path, remedy, inner)
+            check_fields(section[field], shape, path, remedy, inner, closed=closed)
         elif not _fits(section[field], shape):
             raise _wrong_field(inner, _description_of(shape), section[field], path, remedy)
+    if closed and (unknown := section.keys() - {key.rstrip("?") for key in fields}):
+        first = f"{name}.{min(unknown)}" if name else min(unknown)
+        raise _unusable(path, f"the manifest has an unknown field: {first}", remedy)
 
 
 def _fits(value: object, shape: type | tuple[type, ...] | range | re.Pattern[str]) -> bool:

@@ -18,7 +18,7 @@ from sparta.base.errors import FREE_TEMPORARY, InputError, StorageError
 from sparta.base.files import atomic_path, atomic_write, storage_errors
 from sparta.base.remedies import Option, remedy
 from sparta.export import ciff
-from sparta.index.impact_batches import searched_text
+from sparta.index.inputs.impact_batches import searched_text
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.lucene.packing import TermPostings
 from sparta.search.searcher import Searcher

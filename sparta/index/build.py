@@ -14,8 +14,9 @@ from sparta.base.files import storage_errors
 from sparta.base.remedies import Option, remedy
 from sparta.data.languages import check_language
 from sparta.data.units import is_cut, passage_of
-from sparta.index.folder import GROWING, Generation, IndexFolder
-from sparta.index.jobs import MODES, Progress, Source, WriteOptions, job_id
+from sparta.index.folder import IndexFolder
+from sparta.index.generation import GROWING, Generation
+from sparta.index.jobs import MODES, Progress, Source, WriteOptions
 from sparta.index.plan import committed, has_passages, has_written, plan
 from sparta.index.writer import write
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
@@ -148,7 +149,7 @@ def kept_passages(index: IndexFolder, mode: str) -> int:
     if unfinished is None or unfinished.complete or not has_passages(index, unfinished):
         return 0
     progress = committed(index, unfinished)
-    return progress.consumed if progress.job == job_id(unfinished.job) else 0
+    return progress.consumed if progress.job == unfinished.job.id else 0
 
 
 def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int, list[str]]:

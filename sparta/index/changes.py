@@ -10,7 +10,7 @@ from sparta.base.files import STANDARD_INPUT
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE
 from sparta.data.units import options_of_unit
-from sparta.index.folder import BOTH_CHANNELS, GROWING, Generation, codec_name
+from sparta.index.generation import BOTH_CHANNELS, CORPUS, JSON, SHARDS, Generation, Job, codec_name
 
 _USUAL_BITS = 8
 _DEFAULTS = {
@@ -21,7 +21,7 @@ _DEFAULTS = {
     "top_k": None,
     "min_weight": 0.0,
 }
-_OF_VECTORS = {"shards": ("codec",), "json": ("codec", "language")}
+_OF_VECTORS = {SHARDS: ("codec",), JSON: ("codec", "language")}
 """The options of `_DEFAULTS` that apply to ready vectors, by the kind of vectors."""
 
 
@@ -39,14 +39,13 @@ def is_whole(generation: Generation, *, done: bool) -> bool:
 
     :param done: whether the commit says that its job is done
     """
-    return generation.complete or (generation.job.get("mode") in GROWING and done)
+    return generation.complete or (generation.job.grows and done)
 
 
-def job_name(job: dict[str, Any]) -> str:
+def job_name(job: Job) -> str:
     """Return a job's name for messages, such as `update of /data/new.jsonl`."""
-    mode, source = job.get("mode"), job.get("source")
-    action = mode if mode in GROWING else "indexing"
-    return f"{action} of {'standard input' if source == STANDARD_INPUT else source}"
+    action = job.mode if job.grows else "indexing"
+    return f"{action} of {'standard input' if job.source == STANDARD_INPUT else job.source}"
 
 
 def how_to_finish(generation: Generation, index: Path) -> Remedy:
@@ -54,22 +53,21 @@ def how_to_finish(generation: Generation, index: Path) -> Remedy:
     from sparta.data.corpus import RECORDS
 
     job, resume = generation.job, Option("resume", True)
-    mode, source = str(job.get("mode")), str(job.get("source"))
-    if source == RECORDS:
-        if mode in GROWING:
+    if job.source == RECORDS:
+        if job.grows:
             return remedy("update with the same records (Index.update)")
         return remedy("create the index from the same records with {}", resume)
-    mode_options = [Option(mode, True)] if mode in ("append", "overwrite") else []
-    input_option = "corpus" if job.get("from", "corpus") == "corpus" else "vectors"
-    form_options = [] if mode in GROWING else _options(generation)
+    mode_options = [Option(job.mode, True)] if job.mode in ("append", "overwrite") else []
+    input_option = "corpus" if job.kind == CORPUS else "vectors"
+    form_options = [] if job.grows else _options(generation)
     options = (
         *mode_options,
-        Option(input_option, job.get("folders") or [source]),
+        Option(input_option, list(job.folders) or [str(job.source)]),
         *form_options,
         resume,
         Option("index", index),
     )
-    command = Command("sparta update" if mode == "update" else "sparta index", options=options)
+    command = Command("sparta update" if job.mode == "update" else "sparta index", options=options)
     return remedy("repeat the interrupted command with {}: {}", resume, command)
 
 
@@ -77,12 +75,12 @@ def _options(generation: Generation) -> list[Option]:
     """Return the options of `sparta index` that built a generation, without default values."""
     from sparta.models.resolve import shipped_for
 
-    form, source = {"codec": generation.codec, **generation.form}, generation.job.get("from", "corpus")
+    form, kind = {"codec": generation.codec, **generation.form}, generation.job.kind
     options: list[Option] = []
-    for name in _OF_VECTORS.get(source, _DEFAULTS):
+    for name in _OF_VECTORS.get(kind, _DEFAULTS):
         if form.get(name, _DEFAULTS[name]) != _DEFAULTS[name]:
             options += options_of(name, form[name])
-    if source == "corpus":
+    if kind == CORPUS:
         name, bits = str(generation.model["name"]), generation.model["quantizer"]["bits"]
         options += [Option("model", name)] if name and name != shipped_for(form["language"]) else []
         options += [Option("bits", bits)] if bits != _USUAL_BITS else []
@@ -100,7 +98,7 @@ def changed_by(generation: Generation, deleted: int) -> str:
     :param deleted: how many passages were deleted since the last job
     """
     changes = []
-    if generation.job.get("mode") in GROWING:
+    if generation.job.grows:
         changes.append(f"the {job_name(generation.job)}")
         changes[0] += "" if generation.complete else ", which was interrupted"
     if deleted:

@@ -11,7 +11,8 @@ from sparta.base.errors import SpartaError
 from sparta.base.remedies import Command, Remedy, remedy
 
 if TYPE_CHECKING:
-    from sparta.index.folder import Generation, IndexFolder
+    from sparta.index.folder import IndexFolder
+    from sparta.index.generation import Generation
     from sparta.lucene.bridge import ImpactSearcher
 
 logger = logging.getLogger(__name__)

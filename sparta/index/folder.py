@@ -7,54 +7,23 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from sparta.base.checks import path_of
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, LackingError, ModelError, NewerFormatError
 from sparta.base.files import refuse_links_below, storage_errors
 from sparta.base.locks import is_locked, lock
-from sparta.base.manifest import check_fields, read_manifest, write_manifest
+from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.remedies import Command, Option, Remedy, remedy
-from sparta.data.languages import Language, language_of
-from sparta.data.units import UNIT
-from sparta.lucene import LUCENE_VERSION
-from sparta.models.query_encoder import MODEL_FIELDS, QuerySide, QueryTokenizer
+from sparta.data.languages import language_of
+from sparta.index.generation import CHANNEL, NESTED, Generation, IndexState, Job
+from sparta.models.query_encoder import QuerySide, QueryTokenizer
 
 KIND = "sparta-index"
 FORMAT_VERSION = 2
-CHANNEL = "sparta"
 DEFAULT_INDEX = "sparta-index"
-DEFAULT_CODEC = "fast"
-BOTH_CHANNELS, BM25 = "impact,bm25", "bm25"
-NESTED = "nested"  # the metadata of indexes with nested fields; "all" means top-level fields only
-GROWING = ("append", "update")  # modes that write into the live generation
 _LOCK_TIMEOUT = 0.2  # seconds; a reader that only tests the lock holds it for less
-_JOB_FIELDS = {
-    "mode?": str,
-    "source?": (str, type(None)),
-    "from?": str,
-    "folders?": list,
-    "channels?": str,
-    "unit?": UNIT,
-    "top_k?": (int, type(None)),
-    "min_weight?": (int, float),
-}
-_GENERATION_FIELDS: dict[str, Any] = {
-    "number": range(1, 10**6),
-    "model": MODEL_FIELDS,
-    "language?": str,
-    "codec": (str, type(None)),
-    "unit?": UNIT,
-    "complete?": bool,
-    "job": _JOB_FIELDS,
-    "counts?": dict,
-    "lucene_version?": str,
-    "origin?": str,
-    "fields?": (str, type(None)),
-    "analyzer?": str,
-}
 _OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-\d{{6}}")
 
 
@@ -72,116 +41,10 @@ def lasting_path(path: str | Path) -> Path:
     return path.absolute() if path.exists() else path
 
 
-def codec_name(name: str | None) -> str:
-    """Return a codec's current name: `sparta` is an old name of `fast`, and None means the default."""
-    return {None: DEFAULT_CODEC, "sparta": "fast"}.get(name) or str(name)
-
-
 def lost_commit(lucene: Path) -> IndexStateError:
     """Return the error for a finished Lucene index without a `segments_*` file."""
     message = "the Lucene index has lost its commit (segments_*)"
     return IndexStateError(message, where=str(lucene), remedy=REBUILD_INDEX)
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """One build of an index: its number, its job, its model and its form.
-
-    `job` describes the last or the running job (source, unit, pruning). `counts` are for people; readers take
-    a job's progress from the Lucene commit. `origin` is the source of the first job; the manifest stores it
-    only after a second job. `arithmetic` names the runtime and the arithmetic that encoded the first job's
-    passages, such as `openvino int8`; empty if unknown. `fields` names the indexed metadata: `nested`, `all`
-    (top-level fields only, of older releases), or None for an index of format 1, which indexes no metadata.
-    `analyzer` names the Lucene analyzer if it differs from the
-    language's usual analyzer.
-    """
-
-    number: int
-    model: dict[str, Any]
-    language: str = "en"
-    codec: str = DEFAULT_CODEC
-    unit: str = "passage"
-    complete: bool = False
-    job: dict[str, Any] = field(default_factory=dict)
-    counts: dict[str, Any] = field(default_factory=dict)
-    lucene_version: str = LUCENE_VERSION
-    origin: str = ""
-    fields: str | None = None
-    analyzer: str = ""
-    arithmetic: str = ""
-
-    @property
-    def analysis(self) -> Language:
-        """The language settings for the index's texts and queries, with the analyzer that built the index.
-
-        :raises InputError: sparta does not know the language.
-        """
-        language = language_of(self.language)
-        if self.analyzer:
-            return (
-                language if language.analyzer == self.analyzer else replace(language, analyzer=self.analyzer)
-            )
-        return replace(language, analyzer=language.former or language.analyzer, fold=Language().fold)
-
-    @property
-    def first_source(self) -> str:
-        """The source of the first job, as the job names it; empty if unknown."""
-        only_job = self.job.get("mode") not in GROWING
-        return self.origin or (str(self.job.get("source") or "") if only_job else "")
-
-    @property
-    def corpus(self) -> Path | None:
-        """The path of the corpus that built the index; None for standard input, and if unknown."""
-        source = Path(self.first_source)
-        return source if source.is_absolute() else None  # the folder of a relative path is unknown
-
-    @property
-    def form(self) -> dict[str, Any]:
-        """The language, unit, channels and pruning, which every added passage must share."""
-        pruned: dict[str, Any] = {
-            name: self.job[name] for name in ("top_k", "min_weight") if name in self.job
-        }
-        return {"channels": self.channels, "language": self.language, "unit": self.unit, **pruned}
-
-    @property
-    def channels(self) -> str:
-        """The channels in the Lucene index: `impact,bm25` or `bm25`."""
-        return str(self.job.get("channels", BOTH_CHANNELS))
-
-    @property
-    def name(self) -> str:
-        """The name of the generation's Lucene folder."""
-        return f"{CHANNEL}-{self.number:06d}"
-
-    @property
-    def lucene_channels(self) -> tuple[str, ...]:
-        """The channels in the Lucene index, the default channel first."""
-        return (BM25,) if self.channels == BM25 else ("impact", BM25)
-
-    @property
-    def tokenizer_name(self) -> str:
-        """The name of the generation's tokenizer folder."""
-        return f"tokenizer-{self.number:06d}"
-
-
-@dataclass(frozen=True, slots=True)
-class IndexState:
-    """The manifest: the live generation, which is searched, and the generation that is being built."""
-
-    live: Generation | None = None
-    building: Generation | None = None
-
-    @property
-    def searchable(self) -> Generation | None:
-        """The generation that a search opens: the live generation, or else the unfinished one."""
-        return self.live or self.building
-
-    @property
-    def next_number(self) -> int:
-        """The lowest number above those of both generations."""
-        return (
-            max((generation.number for generation in (self.live, self.building) if generation), default=0) + 1
-        )
 
 
 def _finish_remedy(path: Path) -> Remedy:
@@ -266,16 +129,7 @@ class IndexFolder:
         except IndexStateError as error:
             error.remedy = REBUILD_INDEX
             raise
-        path = self.path / "manifest.json"
-        either = (dict, type(None))
-        check_fields(manifest, {"live": either, "building": either, "arithmetic?": dict}, path, REBUILD_INDEX)
-        arithmetics = manifest.get("arithmetic", {})
-        return IndexState(
-            *(
-                _generation(manifest[name], path, name, str(arithmetics.get(name, "")))
-                for name in ("live", "building")
-            ),
-        )
+        return IndexState.of(manifest, self.path / "manifest.json")
 
     def refuse_links(self) -> None:
         """Raise if the index contains symbolic links. The index folder itself may be a link."""
@@ -310,20 +164,8 @@ class IndexFolder:
 
     def write_state(self, state: IndexState) -> None:
         """Replace the manifest atomically."""
-        manifest = {
-            "kind": KIND,
-            "format_version": FORMAT_VERSION,
-            "live": _as_dict(state.live),
-            "building": _as_dict(state.building),
-        }
-        arithmetics = {
-            name: generation.arithmetic
-            for name, generation in (("live", state.live), ("building", state.building))
-            if generation and generation.arithmetic
-        }
-        if arithmetics:  # beside the generations: older releases refuse a generation with another field
-            manifest["arithmetic"] = arithmetics
-        write_manifest(self.path, manifest)
+        facts = {"kind": KIND, "format_version": FORMAT_VERSION}
+        write_manifest(self.path, {**facts, **state.as_dict()})
 
     def lucene_path(self, generation: Generation) -> Path:
         """Return the path of a generation's Lucene index."""
@@ -357,9 +199,7 @@ class IndexFolder:
     def begin(
         self,
         side: QuerySide,
-        language: str,
-        job: dict[str, Any],
-        codec: str = DEFAULT_CODEC,
+        job: Job,
         arithmetic: str = "",
     ) -> Generation:
         """Start a new generation beside the live one, and remove an older unfinished generation.
@@ -370,13 +210,18 @@ class IndexFolder:
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             self.refuse_foreign()
-            state = self.state_for(job.get("mode", "create"))
-            unit = job.get("unit", "passage")
-            number = max(state.next_number, self._highest_number() + 1)
+            state = self.state_for(job.mode)
             generation = Generation(
-                number, side.identity(), language, codec, unit, job=job, fields=NESTED, arithmetic=arithmetic
+                max(state.next_number, self._highest_number() + 1),
+                side.identity(),
+                job.language,
+                job.codec,
+                job.unit,
+                job=job,
+                fields=NESTED,
+                arithmetic=arithmetic,
             )
-            if generation.analysis != (current_language := language_of(language)):
+            if generation.analysis != (current_language := language_of(job.language)):
                 generation = replace(generation, analyzer=current_language.analyzer)
             side.save(self.path / generation.tokenizer_name)
             self.write_state(replace(state, building=generation))
@@ -467,26 +312,3 @@ class IndexFolder:
                     ),
                 )
             yield
-
-
-def _generation(value: dict[str, Any] | None, path: Path, name: str, arithmetic: str) -> Generation | None:
-    if value is None:
-        return None
-    check_fields(value, _GENERATION_FIELDS, path, REBUILD_INDEX, name)
-    if unknown := value.keys() - (Generation.__dataclass_fields__.keys() - {"arithmetic"}):
-        raise IndexStateError(
-            f"the manifest of the index has an unknown field: {name}.{min(unknown)}",
-            where=str(path),
-            remedy=REBUILD_INDEX,
-        )
-    job, codec = dict(value["job"]), codec_name(value["codec"])
-    job = {**job, "codec": codec} if "codec" in job else job
-    return Generation(**{**value, "codec": codec, "job": job, "arithmetic": arithmetic})
-
-
-def _as_dict(generation: Generation | None) -> dict[str, Any] | None:
-    if generation is None:
-        return None
-    values = {name: getattr(generation, name) for name in Generation.__dataclass_fields__}
-    del values["arithmetic"]  # `write_state` writes it beside the generations
-    return {name: value for name, value in values.items() if value or name not in ("origin", "analyzer")}

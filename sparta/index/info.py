@@ -9,7 +9,8 @@ from typing import Any
 
 from sparta.index.changes import job_name
 from sparta.index.channels import other_channels
-from sparta.index.folder import Generation, IndexFolder
+from sparta.index.folder import IndexFolder
+from sparta.index.generation import Generation
 from sparta.index.reader import IndexReader
 
 

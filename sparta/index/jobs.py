@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sparta.base.errors import IndexStateError
 from sparta.base.remedies import Option, remedy
-from sparta.index.folder import GROWING
-from sparta.index.impact_batches import ImpactBatch
+from sparta.index.generation import GROWING, Job
+from sparta.index.inputs.impact_batches import ImpactBatch
 from sparta.models.query_encoder import QuerySide
 
 DEFAULT_COMMIT_SECONDS = 30.0
@@ -39,14 +37,14 @@ class WriteOptions:
 class Source:
     """The source of an index's passages and impacts.
 
-    `job` identifies the input (path, hash, unit, pruning). `batches(n, last_id)` returns the batches after
-    the first n passages; `last_id` is the id of passage n, or empty if the caller does not know the id.
+    `job` describes the input, its unit and its pruning. `batches(n, last_id)` returns the batches after the
+    first n passages; `last_id` is the id of passage n, or empty if the caller does not know the id.
     `describe()` returns the counts of records that were read; the writer calls it at the end. `language` is
     the language of the texts, or None if the source does not know the language. `arithmetic` names the
     runtime and the arithmetic that encodes the passages, such as `openvino int8`; empty if unknown.
     """
 
-    job: dict[str, Any]
+    job: Job
     side: QuerySide
     batches: Callable[[int, str], Iterator[ImpactBatch]]
     describe: Callable[[], dict[str, Any]] = dict
@@ -97,21 +95,6 @@ class Progress:
     def loads(text: str) -> Progress:
         """Return the progress from a commit's JSON string; an empty string means no progress yet."""
         return Progress(**json.loads(text)) if text else Progress()
-
-
-def new_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Return a job with a random run id, so that two jobs with the same input differ."""
-    return {**job, "run": secrets.token_hex(8)}
-
-
-def input_of(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a job that describe its input and options, without the run id."""
-    return {name: value for name, value in job.items() if name != "run"}
-
-
-def job_id(job: dict[str, Any]) -> str:
-    """Return a hash that identifies a job."""
-    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def skip_passages(

@@ -25,9 +25,10 @@ from sparta.index.build import (
     write_index,
 )
 from sparta.index.channels import sync_channels
-from sparta.index.folder import BM25, BOTH_CHANNELS, GROWING, Generation, IndexFolder
+from sparta.index.folder import IndexFolder
+from sparta.index.generation import BM25, BOTH_CHANNELS, GROWING, Generation, Job
+from sparta.index.inputs.sources import corpus_job, corpus_source, text_source, vectors_source
 from sparta.index.jobs import DEFAULT_COMMIT_SECONDS, JSON_VECTORS, Source, WriteOptions
-from sparta.index.sources import corpus_job, corpus_source, text_source, vectors_source
 from sparta.lucene.jvm import find_runtime
 from sparta.models.query_encoder import QuerySide
 from sparta.models.resolve import (
@@ -151,7 +152,7 @@ def build_index(
 
 def _source(
     reader: CorpusReader,
-    job: dict[str, Any],
+    job: Job,
     options: IndexOptions,
     progress: ReadingProgress,
     encoder: SparseModel | None,
@@ -319,7 +320,7 @@ def _known_side(options: IndexOptions) -> QuerySide | None:
 
 
 def _report_if_up_to_date(
-    folder: IndexFolder, job: dict[str, Any], mode: str, options: IndexOptions
+    folder: IndexFolder, job: Job, mode: str, options: IndexOptions
 ) -> IndexReport | None:
     """Return a report if the index is up to date, or None; raise if the index must not change.
 

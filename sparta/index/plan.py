@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.remedies import Command, Option, Remedy, remedy
@@ -17,16 +16,16 @@ from sparta.index.changes import (
     job_name,
     options_of,
 )
-from sparta.index.folder import (
+from sparta.index.folder import IndexFolder
+from sparta.index.generation import (
     BM25,
-    BOTH_CHANNELS,
-    GROWING,
+    CORPUS,
     Generation,
-    IndexFolder,
     IndexState,
+    Job,
     codec_name,
 )
-from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions, input_of, job_id, new_job
+from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions
 from sparta.lucene.bridge import ImpactSearcher
 
 logger = logging.getLogger(__name__)
@@ -41,15 +40,14 @@ def plan(
 
     The function `plan` itself writes nothing.
     """
-    job = {**source.job, "mode": options.mode}
-    if options.mode in GROWING:
+    job = replace(source.job, mode=options.mode)
+    if job.grows:
         return _plan_growth(index, state, source, job, options)
-    job["language"] = options.language
-    job["codec"] = codec_name(options.codec)
+    job = replace(job, language=options.language, codec=codec_name(options.codec))
     building, live = state.building, state.live
     if options.resume and building:
         _check_same_job(index, building, source, job)
-        if live and "overwrite" not in (options.mode, building.job.get("mode")):
+        if live and "overwrite" not in (options.mode, building.job.mode):
             _check_unchanged(index, live, job, adds_impacts=True)
         return lambda: building
     if live and (options.mode == "create" or options.resume) and _made_from(live, source, job):
@@ -60,12 +58,10 @@ def plan(
             return None
     if options.mode == "create":
         _check_free(index, state, source, job, resume=options.resume)
-    return lambda: index.begin(source.side, options.language, new_job(job), job["codec"], source.arithmetic)
+    return lambda: index.begin(source.side, job.started(), source.arithmetic)
 
 
-def _check_free(
-    index: IndexFolder, state: IndexState, source: Source, job: dict[str, Any], *, resume: bool
-) -> None:
+def _check_free(index: IndexFolder, state: IndexState, source: Source, job: Job, *, resume: bool) -> None:
     """Raise if an index exists, unless the job only adds impacts to a BM25-only index of the same corpus."""
     adds_impacts = state.live is not None and _adds_impacts(state.live, source, job)
     if state.live and adds_impacts:
@@ -74,35 +70,28 @@ def _check_free(
         raise _exists_error(index, state, adds_impacts=adds_impacts)
 
 
-def _adds_impacts(live: Generation, source: Source, job: dict[str, Any]) -> bool:
+def _adds_impacts(live: Generation, source: Source, job: Job) -> bool:
     """Return whether the job adds impacts to the passages of a BM25-only index."""
-    live_fields = {name: live.job.get(name) for name in ("channels", "top_k", "min_weight")}
-    return (
-        "channels" in live.job and "channels" not in job and _made_from(live, source, {**job, **live_fields})
-    )
+    if live.channels != BM25 or job.channels == BM25:
+        return False
+    as_live = replace(job, channels=BM25, top_k=live.job.top_k, min_weight=live.job.min_weight)
+    return _made_from(live, source, as_live)
 
 
-def _made_from(live: Generation, source: Source, job: dict[str, Any]) -> bool:
+def _made_from(live: Generation, source: Source, job: Job) -> bool:
     """Return whether the generation's first job had the same input and options as this job.
 
     Inputs without a hash never count as equal. After an append or update, only the input's path is compared.
     """
-    if job.get("sha256") is None or _differing_model_fields(live, source):
+    if job.sha256 is None or _differing_model_fields(live, source):
         return False
-    if live.job.get("mode") not in GROWING:
-        old, new = (
-            {name: value for name, value in input_of(fields).items() if name != "mode"}
-            for fields in (live.job, job)
-        )
-        return old == new
+    if not live.job.grows:
+        return not live.job.differences(job)
     live_form = {"source": live.origin, "codec": live.codec, **live.form}
-    new = {"channels": BOTH_CHANNELS, "unit": "passage", **job}
-    return all(new.get(name) == live_form[name] for name in live_form)
+    return all(getattr(job, name) == value for name, value in live_form.items())
 
 
-def _check_unchanged(
-    index: IndexFolder, live: Generation, job: dict[str, Any], *, adds_impacts: bool
-) -> None:
+def _check_unchanged(index: IndexFolder, live: Generation, job: Job, *, adds_impacts: bool) -> None:
     """Raise if the index has changed since its first job, because a rebuild would lose the changes."""
     progress = committed(index, live)
     changed = changed_by(live, progress.deleted)
@@ -113,13 +102,13 @@ def _check_unchanged(
         advice = how_to_add_impacts(live, index.path, changed)
     elif not is_whole(live, done=progress.done):
         advice = remedy("{}; or {}", how_to_finish(live, index.path), replace_remedy)
-    elif job.get("from") == "corpus":
-        update = Command.of("sparta update", corpus=job["source"], index=index.path)
+    elif job.kind == CORPUS:
+        update = Command.of("sparta update", corpus=job.source, index=index.path)
         advice = remedy("write the passages of the corpus again: {}; or {}", update, replace_remedy)
     else:
         advice = replace_remedy
     raise IndexStateError(
-        f"the {'BM25-only ' if adds_impacts else ''}index of {job['source']}"
+        f"the {'BM25-only ' if adds_impacts else ''}index of {job.source}"
         f" was changed afterwards by {changed}",
         where=str(index.path),
         remedy=advice,
@@ -127,7 +116,7 @@ def _check_unchanged(
 
 
 def _plan_growth(
-    index: IndexFolder, state: IndexState, source: Source, job: dict[str, Any], options: WriteOptions
+    index: IndexFolder, state: IndexState, source: Source, job: Job, options: WriteOptions
 ) -> Callable[[], Generation] | None:
     """Return a function that opens the live generation for an append or update, or None if nothing is to do.
 
@@ -138,8 +127,8 @@ def _plan_growth(
     _check_options(index, live, source, options)
     _check_arithmetic(index, live, source)
     progress = committed(index, live)  # a damaged index fails here, before the manifest names the job
-    comparable = job.get("sha256") is not None
-    if input_of(live.job) == job and (comparable or (options.resume and not live.complete)):
+    comparable = job.sha256 is not None
+    if replace(live.job, run="") == job and (comparable or (options.resume and not live.complete)):
         if not live.complete:
             return lambda: live
         if not progress.deleted:
@@ -152,7 +141,7 @@ def _plan_growth(
             remedy=how_to_finish(live, index.path)
             + "; if you have corrected the input, run sparta update with the corrected input",
         )
-    grown = replace(live, job=new_job(job), complete=False, origin=live.first_source)
+    grown = replace(live, job=job.started(), complete=False, origin=live.first_source)
 
     def begin() -> Generation:
         if unfinished and not comparable:
@@ -171,15 +160,11 @@ def _plan_growth(
 def _check_options(index: IndexFolder, live: Generation, source: Source, options: WriteOptions) -> None:
     """Raise if the source's unit, language, codec, channels or pruning differ from the index's."""
     index_form = {"codec": live.codec, **live.form}
-    language = _sentence_language(source)
-    source_form = {
-        **source.job,
-        "channels": source.job.get("channels", BOTH_CHANNELS),
-        "codec": codec_name(options.codec or live.codec),
-        "language": language or live.language,
-    }
+    codec = codec_name(options.codec or live.codec)
+    as_first_job = replace(source.job, codec=codec, language=_sentence_language(source) or live.language)
+    source_form = {name: getattr(as_first_job, name) for name in index_form}
     for name in index_form:
-        if name not in source_form or index_form[name] == source_form[name]:
+        if index_form[name] == source_form[name]:
             continue
         index_options = options_of(name, index_form[name])
         if index_form[name] is None:
@@ -212,20 +197,20 @@ def _quoted(value: object) -> str:
 
 def _sentence_language(source: Source) -> str | None:
     """Return the language that sentences were split in, or None if the source is not split into sentences."""
-    return source.language if source.job.get("unit") == "sentence" else None
+    return source.language if source.job.unit == "sentence" else None
 
 
-def _covers(job: dict[str, Any], interrupted: dict[str, Any]) -> bool:
+def _covers(job: Job, interrupted: Job) -> bool:
     """Return whether a job covers everything an interrupted job had to do: it updates from the same source.
 
     A pipe or in-memory records may miss the rest of the interrupted input, so `_plan_growth` warns the user.
     """
-    return job["mode"] == "update" and job["source"] == interrupted["source"]
+    return job.mode == "update" and job.source == interrupted.source
 
 
 def has_written(index: IndexFolder, generation: Generation) -> bool:
     """Return whether the job in the manifest made the last commit."""
-    return committed(index, generation).job == job_id(generation.job)
+    return committed(index, generation).job == generation.job.id
 
 
 def committed(index: IndexFolder, generation: Generation) -> Progress:
@@ -249,7 +234,7 @@ def _exists_error(index: IndexFolder, state: IndexState, *, adds_impacts: bool) 
         )
     if state.building:
         return IndexStateError(
-            f"an unfinished index of {state.building.job.get('source')} already exists",
+            f"an unfinished index of {state.building.job.source} already exists",
             where=str(index.path),
             remedy=remedy("continue with {}, or start again with {}", Option("resume", True), _OVERWRITE),
         )
@@ -265,11 +250,10 @@ def _exists_error(index: IndexFolder, state: IndexState, *, adds_impacts: bool) 
     )
 
 
-def _check_same_job(index: IndexFolder, generation: Generation, source: Source, job: dict[str, Any]) -> None:
+def _check_same_job(index: IndexFolder, generation: Generation, source: Source, job: Job) -> None:
     """Raise if a resumed build has a different input or different options than when it started."""
     _check_model(index, generation, source)
-    old, new = ({"channels": BOTH_CHANNELS, **input_of(fields)} for fields in (generation.job, job))
-    differing = [name for name in {**old, **new} if name != "mode" and old.get(name) != new.get(name)]
+    differing = generation.job.differences(job)
     if differing and {*differing} <= {"bytes", "sha256"}:
         raise IndexStateError(
             "the input has changed since this index was started",

@@ -15,7 +15,8 @@ from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, SpartaError
 from sparta.base.renames import renamed_arguments, renamed_attributes
 from sparta.index.changes import how_to_finish, job_name
-from sparta.index.folder import Generation, IndexFolder, lasting_path
+from sparta.index.folder import IndexFolder, lasting_path
+from sparta.index.generation import Generation
 from sparta.index.snapshot import (
     ATTEMPTS,
     Committed,

@@ -14,15 +14,8 @@ from sparta.base.manifest import MANIFEST_NAME
 from sparta.base.remedies import Command, remedy
 from sparta.index.changes import carried, changed_by, how_to_add_impacts, is_whole
 from sparta.index.channels import CHANNELS, OpenChannel
-from sparta.index.folder import (
-    BM25,
-    Generation,
-    IndexFolder,
-    IndexState,
-    lost_commit,
-    no_passages,
-    require_fields,
-)
+from sparta.index.folder import IndexFolder, lost_commit, no_passages, require_fields
+from sparta.index.generation import BM25, Generation, IndexState
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QueryTokenizer

@@ -12,7 +12,8 @@ from sparta.base.errors import REBUILD_INDEX, IndexStateError, SpartaError
 from sparta.base.remedies import Command, Remedy, remedy
 from sparta.index.changes import carried, how_to_finish, is_whole, job_name
 from sparta.index.channels import CHANNELS, other_channels
-from sparta.index.folder import Generation, IndexFolder, lost_commit
+from sparta.index.folder import IndexFolder, lost_commit
+from sparta.index.generation import Generation
 from sparta.index.reader import IndexReader
 from sparta.lucene.bridge import ImpactSearcher, check_index
 

@@ -15,9 +15,10 @@ from sparta.base.errors import InputError, Interrupted
 from sparta.base.interrupts import interrupt_held
 from sparta.base.remedies import Command, remedy
 from sparta.data.units import is_cut, passage_of
-from sparta.index.folder import GROWING, NESTED, Generation, IndexFolder
-from sparta.index.impact_batches import ImpactBatch, field_terms
-from sparta.index.jobs import Progress, Source, WriteOptions, job_id
+from sparta.index.folder import IndexFolder
+from sparta.index.generation import GROWING, NESTED, Generation
+from sparta.index.inputs.impact_batches import ImpactBatch, field_terms
+from sparta.index.jobs import Progress, Source, WriteOptions
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 from sparta.lucene.packing import EXACT_SCORES
 
@@ -27,8 +28,7 @@ logger = logging.getLogger(__name__)
 def write(index: IndexFolder, generation: Generation, source: Source, options: WriteOptions) -> Progress:
     """Write the part of the job's input that is not yet committed. Returns the job's progress."""
     path = index.lucene_path(generation)
-    job = job_id(generation.job)
-    progress, existing = _start(path, generation, job)
+    progress, existing = _start(path, generation)
     try:
         if progress.done:
             return progress
@@ -48,14 +48,14 @@ def write(index: IndexFolder, generation: Generation, source: Source, options: W
     return progress
 
 
-def _start(path: Path, generation: Generation, job: str) -> tuple[Progress, ImpactSearcher | None]:
+def _start(path: Path, generation: Generation) -> tuple[Progress, ImpactSearcher | None]:
     """Return the job's progress, and a searcher of the documents that the index already holds, or None."""
     if not path.is_dir() or not any(path.glob("segments_*")):
-        return Progress(job=job), None
+        return Progress(job=generation.job.id), None
     existing = ImpactSearcher(path, language=generation.analysis)
     progress = Progress.loads(existing.user_data or "")
-    if progress.job != job:
-        progress = Progress(job=job, next_position=progress.next_position)
+    if progress.job != generation.job.id:
+        progress = Progress(job=generation.job.id, next_position=progress.next_position)
     return progress, existing
 
 
@@ -74,11 +74,11 @@ def _write_batches(
     warned_of_rounding = False
     progress_is_current = True  # False while the writer has a batch that `progress` does not count
     update = options.mode == "update"
-    sentence_searcher = existing if update and is_cut(source.job.get("unit", "passage")) else None
+    sentence_searcher = existing if update and is_cut(source.job.unit) else None
     try:
         for batch in source.batches(progress.consumed, progress.last_id):
             if existing and not update:
-                _check_new(batch, progress, existing, has_sentences=is_cut(source.job.get("unit", "passage")))
+                _check_new(batch, progress, existing, has_sentences=is_cut(source.job.unit))
             positions = _positions(batch, progress, existing if update else None)
             folded = replace(batch, texts=[*map(fold, batch.texts)])
             fields = field_terms(batch.objects, unindexed_fields, nested=generation.fields == NESTED)
@@ -127,7 +127,7 @@ def _no_passages_error(source: Source) -> InputError:
     skipped = f": all records were skipped ({reasons})" if reasons else ""
     return InputError(
         f"the input contains no passages{skipped}",
-        where=str(source.job.get("source") or ""),
+        where=source.job.source or "",
         remedy="correct the records (docs/formats.md lists the required fields), or name another input",
     )
 

@@ -34,7 +34,7 @@ def test_ctrl_c_before_anything_was_written(tmp_path, corpus, model, monkeypatch
 
 def test_ctrl_c_before_anything_more_was_written(tmp_path, corpus, index, model, monkeypatch):
     """What an earlier command wrote is told as well, if the same command goes on from there."""
-    from sparta.index.impact_batches import quantized_batch
+    from sparta.index.inputs.impact_batches import quantized_batch
 
     batches = 0
 
@@ -47,7 +47,7 @@ def test_ctrl_c_before_anything_more_was_written(tmp_path, corpus, index, model,
 
     new = tmp_path / "new"
     monkeypatch.setattr("sparta.index.pipeline._PASSAGES_PER_BATCH", 3)
-    monkeypatch.setattr("sparta.index.sources.quantized_batch", interrupting)
+    monkeypatch.setattr("sparta.index.inputs.sources.quantized_batch", interrupting)
     said = "interrupted: 3 passages kept; the same command with --resume continues\n"
     assert sparta("index", "--corpus", corpus, "--index", new, *model).stderr == said
     batches = 1

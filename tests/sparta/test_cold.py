@@ -98,8 +98,8 @@ def index(tiny_model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     from sparta.base.records import Passage
     from sparta.index.build import write_index
     from sparta.index.folder import IndexFolder
+    from sparta.index.inputs.sources import corpus_source
     from sparta.index.jobs import WriteOptions
-    from sparta.index.sources import corpus_source
     from sparta.models.load import load_model
     from sparta.shards.encode import EncodeOptions
 
@@ -215,9 +215,9 @@ def test_importing_starts_no_java_and_asks_no_network(python, without_java):
         (
             [
                 "sparta.index.build",
-                "sparta.index.sources",
+                "sparta.index.inputs.sources",
                 "sparta.shards.store",
-                "sparta.index.impact_batches",
+                "sparta.index.inputs.impact_batches",
             ],
             NEURAL | JAVA,
         ),

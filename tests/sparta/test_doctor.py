@@ -16,7 +16,8 @@ from sparta.base.manifest import write_manifest
 from sparta.base.remedies import on_command_line
 from sparta.data import languages
 from sparta.doctor import Finding, examine
-from sparta.index.folder import FORMAT_VERSION, KIND, Generation, IndexFolder, IndexState
+from sparta.index.folder import FORMAT_VERSION, KIND, IndexFolder
+from sparta.index.generation import Generation, IndexState
 from sparta.index.verify import Part
 from sparta.lucene import jvm
 

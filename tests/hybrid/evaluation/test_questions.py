@@ -16,7 +16,8 @@ from hybrid.evaluation.testsets import QuestionSet, open_test_set
 from sparta.base.errors import InputError
 from sparta.base.records import Query
 from sparta.data.kilt import Provenance
-from sparta.index.folder import Generation, IndexFolder, IndexState
+from sparta.index.folder import IndexFolder
+from sparta.index.generation import Generation, IndexState, Job
 
 DPR = """who founded google\t['Larry Page', "Sergey Brin's friend"]
 "what is a ""cat"" called"\t"['Tom', ""O'Malley""]"
@@ -58,7 +59,7 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
         index.path.mkdir(exist_ok=True)
         quantizer = {"bits": 8, "max_weight": 1.0}
         model = {"name": "tiny", "sha256": "", "weighted_queries": False, "quantizer": quantizer}
-        index.write_state(IndexState(Generation(1, model, complete=True, job=job, **more)))
+        index.write_state(IndexState(Generation(1, model, complete=True, job=Job(**job), **more)))
         return index.path
 
     return make

@@ -13,8 +13,11 @@ from dense import build_dense
 from hybrid import Fusion, HybridSearcher
 from sparta import Index, IndexOptions
 from sparta.base.files import sha256_file
+from sparta.index.folder import IndexFolder
+from sparta.index.pipeline import build_index
+from sparta.index.plan import committed
 from sparta.index.verify import verify_index
-from tests.make_formats import APPENDED, CHANNELS, DELETED, corpus
+from tests.make_formats import APPENDED, CHANNELS, DELETED, QUERIES, corpus
 
 pytestmark = pytest.mark.jvm
 
@@ -113,3 +116,26 @@ def test_the_dense_channel_is_made_again(index: Path, records: list[dict[str, An
     build_dense(index, "tiny-dense", overwrite=True, kind="hnsw")
     assert undamaged(index)
     assert_like_new(index, records)
+
+
+def test_an_interrupted_index_resumes_after_its_last_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The release that began the index gave its job the same id."""
+    monkeypatch.chdir(FORMATS / "models")
+    path = Path(shutil.copytree(FORMATS / "interrupted-2", tmp_path / "index"))
+    building = IndexFolder(path).state().building
+    assert building is not None
+    progress = committed(IndexFolder(path), building)
+    assert (progress.job, progress.consumed, progress.last_id) == (building.job.id, 4, "town")
+    options = IndexOptions(model="tiny-sparta", resume=True)
+    report = build_index(path, corpus(), options=options)
+    assert (report.written["passages"], report.documents) == (8, 8)
+    with Index(path) as resumed, Index.create(tmp_path / "new", corpus(), options=options) as new:
+        for query in QUERIES:
+            assert [hit.passage_id for hit in resumed.search(query, 10, channel="bm25")] == [
+                hit.passage_id for hit in new.search(query, 10, channel="bm25")
+            ]
+            expected = {hit.passage_id: hit.score for hit in new.search(query, 10)}
+            found = {hit.passage_id: hit.score for hit in resumed.search(query, 10)}
+            assert found == pytest.approx(expected, abs=3.0)  # torch encoded the first half

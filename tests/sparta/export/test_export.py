@@ -22,9 +22,10 @@ from sparta.export import exporters as export
 from sparta.export.exporters import Blocks, Contents, export_index, export_query_weights
 from sparta.index.build import delete_passages, write_index
 from sparta.index.folder import IndexFolder
-from sparta.index.impact_batches import ImpactBatch
+from sparta.index.generation import Job
+from sparta.index.inputs.impact_batches import ImpactBatch
+from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import Source, WriteOptions
-from sparta.index.sources import vectors_source
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide
@@ -58,7 +59,7 @@ def source(vectors: Vectors, *, batch: int = 7, job: str = "first") -> Source:
                 np.array([v for _, vector in part for v in vector.values()], np.int32),
             )
 
-    return Source({"from": job, "sha256": job}, side(), batches)
+    return Source(Job(source=job, sha256=job), side(), batches)
 
 
 def text(passage_id: str) -> str:

@@ -15,7 +15,8 @@ import numpy as np
 
 from sparta.index.build import IndexReport, write_index
 from sparta.index.folder import IndexFolder
-from sparta.index.impact_batches import ImpactBatch
+from sparta.index.generation import Job
+from sparta.index.inputs.impact_batches import ImpactBatch
 from sparta.index.jobs import Progress, Source, WriteOptions
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.query_encoder import QuerySide
@@ -68,7 +69,7 @@ class Builder:
             before(math.ceil(len(docs) / size))
 
         fingerprint = hashlib.sha256(repr(docs).encode()).hexdigest()
-        job = {"from": "corpus", "source": name, "sha256": fingerprint, "unit": unit}
+        job = Job(source=name, sha256=fingerprint, unit=unit)
         return Source(job, side, batches, lambda: {"read": len(docs), "used": len(docs)})
 
     def write(

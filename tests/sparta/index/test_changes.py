@@ -52,7 +52,7 @@ def index(tmp_path: Path, write: Callable[..., Path]) -> Path:
 def interrupted(index: Path, corpus: Any, mode: str) -> None:
     """A job whose first four passages are committed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparta.index.sources._PASSAGES_PER_BATCH", 2)
+        patch.setattr("sparta.index.inputs.sources._PASSAGES_PER_BATCH", 2)
         seen: list[int] = []
 
         def stop(n: int) -> None:
@@ -278,7 +278,7 @@ def test_the_command_names_the_model_and_what_is_pruned(
     live = IndexFolder(tmp_path / "ix").require_live()
     said = how_to_finish(live, tmp_path / "ix").for_command_line()
     assert f"--top-k 3 --min-weight 0.1 --model {tiny_model_folder} --bits 4 --resume" in said
-    shards = replace(live, unit="sentence", job={**live.job, "from": "shards", "folders": ["s"]})
+    shards = replace(live, unit="sentence", job=replace(live.job, kind="shards", folders=("s",)))
     assert (
         "sparta index --vectors s --resume --index"
         in how_to_finish(shards, tmp_path / "ix").for_command_line()

@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 
 from sparta.base.errors import IndexStateError
-from sparta.index.folder import IndexFolder, IndexState
-from sparta.index.jobs import Progress, job_id
+from sparta.index.folder import IndexFolder
+from sparta.index.generation import IndexState
+from sparta.index.jobs import Progress
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.searcher import Searcher
 
@@ -38,7 +39,8 @@ from dataclasses import replace
 
 import torch
 torch.set_num_threads(1)
-import cli._sparta, sparta.index.pipeline, sparta.shards.encode, sparta.index.build, sparta.index.sources
+import cli._sparta, sparta.index.pipeline, sparta.shards.encode, sparta.index.build
+import sparta.index.inputs.sources
 from sparta.base import files
 from sparta.models.load import load_model
 from sparta.lucene.bridge import ImpactWriter
@@ -62,7 +64,7 @@ def slow(module, name, before=False, after=False, event=None):
 
 slow(files, "_sync", after=True)  # the temporary file is there, and not yet in its place
 slow(sparta.shards.encode, "write_shard", before=True, event=b"s")
-slow(sparta.index.sources, "quantized_batch", before=True, event=b"b")
+slow(sparta.index.inputs.sources, "quantized_batch", before=True, event=b"b")
 slow(ImpactWriter, "commit", before=True, after=True, event=b"c")
 sparta.index.pipeline._PASSAGES_PER_BATCH = size
 
@@ -349,7 +351,7 @@ def check_committed(index: IndexFolder, mode: str, old: set[str], least: int) ->
     lucene = index.lucene_path(written)
     with ImpactSearcher(lucene) as reader:
         progress = Progress.loads(reader.user_data or "")
-    consumed = progress.consumed if progress.job == job_id(written.job) else 0
+    consumed = progress.consumed if progress.job == written.job.id else 0
     assert consumed >= least
     kept = old if mode in ("append", "update") else set()
     assert ids_of(lucene) == kept | {f"n{i}" for i in range(consumed)}

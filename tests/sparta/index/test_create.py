@@ -14,6 +14,12 @@ from sparta.index.build import delete_passages
 from sparta.index.jobs import Source
 from tests.sparta.index.building import Doc, Stop, snapshot
 
+
+def without_hash(source: Source) -> Source:
+    """The same source, of an input that cannot be compared."""
+    return replace(source, job=replace(source.job, sha256=None))
+
+
 pytestmark = pytest.mark.jvm
 
 
@@ -45,8 +51,7 @@ def test_unchanged_input_is_left_alone(builder, docs):
 
 
 def test_input_that_cannot_be_compared_is_never_the_same(builder, docs):
-    source = builder.source(docs("a", 5))
-    source.job["sha256"] = None
+    source = without_hash(builder.source(docs("a", 5)))
     builder.write(source)
     with pytest.raises(IndexStateError):
         builder.write(source)
@@ -138,7 +143,7 @@ def test_an_index_knows_what_it_was_made_from(builder, docs):
     builder.write(builder.source(b[:1], name="/data/d"), "update")
     delete_passages(builder.folder, ["a1"])
     assert corpus() == Path("/data/a")
-    assert builder.folder.state().live.job["source"] == "/data/d"
+    assert builder.folder.state().live.job.source == "/data/d"
     builder.write(builder.source(a, name="-"), "overwrite")
     assert corpus() is None
     builder.write(builder.source(b, name="/data/b"), "append")
@@ -181,7 +186,7 @@ def test_an_append_killed_before_it_wrote_hinders_nothing(builder, docs):
     a, b = docs("a", 10), docs("b", 8)
     builder.write(builder.source(a))
     state = builder.folder.state()
-    begun = {**builder.source(b, name="b").job, "mode": "append"}
+    begun = replace(builder.source(b, name="b").job, mode="append")
     builder.folder.write_state(replace(state, live=replace(state.live, job=begun, complete=False)))
     builder.write(builder.source(docs("c", 2), name="c"), "append")
     assert builder.contents() == a + docs("c", 2)
@@ -195,9 +200,7 @@ def test_an_update_after_an_interrupted_job_that_nothing_can_be_compared_with(bu
     builder.write(builder.source(a))
 
     def stream(*args: Any, **options: Any) -> Source:
-        made = builder.source(*args, name=source, **options)
-        made.job["sha256"] = None
-        return made
+        return without_hash(builder.source(*args, name=source, **options))
 
     with pytest.raises(KeyboardInterrupt):
         builder.write(stream(b, before=Stop(1, KeyboardInterrupt())), "append")

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from sparta.base.errors import IndexStateError, InputError
-from sparta.index.impact_batches import ImpactBatch, JsonVectors
+from sparta.index.generation import Job
+from sparta.index.inputs.impact_batches import ImpactBatch, JsonVectors
+from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import Source
-from sparta.index.sources import vectors_source
 from sparta.search.searcher import Searcher
 from tests.sparta.index.building import Doc
 
@@ -95,7 +96,7 @@ def test_bad_json_vectors(builder, json_vectors, bad, message):
 
 
 def test_repeated_ids_are_found_across_batches_and_files(builder, json_vectors, tmp_path, monkeypatch):
-    monkeypatch.setattr("sparta.index.impact_batches.JSON_BATCH", 2)
+    monkeypatch.setattr("sparta.index.inputs.impact_batches.JSON_BATCH", 2)
     lines = [line(f"x{i}", moon=1) for i in range(5)]
     with pytest.raises(InputError, match="duplicate id: 'x0'"):
         builder.write(json_vectors(*lines, lines[0]))
@@ -123,7 +124,7 @@ def test_empty_and_missing_json_vectors(builder, json_vectors, tmp_path):
 @pytest.mark.parametrize("done", range(4))
 def test_json_vectors_resume_with_the_right_terms(builder, json_vectors, monkeypatch, done):
     """Terms get their numbers as they come; those of passages that are not read again count, too."""
-    monkeypatch.setattr("sparta.index.impact_batches.JSON_BATCH", 3)
+    monkeypatch.setattr("sparta.index.inputs.impact_batches.JSON_BATCH", 3)
     names = ["moon", "earth", "sun", "star", "river", "road", "town"]
     expected = [Doc(f"x{i}", {names[i % 7]: i + 1, names[(3 * i + 1) % 7]: 9}) for i in range(10)]
     source = json_vectors(*(line(d.passage_id, **d.vector) for d in expected))
@@ -160,7 +161,7 @@ def test_json_vectors_from_a_pipe(builder, json_vectors, tmp_path):
     writer = threading.Thread(target=pipe.write_bytes, args=[content], daemon=True)
     writer.start()
     source = vectors_source([pipe], tmp_path / "tokenizer")
-    assert source.job == {"from": "json", "source": str(pipe), "sha256": None}
+    assert source.job == Job(kind="json", source=str(pipe))
     builder.write(source)
     writer.join()
     assert builder.contents() == [Doc("a", {"moon": 1}), Doc("b", {"road": 2})]

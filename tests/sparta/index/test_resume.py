@@ -11,7 +11,7 @@ import pytest
 
 from sparta.base.errors import IndexStateError, InputError
 from sparta.index.folder import IndexFolder
-from sparta.index.impact_batches import ImpactBatch
+from sparta.index.inputs.impact_batches import ImpactBatch
 from sparta.index.jobs import Progress, skip_passages
 from sparta.models.quantize import Quantizer
 from sparta.search.searcher import Searcher

@@ -20,9 +20,9 @@ from sparta.base.errors import IndexStateError, InputError, SpartaError, Storage
 from sparta.base.manifest import write_manifest
 from sparta.index.build import delete_passages, write_index
 from sparta.index.folder import IndexFolder
-from sparta.index.impact_batches import ImpactBatch
+from sparta.index.inputs.impact_batches import ImpactBatch
+from sparta.index.inputs.sources import corpus_source, vectors_source
 from sparta.index.jobs import Source, WriteOptions
-from sparta.index.sources import corpus_source, vectors_source
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.searcher import Searcher
 from sparta.shards.store import read_shard
@@ -121,7 +121,7 @@ def test_shards_resume_without_reading_what_is_skipped(encoded, monkeypatch):
         read.append(path.name)
         return read_shard(path)
 
-    monkeypatch.setattr("sparta.index.sources.read_shard", reading)
+    monkeypatch.setattr("sparta.index.inputs.sources.read_shard", reading)
     source = vectors_source(folders)
     ids = [i for batch in source.batches(16, "") for i in batch.passage_ids]
     assert ids == [f"p{i}" for i in range(16, 30)]
@@ -271,7 +271,7 @@ def test_codec_stays_with_the_index(builder, docs, codec):
 
 
 def test_resuming_checks_where_the_input_was_left(tiny_model, tmp_path):
-    from sparta.index.sources import corpus_source
+    from sparta.index.inputs.sources import corpus_source
     from sparta.shards.encode import EncodeOptions
 
     corpus = tmp_path / "c.jsonl"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparta.base.errors import InputError
-from sparta.index.impact_batches import JsonVectors, searched_text
+from sparta.index.inputs.impact_batches import JsonVectors, searched_text
 
 pytestmark = pytest.mark.jvm
 
@@ -89,7 +89,7 @@ def a_line(rng: random.Random, number: int) -> str:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_any_spelling_is_read_as_json_says(tmp_path, monkeypatch, seed):
-    monkeypatch.setattr("sparta.index.impact_batches.JSON_BATCH", 7)
+    monkeypatch.setattr("sparta.index.inputs.impact_batches.JSON_BATCH", 7)
     rng = random.Random(seed)
     lines = [a_line(rng, i) for i in range(200)]
     path = tmp_path / "vectors.jsonl"
@@ -180,7 +180,7 @@ def test_bm25_reads_a_title_that_is_a_text(tmp_path):
 
 
 def test_a_batch_ends_by_bytes_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("sparta.index.impact_batches.JSON_BATCH_BYTES", 100)
+    monkeypatch.setattr("sparta.index.inputs.impact_batches.JSON_BATCH_BYTES", 100)
     path = tmp_path / "vectors.jsonl"
     line = '{{"id": "{}", "contents": "", "vector": {{"moon": 1}}}}'
     path.write_text("\n".join(line.format(i) for i in range(5)))

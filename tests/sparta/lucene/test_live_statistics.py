@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sparta.index.folder import IndexFolder
-from sparta.index.impact_batches import searched_text
+from sparta.index.inputs.impact_batches import searched_text
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 
 pytestmark = pytest.mark.jvm

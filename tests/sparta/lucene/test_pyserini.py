@@ -13,8 +13,8 @@ import pytest
 
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
+from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import WriteOptions
-from sparta.index.sources import vectors_source
 from sparta.models.load import load_model
 from sparta.models.resolve import default_model_folder
 from sparta.search.searcher import Searcher

@@ -12,9 +12,9 @@ import pytest
 from sparta.base.errors import InputError
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
+from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import WriteOptions
 from sparta.index.pipeline import IndexOptions, build_index
-from sparta.index.sources import vectors_source
 from sparta.models.quantize import Quantizer
 from sparta.search.explain import explain, marked_snippet, top_terms, word_snippets
 from sparta.search.searcher import Searcher

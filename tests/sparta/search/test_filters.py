@@ -17,8 +17,8 @@ from sparta.base.filters import Filter
 from sparta.base.records import Hit
 from sparta.index.build import delete_passages, write_index
 from sparta.index.folder import IndexFolder
+from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import WriteOptions
-from sparta.index.sources import vectors_source
 from sparta.search.retriever import Page
 from sparta.search.searcher import CHANNELS, Searcher
 from tests.sparta.search.filtering import WORDS, group_of, keeps, random_filter, random_record, record_of

@@ -14,10 +14,10 @@ from sparta.api import Index
 from sparta.base.errors import IndexStateError, InputError
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
-from sparta.index.impact_batches import quantized_batch
+from sparta.index.inputs.impact_batches import quantized_batch
+from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import Source, WriteOptions
 from sparta.index.pipeline import IndexOptions
-from sparta.index.sources import vectors_source
 from sparta.models.prune import SparseRows
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide

@@ -23,8 +23,8 @@ from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.data.parsing import identifier, placed
 from sparta.data.seen_ids import SeenIds
 from sparta.data.units import passage_of
-from sparta.index.folder import BOTH_CHANNELS
-from sparta.index.impact_batches import (
+from sparta.index.generation import BOTH_CHANNELS, CORPUS, JSON, SHARDS, Job
+from sparta.index.inputs.impact_batches import (
     LARGEST_IMPACT,
     ImpactBatch,
     JsonVectors,
@@ -54,12 +54,19 @@ logger = logging.getLogger(__name__)
 
 def corpus_job(
     corpus: Corpus, unit: str, top_k: int | None, min_weight: float, channels: str = BOTH_CHANNELS
-) -> dict[str, Any]:
-    """Return the fields that identify an indexing job: the corpus, its unit, the pruning and the channels."""
-    encoding: dict[str, Any] = {"unit": unit, "top_k": top_k, "min_weight": min_weight}
-    if channels != BOTH_CHANNELS:
-        encoding["channels"] = channels
-    return {"from": "corpus", **open_corpus(corpus).identity(), **encoding}
+) -> Job:
+    """Return the job that indexes a corpus."""
+    identity = open_corpus(corpus).identity()
+    return Job(
+        kind=CORPUS,
+        source=identity["source"],
+        size=identity["bytes"],
+        sha256=identity["sha256"],
+        unit=unit,
+        top_k=top_k,
+        min_weight=min_weight,
+        channels=channels,
+    )
 
 
 def corpus_source(
@@ -70,7 +77,7 @@ def corpus_source(
     skip_invalid: bool = False,
     advance: Advance | None = None,
     progress: ReadingProgress | None = None,
-    job: dict[str, Any] | None = None,
+    job: Job | None = None,
 ) -> Source:
     """Return a source that encodes a corpus block by block.
 
@@ -96,7 +103,7 @@ def corpus_source(
 
 
 def text_source(
-    reader: CorpusReader, job: dict[str, Any], side: QuerySide, language: str, progress: ReadingProgress
+    reader: CorpusReader, job: Job, side: QuerySide, language: str, progress: ReadingProgress
 ) -> Source:
     """Return a source of passages without impacts, for an index with BM25 only."""
 
@@ -115,7 +122,7 @@ def text_source(
 
 def _units_source(
     reader: CorpusReader,
-    job: dict[str, Any],
+    job: Job,
     side: QuerySide,
     to_batches: Callable[[Iterator[Passage]], Iterator[ImpactBatch]],
     language: str,
@@ -125,7 +132,7 @@ def _units_source(
     from sparta.data.sentences import split_units
 
     def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:
-        units = split_units(reader, job["unit"], language)
+        units = split_units(reader, job.unit, language)
         skipped, skipped_id = 0, "the end"
         for unit in itertools.islice(units, done):
             skipped, skipped_id = skipped + 1, unit.passage_id
@@ -207,14 +214,17 @@ def _shards_source(paths: Sequence[Path]) -> Source:
                 yield quantized_batch(shard, side.quantizer)
 
     corpus_counts = first.manifest["counts"]["corpus"]
-    options = {k: first.manifest["options"][k] for k in ("unit", "top_k", "min_weight")}
-    job = {
-        "from": "shards",
-        **corpus_counts["fingerprint"],
-        "folders": [str(p.resolve()) for p in paths],
-        "sha256": _shards_hash(first, series),
-        **options,
-    }
+    fingerprint, options = corpus_counts["fingerprint"], first.manifest["options"]
+    job = Job(
+        kind=SHARDS,
+        source=fingerprint["source"],
+        size=fingerprint["bytes"],
+        sha256=_shards_hash(first, series),
+        folders=tuple(str(path.resolve()) for path in paths),
+        unit=options["unit"],
+        top_k=options["top_k"],
+        min_weight=options["min_weight"],
+    )
     return Source(
         job,
         side,
@@ -302,8 +312,7 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
         check_last = partial(_check_last, str(path), done, last_id)
         return skip_passages(JsonVectors(path, side.tokenizer), done, check_last)
 
-    job = {"from": "json", **_json_fingerprint(path)}
-    return Source(job, side, batches, fixed_vocabulary=False)
+    return Source(_json_job(path), side, batches, fixed_vocabulary=False)
 
 
 def _check_counts(folder: Path) -> None:
@@ -317,12 +326,12 @@ def _check_counts(folder: Path) -> None:
         )
 
 
-def _json_fingerprint(path: Path) -> dict[str, Any]:
-    """Return the path and hash of JSON vectors. The hash is None for a pipe, which can be read only once."""
+def _json_job(path: Path) -> Job:
+    """Return the job that indexes JSON vectors. The hash is None for a pipe, which can be read only once."""
     files = JsonVectors(path).files()
     if not all(file.is_file() for file in files):
-        return {"source": str(path), "sha256": None}
+        return Job(kind=JSON, source=str(path))
     tally = Tally()
     for file in files:
         tally.add(sha256_file(file).encode())
-    return {"source": str(path.resolve()), "sha256": tally.sha256()}
+    return Job(kind=JSON, source=str(path.resolve()), sha256=tally.sha256())

@@ -1,0 +1,1 @@
+"""A corpus or ready vectors → batches of passages with their impacts."""
