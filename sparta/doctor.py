@@ -154,7 +154,7 @@ def _memory() -> Iterator[Finding]:
             "memory",
             "note",
             f"{total:.1f} GiB",
-            remedy("set SPARTA_JVM_HEAP=1g and encode with {}", Option("dtype", "bf16")),
+            "set SPARTA_JVM_HEAP=1g",
         )
     else:
         yield Finding("memory", "ok", f"{total:.1f} GiB, {os.cpu_count()} cores")

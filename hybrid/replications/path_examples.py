@@ -13,7 +13,7 @@ from sparta.data.answers import answer_spans, normalized
 from sparta.data.jsonlist import json_list
 from sparta.data.parsing import decoded, parse_object, placed
 from sparta.data.qa_formats import stored_form
-from sparta.reader.path_reader import CHOICES
+from sparta.reader.path_inputs import CHOICES
 from sparta.reader.records import Text
 
 MINED_FORM = '{"question", "answers", "passages": [{"title", "text", "gold"}]}'

@@ -19,7 +19,9 @@ from sparta.data.answers import exact_match, token_f1
 from sparta.neural.encoding import arithmetic
 from sparta.neural.processes import training_device
 from sparta.reader.config import DEFAULT_READER
-from sparta.reader.path_reader import PathInput, PathLayout, PathReader
+from sparta.reader.path_inputs import PathInput, PathLayout
+from sparta.reader.path_model import PathModel
+from sparta.reader.path_reader import PathReader
 from sparta.reader.training import (
     ReadingRecipe,
     ReadingTraining,
@@ -68,7 +70,7 @@ class Drawn(NamedTuple):
     input: PathInput
 
 
-class PathTraining(ReadingTraining[PathReader, PathExample]):
+class PathTraining(ReadingTraining[PathModel, PathExample]):
     """The training of a path reader: its examples, batches, loss and validation."""
 
     kind, heads = PATH_READER, ("spans.", "passages.", "sentences.")
@@ -81,7 +83,7 @@ class PathTraining(ReadingTraining[PathReader, PathExample]):
         check_enough(trained, recipe.batch_size)
         sentences = any(passage.sentences for example in examples for passage in example.passages)
         layout = PathLayout(max_length=recipe.max_length, sentences=sentences)
-        model = PathReader.from_encoder(recipe.encoder, layout).to(training_device(recipe.device))
+        model = PathModel.from_encoder(recipe.encoder, layout).to(training_device(recipe.device))
         fingerprint = short_hash([*trained, *held_out])
         super().__init__(recipe, model, trained, held_out, folder, fingerprint)
 
@@ -147,7 +149,7 @@ class PathTraining(ReadingTraining[PathReader, PathExample]):
         with arithmetic(self.device):
             for example in self.held_out:
                 passage_sets = [example.gold, *replaced(example.gold, example.others[:_RIVALS])]
-                readings = self.model.read(
+                readings = PathReader(self.model).read(
                     example.question, [[passage.text for passage in passages] for passages in passage_sets]
                 )
                 gold_score, *replaced_scores = [sum(reading.scores) for reading in readings]

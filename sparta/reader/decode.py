@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,18 @@ from sparta.reader.records import Span
 from sparta.reader.windows import Window
 
 Scores = npt.NDArray[np.float32]
+
+
+class PathScores[A](NamedTuple):
+    """A path reader's scores of n inputs: of answer positions, passages and sentences.
+
+    `spans` has starts and ends `(2, n, length)`; `passages` and `sentences` are `(n, 1 + most)`. The first
+    passage score and the first sentence score are the thresholds (the pseudo passage of Appendix C).
+    """
+
+    spans: A
+    passages: A
+    sentences: A
 
 
 def best_spans(scores: Scores, batch: Sequence[Window], n: int, longest: int) -> list[Span]:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from sparta.base.errors import InputError
 from sparta.base.remedies import Option, remedy
-from sparta.reader.path_reader import PathReader
+from sparta.reader.path_model import PathModel
 from sparta.reader.span_reader import SpanReader
 from sparta.reader.windows import Window
 from sparta.training.options import TrainSettings
@@ -36,7 +36,7 @@ class ReadingRecipe(TrainSettings):
     dropout: float = 0.0
 
 
-class ReadingTraining[M: SpanReader | PathReader, E](TrainingRun[M]):
+class ReadingTraining[M: SpanReader | PathModel, E](TrainingRun[M]):
     """The training of a reader on examples of type `E`.
 
     Parameters whose names start with one of `heads` have a higher learning rate; lower layers have lower

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from sparta.base.errors import SpartaError
 from sparta.base.files import atomic_write
 from sparta.neural.inputs import EncoderInput, special_frame
-from sparta.runtime.graph import Graph, Ranges
+from sparta.runtime.graph import AFTER_GELU, Graph, Ranges
 from sparta.runtime.network import Network, arrays
 
 logger = logging.getLogger(__name__)
@@ -49,12 +49,24 @@ def calibration_lines(tokenizer: Tokenizer) -> list[str]:
     return known_lines if len(known_lines) >= _FEWEST_LINES else all_lines
 
 
-def ranges_of(build: Callable[[Graph], Any], tokenizer: Tokenizer, folder: Path, key: str) -> Ranges:
+def ranges_of(
+    build: Callable[[Graph], Any],
+    tokenizer: Tokenizer,
+    folder: Path,
+    key: str,
+    in_floats: tuple[str, ...] = (AFTER_GELU,),
+) -> Ranges:
     """Return the ranges of a network's linear inputs: the model folder's, the cached, or newly measured ones.
 
     :param build: adds the network to a graph
     :param key: identifies the network's weights
+    :param in_floats: the ends of the names of layers that get no ranges, and so are computed in floats
     """
+    ranges = _all_ranges(build, tokenizer, folder, key)
+    return {name: values for name, values in ranges.items() if not name.endswith(in_floats)}
+
+
+def _all_ranges(build: Callable[[Graph], Any], tokenizer: Tokenizer, folder: Path, key: str) -> Ranges:
     shipped, path = _read(folder / FILE, key), cache_file(key)
     ranges = _read(path, key) if shipped is None else shipped
     if ranges is not None:

@@ -1,10 +1,11 @@
 """OpenVINO graphs of transformer encoders, in float or in 8 bits with fixed scales.
 
-In 8 bits, the input and the weights of every linear layer are integers. The scale of an input is fixed by
+In 8 bits, the input and the weights of a linear layer are integers. The scale of an input is fixed by
 calibration (`sparta.runtime.calibration`), so a passage gets the same states in every batch, apart from the
-rounding of sums. GELU's outputs, where few values are far larger than the rest, stay in bf16 on processors
-that multiply bf16 in hardware. Before rounding, the channels of an input are divided by smoothing factors,
-and the columns of the weights are multiplied by them (SmoothQuant, Xiao et al., 2023, eq. 3 and 4).
+rounding of sums. A layer without ranges is computed in floats: the layer after GELU, whose outputs have few
+values that are far larger than the rest, and layers that a model needs exactly. Before rounding, the channels
+of an input are divided by smoothing factors, and the columns of the weights are multiplied by them
+(SmoothQuant, Xiao et al., 2023, eq. 3 and 4).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparta.base.errors import ModelError
-from sparta.runtime.processor import multiplies_bf16, runtime
+from sparta.runtime.processor import runtime
 from sparta.runtime.weights import Encoder, Floats, Linear, Matrix, Norm, stacked
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 SMOOTHING = 0.75
 """The exponent α of SmoothQuant's eq. 4: how far the channels of an input are made equally large."""
-GELU_MINIMUM = 0.17
-"""GELU is never below -0.17, so its outputs plus 0.17 fit unsigned integers."""
+AFTER_GELU, AFTER_ATTENTION = ".narrow", ".mix"
+"""The ends of the names of layers that read GELU's outputs and the attention's outputs."""
 TERM_CHUNK = 512
 """The number of terms whose products are computed at once, so that they fit into a processor's cache."""
 HEAD = "head"
@@ -38,7 +39,7 @@ Ranges = Mapping[str, Floats]
 class Graph:
     """Builds one graph; the methods add nodes and return them.
 
-    :param ranges: compute in 8 bits with these ranges; None computes in floats
+    :param ranges: compute the layers with these ranges in 8 bits; None computes all in floats
     """
 
     def __init__(self, ranges: Ranges | None = None) -> None:
@@ -47,7 +48,6 @@ class Graph:
         self.linear_inputs: dict[str, Any] = {}
         self.n_words = self.n_positions = 0
         self.n_segments = 1
-        self._keeps_gelu = multiplies_bf16()
         self._ops = openvino.opset13
         self._openvino = openvino
         self._parameters: dict[str, Any] = {}
@@ -92,21 +92,18 @@ class Graph:
         """Return the maximum along an axis, which disappears."""
         return self._ops.reduce_max(node, self.constant([axis], np.int64), False)
 
-    def linear(self, states: Any, layer: Linear, name: str, *, after_gelu: bool = False) -> Any:
+    def linear(self, states: Any, layer: Linear, name: str) -> Any:
         """Return the output of a linear layer, `(…, rows)`.
 
         :param name: the layer's name in the ranges
-        :param after_gelu: the input is the output of GELU
         """
         self.linear_inputs[name] = states
-        if self.ranges is None or (after_gelu and self._keeps_gelu):
-            weight, bias = self._weight(layer), layer.bias
+        if self.ranges is None or name not in self.ranges:
+            weight = self._weight(layer)
         else:
-            states, numbers, scale, bias = self._rounded_linear(
-                states, layer, self.ranges[name], after_gelu=after_gelu
-            )
+            states, numbers, scale = self._rounded_linear(states, layer.weight, self.ranges[name])
             weight = self._scaled(numbers, scale)
-        return self._ops.add(self._ops.matmul(states, weight, False, True), self.constant(bias))
+        return self._ops.add(self._ops.matmul(states, weight, False, True), self.constant(layer.bias))
 
     def exact(self, states: Any, layer: Linear) -> Any:
         """Return the output of a small linear layer, computed without rounding to 8 bits."""
@@ -120,27 +117,18 @@ class Graph:
             return self.constant(layer.weight)
         return self._scaled(stored.numbers, stored.scale)
 
-    def _rounded_linear(
-        self, states: Any, layer: Linear, largest: Floats, *, after_gelu: bool
-    ) -> tuple[Any, np.ndarray, Floats, Floats]:
-        """Return rounded states, 8-bit weights, their row scales, and the bias that undoes the states' shift.
+    def _rounded_linear(self, states: Any, weight: Floats, largest: Floats) -> tuple[Any, np.ndarray, Floats]:
+        """Return rounded states, 8-bit weights, and their row scales.
 
         :param largest: the largest absolute value of each channel of the states
         """
-        factors = smoothing_factors(largest, layer.weight)
-        weight = layer.weight * factors
+        factors = smoothing_factors(largest, weight)
+        weight = weight * factors
         scale = np.maximum(np.abs(weight).max(1), 1e-12) / 127
         numbers = np.rint(weight / scale[:, None]).astype(np.int8)
         smooth = self._ops.multiply(states, self.constant(1 / factors))
-        limit, bias = float((largest / factors).max()), layer.bias
-        if after_gelu:
-            shift = GELU_MINIMUM / factors
-            smooth = self._ops.add(smooth, self.constant(shift))
-            low, high = 0.0, limit + float(shift.max())
-            bias = bias - (numbers * scale[:, None]) @ shift
-        else:
-            low, high = -limit * 128 / 127, limit
-        return self._rounded(smooth, low, high), numbers, scale.astype(np.float32), bias
+        limit = float((largest / factors).max())
+        return self._rounded(smooth, -limit * 128 / 127, limit), numbers, scale.astype(np.float32)
 
     def _rounded(self, states: Any, low: float, high: float) -> Any:
         """Return states rounded to one of 256 levels between two limits."""
@@ -180,10 +168,8 @@ class Graph:
         if self.ranges is None:
             table = terms.floats()
         else:
-            table, no_bias = None, np.zeros(len(terms.numbers), np.float32)
-            states, numbers, scale, _ = self._rounded_linear(
-                states, Linear(terms.floats(), no_bias), self.ranges[HEAD], after_gelu=False
-            )
+            table = None
+            states, numbers, scale = self._rounded_linear(states, terms.floats(), self.ranges[HEAD])
         chunks = []
         for start in range(0, len(terms.numbers), TERM_CHUNK):
             part = slice(start, start + TERM_CHUNK)
@@ -217,10 +203,10 @@ class Graph:
             )
             attended = self._ops.scaled_dot_product_attention(query, key, value, scores_mask)
             attended = self._ops.transpose(attended, self.constant([0, 2, 1, 3], np.int64))
-            mixed = self.linear(self.reshape(attended, [0, 0, width]), layer.mix, f"{name}.mix")
+            mixed = self.linear(self.reshape(attended, [0, 0, width]), layer.mix, name + AFTER_ATTENTION)
             states = self.normalized(self._ops.add(mixed, states), layer.mixed, weights.epsilon)
             wide = self.gelu(self.linear(states, layer.widen, f"{name}.widen"))
-            narrow = self.linear(wide, layer.narrow, f"{name}.narrow", after_gelu=True)
+            narrow = self.linear(wide, layer.narrow, name + AFTER_GELU)
             states = self.normalized(self._ops.add(narrow, states), layer.fed, weights.epsilon)
         return states
 

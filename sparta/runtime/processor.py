@@ -19,6 +19,14 @@ WIDE = 256
 """The width from which an encoder is faster in 8 bits."""
 _CONVERTER = "openvino.tools.ovc"
 _HINTS = {"bf16": "bf16", "fp32": "f32"}
+_WITH_VNNI, _WITH_BF16 = frozenset({"avx512_vnni"}), frozenset({"avx512_vnni", "avx512_bf16"})
+_LIMITS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("SSE41", "AVX", "AVX2", "AVX512_CORE"), frozenset()),
+    **dict.fromkeys(("AVX2_VNNI", "AVX2_VNNI_2"), frozenset({"avx_vnni"})),
+    "AVX512_CORE_VNNI": _WITH_VNNI,
+    **dict.fromkeys(("AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10_1_512"), _WITH_BF16),
+}
+"""The flags that matter here, of those that a value of oneDNN's variable allows; other values allow all."""
 _CAPABILITIES = {"int8": "INT8", "bf16": "BF16", "fp32": "FP32"}
 
 
@@ -80,11 +88,12 @@ def capabilities() -> frozenset[str]:
     """Return the arithmetics that this processor computes in hardware: a subset of `ARITHMETICS`.
 
     int8 needs instructions that sum products of 8-bit integers in 32 bits (VNNI or AMX). Older x86 processors
-    sum pairs in 16 bits, which can overflow.
+    sum pairs in 16 bits, which can overflow. bf16 needs instructions too: OpenVINO also lists it where it is
+    only emulated.
     """
     supported = core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    names = {name for name in ARITHMETICS if _CAPABILITIES[name] in supported}
-    return frozenset(names if _sums_in_32_bits() else names - {"int8"})
+    in_hardware = {"int8": _sums_in_32_bits(), "bf16": has_bf16(), "fp32": True}
+    return frozenset(name for name in ARITHMETICS if _CAPABILITIES[name] in supported and in_hardware[name])
 
 
 def _sums_in_32_bits() -> bool:
@@ -92,36 +101,67 @@ def _sums_in_32_bits() -> bool:
     return bool(flags & {"avx512_vnni", "avx_vnni", "amx_int8"})
 
 
-def multiplies_bf16() -> bool:
+def has_bf16() -> bool:
     """Return whether the processor has instructions for products of bf16 (AVX-512 BF16 or AMX)."""
     return bool(_processor_flags() & {"avx512_bf16", "amx_bf16"})
 
 
+def prefers_bf16() -> bool:
+    """Return whether products of bf16 are faster than products of float32.
+
+    They are with AMX, and with AMD's AVX-512 BF16. With Intel's AVX-512 BF16, an encoder took 1.6 times as
+    long as in float32 (Emerald Rapids without AMX).
+    """
+    flags = _processor_flags()
+    return "amx_bf16" in flags or ("avx512_bf16" in flags and _cpuinfo("vendor_id") == "AuthenticAMD")
+
+
+def float_arithmetic() -> str:
+    """Return the faster of bf16 and fp32."""
+    return "bf16" if prefers_bf16() else "fp32"
+
+
 def mixed_with(arithmetic: str) -> str:
-    """Return `+bf16` for int8 where bf16 is multiplied in hardware, and so some products stay in bf16."""
-    return "+bf16" if arithmetic == "int8" and multiplies_bf16() else ""
+    """Return `+bf16` or `+fp32` for int8: the arithmetic of the products that are not in 8 bits."""
+    return f"+{float_arithmetic()}" if arithmetic == "int8" else ""
 
 
-@lru_cache(1)
 def _processor_flags() -> frozenset[str]:
-    """Return the flags of /proc/cpuinfo; empty on other systems and processors."""
+    """Return the processor's flags, without those that `ONEDNN_MAX_CPU_ISA` forbids OpenVINO to use."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    flags = frozenset(_cpuinfo("flags").split())
+    return flags & _LIMITS[limit] if limit in _LIMITS else flags
+
+
+@lru_cache
+def _cpuinfo(name: str) -> str:
+    """Return the first value of a field of /proc/cpuinfo; empty on other systems and processors."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123 (a file without a size)
-            line = next((line for line in lines if line.startswith("flags")), "")
+            line = next((line for line in lines if line.startswith(name)), "")
     except OSError:
-        return frozenset()
-    return frozenset(line.partition(":")[2].split())
+        return ""
+    return line.partition(":")[2].strip()
 
 
-def pick_arithmetic(name: str, width: int) -> str:
+def pick_arithmetic(name: str, width: int, *, in_floats: bool = False) -> str:
     """Return `int8`, `bf16` or `fp32`: the arithmetic of a CPU for an encoder of this width.
 
     `auto` means int8 for encoders of at least `WIDE` where the processor has it in hardware, else fp32.
 
-    :raises InputError: the name is unknown, or the processor does not support this arithmetic.
+    :param in_floats: the model makes choices that rounding to 8 bits could change: `auto` means the
+        faster of bf16 and fp32
+    :raises InputError: the name is unknown, or the processor or the model does not support this arithmetic.
     """
+    if name == "auto" and in_floats:
+        return float_arithmetic()
     if name == "auto":
         return "int8" if "int8" in capabilities() and width >= WIDE else "fp32"
+    if name == "int8" and in_floats:
+        raise InputError(
+            "this model computes in bf16 or fp32, because its choices need more than 8 bits",
+            remedy=remedy("use {}", Option("dtype", "auto")),
+        )
     if name not in ARITHMETICS:
         raise InputError(
             f"a CPU computes in {', '.join(ARITHMETICS)} or auto, found {name!r}",
@@ -138,11 +178,11 @@ def pick_arithmetic(name: str, width: int) -> str:
 def settings(arithmetic: str, streams: int, between_nodes: str | None = None) -> dict[str, str]:
     """Return OpenVINO's settings for a network: `streams` inferences at once, with one thread each.
 
-    :param between_nodes: the float format between the products of int8; None means bf16 if the processor
-        multiplies bf16 in hardware, else fp32
+    :param between_nodes: the float format between the products of int8; None means the faster
+        of bf16 and fp32
     """
     if arithmetic == "int8":
-        arithmetic = between_nodes or ("bf16" if multiplies_bf16() else "fp32")
+        arithmetic = between_nodes or float_arithmetic()
     return {
         "INFERENCE_PRECISION_HINT": _HINTS[arithmetic],
         "NUM_STREAMS": str(streams),

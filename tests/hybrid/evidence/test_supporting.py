@@ -22,7 +22,8 @@ from sparta.base.errors import InputError
 from sparta.base.records import Hit
 from sparta.data.sentences import sentence_splitter
 from sparta.index.pipeline import IndexOptions, build_index
-from sparta.reader.path_reader import PathLayout, PathReader
+from sparta.reader.path_inputs import PathLayout
+from sparta.reader.path_model import PathModel
 
 SENTENCES = {
     "Ulysses": ["Ulysses is a novel. ", "James Joyce wrote it."],
@@ -180,7 +181,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Path) -> di
     torch.manual_seed(5)
     for name, tells in (("tells", True), ("silent", False)):
         layout = PathLayout(max_length=120, longest_question=30, sentences=tells)
-        reader = PathReader.from_encoder(str(encoder_folder), layout)
+        reader = PathModel.from_encoder(str(encoder_folder), layout)
         with torch.no_grad():  # some sentences support the answer, others do not
             reader.sentences.weight.copy_(torch.randn_like(reader.sentences.weight))
         reader.save_pretrained(folder / name)

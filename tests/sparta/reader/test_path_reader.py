@@ -7,14 +7,20 @@ import math
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from sparta.base.errors import InputError, ModelError
-from sparta.reader.config import ReaderConfig, ReaderLayout
-from sparta.reader.path_reader import PathLayout, PathReader, PathScores, length_limits
+from sparta.reader.config import ReaderConfig, ReaderLayout, path_reader_folder
+from sparta.reader.decode import PathScores
+from sparta.reader.path_inputs import PathLayout, length_limits
+from sparta.reader.path_model import PathModel
+from sparta.reader.path_reader import PathReader, PathReading
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
+from sparta.reader.stored_reader import StoredPathReader
+from sparta.runtime.calibration import fixed_lines
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = PathLayout(max_length=64, longest_question=12, longest_answer=3)
@@ -23,36 +29,36 @@ SEA = Text("the sea in winter", "")
 
 
 @pytest.fixture
-def reader(encoder_folder: Path) -> PathReader:
+def reader(encoder_folder: Path) -> PathModel:
     torch.manual_seed(4)
-    return PathReader.from_encoder(encoder_folder, SMALL).eval()
+    return PathModel.from_encoder(encoder_folder, SMALL).eval()
 
 
-def words(reader: PathReader, ids: list[int]) -> list[str]:
+def words(reader: PathModel, ids: list[int]) -> list[str]:
     return [str(reader.tokenizer.id_to_token(i)) for i in ids]
 
 
-def test_an_input_is_that_of_the_paper(reader: PathReader) -> None:
+def test_an_input_is_that_of_the_paper(reader: PathModel) -> None:
     made = reader.make_input("which house", [RED, SEA], [[(0, 13), (14, 32)], []])
     title, text = "[unused0] street [SEP]", "the red house and the old school"
     expected = f"[CLS] which house [SEP] yes no {title} {text} [unused0] the sea"
     assert " ".join(words(reader, made.ids)).startswith(expected)
     assert words(reader, [made.ids[-1], *(made.ids[i] for i in made.choices)]) == ["[SEP]", "yes", "no"]
-    assert [made.ids[part.mark] for part in made.parts] == [reader.mark] * 2
-    assert [made.ids[part.text_start] for part in made.parts] == [reader._ids("the")[0]] * 2
+    assert [made.ids[part.mark] for part in made.parts] == [reader._inputs.mark] * 2
+    assert [made.ids[part.text_start] for part in made.parts] == [reader._inputs._ids("the")[0]] * 2
     assert made.segments == [0] * 4 + [1] * (len(made.ids) - 4)
     start = made.parts[0].text_start
     assert made.sentences == [(0, 0, start, start + 3), (0, 1, start + 3, start + 7)]
     assert made.parts[0].offsets[:2] == [(0, 3), (4, 7)]
 
 
-def test_what_is_too_long_is_cut_alike(reader: PathReader) -> None:
+def test_what_is_too_long_is_cut_alike(reader: PathModel) -> None:
     long = Text("red " * 100, "old " * 100)
     made = reader.make_input("which " * 100, [long, SEA, long])
     assert len(made.ids) == SMALL.max_length
     assert words(reader, made.ids)[1:14] == ["which"] * 12 + ["[SEP]"]
     first, whole, last = (len(part.offsets) for part in made.parts)
-    assert whole == len(reader._ids(SEA.text))
+    assert whole == len(reader._inputs._ids(SEA.text))
     assert 0 <= last - first <= 1
     assert length_limits([5, 100, 7, 100], 50) == [5, 19, 7, 19]
     assert length_limits([1, 2], 50) == [1, 2]
@@ -62,7 +68,7 @@ def test_what_is_too_long_is_cut_alike(reader: PathReader) -> None:
         reader.make_input("which", [])
 
 
-def test_together_is_as_alone(reader: PathReader) -> None:
+def test_together_is_as_alone(reader: PathModel) -> None:
     inputs = [reader.make_input("which house", own) for own in ([RED, SEA], [SEA], [RED])]
     together = reader(inputs)
     for row, one in enumerate(inputs):
@@ -78,10 +84,10 @@ def test_together_is_as_alone(reader: PathReader) -> None:
     assert answerable == [*inputs[0].choices, *places]
 
 
-def scored(reader: PathReader, monkeypatch: pytest.MonkeyPatch, high: dict[int, tuple[float, float]]) -> None:
+def scored(reader: PathModel, monkeypatch: pytest.MonkeyPatch, high: dict[int, tuple[float, float]]) -> None:
     """Let starts and ends at some places score so much, others -3; sentences and passages by their number."""
 
-    def forward(_self: PathReader, inputs: list) -> PathScores:
+    def forward(_self: PathModel, inputs: list) -> PathScores:
         [one] = inputs
         spans = torch.full((2, 1, len(one.ids)), -3.0)
         for at, (start, end) in high.items():
@@ -90,17 +96,17 @@ def scored(reader: PathReader, monkeypatch: pytest.MonkeyPatch, high: dict[int, 
         passages, sentences = (torch.tensor([[1.5, *(float(i) for i in range(n))]]) for n in counts)
         return PathScores(spans, passages, sentences)
 
-    monkeypatch.setattr(PathReader, "forward", forward)
+    monkeypatch.setattr(PathModel, "forward", forward)
 
 
 def test_the_best_span_of_one_passage_is_the_answer(
-    reader: PathReader, monkeypatch: pytest.MonkeyPatch
+    reader: PathModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = reader.make_input("which house", [RED, SEA])
     first, second = (part.text_start for part in made.parts)
     # the best start is in the first passage, the best end in the second: a span has both in one
     scored(reader, monkeypatch, {first + 1: (5, -1), first + 2: (0, 2), second + 1: (0, 6)})
-    [read] = reader.read("which house", [[RED, SEA]])
+    [read] = PathReader(reader).read("which house", [[RED, SEA]])
     assert read.answer[:1] + read.answer[2:] == ("red house", 0, 4, 13)
     starts = math.exp(5) + 2 * math.exp(0) + (len(made.ids) - 3) * math.exp(-3)
     ends = math.exp(-1) + math.exp(2) + math.exp(6) + (len(made.ids) - 3) * math.exp(-3)
@@ -108,27 +114,54 @@ def test_the_best_span_of_one_passage_is_the_answer(
     assert read.scores == [-1.5, -0.5]
     assert read.sentences is None
     scored(reader, monkeypatch, {made.choices[1]: (4, 4)})
-    [read] = reader.read("which house", [[RED, SEA]])
+    [read] = PathReader(reader).read("which house", [[RED, SEA]])
     assert (read.answer.text, read.answer.passage) == ("no", -1)
+
+
+def test_openvino_scores_sentences_as_torch_does(encoder_folder: Path, tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    reader = PathModel.from_encoder(encoder_folder, PathLayout(max_length=64, longest_question=12)).eval()
+    reader.save_pretrained(tmp_path)
+    stored = StoredPathReader(tmp_path, "fp32")
+    paths = [([RED, SEA], [[(0, 13), (14, 32)], [(0, 17)]]), ([SEA], [[(0, 7)]])]
+    batch = [reader.make_input("which house", *path) for path in paths]
+    assert batch == [stored.make_input("which house", *path) for path in paths]
+    [ours], [theirs] = list(stored.each([batch])), list(reader.each([batch]))
+    length = theirs.spans.shape[2]
+    np.testing.assert_allclose(ours.spans[..., :length], theirs.spans, atol=1e-5)
+    assert np.isneginf(ours.spans[..., length:]).all()
+    np.testing.assert_allclose(ours.passages, theirs.passages, atol=1e-5)
+    np.testing.assert_allclose(ours.sentences, theirs.sentences, atol=1e-5)
+    with pytest.raises(InputError, match="bf16 or fp32"):
+        StoredPathReader(tmp_path, "int8")
 
 
 def test_supporting_sentences_are_those_above_the_threshold(
     encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layout = PathLayout(max_length=64, longest_question=12, sentences=True)
-    reader = PathReader.from_encoder(encoder_folder, layout)
+    reader = PathModel.from_encoder(encoder_folder, layout)
     scored(reader, monkeypatch, {})
     text = Text("The house is red. It is old. The sea is new.")
-    [read] = reader.read("which", [[text, SEA]])
+    [read] = PathReader(reader).read("which", [[text, SEA]])
     assert read.sentences is not None
     assert [text.text[a:b] for a, b in read.sentences[0]] == ["The sea is new."]  # scores 0, 1, 2; 3 of SEA
     assert read.sentences[1] == [(0, len(SEA.text))]
 
 
-def test_a_folder_is_read_back(reader: PathReader, tmp_path: Path) -> None:
+def read_all(reader: PathReader) -> list[PathReading]:
+    """Read one path, and paths of other lengths beside it."""
+    return reader.read("which house", [[RED, SEA], [SEA], [RED, RED, SEA]])
+
+
+def test_a_folder_is_read_back(reader: PathModel, tmp_path: Path) -> None:
     reader.save_pretrained(tmp_path / "best")
     again = PathReader.open(tmp_path, device="cpu", dtype="fp32")
-    assert again.read("which house", [[RED, SEA]]) == reader.read("which house", [[RED, SEA]])
+    assert isinstance(again.model, StoredPathReader)
+    for ours, theirs in zip(read_all(again), read_all(PathReader(reader)), strict=True):
+        assert ours.answer._replace(score=0) == theirs.answer._replace(score=0)
+        assert ours.answer.score == pytest.approx(theirs.answer.score, rel=1e-4)
+        assert ours.scores == pytest.approx(theirs.scores, abs=1e-4)
     with pytest.raises(ModelError, match="the folder is not a path reader"):
         PathReader.open(tmp_path / "nothing")
     for damage, said in (
@@ -150,9 +183,9 @@ def test_what_it_cannot_begin_with(encoder_folder: Path, tmp_path: Path) -> None
         tmp_path / "fused"
     )
     with pytest.raises(ModelError, match="a reader with global tokens"):
-        PathReader.from_encoder(tmp_path / "fused", SMALL)
+        PathModel.from_encoder(tmp_path / "fused", SMALL)
     with pytest.raises(InputError, match="exceed the 512 positions"):
-        PathReader.from_encoder(encoder_folder, PathLayout(max_length=4096))
+        PathModel.from_encoder(encoder_folder, PathLayout(max_length=4096))
     for old, new, said in (
         ("[unused", "[other", "one of which must mark passages"),
         ('"yes"', '"yess"', "contain the words yes and no"),
@@ -162,7 +195,7 @@ def test_what_it_cannot_begin_with(encoder_folder: Path, tmp_path: Path) -> None
         changed = (other / "tokenizer.json").read_text().replace(old, new)
         (other / "tokenizer.json").write_text(changed)
         with pytest.raises(ModelError, match=said):
-            PathReader.from_encoder(other, SMALL)
+            PathModel.from_encoder(other, SMALL)
     for wrong in ({"max_length": 0}, {"longest_answer": 2.5}, {"max_length": 40}, {"sentences": 1}):
         with pytest.raises(InputError, match="whole numbers"):
             PathLayout(**wrong)
@@ -172,16 +205,34 @@ def test_a_reader_lends_its_span_layer(encoder_folder: Path, tmp_path: Path) -> 
     torch.manual_seed(4)
     own = SpanReader.from_encoder(encoder_folder, ReaderConfig())
     own.save_pretrained(tmp_path / "own")
-    made = PathReader.from_encoder(tmp_path / "own", SMALL)
+    made = PathModel.from_encoder(tmp_path / "own", SMALL)
     assert torch.equal(made.spans.weight, own.spans.weight)
     assert made.encoder_depth == own.encoder_depth
 
 
-def test_empty_texts_and_cut_sentences(reader: PathReader, encoder_folder: Path) -> None:
-    [read] = reader.read("which house", [[Text("", "street"), Text("", "")]])
+def test_empty_texts_and_cut_sentences(reader: PathModel, encoder_folder: Path) -> None:
+    [read] = PathReader(reader).read("which house", [[Text("", "street"), Text("", "")]])
     assert read.answer.passage == -1, "where no text is, yes or no is all that can be said"
     assert len(read.scores) == 2
     assert read.sentences is None
     long = Text("red " * 80 + ". " + "The sea is old.")
     made = reader.make_input("which", [long], [[(0, 321), (322, 337)]])
     assert [number for _, number, _, _ in made.sentences] == [0], "what is cut off is not scored"
+
+
+@pytest.mark.slow
+def test_the_shipped_path_reader_chooses_torchs_paths() -> None:
+    """Each sentence of the fixed texts asks for its own text, among pairs with nine others."""
+    texts = [Text(line) for line in fixed_lines("calibration.txt")]
+    stored = PathReader.open(device="cpu")
+    by_torch = PathReader(PathModel.open(path_reader_folder(), "cpu", "fp32"))
+    same = 0
+    for number in range(50):
+        question = " ".join(texts[number].text.split()[:12])
+        paths = [[texts[number], texts[(number + step) % len(texts)]] for step in range(1, 6)]
+        best = [
+            max(range(len(paths)), key=[sum(r.scores) for r in reader.read(question, paths)].__getitem__)
+            for reader in (stored, by_torch)
+        ]
+        same += best[0] == best[1]
+    assert same >= 49

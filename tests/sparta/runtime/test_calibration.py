@@ -12,10 +12,10 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from sparta.base.errors import InputError, ModelError
+from sparta.base.errors import ModelError
 from sparta.models.load import load_model
 from sparta.models.resolve import default_model_folder
-from sparta.runtime import calibration, processor
+from sparta.runtime import calibration
 from sparta.runtime.calibration import FILE, cache_file, calibration_lines, ranges_of
 from sparta.runtime.graph import Graph
 from tests.sparta.runtime.test_graph import bert
@@ -46,7 +46,7 @@ def same(left, right) -> bool:
 
 def test_they_are_measured_once(ranges, tmp_path):
     first, n = ranges()
-    assert (n, len(first)) == (1, 12)
+    assert (n, len(first)) == (1, 9)
     again, n = ranges()
     assert n == 1
     assert all(np.array_equal(first[name], again[name]) for name in first)
@@ -66,7 +66,7 @@ def test_a_damaged_cache_is_measured_again(ranges):
 def test_a_home_that_cannot_be_written(ranges, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert len(ranges()[0]) == 12
+    assert len(ranges()[0]) == 9
 
 
 def test_the_folder_comes_first(ranges, tmp_path):
@@ -98,25 +98,6 @@ def test_texts_that_a_tokenizer_does_not_know_are_left_out():
     assert len(chinese) >= 16
 
 
-@pytest.mark.parametrize(
-    ("flags", "supported"), [({"avx2"}, False), ({"avx2", "avx_vnni"}, True), ({"avx512_vnni"}, True)]
-)
-def test_int8_needs_sums_in_32_bits(flags, supported, monkeypatch):
-    monkeypatch.setattr(processor, "_processor_flags", lambda: frozenset(flags))
-    processor.capabilities.cache_clear()
-    try:
-        assert ("int8" in processor.capabilities()) == supported
-        assert processor.pick_arithmetic("auto", 384) == ("int8" if supported else "fp32")
-        assert processor.pick_arithmetic("auto", 128) == "fp32"
-        if not supported:
-            with pytest.raises(InputError, match="does not compute in int8"):
-                processor.pick_arithmetic("int8", 384)
-    finally:
-        processor.capabilities.cache_clear()
-    with pytest.raises(InputError, match="found 'int4'"):
-        processor.pick_arithmetic("int4", 384)
-
-
 def test_neither_torch_nor_telemetry_is_loaded(tmp_path):
     code = (
         "import sys; from sparta.models.load import load_model\n"
@@ -135,9 +116,7 @@ def test_a_short_encoder_and_an_unknown_script(ranges, tmp_path):
     with pytest.raises(ModelError, match="the model has 120"):
         ranges_of(lambda g: g.encoder(encoder, with_segments=True), tokenizer, tmp_path, "short")
     larger = encoder._replace(words=encoder.words._replace(numbers=np.tile(encoder.words.numbers, (260, 1))))
-    assert (
-        len(ranges_of(lambda g: g.encoder(larger, with_segments=False), tokenizer, tmp_path, "short")) == 12
-    )
+    assert len(ranges_of(lambda g: g.encoder(larger, with_segments=False), tokenizer, tmp_path, "short")) == 9
     nothing = Tokenizer(WordLevel({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2}, unk_token="[UNK]"))
     assert len(calibration_lines(nothing)) >= 64
 
