@@ -16,8 +16,8 @@ $(VENV)/.installed: requirements.lock setup.cfg pyproject.toml scripts/install.s
 	@bash scripts/install.sh $(VENV)
 	@touch $@
 
-demo: install ## Index the example corpus, ask it a question, explain the answer
-	@bash scripts/demo.sh $(BIN)
+demo: install ## Index the example corpus and ask it a question
+	@cd examples && env -u SPARTA_INDEX $(abspath $(BIN))/sparta demo
 
 test: install ## Run the fast tests, two at a time
 	@$(PYTEST) -m "not slow"

@@ -15,6 +15,7 @@ _COMMANDS = {
         ),
         "serve": Place("cli.service_commands.serve:serve", "Serve an index over HTTP, with a web page."),
         "mcp": Place("cli.service_commands.mcp:mcp", "Serve an index to a language model (MCP)."),
+        "demo": Place("cli.sparta_commands.demo:demo", "Build the example index and ask it a question."),
     },
     "Change an index": {
         "update": Place("cli.sparta_commands.update:update", "Replace passages by id, and add new ones."),

@@ -1,6 +1,5 @@
 """The newcomer's scripts, with a Python and a uv that only write down what they are asked."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -156,30 +155,6 @@ def test_a_folder_that_is_no_environment_is_left_alone(install, checkout, tmp_pa
     assert result.returncode == 1
     assert "work is there and is no environment" in result.stderr
     assert (checkout / "work" / "precious").exists()
-
-
-def test_the_demo_keeps_to_its_own_index(tmp_path):
-    """Also when a variable names another one, which the demo must not overwrite."""
-    folder = tmp_path / "a check out"
-    shutil.copytree(ROOT / "scripts", folder / "scripts")
-    (folder / "examples").mkdir()
-    (folder / "examples" / "wiki.jsonl").write_text("{}\n{}\n")
-    command = folder / "bin" / "sparta"
-    command.parent.mkdir()
-    command.write_text('#!/usr/bin/env bash\necho "got $# in $PWD with <${SPARTA_INDEX-}>"\n')
-    command.chmod(0o755)
-    result = subprocess.run(
-        ["bash", str(folder / "scripts" / "demo.sh"), "a check out/bin"],
-        cwd=tmp_path,
-        env={**os.environ, "SPARTA_INDEX": "precious", "CDPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (result.returncode, result.stderr) == (0, "")
-    assert "holds wiki.jsonl: 2 short passages" in result.stdout
-    assert '$ sparta search "who founded google" -k 3\ngot 4 in ' in result.stdout
-    assert result.stdout.count(f"in {folder / 'examples'} with <>") == 4
 
 
 def test_every_locked_package_has_hashes():
