@@ -123,14 +123,28 @@ class Index(Closing):
             warnings.warn(f"{self.path}: {skipped}", stacklevel=stacklevel)
         return report
 
-    def delete(self, passage_ids: Iterable[str | int]) -> int:
-        """Delete passages by id; return how many existed. Unknown ids are not an error."""
+    def delete(
+        self,
+        passage_ids: Iterable[str | int] = (),
+        *,
+        filter: FilterLike | None = None,
+        yes: bool = False,
+    ) -> int:
+        """Delete passages by id, or all that match a filter; return how many existed.
+
+        Unknown ids are not an error.
+
+        :param yes: whether the filter may match more than half of the index
+        :raises InputError: the filter matches more than half of the index; nothing is deleted
+        """
         ids = [passage_ids] if isinstance(passage_ids, str) else list_of(passage_ids, "passage ids")
         wrong = [passage_id for passage_id in ids if not isinstance(passage_id, str | Integral)]
         if wrong:
             raise InputError(f"passage ids must be strings or whole numbers, found {wrong[0]!r}")
+        if not ids and not filter:
+            return 0
         with self._write():
-            report = delete_from_index(self.path, [str(passage_id) for passage_id in ids])
+            report = delete_from_index(self.path, [str(name) for name in ids], filter=filter, yes=yes)
         return report.requested - len(report.missing)
 
     def backup(self, destination: str | Path) -> BackupReport:

@@ -64,7 +64,8 @@ class _Service:
 def serve(service: _Service) -> None:
     """Serve an index over HTTP, with a web page.
 
-    The page is at http://localhost:8080. Ctrl-C stops the service.
+    The command prints the address of the page. The address with /docs describes the API. Ctrl-C stops the
+    service.
 
     \b
     sparta serve &
@@ -85,4 +86,9 @@ def serve(service: _Service) -> None:
         bm25=service.bm25.parameters,
         limits=made(Limits, service),
     )
-    run(settings, log_level=service.log_level)
+    run(settings, log_level=service.log_level, announce=_announce)
+
+
+def _announce(address: str) -> None:
+    """Print the service's address for people; standard error has the log, as JSON."""
+    click.echo(f"Open {address} in a browser; {address}/docs describes the API. Ctrl-C stops the service.")

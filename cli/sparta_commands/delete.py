@@ -1,39 +1,51 @@
-"""`sparta delete`: delete passages by id."""
+"""`sparta delete`: delete passages by id or by a filter."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from cli._arguments import Text, command
+from cli._arguments import Text, argument, arguments, command, flag, option, takes
 from cli._options import index_option
 from cli._reports import print_channel_reports, print_deletion
+from cli._search import filter_option
 from sparta.base.errors import InputError
 
 _SHOWN = 10
 
 
+@arguments
+class _Deletion:
+    ids: tuple[str, ...] = argument("ids", nargs=-1, metavar="[ID]...", type=Text())
+    files: str | None = option(
+        "File of ids, one per line; - reads standard input.", "--ids", metavar="FILE", type=Text()
+    )
+    filters: tuple[str, ...] = filter_option
+    yes: bool = flag(
+        "Delete even if the filter matches more than half of the index.", section="Filter and page"
+    )
+    index: Path | None = index_option
+
+
 @command()
-@click.argument("ids", nargs=-1, metavar="[ID]...", type=Text())
-@click.option("--ids", "files", metavar="FILE", help="File of ids, one per line; - reads standard input.")
-@index_option
-def delete(ids: tuple[str, ...], files: str | None, index: Path | None) -> None:
-    """Delete passages by id."""
+@takes(_Deletion)
+def delete(deletion: _Deletion) -> None:
+    """Delete passages by id, or all passages that match a filter."""
     from sparta.base.files import numbered_lines
+    from sparta.base.filters import Filter
     from sparta.data.parsing import decoded
     from sparta.index.folder import default_index
     from sparta.index.pipeline import delete_from_index
 
-    passage_ids = (
-        [*ids, *(decoded(line).strip() for _, line in numbered_lines(files))] if files else list(ids)
-    )
-    if not passage_ids:
+    named = numbered_lines(deletion.files) if deletion.files else ()
+    passage_ids = [*deletion.ids, *(decoded(line).strip() for _, line in named)]
+    filter = Filter.parse(deletion.filters)
+    if not passage_ids and not filter:
         raise InputError(
-            "no passage id is named", remedy="run: sparta delete ID, or sparta delete --ids FILE"
+            "no passage id is named",
+            remedy="run: sparta delete ID, sparta delete --ids FILE, or sparta delete --filter CONDITION",
         )
-    path = index or default_index()
-    report = delete_from_index(path, passage_ids)
+    path = deletion.index or default_index()
+    report = delete_from_index(path, passage_ids, filter=filter, yes=deletion.yes)
     print_deletion(report)
     print_channel_reports(report.channels)
     if report.missing:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, BinaryIO
 
@@ -19,7 +21,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hybrid.service import schemas
 from hybrid.service.errors import HttpError
 from hybrid.service.journal import Journal
-from hybrid.service.live.ndjson import CONTENT_TYPES, check_content_type, spooled
+from hybrid.service.live.ndjson import CONTENT_TYPES, as_lines, check_content_type, is_json, spooled
+from hybrid.service.live.parameters import described_parameters, search_request
 from hybrid.service.live.service import Service
 from hybrid.service.metrics import CONTENT_TYPE, Metrics
 from hybrid.service.middleware import OPEN_PATHS, middleware
@@ -102,10 +105,14 @@ def create_app(settings: Settings) -> FastAPI:
     static = files("hybrid.service") / "static"
     app.mount("/static", _PageFiles(directory=str(static)), name="static")
 
-    @app.get("/", include_in_schema=False)
-    async def page() -> Response:
-        page = (static / "index.html").read_bytes()
-        return Response(page, headers=_PAGE_HEADERS, media_type="text/html; charset=utf-8")
+    def add_page(path: str, name: str) -> None:
+        @app.get(path, include_in_schema=False)
+        async def page() -> Response:
+            html = (static / name).read_bytes()
+            return Response(html, headers=_PAGE_HEADERS, media_type="text/html; charset=utf-8")
+
+    add_page("/", "index.html")
+    add_page("/docs", "docs.html")
 
     return app
 
@@ -113,7 +120,7 @@ def create_app(settings: Settings) -> FastAPI:
 async def _refused(request: Request, error: Exception) -> Response:
     """Raise FastAPI's own errors (routing, validation) again, as `HttpError`."""
     if isinstance(error, HTTPException):
-        remedy = "GET /openapi.json lists the endpoints"
+        remedy = "GET /docs lists the endpoints"
         error_answer = HttpError(error.status_code, str(error.detail), remedy=remedy)
         if error.status_code == 405:
             error_answer.headers.append((b"allow", ", ".join(_allowed(request)).encode()))
@@ -177,6 +184,16 @@ async def _body(receive: Receive) -> bytes:
 
 
 def _add_reading(app: FastAPI, service: Service) -> None:
+    @app.get(
+        "/search",
+        responses={200: {"model": schemas.SearchAnswer}},
+        openapi_extra={"parameters": described_parameters()},
+    )
+    async def search_by_url(request: Request) -> Response:
+        """Search passages for one query."""
+        body = await service.search(search_request(request.scope["query_string"]))
+        return Response(body, media_type=_JSON)
+
     @app.post(  # describes POST in OpenAPI, and answers other methods with 405
         "/search",
         responses={200: {"model": schemas.SearchAnswer | schemas.SearchAnswers}},
@@ -224,26 +241,37 @@ def _add_reading(app: FastAPI, service: Service) -> None:
 
 def _add_writing(app: FastAPI, service: Service) -> None:
     async def upload(request: Request, write: Callable[[BinaryIO], Awaitable[dict[str, Any]]]) -> Response:
-        check_content_type(request.headers.get("content-type", ""))
-        seconds = service.settings.limits.upload_timeout
+        content_type, limits = request.headers.get("content-type", ""), service.settings.limits
+        check_content_type(content_type)
         with service.writer.place():
-            async with spooled(request.stream(), seconds) as stream:
-                return _json(await write(stream))
+            async with spooled(request.stream(), limits.upload_timeout) as stream:
+                if not is_json(content_type):
+                    return _json(await write(stream))
+                with await service.aside(partial(as_lines, stream, limits), limits.upload_timeout) as lines:
+                    return _json(await write(lines))
 
-    @app.put("/passages", **_upload("Passages, one JSON object per line.", _PASSAGES))
+    async def delete_lines(stream: BinaryIO) -> dict[str, Any]:
+        """Delete the ids of an upload, or the matches of its first line, if that is a filter."""
+        first_line = stream.readline(service.settings.limits.line + 1)
+        stream.seek(0)
+        if first_line.lstrip().startswith(b'{"filter"'):
+            return await service.writer.delete_matching(schemas.parsed(schemas.DeleteRequest, stream.read()))
+        return await service.writer.delete(stream)
+
+    @app.put("/passages", **_upload("Passages, one JSON object per line, or a JSON list.", _PASSAGES))
     async def put(request: Request) -> Response:
         """Replace passages by id, and add new ones. The answer comes after the commit."""
         return await upload(request, service.writer.put)
 
-    @app.post("/passages", **_upload("Passages with new ids, one JSON object per line.", _PASSAGES))
+    @app.post("/passages", **_upload("New passages, one JSON object per line, or a JSON list.", _PASSAGES))
     async def add(request: Request) -> Response:
         """Add passages. The answer comes after the commit."""
         return await upload(request, service.writer.add)
 
-    @app.delete("/passages", **_upload("Passage ids, one per line.", _IDS))
+    @app.delete("/passages", **_upload("Passage ids, one per line, or a JSON list; or a filter.", _IDS))
     async def delete(request: Request) -> Response:
-        """Delete passages. The answer comes after the commit."""
-        return await upload(request, service.writer.delete)
+        """Delete passages by id, or all that match a filter: {"filter": …}. Answers after the commit."""
+        return await upload(request, delete_lines)
 
     @app.delete("/passages/{passage_id:path}", responses={200: {"model": schemas.Written}})
     async def delete_one(passage_id: _ID) -> Response:
@@ -254,7 +282,11 @@ def _add_writing(app: FastAPI, service: Service) -> None:
 
 def _upload(text: str, example: str) -> dict[str, Any]:
     """Return the OpenAPI description of an upload."""
-    content = {CONTENT_TYPES[0]: {"schema": {"type": "string"}, "example": example}}
+    value = json.loads(example.splitlines()[0])
+    content = {
+        CONTENT_TYPES[0]: {"schema": {"type": "string"}, "example": example},
+        _JSON: {"schema": {}, "example": [value]},
+    }
     body = {"requestBody": {"description": text, "required": True, "content": content}}
     return {"responses": {200: {"model": schemas.Written}}, "openapi_extra": body}
 

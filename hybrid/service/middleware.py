@@ -18,7 +18,8 @@ from hybrid.service.keys import READ, WRITE
 from hybrid.service.settings import Settings
 from sparta.base.remedies import Command, remedy
 
-OPEN_PATHS = ("/health", "/ready", "/openapi.json", "/", "/favicon.ico")
+PAGES = ("/", "/docs")
+OPEN_PATHS = ("/health", "/ready", "/openapi.json", "/favicon.ico", *PAGES)
 TASKS = "sparta.tasks"
 """Key in the `state` of an ASGI scope: the asyncio tasks of a connection's running requests."""
 _STATIC = "/static/"
@@ -122,7 +123,9 @@ class SameOrigin:
         """Return whether a browser sent the request for a page of an origin that is not allowed."""
         origin = headers.get(b"origin")
         if origin is None:
-            is_link = scope["method"] == "GET" and (scope["path"] == "/" or scope["path"].startswith(_STATIC))
+            is_link = scope["method"] == "GET" and (
+                scope["path"] in PAGES or scope["path"].startswith(_STATIC)
+            )
             return headers.get(b"sec-fetch-site", b"").lower() == b"cross-site" and not is_link
         scheme, _, host = origin.decode("latin-1").lower().partition("://")
         is_same = scheme in ("http", "https") and host == headers.get(b"host", b"").decode("latin-1").lower()

@@ -6,7 +6,7 @@ import json
 from typing import Annotated, Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from sparta.base.errors import InputError
 
@@ -91,6 +91,17 @@ class AnswerRequest(_Model):
 
     model_config = ConfigDict(
         extra="forbid", strict=True, json_schema_extra={"examples": [{"query": "who founded google"}]}
+    )
+
+
+class DeleteRequest(_Model):
+    """The passages to delete: all that match a filter."""
+
+    filter: Annotated[dict[str, Any], Field(description="Conditions as in a search; not empty.")]
+    yes: Annotated[bool, Field(description="Allow to delete more than half of the index.")] = False
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [{"filter": {"lang": "en"}}]}
     )
 
 
@@ -299,13 +310,16 @@ def parsed[M: BaseModel](model: type[M], body: bytes) -> M:
 
     :raises InputError: the body is not JSON, or does not match the model
     """
-    from pydantic import ValidationError
-
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise InputError(
-            f"{place + ': ' if place else ''}{first['msg']}", remedy="GET /openapi.json describes the request"
-        ) from None
+        raise invalid(error) from None
+
+
+def invalid(error: ValidationError) -> InputError:
+    """Return the error for a request that does not match its model; the first problem counts."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return InputError(
+        f"{place + ': ' if place else ''}{first['msg']}", remedy="GET /openapi.json describes the request"
+    )

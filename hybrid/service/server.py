@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -30,8 +31,12 @@ _STANDARD_ATTRIBUTES = frozenset((*vars(logging.makeLogRecord({})), "color_messa
 
 
 @optional_packages()
-def serve(settings: Settings, *, log_level: str = "info") -> None:
+def serve(
+    settings: Settings, *, log_level: str = "info", announce: Callable[[str], object] | None = None
+) -> None:
     """Answer requests until a signal arrives; running requests then have `settings.drain` seconds to finish.
+
+    :param announce: called with the service's address once the service listens
 
     If a reader still runs after that, the process exits at once, because a reading cannot be interrupted.
 
@@ -76,13 +81,22 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
     # A signal may come before uvicorn listens, and uvicorn raises it again at the end: both end the service.
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, server.handle_exit)
-    logger.info(
-        "service is listening", extra={"host": settings.host, "port": listening_socket.getsockname()[1]}
-    )
+    port = listening_socket.getsockname()[1]
+    logger.info("service is listening", extra={"host": settings.host, "port": port})
+    if announce:
+        announce(f"http://{_shown_host(settings.host)}:{port}")
     server.run([listening_socket])
     if any(thread.name.startswith(READER) for thread in threading.enumerate()):
         logging.shutdown()
         os._exit(0)
+
+
+def _shown_host(host: str) -> str:
+    """Return the host of the address that a browser on this machine opens."""
+    name = host.strip("[]")
+    if name in ("0.0.0.0", "::"):
+        return "localhost"
+    return f"[{name}]" if ":" in name else name
 
 
 def _socket(host: str, port: int) -> socket.socket:

@@ -27,20 +27,11 @@ def json_list(path: Path, form: str) -> Iterator[Any]:
     element_count = 0
     try:
         with input_errors(path), open_decompressed(path) as stream:
-            text = _Text(stream)
-            if text.take("[]") != "[":
-                raise ValueError("the file does not begin with [")
-            separator = "" if text.take("]") else ","
-            while separator == ",":
+            for element in list_elements(stream):
                 element_count += 1
-                yield text.element()
-                separator = text.take(",]")
-                if not separator:
-                    raise ValueError("expected , or ] after an element of the list")
-            if text.peek():
-                raise ValueError("text follows the end of the list")
+                yield element
     except (ValueError, RecursionError) as error:
-        place = f" after {element_count - 1:,} complete elements" if element_count else ""
+        place = f" after {element_count:,} complete elements" if element_count else ""
         # The line and column of a decoding error refer to the buffer, so only its reason is shown.
         problem = error.msg if isinstance(error, json.JSONDecodeError) else error
         raise InputError(
@@ -48,6 +39,24 @@ def json_list(path: Path, form: str) -> Iterator[Any]:
             where=str(path),
             remedy="correct the JSON: python3 -m json.tool names the broken line",
         ) from None
+
+
+def list_elements(stream: BinaryIO) -> Iterator[Any]:
+    """Yield the elements of a JSON list in a UTF-8 stream.
+
+    :raises ValueError: the stream is not a list, or contains broken JSON.
+    """
+    text = _Text(stream)
+    if text.take("[]") != "[":
+        raise ValueError("the file does not begin with [")
+    separator = "" if text.take("]") else ","
+    while separator == ",":
+        yield text.element()
+        separator = text.take(",]")
+        if not separator:
+            raise ValueError("expected , or ] after an element of the list")
+    if text.peek():
+        raise ValueError("text follows the end of the list")
 
 
 def begins_list(path: Path) -> bool:

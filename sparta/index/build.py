@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sparta.base.errors import InputError, SpartaError, StorageError
 from sparta.base.files import storage_errors
+from sparta.base.filters import Filter
 from sparta.base.remedies import Option, remedy
 from sparta.data.languages import check_language
-from sparta.data.units import is_cut, passage_of
-from sparta.index.folder import IndexFolder
+from sparta.data.units import is_cut, passage_of, unit_noun
+from sparta.index.folder import IndexFolder, require_fields
 from sparta.index.generation import GROWING, Generation
 from sparta.index.jobs import MODES, Progress, Source, WriteOptions
 from sparta.index.plan import committed, has_passages, has_written, plan
@@ -157,21 +160,57 @@ def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int
 
     If the index holds none of the ids, no commit is made.
     """
+    return _delete(index, lambda _generation, _searcher: passage_ids)[1:]
+
+
+def delete_matching(index: IndexFolder, filter: Filter, *, yes: bool = False) -> tuple[int, int]:
+    """Delete the passages that match a filter. Returns the numbers of deleted passages and units.
+
+    :param yes: whether more than half of the index may be deleted
+    :raises InputError: the filter matches more than half of the index; nothing is deleted
+    """
+
+    def matching(generation: Generation, searcher: ImpactSearcher) -> list[str]:
+        require_fields(generation, index.path, filter.fields, searcher.fields)
+        unit_ids = searcher.ids(np.flatnonzero(searcher.matching(filter)))
+        if 2 * len(unit_ids) > searcher.num_docs and not yes:
+            raise InputError(
+                f"the filter matches {len(unit_ids):,} of the index's {searcher.num_docs:,}"
+                f" {unit_noun(generation.unit)}s, which is more than half",
+                where=str(index.path),
+                remedy=remedy(
+                    "check the filter with a search; to delete all matches, add {}", Option("yes", True)
+                ),
+            )
+        return list(dict.fromkeys(map(passage_of, unit_ids))) if is_cut(generation.unit) else unit_ids
+
+    passages, deleted, _ = _delete(index, matching)
+    return passages, deleted
+
+
+def _delete(
+    index: IndexFolder, choose: Callable[[Generation, ImpactSearcher], Sequence[str]]
+) -> tuple[int, int, list[str]]:
+    """Delete the passages that `choose` names.
+
+    Returns the numbers of named passages and deleted units, and the ids that the index does not hold.
+    """
     index.require_live()  # a missing index fails here, before the lock creates a folder
     with index.lock(), storage_errors(index.path):
         live = index.require_live()
         with ImpactSearcher(index.lucene_path(live), language=live.analysis) as searcher:
+            passage_ids = choose(live, searcher)
             unit_ids_by_passage = _unit_ids(searcher, passage_ids, live.unit)
             progress = Progress.loads(searcher.user_data or "")
         missing = [passage_id for passage_id, unit_ids in unit_ids_by_passage.items() if not unit_ids]
         stored_ids = [unit_id for unit_ids in unit_ids_by_passage.values() for unit_id in unit_ids]
         if not stored_ids:
-            return 0, missing
+            return len(passage_ids), 0, missing
         with ImpactWriter(index.lucene_path(live), language=live.analysis, codec=live.codec) as writer:
             deleted = writer.delete(stored_ids)
             # One commit holds the deletions and their count, so a kill cannot separate the two.
             writer.commit(replace(progress, deleted=progress.deleted + deleted).dumps())
-    return deleted, missing
+    return len(passage_ids), deleted, missing
 
 
 def _unit_ids(searcher: ImpactSearcher, passage_ids: Sequence[str], unit: str) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparta.base.errors import InputError, Interrupted, ModelError
 from sparta.base.extras import optional_packages
+from sparta.base.filters import Filter, FilterLike
 from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance
 from sparta.base.remedies import Option, remedy
@@ -18,6 +19,7 @@ from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.index.build import (
     IndexReport,
+    delete_matching,
     delete_passages,
     kept_passages,
     optimize_index,
@@ -199,9 +201,9 @@ def build_index_from_vectors(
 class DeleteReport:
     """The result of a deletion.
 
-    `requested` counts the distinct ids in the request. `deleted` counts units: sentences, if the index's unit
-    is the sentence. `missing` lists the ids that the index does not hold. `channels` and `behind` are as in
-    `IndexReport`.
+    `requested` counts the distinct ids in the request, or the matches of the filter. `deleted` counts units:
+    sentences, if the index's unit is the sentence. `missing` lists the ids that the index does not hold.
+    `channels` and `behind` are as in `IndexReport`.
     """
 
     requested: int
@@ -212,18 +214,37 @@ class DeleteReport:
     behind: tuple[str, ...] = ()
 
 
-def delete_from_index(path: str | Path, passage_ids: Sequence[str]) -> DeleteReport:
-    """Delete passages by id from all channels of an index, and report ids that the index does not hold.
+def delete_from_index(
+    path: str | Path,
+    passage_ids: Sequence[str] = (),
+    *,
+    filter: FilterLike | None = None,
+    yes: bool = False,
+) -> DeleteReport:
+    """Delete passages by id, or by a filter, from all channels of an index.
 
-    If a channel fails to update, the function logs a warning and names the channel in the report. Searches
-    never return deleted passages, even then.
+    The report names ids that the index does not hold. If a channel fails to update, the function logs a
+    warning and names the channel in the report. Searches never return deleted passages, even then.
+
+    :param yes: whether the filter may match more than half of the index
+    :raises InputError: ids and a filter are named, or neither; the filter matches more than half of the index
     """
     folder = IndexFolder(path)
     folder.state()  # raises if there is no index, before the lock creates a folder
-    distinct_ids = list(dict.fromkeys(passage_ids))
-    deleted, missing = delete_passages(folder, distinct_ids)
+    checked_filter, missing = Filter.of(filter), list[str]()
+    if bool(passage_ids) == bool(checked_filter):
+        raise InputError(
+            "a deletion needs either passage ids or a filter",
+            remedy=remedy("name the passages by their ids, or by {}", Option("filter", "lang=en")),
+        )
+    if checked_filter:
+        requested, deleted = delete_matching(folder, checked_filter, yes=yes)
+    else:
+        distinct_ids = list(dict.fromkeys(passage_ids))
+        requested = len(distinct_ids)
+        deleted, missing = delete_passages(folder, distinct_ids)
     unit = folder.require_live().unit
-    return DeleteReport(len(distinct_ids), deleted, tuple(missing), unit, *sync_channels(folder.path))
+    return DeleteReport(requested, deleted, tuple(missing), unit, *sync_channels(folder.path))
 
 
 def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes: bool) -> IndexOptions:

@@ -599,7 +599,7 @@ _STATE_ERRORS: dict[str, tuple[str, str | Remedy]] = {
 }
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "Read-only file system", "File too large")
 _DISK_FAILURE = "Input/output error"
-_SIGN_IN_FIELDS = re.compile(r"expected a metadata field of the passages \(.*[=<>].*\), found ", re.DOTALL)
+_SIGN_IN_FIELDS = re.compile(r"expected a metadata field of the passages \(.*[=<>!].*\), found ", re.DOTALL)
 _NAMED_IN_JSON = remedy(
     "write a filter on a field name with =, <, > or ! as JSON, as in {}", Option("filter", '{"a=b": "en"}')
 )

@@ -1,6 +1,7 @@
 """Appending, updating, deleting."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -22,6 +23,20 @@ def test_delete(index):
         "beijing",
         "paris",
     }
+
+
+def test_delete_by_filter(index):
+    before = len(hits_of("the", "--index", index, "-k", 10, "--channel", "bm25"))
+    refused(sparta("delete", "--filter", "not title=Nobody", "--index", index), 2, "more than half", "--yes")
+    assert "found tilte" in sparta("delete", "--filter", "tilte=Moon", "--index", index).stderr
+    refused(
+        sparta("delete", "moon", "--filter", "title=Moon", "--index", index), 2, "either passage ids or a"
+    )
+    refused(sparta("delete", "--index", index), 2, "sparta delete --filter CONDITION")
+    assert len(hits_of("the", "--index", index, "-k", 10, "--channel", "bm25")) == before
+    result = done(sparta("delete", "--filter", "not title=Nobody", "--yes", "--index", index))
+    assert re.fullmatch(r"deleted (\d+) of \1\n", result.stdout)
+    assert hits_of("the", "--index", index, "-k", 10, "--channel", "bm25") == []
 
 
 def test_delete_tells_the_ids_that_are_unknown(index):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -13,6 +14,7 @@ from hybrid.service.errors import HttpError
 from sparta.base.errors import InputError
 from sparta.base.files import storage_errors
 from sparta.base.records import Passage
+from sparta.data.jsonlist import list_elements
 from sparta.data.parsing import decoded, identifier, json_parts, parse_object, parse_value, read_passage
 
 CONTENT_TYPES = ("application/x-ndjson", "application/jsonl", "application/ndjson")
@@ -74,14 +76,54 @@ async def _write(stream: IO[bytes], parts: AsyncIterator[bytes], seconds: float)
         raise
 
 
+def is_json(content_type: str) -> bool:
+    """Return whether a content type is JSON: `application/json`, or a type that ends in `+json`."""
+    name = content_type.partition(";")[0].strip().lower()
+    return name == "application/json" or (name.startswith("application/") and name.endswith("+json"))
+
+
 def check_content_type(content_type: str) -> None:
-    """Raise a 415 error unless the body is JSON lines: foreign web pages cannot send this content type."""
-    if content_type.partition(";")[0].strip().lower() not in CONTENT_TYPES:
+    """Raise a 415 error unless the body is JSON or JSON lines: foreign web pages cannot send these types."""
+    if content_type.partition(";")[0].strip().lower() not in CONTENT_TYPES and not is_json(content_type):
         raise HttpError(
             415,
-            f"the Content-Type must be {CONTENT_TYPES[0]}, found {content_type or 'none'}",
+            f"the Content-Type must be {CONTENT_TYPES[0]} or application/json,"
+            f" found {content_type or 'none'}",
             remedy=f"send the header Content-Type: {CONTENT_TYPES[0]}, and one JSON value per line",
         )
+
+
+def as_lines(stream: BinaryIO, limits: Limits) -> BinaryIO:
+    """Return a JSON body as a file with one JSON value per line: the elements of its list, or its one value.
+
+    :raises HttpError: 400, the body is not JSON; 413, the body has too many elements
+    """
+    lines = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (the caller closes the file)
+    first = stream.read(1)
+    while first.isspace():
+        first = stream.read(1)
+    stream.seek(0)
+    elements = list_elements(stream) if first == b"[" else iter([json_object(stream, limits)])
+    try:
+        for number, element in enumerate(elements, 1):
+            if number > limits.lines:
+                raise HttpError(413, f"the upload has more than {limits.lines:,} values", remedy=_SPLIT)
+            lines.write(json.dumps(element).encode() + b"\n")
+    except (ValueError, RecursionError) as error:
+        raise HttpError(400, f"the body is not JSON: {error}") from None
+    lines.seek(0)
+    return lines  # type: ignore[return-value]  # a spooled file has all methods of BinaryIO
+
+
+def json_object(stream: BinaryIO, limits: Limits) -> Any:
+    """Return the one JSON value of a body.
+
+    :raises HttpError: 400, the body is not JSON; 413, the value is longer than a line may be
+    """
+    text = stream.read(limits.line + 1)
+    if len(text) > limits.line:
+        raise HttpError(413, f"the JSON value exceeds {limits.line:,} bytes", remedy=_SPLIT)
+    return parse_value(decoded(text))
 
 
 def read_lines(stream: BinaryIO, limits: Limits, errors: LineErrors, *, ids: bool) -> Iterator[Line]:

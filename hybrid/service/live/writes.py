@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hybrid.service.errors import BusyError, HttpError, contained
 from hybrid.service.live.ndjson import Line, LineErrors, read_lines
+from hybrid.service.schemas import DeleteRequest
 from hybrid.service.settings import Settings
 from sparta.base.closing import Closing
 from sparta.base.extras import optional_packages
@@ -81,6 +82,13 @@ class Writer(Closing):
         if report.missing:
             raise HttpError(404, f"the index holds no passage with the id {passage_id!r}")
         return {"deleted": 1, **_told(LineErrors(), report.behind)}
+
+    async def delete_matching(self, request: DeleteRequest) -> Report:
+        """Delete all passages that match a filter."""
+        self._settings.limits.check_filter(request.filter)
+        work = partial(delete_from_index, self._settings.index, filter=request.filter, yes=request.yes)
+        report = await self._run(work)
+        return {"deleted": report.requested, **_told(LineErrors(), report.behind)}
 
     def close(self) -> None:
         """Wait until all writes have ended."""

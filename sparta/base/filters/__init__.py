@@ -15,6 +15,7 @@ from sparta.base.filters.conditions import (
     text_of,
 )
 from sparta.base.filters.filter import Filter, FilterLike
+from sparta.base.filters.text_form import filter_object
 
 __all__ = [
     "LONGEST",
@@ -29,6 +30,7 @@ __all__ = [
     "OneOf",
     "Scalar",
     "Texts",
+    "filter_object",
     "term",
     "text_of",
 ]

@@ -44,6 +44,15 @@ def fields_of(text: str) -> dict[str, Any]:
     return parsed[0] if len(parsed) == 1 else {"or": parsed}
 
 
+def filter_object(texts: Sequence[str]) -> dict[str, Any] | None:
+    """Return the JSON form of a filter whose conditions are texts of the command line; None without any.
+
+    :raises InputError: a text is not a condition.
+    """
+    parts = merged([fields_of(text) for text in texts])
+    return {"and": parts} if len(parts) > 1 else next(iter(parts), None)
+
+
 def merged(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the objects of several conditions, with the two bounds of a field in one object.
 

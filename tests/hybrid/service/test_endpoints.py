@@ -171,6 +171,76 @@ def test_info_health_ready_page_and_openapi(client, built) -> None:
     assert set(described["paths"]["/passages"]) == {"put", "post", "delete"}
 
 
+def test_get_finds_what_post_finds(client) -> None:
+    for query, body in (
+        ("q=the+moon", {"query": "the moon"}),
+        ("q=moon&k=3&offset=2&collapse=lang", {"query": "moon", "k": 3, "offset": 2, "collapse": "lang"}),
+        (
+            "q=moon&channels=bm25%3D1.2%2Cimpact&explain=true",
+            {"query": "moon", "channels": "bm25=1.2,impact", "explain": True},
+        ),
+        ("q=moon&filter=lang%3Den", {"query": "moon", "filter": {"lang": "en"}}),
+        (
+            "q=moon&filter=lang!%3Den&filter=year+exists",
+            {"query": "moon", "filter": {"lang": {"not": "en"}, "year": {"exists": True}}},
+        ),
+        ("q=moon&filter=%7B%22lang%22%3A%22en%22%7D", {"query": "moon", "filter": {"lang": "en"}}),
+        ("q=%E6%9C%88&explain=0", {"query": "月"}),
+    ):
+        answer = client.get(f"/search?{query}")
+        assert answer.status_code == 200, answer.text
+        expected = ask(client, "/search", **body)
+        assert {**answer.json(), "took_ms": 0} == {**expected, "took_ms": 0}
+    assert client.head("/search?q=moon").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("", "the parameter q is missing"),
+        ("k=3", "the parameter q is missing"),
+        ("q=x&q=y", "the parameter q occurs twice"),
+        ("query=x", "unknown parameter 'query'; the parameters are q, k, offset"),
+        ("q=x&k=ten", "k must be a whole number, found 'ten'"),
+        ("q=x&k=%D9%A3", "k must be a whole number"),
+        ("q=x&k=0", "k: "),
+        ("q=x&k=1001", "at most 1000"),
+        ("q=x&offset=-1", "offset must be a whole number"),
+        ("q=x&explain=yes", "explain must be true or false"),
+        ("q=x&filter=lang", "expected FIELD=VALUE, found 'lang'"),
+        ("q=x&filter=yaer=1", "yaer"),
+        ("q=x&channels=nothing", "channel"),
+        ("q=%ff", "not UTF-8"),
+        ("q=x" + "&filter=a=1" * 101, "more than 100 parameters"),
+        ("q=" + "x" * 1001, "at most 1000 characters"),
+        ("q=x&collapse=" + "x" * 201, "collapse"),
+    ],
+)
+def test_a_query_string_that_is_wrong_is_told_what_is(client, query: str, said: str) -> None:
+    answer = client.get(f"/search?{query}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_request")
+    assert said in answer.json()["error"]["message"]
+
+
+def test_the_page_of_the_api_needs_no_other_host(client) -> None:
+    page = client.get("/docs")
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "default-src 'none'" in page.text
+    for name in re.findall(r'(?:src|href)="(static/[^"]+)"', page.text):
+        assert client.get(f"/{name}").status_code == 200, name
+    assert "://" not in page.text
+    parameters = client.get("/openapi.json").json()["paths"]["/search"]["get"]["parameters"]
+    assert {own["name"] for own in parameters} == {
+        "q",
+        "k",
+        "offset",
+        "channels",
+        "collapse",
+        "explain",
+        "filter",
+    }
+
+
 def test_metrics_count_requests_and_batches(client) -> None:
     def value(name: str) -> float:
         rows = client.get("/metrics").text.splitlines()
@@ -181,6 +251,7 @@ def test_metrics_count_requests_and_batches(client) -> None:
     ask(client, "/search", query=["a", "b", "c"])
     assert (value(counted) - before, value("sparta_batch_queries_sum") - batches) == (1, 3)
     requests = [("GET", "/static/app.js"), ("GET", "/openapi.json"), ("GET", "/search"), ("GET", "/no")]
+    requests += [("GET", "/answer")]
     requests += [("DELETE", "/passages/x"), ("GET", "/passages/%0a")]
     for method, path in requests:
         client.request(method, path)
@@ -188,7 +259,8 @@ def test_metrics_count_requests_and_batches(client) -> None:
     for route, status in (
         ("/static", 200),
         ("/openapi.json", 200),
-        ("/search", 405),
+        ("/search", 400),
+        ("/answer", 405),
         ("other", 404),
         ("/passages/{passage_id:path}", 403),
         ("/passages/{passage_id:path}", 400),
@@ -251,7 +323,7 @@ def test_what_is_not_there_is_a_404_and_another_method_a_405(client) -> None:
     assert [answer.status_code for answer in missing] == [404] * 4
     assert all(answer.json()["error"]["code"] == "not_found" for answer in missing)
     assert missing[0].json()["error"]["remedy"] == "POST /search gives ids"
-    others = [client.get("/search"), client.get("/passages"), client.post("/terms/moon")]
+    others = [client.get("/answer"), client.get("/passages"), client.post("/terms/moon")]
     assert [answer.status_code for answer in others] == [405] * 3
     told = [answer.headers["allow"] for answer in others]
     assert told == ["POST", "DELETE, POST, PUT", "GET, HEAD"]

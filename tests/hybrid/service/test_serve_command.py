@@ -59,7 +59,10 @@ def test_every_request_has_a_line_of_json_in_the_log(running, built) -> None:
     one.search(QUESTION)
     one.ask("GET", "/passages/nope", X_Request_ID="mine-7")
     assert one.kill(signal.SIGINT) == 0
-    lines = [json.loads(line) for line in one.log.read_text().splitlines()]
+    log = one.log.read_text().splitlines()
+    [address] = [line for line in log if not line.startswith("{")]
+    assert f"http://127.0.0.1:{one.port} in a browser" in address
+    lines = [json.loads(line) for line in log if line != address]
     requests = [line for line in lines if line["event"] == "request" and line["path"] != "/ready"]
     assert [(line["method"], line["path"], line["status"]) for line in requests] == [
         ("POST", "/search", 200),

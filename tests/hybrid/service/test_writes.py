@@ -295,3 +295,35 @@ def test_a_bomb_is_refused_while_another_upload_is_written(
         finally:
             go.set()
         assert first.result()["added"] == 1
+
+
+def test_any_json_content_type_is_an_upload(index, open_client) -> None:
+    client = open_client(index, writable=True)
+    passages = [{"id": "j1", "text": "moon", "lang": "xx"}, {"id": "j2", "text": "sun", "lang": "xx"}]
+    for kind in ("application/json", "application/json; charset=utf-8", "application/vnd.sparta+json"):
+        for body in (json.dumps(passages), json.dumps(passages, indent=1), json.dumps(passages[0], indent=1)):
+            answer = client.put("/passages", content=body, headers={"Content-Type": kind})
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["failed"] == 0
+    for broken in ("[", "[1,", '{"id": "x"', "[{}] x"):
+        answer = client.put("/passages", content=broken, headers={"Content-Type": "application/json"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_request"), broken
+    assert client.request("DELETE", "/passages", json=["j1"]).json()["deleted"] == 1
+    assert client.request("DELETE", "/passages", json=[{"id": "j2"}]).json()["deleted"] == 1
+
+
+def test_a_filter_deletes_its_matches(index, open_client) -> None:
+    client = open_client(index, writable=True)
+    passages = [{"id": f"j{i}", "text": "moon", "lang": "xx"} for i in range(3)]
+    client.put("/passages", json=passages)
+    n = client.get("/info").json()["passages"]
+    answer = client.request("DELETE", "/passages", json={"filter": {"lang": "xx"}})
+    assert (answer.status_code, answer.json()["deleted"]) == (200, 3)
+    everything = {"filter": {"not": {"lang": "yy"}}}
+    refused = client.request("DELETE", "/passages", json=everything)
+    assert (refused.status_code, "more than half" in refused.text) == (400, True)
+    for wrong in ({"filter": {}}, {"filter": {"lang": {"in": [*range(1001)]}}}, {"filter": {"a": 1}, "b": 2}):
+        assert client.request("DELETE", "/passages", json=wrong).status_code == 400
+    assert client.get("/info").json()["passages"] == n - 3
+    assert client.request("DELETE", "/passages", json={**everything, "yes": True}).json()["deleted"] == n - 3
+    assert client.get("/info").json()["passages"] == 0

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from sparta import Index, IndexOptions
 from sparta.base.errors import IndexStateError, InputError
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
@@ -164,3 +165,36 @@ def test_an_update_removes_sentences_behind_a_hole(builder):
     delete_passages(builder.folder, [f"p#{n}" for n in range(2, 135)])
     builder.write(builder.source(sentences("p", range(2)), name="new", unit="sentence"), "update")
     assert builder.contents() == sentences("p", range(2))
+
+
+def test_a_filter_deletes_all_its_matches(tmp_path):
+    records = [
+        {"id": f"p{i}", "text": f"moon {i}", "year": i, "by": {"name": "AB"[i % 2]}} for i in range(20)
+    ]
+    with Index.create(tmp_path / "ix", records, options=IndexOptions(channels="bm25")) as index:
+        kept = {"p0", "p1", "p2", "p3", "p4", "p6", "p8", *(f"p{i}" for i in range(10, 20))}
+        assert index.delete(filter={"by.name": "B", "year": {"gte": 5, "lt": 10}}) == 3
+        assert {hit.passage_id for hit in index.search("moon", 50)} == kept
+        assert index.delete(filter={"year": {"gt": 1000}}) == 0
+        version = index.version
+        with pytest.raises(
+            InputError, match="matches 10 of the index's 17 passages, which is more than half"
+        ):
+            index.delete(filter={"year": {"gte": 10}})
+        with pytest.raises(InputError, match="a metadata field"):
+            index.delete(filter={"yaer": {"not": 5}}, yes=True)
+        with pytest.raises(InputError, match="either passage ids or a filter"):
+            index.delete(["p0"], filter={"year": 10})
+        assert (index.delete(), index.delete(filter={}), index.version) == (0, 0, version)
+        assert index.delete(filter={"year": {"gte": 10}}, yes=True) == 10
+        assert len(index) == 7
+
+
+def test_a_filter_deletes_whole_passages_of_sentences(tmp_path):
+    text = "The moon is far. The sun is near. The river is long."
+    records = [{"id": f"p{i}", "text": text, "year": i} for i in range(5)]
+    options = IndexOptions(channels="bm25", unit="sentence")
+    with Index.create(tmp_path / "ix", records, options=options) as index:
+        assert len(index) == 15
+        assert index.delete(filter={"year": {"in": [1, 3]}}) == 2
+        assert len(index) == 9
