@@ -9,7 +9,8 @@
 #
 # $SPARTA_OPENSEARCH_FOLDER (default: a cache folder) holds everything; $SPARTA_OPENSEARCH_HEAP is a node's heap
 # (512m), $SPARTA_OPENSEARCH_PORT the first port (9200). SPARTA_OPENSEARCH_ML=1 adds the plugin that tokenizes
-# questions inside OpenSearch. Needs curl, unzip and a JDK of at least 21; as root, the nodes run as `nobody`.
+# questions inside OpenSearch. Needs curl, unzip and a JDK of at least 21, and says which of them is missing; as root,
+# the nodes run as `nobody`.
 set -euo pipefail
 unset CDPATH
 version=3.6.0
@@ -48,7 +49,16 @@ find_java() {
     echo "$candidate"
     return
   done
-  fail "expected a JDK of at least 21, found none" "install one (Temurin has it), and set JAVA_HOME"
+  fail "expected a JDK of at least 21, found none" \
+    "install one (Debian 13: apt-get install openjdk-21-jdk; elsewhere https://adoptium.net), and set JAVA_HOME"
+}
+
+check_tools() {
+  local tool tools=(curl unzip sha256sum setsid) missing=()
+  [ "$(id -u)" != 0 ] || tools+=(setpriv)
+  for tool in "${tools[@]}"; do command -v "$tool" >/dev/null || missing+=("$tool"); done
+  [ ${#missing[@]} = 0 ] || fail "expected the programs ${tools[*]}; missing: ${missing[*]}" \
+    "install them (Debian: apt-get install curl unzip coreutils util-linux)"
 }
 
 download() {
@@ -130,7 +140,11 @@ start_node() {
   echo $! >"$node/pid" # every program before Java becomes the next one, so this is Java's
 }
 
-count_nodes() { find "$folder" -maxdepth 1 -name 'node-*' 2>/dev/null | wc -l; }
+count_nodes() {
+  local node count=0
+  for node in "$folder"/node-*; do [ ! -d "$node" ] || count=$((count + 1)); done
+  echo "$count"
+}
 
 wait_until_green() {
   local nodes=$1 i health
@@ -171,6 +185,7 @@ start)
   known=$(count_nodes)
   [ "$known" = 0 ] || [ "$known" = "$nodes" ] ||
     fail "expected the $known node(s) that are here, found $nodes" "scripts/opensearch.sh clean, then start $nodes"
+  check_tools
   java=$(find_java)
   download
   install
@@ -184,5 +199,5 @@ clean)
   stop TERM 1 2 3
   rm -rf "$folder"/node-*
   ;;
-*) sed -n '2,14s/^# \{0,1\}//p' "$0" && exit 2 ;;
+*) sed -n '2,15s/^# \{0,1\}//p' "$0" && exit 2 ;;
 esac
