@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Make the environment: find a Python of at least 3.12, install the locked versions with uv, then sparta itself.
-# Usage: install.sh FOLDER   (relative to the repository, or absolute)
+# Make the environment: find a Python of at least 3.12, install the locked versions with uv, then sparta and its models.
+# Usage: install.sh FOLDER [LOCK]   (FOLDER relative to the repository, or absolute; default: requirements-install.lock)
 set -euo pipefail
 unset CDPATH PYTHONHOME PYTHONPATH
 cd "$(dirname "$0")/.."
 venv=${1:-.venv}
+lock=${2:-requirements-install.lock}
 
 fits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1; }
 
@@ -47,16 +48,17 @@ if ! usable; then
   rm -rf "$venv"
   "$python" -m venv "$venv"
 fi
-# Every file that is downloaded must have a hash of requirements.lock, uv itself included.
-sed -n '/^uv==/,/[^\\]$/p' requirements.lock >"$venv/uv.lock"
+# Every file that is downloaded must have a hash of the lock, uv itself included.
+sed -n '/^uv==/,/[^\\]$/p' "$lock" >"$venv/uv.lock"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --requirement "$venv/uv.lock"
-echo "installing the locked versions (a few minutes of download the first time)"
-"$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes \
-  --requirement requirements.lock
+echo "installing the versions of $lock (downloads them the first time)"
+"$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes --requirement "$lock"
 # Editable in the compatible form: the packages are found from any folder, also one that holds a "sparta".
 # Without build isolation nothing is downloaded to build: setuptools is among the locked packages.
+editable=(--editable .)
+for model in models/*/pyproject.toml; do [ ! -f "$model" ] || editable+=(--editable "$(dirname "$model")"); done
 "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --no-build-isolation \
-  --config-settings editable_mode=compat --editable .
+  --config-settings editable_mode=compat "${editable[@]}"
 # Where Python writes no bytecode (containers often forbid it), every command would compile what it imports; and
 # the first search would load Lucene's classes from the jar. Neither is needed to search.
 "$venv/bin/python" -m compileall -q sparta dense hybrid cli || true

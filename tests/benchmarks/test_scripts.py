@@ -43,7 +43,10 @@ def checkout(tmp_path: Path) -> Path:
     """A checkout whose path has spaces."""
     folder = tmp_path / "a check out"
     shutil.copytree(ROOT / "scripts", folder / "scripts")
-    (folder / "requirements.lock").touch()
+    (folder / "requirements-install.lock").touch()
+    for model in ("first", "second"):
+        (folder / "models" / model).mkdir(parents=True)
+        (folder / "models" / model / "pyproject.toml").touch()
     return folder
 
 
@@ -88,14 +91,23 @@ def test_an_environment_is_made(install, checkout, tmp_path):
         f"made with {python}",
         "pip install --quiet --disable-pip-version-check --require-hashes --requirement .venv/uv.lock",
         "uv pip install --quiet --compile-bytecode --python .venv/bin/python --require-hashes"
-        " --requirement requirements.lock",
+        " --requirement requirements-install.lock",
         "uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation"
-        " --config-settings editable_mode=compat --editable .",
+        " --config-settings editable_mode=compat"
+        " --editable . --editable models/first --editable models/second",
         "compileall -q sparta dense hybrid cli",  # which fails here, as does the next: neither is needed
         "sparta.lucene.jvm",
     ]
     assert install(".venv").returncode == 0
     assert len([line for line in calls(tmp_path) if line.startswith("made")]) == 1  # the second run keeps it
+
+
+def test_another_list_of_versions(install, checkout, tmp_path):
+    make_python(tmp_path / "tools" / "python3.12")
+    (checkout / "requirements.lock").write_text("numpy==2.0 \\\n    --hash=sha256:a\nuv==1.0 \\\n    --hash=sha256:b\n")
+    assert install(".venv", "requirements.lock").returncode == 0
+    assert any(line.endswith("--requirement requirements.lock") for line in calls(tmp_path))
+    assert (checkout / ".venv" / "uv.lock").read_text() == "uv==1.0 \\\n    --hash=sha256:b\n"
 
 
 def test_no_python(install, checkout, tmp_path):
@@ -157,11 +169,28 @@ def test_a_folder_that_is_no_environment_is_left_alone(install, checkout, tmp_pa
     assert (checkout / "work" / "precious").exists()
 
 
+def locked(name: str) -> dict[str, str]:
+    """The hashes of each version in a list of locked versions, without the machines that the version is for."""
+    requirements = (ROOT / name).read_text().replace("\\\n", "").splitlines()
+    assert [line for line in requirements if not re.search(r" --hash=sha256:[0-9a-f]{64}\b", line)] == []
+    pins = (line.partition("--hash") for line in requirements)
+    return {pin.partition(";")[0].strip(): " ".join(hashes.split()) for pin, _, hashes in pins}
+
+
 def test_every_locked_package_has_hashes():
     """And the constraints of the containers name the same versions."""
-    requirements = (ROOT / "requirements.lock").read_text().replace("\\\n", "").splitlines()
-    pins = [line.split("--hash", 1)[0].strip() for line in requirements]
-    assert len(pins) > 200
-    assert [line for line in requirements if not re.search(r" --hash=sha256:[0-9a-f]{64}\b", line)] == []
+    everything = locked("requirements.lock")
+    assert len(everything) > 200
     script = ["bash", str(ROOT / "scripts" / "constraints.sh")]
-    assert subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines() == pins
+    printed = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [line.partition(";")[0].strip() for line in printed] == [*everything]
+
+
+def test_make_install_installs_a_part_of_the_locked_packages():
+    """The same versions with the same hashes, the tools of the installation itself among them; no torch."""
+    part = locked("requirements-install.lock")
+    assert part.items() <= locked("requirements.lock").items()
+    names = {pin.partition("==")[0] for pin in part}
+    assert {"uv", "setuptools", "openvino", "faiss-cpu", "matplotlib"} <= names
+    assert not names & {"torch", "transformers", "ray", "playwright", "mteb", "pytest", "pyserini"}
+    assert not [name for name in names if name.startswith("nvidia")]
