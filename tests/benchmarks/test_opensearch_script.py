@@ -1,6 +1,5 @@
-"""`scripts/opensearch.sh` on a machine that lacks what it needs: an error that names it, and nothing downloaded."""
+"""`scripts/opensearch.sh` on a machine that lacks what it needs: an error names what is missing."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -58,7 +57,7 @@ def test_missing_programs_are_named_at_once(start, tmp_path):
 
 
 def test_a_missing_jdk_is_named(start):
-    """A `grep` that fails stands for a machine whose Javas, if it has any, lack the module with the locales."""
+    """A `grep` that fails stands for a machine whose Javas lack the module with the locales."""
     result = start("curl", "unzip", "grep")
     assert result.returncode == 1
     assert "expected a JDK of at least 21, found none" in result.stderr
@@ -71,4 +70,4 @@ def test_a_failed_download_is_named(start, tmp_path):
     assert result.returncode == 1
     assert "error: could not download opensearch-" in result.stderr
     assert "is there a network?" in result.stderr
-    assert os.listdir(tmp_path / "new" / "folder") == ["zips"]
+    assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["zips"]

@@ -104,7 +104,9 @@ def test_an_environment_is_made(install, checkout, tmp_path):
 
 def test_another_list_of_versions(install, checkout, tmp_path):
     make_python(tmp_path / "tools" / "python3.12")
-    (checkout / "requirements.lock").write_text("numpy==2.0 \\\n    --hash=sha256:a\nuv==1.0 \\\n    --hash=sha256:b\n")
+    (checkout / "requirements.lock").write_text(
+        "numpy==2.0 \\\n    --hash=sha256:a\nuv==1.0 \\\n    --hash=sha256:b\n"
+    )
     assert install(".venv", "requirements.lock").returncode == 0
     assert any(line.endswith("--requirement requirements.lock") for line in calls(tmp_path))
     assert (checkout / ".venv" / "uv.lock").read_text() == "uv==1.0 \\\n    --hash=sha256:b\n"
@@ -170,7 +172,7 @@ def test_a_folder_that_is_no_environment_is_left_alone(install, checkout, tmp_pa
 
 
 def locked(name: str) -> dict[str, str]:
-    """The hashes of each version in a list of locked versions, without the machines that the version is for."""
+    """The hashes of each version in a list of locked versions, without the markers of machines."""
     requirements = (ROOT / name).read_text().replace("\\\n", "").splitlines()
     assert [line for line in requirements if not re.search(r" --hash=sha256:[0-9a-f]{64}\b", line)] == []
     pins = (line.partition("--hash") for line in requirements)
