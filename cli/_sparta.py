@@ -15,7 +15,7 @@ _COMMANDS = {
         ),
         "serve": Place("cli.service_commands.serve:serve", "Serve an index over HTTP, with a web page."),
         "mcp": Place("cli.service_commands.mcp:mcp", "Serve an index to a language model (MCP)."),
-        "demo": Place("cli.sparta_commands.demo:demo", "Build the example index and ask it a question."),
+        "demo": Place("cli.start_commands.demo:demo", "Build the example index and ask it a question."),
     },
     "Change an index": {
         "update": Place("cli.sparta_commands.update:update", "Replace passages by id, and add new ones."),
@@ -37,7 +37,7 @@ _COMMANDS = {
             "cli.sparta_commands.info:info", "Show passages, model, size and channels of an index."
         ),
         "verify": Place("cli.sparta_commands.verify:verify", "Check every file of an index for damage."),
-        "doctor": Place("cli.sparta_commands.doctor:doctor", "Check what this machine lacks."),
+        "doctor": Place("cli.start_commands.doctor:doctor", "Check what this machine lacks."),
     },
     "Measure": {
         "eval": Place(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.sparta_commands import demo
+from cli.start_commands import demo
 from sparta.index.folder import IndexFolder, IndexState
 from tests.cli.commands import done, hits_of, refused, sparta, written
 

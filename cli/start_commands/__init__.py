@@ -1,0 +1,1 @@
+"""Commands for the first steps: check the machine, try the example."""
