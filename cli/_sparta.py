@@ -25,6 +25,8 @@ _COMMANDS = {
         "backup": Place(
             "cli.sparta_commands.backup:backup", "Copy one commit of an index, even while it is written."
         ),
+        "upload": Place("cli.sparta_commands.hub:upload", "Publish an index or a model on a hub."),
+        "pull": Place("cli.sparta_commands.hub:pull", "Fetch an index or a model from a hub."),
     },
     "Understand and check": {
         "explain": Place(

@@ -46,10 +46,16 @@ if TYPE_CHECKING:
     from sparta.search.searcher import Searcher
     from sparta.shards.encode import EncodeOptions, EncodeReport, encode_corpus
     from sparta.shards.ray_executor import RayCluster
+    from sparta.sharing.backup import BackupReport
+    from sparta.sharing.hub import Pulled, pull, push_model
     from sparta.training.options import SpartaRecipe, TrainResult
     from sparta.training.train import train_model
 
 _HOMES = {
+    "BackupReport": "sparta.sharing.backup",
+    "Pulled": "sparta.sharing.hub",
+    "pull": "sparta.sharing.hub",
+    "push_model": "sparta.sharing.hub",
     "Bm25": "sparta.lucene.bridge",
     "EncodeOptions": "sparta.shards.encode",
     "EncodeReport": "sparta.shards.encode",
@@ -100,6 +106,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "BackupReport",
     "Bm25",
     "EncodeOptions",
     "EncodeReport",
@@ -121,6 +128,7 @@ __all__ = [
     "Passage",
     "PathReader",
     "PathRecipe",
+    "Pulled",
     "Quantizer",
     "Query",
     "Ranking",
@@ -143,6 +151,8 @@ __all__ = [
     "TrainResult",
     "encode_corpus",
     "load_model",
+    "pull",
+    "push_model",
     "top_terms",
     "train_model",
     "train_path_reader",

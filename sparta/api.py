@@ -156,6 +156,41 @@ class Index(Closing):
 
         return backup_index(self.path, destination)
 
+    def push_to_hub(
+        self, repo_id: str, *, private: bool = False, token: str | None = None, message: str = ""
+    ) -> str:
+        """Publish the newest commit, without local paths, on a Hugging Face hub. Returns the address.
+
+        :param repo_id: `OWNER/NAME`; the repository is made if there is none
+        :param private: make a new repository private
+        :param token: an access token [default: `$HF_TOKEN`, or the token of `hf auth login`]
+        :raises ServerError: the hub cannot be reached, or refuses the upload
+        """
+        from sparta.sharing.hub import push_index
+
+        return push_index(self.path, repo_id, private=private, token=token, message=message)
+
+    @classmethod
+    def from_hub(
+        cls,
+        repo_id: str,
+        path: str | Path | None = None,
+        *,
+        revision: str | None = None,
+        token: str | None = None,
+    ) -> Index:
+        """Fetch an index from a Hugging Face hub into a new folder, verify it, and return the open index.
+
+        :param path: the new folder [default: the repository's name in the working folder]
+        :param revision: a branch, a tag or a commit [default: the newest commit of the main branch]
+        :raises InputError: the repository holds no index
+        :raises IndexStateError: the path is in use, or the index is damaged
+        :raises ServerError: the hub cannot be reached, or has no such repository
+        """
+        from sparta.sharing.hub import pull
+
+        return cls(pull(repo_id, path, revision=revision, token=token, kind="index").path)
+
     def search(
         self,
         query: str,

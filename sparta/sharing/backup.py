@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from sparta.base.checks import path_of
 from sparta.base.errors import IndexStateError, SpartaError
-from sparta.base.files import storage_errors, sync_folder
+from sparta.base.files import storage_errors
 from sparta.base.manifest import MANIFEST_NAME
+from sparta.base.new_folders import appearing_folder, check_new
 from sparta.index.channels import CHANNELS
 from sparta.index.folder import Generation, IndexFolder, IndexState, lasting_path
 from sparta.index.reader import IndexReader
@@ -60,7 +59,7 @@ def backup_index(path: str | Path, destination: str | Path) -> BackupReport:
     folder.state()  # a missing index fails before a folder is made
     folder.refuse_links()
     _check_destination(folder, target)
-    with storage_errors(target), _appearing(target) as copy:
+    with storage_errors(target), appearing_folder(target) as copy:
         for _ in range(ATTEMPTS):
             generation, committed = last_commit(folder)
             try:
@@ -80,35 +79,13 @@ def backup_index(path: str | Path, destination: str | Path) -> BackupReport:
 
 def _check_destination(folder: IndexFolder, target: Path) -> None:
     """Raise if the destination exists with content, or lies in the index."""
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise IndexStateError(
-            "the backup's folder already contains files", where=str(target), remedy="name a new folder"
-        )
+    check_new(target)
     if target.resolve().is_relative_to(folder.path.resolve()):
         raise IndexStateError(
             "the backup's folder lies in the index",
             where=str(target),
             remedy="name a folder outside the index",
         )
-
-
-@contextmanager
-def _appearing(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside the target, which takes the target's place after the block."""
-    target = target.absolute()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".sparta-{secrets.token_hex(8)}.tmp")
-    temporary.mkdir()
-    try:
-        yield temporary
-        for child in [temporary, *temporary.rglob("*")]:
-            if child.is_dir():
-                sync_folder(child)
-        temporary.replace(target)
-        sync_folder(target.parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
 
 
 def _empty(folder: Path) -> None:

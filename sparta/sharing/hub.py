@@ -1,0 +1,291 @@
+"""Publish indexes and models on a Hugging Face hub, and fetch them.
+
+What comes from a hub is hostile input: only files with the names of an index or a model are fetched, none of
+them is a pickle, and an index is verified before it appears.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sparta.base.checks import path_of
+from sparta.base.errors import IndexStateError, InputError, ModelError, ServerError
+from sparta.base.files import refuse_links_below, storage_errors
+from sparta.base.manifest import MANIFEST_NAME
+from sparta.base.new_folders import appearing_folder, check_new
+from sparta.index.folder import IndexFolder, lasting_path
+from sparta.index.reader import IndexReader
+from sparta.index.verify import verify_index
+from sparta.sharing.backup import backup_index
+from sparta.sharing.paths import remove_local_paths
+
+if TYPE_CHECKING:
+    from huggingface_hub import ModelInfo
+
+type Kind = Literal["index", "model"]
+
+CARD = "README.md"
+_INDEX_FILE = re.compile(
+    r"manifest\.json"
+    r"|sparta-\d{6}/(segments_\w+|_\w+\.\w+)"
+    r"|tokenizer-\d{6}/(tokenizer\.json|query_weights\.safetensors)"
+    r"|dense-\d{6}/(manifest\.json|(rows|nodes)-\d{6}\.npy|search-\d{6}\.faiss)"
+    r"|dense-\d{6}/vectors-\d{6}/(manifest\.json|shard-\d{5,}\.safetensors)",
+    re.ASCII,
+)
+_MODEL_FILE = re.compile(
+    r"([A-Za-z0-9][\w-]*\.(json|txt|safetensors|npz)|README\.md|\d_\w+/(config\.json|model\.safetensors))",
+    re.ASCII,
+)
+_MOST_FILES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """A fetched repository: its folder, and whether the folder is an index or a model."""
+
+    path: Path
+    kind: Kind
+    size: int
+
+
+def push_index(
+    path: str | Path, repo_id: str, *, private: bool = False, token: str | None = None, message: str = ""
+) -> str:
+    """Publish the newest commit of an index as a repository of a hub. Returns the repository's address.
+
+    Local paths are removed from the manifests. Other processes may use the index meanwhile. A second push
+    replaces the files of the first push.
+
+    :param repo_id: `OWNER/NAME`; the repository is made if there is none
+    :param private: make a new repository private
+    :param token: an access token; None means the token of `hf auth login` or `$HF_TOKEN`
+    :raises IndexStateError: there is no index, or its last job was interrupted.
+    :raises ServerError: the hub cannot be reached, or refuses the upload.
+    """
+    index = lasting_path(path)
+    with IndexReader(index) as reader, reader.snapshot() as snapshot:
+        if not snapshot.is_whole:
+            raise IndexStateError(
+                "the last job of the index was interrupted", where=str(index), remedy="finish the job first"
+            )
+    with _staging(index) as staging:
+        copy = staging / "index"
+        backup_index(index, copy)
+        remove_local_paths(copy)
+        (copy / CARD).write_text(_index_card(copy, repo_id), encoding="utf-8")
+        return _push(copy, repo_id, _index_files(copy), private, token, message or "sparta index")
+
+
+def push_model(
+    folder: str | Path, repo_id: str, *, private: bool = False, token: str | None = None, message: str = ""
+) -> str:
+    """Publish a model folder as a repository of a hub. Returns the repository's address.
+
+    Files that are no part of a model, such as checkpoints of a training, are not published. The arguments are
+    those of `push_index`.
+
+    :raises ModelError: the folder holds no model.
+    """
+    model = path_of(folder, "a model folder")
+    if not (model / "config.json").is_file():
+        raise ModelError(
+            "the folder holds no model: it has no config.json",
+            where=str(model),
+            remedy="name the folder of a model, such as the folder best of a training",
+        )
+    refuse_links_below(model)
+    names = [file.relative_to(model).as_posix() for file in sorted(model.rglob("*")) if file.is_file()]
+    published = [name for name in names if _MODEL_FILE.fullmatch(name)]
+    return _push(model, repo_id, published, private, token, message or "sparta model")
+
+
+def pull(
+    repo_id: str,
+    destination: str | Path | None = None,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    kind: Kind | None = None,
+) -> Pulled:
+    """Fetch an index or a model from a hub into a new folder, which appears when it is complete and checked.
+
+    :param repo_id: `OWNER/NAME`
+    :param destination: the new folder [default: NAME in the working folder]
+    :param revision: a branch, a tag or a commit [default: the newest commit of the main branch]
+    :param kind: the kind that the repository must hold; None means either
+    :raises InputError: the repository holds neither an index nor a model, or not the required kind.
+    :raises IndexStateError: the destination is in use, or the index is damaged.
+    :raises ServerError: the hub cannot be reached, or has no such repository.
+    """
+    target = path_of(destination or repo_id.rpartition("/")[2], "a folder")
+    check_new(target)
+    with hub_errors(repo_id):
+        from huggingface_hub import HfApi, snapshot_download
+
+        info = HfApi(token=token).model_info(repo_id, revision=revision)
+    actual_kind, wanted = _kind_of(repo_id, _names(info))
+    if kind not in (None, actual_kind):
+        raise InputError(f"the repository holds a {actual_kind}, not an {kind}", where=repo_id)
+    with storage_errors(target), appearing_folder(target) as folder:
+        with hub_errors(repo_id):
+            snapshot_download(
+                repo_id, revision=info.sha, token=token, allow_patterns=_exactly(wanted), local_dir=folder
+            )
+        shutil.rmtree(folder / ".cache", ignore_errors=True)
+        _check_pulled(folder, wanted, actual_kind, repo_id)
+        size = sum((folder / name).stat().st_size for name in wanted)
+    return Pulled(target, actual_kind, size)
+
+
+def _names(info: ModelInfo) -> list[str]:
+    """Return the names of a repository's files."""
+    return [sibling.rfilename for sibling in info.siblings or []]
+
+
+def _kind_of(repo_id: str, names: list[str]) -> tuple[Kind, list[str]]:
+    """Return whether a repository holds an index or a model, and the names of its files."""
+    kind: Kind
+    if MANIFEST_NAME in names:
+        kind, pattern = "index", _INDEX_FILE
+    elif "config.json" in names:
+        kind, pattern = "model", _MODEL_FILE
+    else:
+        raise InputError(
+            f"the repository has neither {MANIFEST_NAME} nor config.json, so it holds no index and no model",
+            where=repo_id,
+            remedy="check the name of the repository",
+        )
+    wanted = [name for name in names if pattern.fullmatch(name)]
+    if len(wanted) > _MOST_FILES:
+        raise InputError(
+            f"the repository has {len(wanted):,} files, more than {_MOST_FILES:,}", where=repo_id
+        )
+    return kind, wanted
+
+
+def _exactly(names: Iterable[str]) -> list[str]:
+    """Return patterns that match only these names."""
+    return [re.sub(r"([*?\[])", r"[\1]", name) for name in names]
+
+
+def _check_pulled(folder: Path, wanted: list[str], kind: str, repo_id: str) -> None:
+    """Raise if fetched files are missing, are links, or are no undamaged index or readable model."""
+    refuse_links_below(folder)
+    files = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    if missing := set(wanted) - files:
+        raise ServerError(f"the hub did not send the file {min(missing)}", where=repo_id, remedy="try again")
+    if kind == "model":
+        _read_config(folder / "config.json", repo_id)
+        return
+    for part in verify_index(folder):
+        if part.problem:
+            raise IndexStateError(
+                f"the index of the repository is damaged: {part.name}: {part.problem}",
+                where=repo_id,
+                remedy="ask its owner to publish it again",
+            )
+
+
+def _read_config(path: Path, repo_id: str) -> None:
+    try:
+        config: Any = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        config = None
+    if not isinstance(config, dict):
+        raise ModelError(
+            "the model's config.json is no JSON object",
+            where=repo_id,
+            remedy="ask its owner to publish it again",
+        )
+
+
+def _push(
+    folder: Path, repo_id: str, names: list[str], private: bool, token: str | None, message: str
+) -> str:
+    """Upload files as one commit that also removes all other files of an earlier push."""
+    with hub_errors(repo_id):
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+
+        api = HfApi(token=token)
+        address = api.create_repo(repo_id, private=private, exist_ok=True)
+        stale = [
+            name
+            for name in _names(api.model_info(repo_id))
+            if name not in names and (_INDEX_FILE.fullmatch(name) or _MODEL_FILE.fullmatch(name))
+        ]
+        operations: list[Any] = [CommitOperationAdd(name, folder / name) for name in names]
+        operations += [CommitOperationDelete(name) for name in stale]
+        api.create_commit(repo_id, operations, commit_message=message)
+    return str(address)
+
+
+@contextmanager
+def hub_errors(repo_id: str) -> Iterator[None]:
+    """Turn the errors of `huggingface_hub` in the block into errors for the user."""
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        yield
+    except HFValidationError as error:
+        raise InputError(
+            f"the name of the repository is invalid: {_first_line(error)}",
+            where=repo_id,
+            remedy="name a repository as OWNER/NAME",
+        ) from error
+    except Exception as error:
+        if not _is_from_hub(error):
+            raise
+        raise ServerError(
+            f"the hub failed: {_first_line(error)}",
+            where=repo_id,
+            remedy="check the name, the network and the access token ($HF_TOKEN)",
+        ) from error
+
+
+def _is_from_hub(error: Exception) -> bool:
+    """Return whether `huggingface_hub` raised an error, or the HTTP client of one of its versions."""
+    packages = {base.__module__.partition(".")[0] for base in type(error).__mro__}
+    return bool(packages & {"huggingface_hub", "httpx", "httpx2", "requests"})
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def _staging(index: Path) -> Iterator[Path]:
+    """Yield a temporary folder, on the disk of the index if its folder can be written."""
+    try:
+        staging = tempfile.TemporaryDirectory(prefix=".sparta-", suffix=".tmp", dir=index.parent)
+    except OSError:
+        staging = tempfile.TemporaryDirectory(prefix="sparta-")
+    with staging as folder:
+        yield Path(folder)
+
+
+def _index_files(index: Path) -> list[str]:
+    names = sorted(file.relative_to(index).as_posix() for file in index.rglob("*") if file.is_file())
+    return [name for name in names if _INDEX_FILE.fullmatch(name) or name == CARD]
+
+
+def _index_card(index: Path, repo_id: str) -> str:
+    """Return the text of a repository's README.md."""
+    live = IndexFolder(index).require_live()
+    with IndexReader(index) as reader, reader.snapshot() as snapshot:
+        passages, channels = snapshot.lucene.num_docs, ", ".join(snapshot.channels)
+    name = repo_id.rpartition("/")[2]
+    return (
+        f"---\nlibrary_name: sparta\nlanguage: {live.language}\ntags:\n- sparta\n- search-index\n---\n\n"
+        f"# {name}\n\nAn index of {passages:,} passages for sparta. Channels: {channels}."
+        f" Model: {live.model['name'] or 'none'}.\n\n"
+        f'```\nsparta pull {repo_id}\nsparta search "a question" --index {name}\n```\n'
+    )

@@ -1,0 +1,48 @@
+"""Remove the paths of this machine from a copy of an index, before the copy is published."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from sparta.base.manifest import MANIFEST_NAME, write_manifest
+from sparta.index.channels import sync_channels
+from sparta.index.folder import IndexFolder
+from sparta.index.jobs import Progress
+from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
+
+
+def remove_local_paths(index: Path) -> None:
+    """Replace every absolute path in an index's manifests and in Lucene's commit by its last name.
+
+    Passages stay as they are. The index must not be in use: Lucene's commit, and so the commit that the other
+    channels name, may change.
+    """
+    for manifest in sorted(index.rglob(MANIFEST_NAME)):
+        stored = json.loads(manifest.read_bytes())
+        without_paths = _without_paths(stored)
+        if without_paths != stored:
+            write_manifest(manifest.parent, without_paths)
+    folder = IndexFolder(index)
+    live = folder.require_live()
+    lucene = folder.lucene_path(live)
+    with ImpactSearcher(lucene, language=live.analysis) as searcher:
+        progress = Progress.loads(searcher.user_data or "")
+    source = _without_paths(progress.source)
+    if source != progress.source:
+        with ImpactWriter(lucene, language=live.analysis, codec=live.codec) as writer:
+            writer.commit(replace(progress, source=source).dumps())
+        sync_channels(index)
+
+
+def _without_paths(value: Any) -> Any:
+    """Return a JSON value in which the last names of absolute paths replace the paths."""
+    if isinstance(value, dict):
+        return {name: _without_paths(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(part) for part in value]
+    if isinstance(value, str) and PurePosixPath(value).is_absolute():
+        return PurePosixPath(value).name
+    return value

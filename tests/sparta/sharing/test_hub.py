@@ -1,0 +1,170 @@
+"""Publishing and fetching indexes and models, against a hub on this machine."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from sparta import Index, load_model
+from tests.cli.commands import sparta_process
+from tests.sparta.sharing.hub_server import TOKEN, Hub, running_hub
+from tests.sparta.sharing.test_backup import FORMATS, is_undamaged, rankings
+
+pytestmark = pytest.mark.jvm
+
+Run = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with running_hub() as hub:
+        yield hub
+
+
+@pytest.fixture
+def run(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command that knows this hub; `token` is the access token."""
+    models = Path(shutil.copytree(FORMATS / "models", tmp_path / "work"))
+    monkeypatch.chdir(models)
+
+    def run(*arguments: object, token: str | None = TOKEN) -> CompletedProcess[str]:
+        home = str(tmp_path / "home")
+        variables = {
+            "HF_ENDPOINT": hub.address,
+            "HF_TOKEN": token,
+            "HF_HOME": home,
+            "HF_HUB_DISABLE_XET": "1",
+        }
+        return sparta_process(*arguments, **variables)
+
+    return run
+
+
+@pytest.fixture
+def index(tmp_path: Path, run: Run) -> Path:
+    """An index with all channels whose manifests name local paths."""
+    return Path(shutil.copytree(FORMATS / "whole-2-sparta", tmp_path / "index"))
+
+
+def test_an_index_is_pushed_and_pulled(tmp_path, hub, run, index):
+    pushed = run("upload", "me/ix", "--index", index)
+    assert pushed.returncode == 0, pushed.stderr
+    assert pushed.stdout == f"{hub.address}/me/ix\nfetch it with: sparta pull me/ix\n"
+    pulled = run("pull", "me/ix", tmp_path / "pulled", token=None)
+    assert pulled.returncode == 0, pulled.stderr
+    assert rankings(tmp_path / "pulled") == rankings(index)
+    assert is_undamaged(tmp_path / "pulled")
+    with Index(tmp_path / "pulled") as grown:
+        grown.append([{"id": "new", "text": "Stars of the sky."}])
+        assert len(grown) == 15
+    assert b"sparta pull me/ix" in hub.repositories["me/ix"]["README.md"]
+
+
+@pytest.mark.slow
+def test_no_local_path_is_published(tmp_path, hub, run):
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"id": "1", "text": "The moon."}\n{"id": "broken"}\n')
+    built = run(
+        "index", "--corpus", corpus, "--index", tmp_path / "ix", "--channels", "bm25", "--skip-invalid"
+    )
+    assert built.returncode == 0, built.stderr
+    assert run("upload", "me/ix", "--index", tmp_path / "ix").returncode == 0
+    files = hub.repositories["me/ix"]
+    assert not [name for name, content in files.items() if str(tmp_path).encode() in content]
+    assert b"corpus.jsonl:2" in b"".join(files.values())
+    assert run("pull", "me/ix", tmp_path / "pulled").returncode == 0
+    assert is_undamaged(tmp_path / "pulled")
+
+
+@pytest.mark.slow
+def test_a_second_push_replaces_the_first(tmp_path, hub, run, index):
+    assert run("upload", "me/ix", "--index", index).returncode == 0
+    first = set(hub.repositories["me/ix"])
+    with Index(index) as changed:
+        changed.delete(["mill"])
+    assert run("upload", "me/ix", "--index", index).returncode == 0
+    assert first - set(hub.repositories["me/ix"])  # files of the replaced commit are gone
+    assert run("pull", "me/ix", tmp_path / "pulled").returncode == 0
+    assert rankings(tmp_path / "pulled") == rankings(index)
+
+
+def test_a_model_is_pushed_and_pulled(tmp_path, hub, run):
+    model = FORMATS / "models" / "tiny-sparta"
+    assert run("upload", "me/model", "--model", model).returncode == 0
+    pulled = run("pull", "me/model", tmp_path / "pulled", token=None)
+    assert pulled.returncode == 0, pulled.stderr
+    assert "sparta index --corpus FILE --model" in pulled.stdout
+    assert load_model(tmp_path / "pulled").query_side().identity() | {"name": ""} == load_model(
+        model
+    ).query_side().identity() | {"name": ""}
+
+
+@pytest.mark.slow
+def test_a_private_repository_needs_a_token(tmp_path, hub, run, index):
+    assert run("upload", "me/secret", "--private", "--index", index).returncode == 0
+    refused = run("pull", "me/secret", tmp_path / "pulled", token=None)
+    assert refused.returncode == 1
+    assert "$HF_TOKEN" in refused.stderr
+    assert not (tmp_path / "pulled").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda files: files.pop("manifest.json"), "neither manifest.json nor config.json"),
+        (lambda files: files.pop("sparta-000001/_0.cfs"), "damaged"),
+        (lambda files: files.update({"sparta-000001/_0.cfs": b"other bytes"}), "damaged"),
+        (lambda files: files.update({"manifest.json": b"[" * 100_000}), "damaged"),
+    ],
+)
+def test_a_damaged_index_never_appears(tmp_path, hub, run, index, change, message):
+    assert run("upload", "me/ix", "--index", index).returncode == 0
+    change(hub.repositories["me/ix"])
+    refused = run("pull", "me/ix", tmp_path / "pulled")
+    assert refused.returncode == 2, refused.stderr
+    assert message in refused.stderr
+    assert not (tmp_path / "pulled").exists()
+    assert not list(tmp_path.glob(".sparta-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["../outside", "sparta-000001/../../outside", "dense-000001/model.pkl", "pytorch_model.bin", ".bashrc"],
+)
+def test_files_that_no_index_has_are_not_fetched(tmp_path, hub, run, index, name):
+    assert run("upload", "me/ix", "--index", index).returncode == 0
+    hub.repositories["me/ix"][name] = b"hostile"
+    assert run("pull", "me/ix", tmp_path / "deep" / "pulled").returncode == 0
+    fetched = [file for file in tmp_path.rglob("*") if file.is_file() and file.read_bytes() == b"hostile"]
+    assert fetched == []
+
+
+@pytest.mark.slow
+def test_wrong_names_and_folders_are_refused(tmp_path, run, index):
+    assert run("pull", "me/none", tmp_path / "new").returncode == 1
+    assert run("pull", "not a name", tmp_path / "new").returncode == 2
+    assert run("pull", "me/none", index).returncode == 2
+    assert run("upload", "me/ix", "--index", tmp_path / "none").returncode == 2
+    assert run("upload", "me/ix", "--model", tmp_path).returncode == 2
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_unreachable_hub_is_an_error(tmp_path, index):
+    failed = sparta_process(
+        "upload",
+        "me/ix",
+        "--index",
+        index,
+        HF_ENDPOINT="http://127.0.0.1:9",
+        HF_TOKEN=TOKEN,
+        HF_HOME=str(tmp_path),
+    )
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("error: me/ix: the hub failed: ")
+    assert "Traceback" not in failed.stderr
