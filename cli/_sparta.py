@@ -23,10 +23,10 @@ _COMMANDS = {
     },
     "Keep and share": {
         "backup": Place(
-            "cli.sparta_commands.backup:backup", "Copy one commit of an index, even while it is written."
+            "cli.share_commands.backup:backup", "Copy one commit of an index, even while it is written."
         ),
-        "upload": Place("cli.sparta_commands.hub:upload", "Publish an index or a model on a hub."),
-        "pull": Place("cli.sparta_commands.hub:pull", "Fetch an index or a model from a hub."),
+        "upload": Place("cli.share_commands.hub:upload", "Publish an index or a model on a hub."),
+        "pull": Place("cli.share_commands.hub:pull", "Fetch an index or a model from a hub."),
     },
     "Understand and check": {
         "explain": Place(

@@ -20,7 +20,8 @@ from sparta.base.files import storage_errors
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.base.new_folders import appearing_folder, check_new
 from sparta.index.channels import CHANNELS
-from sparta.index.folder import Generation, IndexFolder, IndexState, lasting_path
+from sparta.index.folder import IndexFolder, lasting_path
+from sparta.index.generation import Generation, IndexState
 from sparta.index.reader import IndexReader
 from sparta.index.snapshot import ATTEMPTS, Committed, changes_all_the_time, last_commit
 from sparta.lucene.bridge import commit_files

@@ -1,0 +1,1 @@
+"""Commands that copy and share an index."""
