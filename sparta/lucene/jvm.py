@@ -257,6 +257,9 @@ def _options(runtime: Runtime) -> list[str]:
         "--enable-native-access=ALL-UNNAMED",
         # Without this option, Java's signal handlers end the process before Python sees Ctrl-C.
         "-Xrs",
+        # By default, Java guards the stack of the main thread 1 MB below its top. Python's code may use more:
+        # Python 3.13 and newer read nested JSON of 6,000 levels before they raise RecursionError.
+        "-Xss8m",
         # Java's log messages would go to standard output, among the results.
         "-Xlog:disable",
         "-Djava.util.logging.config.class=sparta.lucene.QuietLogging",

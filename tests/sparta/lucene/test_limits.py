@@ -92,3 +92,17 @@ def test_a_user_with_too_few_threads_is_told_so(monkeypatch):
     monkeypatch.setattr(limits, "_threads_of_user", lambda user: 10)
     with pytest.raises(JavaError, match="ulimit -u"):
         limits.options_within_limits(None)
+
+
+@pytest.mark.jvm
+def test_the_main_thread_keeps_its_stack_for_python():
+    """Deeply nested JSON raises an error. Python 3.13 crashed, because Java guarded most of the stack."""
+    code = (
+        "import json; from sparta.lucene.jvm import start_jvm; start_jvm()\n"
+        "try: json.loads('[' * 200_000)\n"
+        "except RecursionError: print('too deep')"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "too deep\n"), ended.stderr
