@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _CHANNELS = ("impact", "bm25", "dense")
 _QUERIES_AT_ONCE = 500  # bounds the memory of the rankings
+_FACET_VALUES = 10  # printed for each field
 
 filter_option = option(
     "Return only passages whose metadata meets a condition: lang=en, lang!=en, 'lang in en,de', 'year>=1990',"
@@ -49,6 +50,15 @@ class PageArguments:
         "Return only the best passage for each value of this metadata field.", metavar="FIELD", type=Text()
     )
     offset: int = whole(0, "Skip this many of the best passages.", least=0, most=HIGHEST_COUNT)
+
+    facets: tuple[str, ...] = option(
+        "Count the values of this metadata field over all hits of the query. Repeat the option for several.",
+        "--facet",
+        "facets",
+        multiple=True,
+        metavar="FIELD",
+        type=Text(),
+    )
 
     def for_retriever(self) -> dict[str, Any]:
         """Return the keyword arguments of a retriever's search methods."""
@@ -116,6 +126,11 @@ def check_search(command: str, search: Any, output_name: str = "run.trec") -> No
         raise InputError(
             f"name either a query or --queries FILE, found {'neither' if query is None else 'both'}",
             remedy=f'for example: {command} "who founded google"',
+        )
+    if queries is not None and search.page.facets:
+        raise InputError(
+            "--facet counts the hits of one query, but --queries names many",
+            remedy="omit --facet, or search for one query",
         )
     if (queries is None) != (output is None):
         raise InputError(
@@ -204,6 +219,26 @@ def print_hits(
         echo_hit(rank, hit, shown_score(hit), snippet)
         if contributions:
             click.echo("     " + " + ".join(f"{visible(s.term)} {s.contribution}" for s in contributions))
+    _print_facets(retriever, search)
+
+
+def _print_facets(retriever: Any, search: SearchArguments) -> None:
+    """Print how many hits have each value of the fields of --facet."""
+    from sparta.search.facets import count_values
+
+    if not search.page.facets:
+        return
+    filter = search.page.for_retriever()["filter"]
+    facets = count_values(retriever, str(search.query), search.page.facets, filter=filter)
+    if search.as_json:
+        click.echo(dumps({"facets": facets}))
+        return
+    for field, values in facets.items():
+        shown = [
+            f"{visible(value)} {count:,}" for value, count in itertools.islice(values.items(), _FACET_VALUES)
+        ]
+        more = f", and {len(values) - _FACET_VALUES:,} more values" if len(values) > _FACET_VALUES else ""
+        click.echo(f"{visible(field)}: {', '.join(shown)}{more}")
 
 
 def search_fused(

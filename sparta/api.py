@@ -27,6 +27,8 @@ from sparta.index.reader import IndexReader
 from sparta.index.snapshot import IndexVersion
 from sparta.lucene.bridge import Bm25
 from sparta.search.explain import Explanation, explain, top_terms
+from sparta.search.explain_bm25 import Bm25Explanation, explain_bm25
+from sparta.search.facets import count_values
 from sparta.search.retriever import Retriever
 from sparta.search.searcher import Searcher, channel_name, no_channel
 
@@ -276,12 +278,39 @@ class Index(Closing):
         """The channels of the index, such as `["impact", "bm25", "dense"]`."""
         return [*self.searcher.channels, *other_channels(self.path)]
 
-    def explain(self, query: str, passage_id: str | int, *, filter: FilterLike | None = None) -> Explanation:
-        """Explain a passage's impact score: each query term's impact, the sum and the rank.
+    def explain(
+        self,
+        query: str,
+        passage_id: str | int,
+        *,
+        channel: str = "impact",
+        filter: FilterLike | None = None,
+    ) -> Explanation | Bm25Explanation:
+        """Explain a passage's score: each query term's contribution, the sum and the rank.
 
         With a filter, the rank counts only passages that pass the filter.
+
+        :param channel: `impact` or `bm25`
         """
+        if channel_name(channel) == "bm25":
+            return explain_bm25(self.searcher, query, str(passage_id), filter)
         return explain(self.searcher, query, str(passage_id), filter)
+
+    def facets(
+        self,
+        query: str,
+        fields: Sequence[str],
+        *,
+        channel: str | None = None,
+        filter: FilterLike | None = None,
+    ) -> dict[str, dict[str, int]]:
+        """Return for each field how many hits of a query have each value, the most frequent value first.
+
+        All hits count, not only the best `k`; in a fusion, its best candidates. In the dense channel, every
+        passage is a hit.
+        """
+        names = [fields] if isinstance(fields, str) else list_of(fields, "metadata fields")
+        return count_values(self.retriever(channel), query, names, filter=filter)
 
     def terms(self, passage_id: str | int, n: int | None = None) -> list[tuple[str, int, float]]:
         """Return the `n` terms with the highest impacts of a passage, as `(term, impact, weight)`."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from cli._arguments import Excludes, Text, argument, arguments, command, group, takes, whole
+from cli._arguments import Excludes, Text, argument, arguments, command, group, option, takes, whole
 from cli._chains import ChainArguments, explain_chain
 from cli._options import index_option, json_option
 from cli._output import counted, dumps, table
@@ -18,10 +19,15 @@ class _Explanation:
     query: str = argument("query", type=Text())
     passage_id: str = argument("passage_id", metavar="ID", type=Text())
     index: Path | None = index_option
+    channel: str = option(
+        "Channel whose score is explained.",
+        type=click.Choice(["impact", "bm25"]),
+        default="impact",
+    )
     filters: tuple[str, ...] = filter_option
     chain: ChainArguments = group(ChainArguments)
     as_json: bool = json_option
-    RULES = (Excludes(("chain",), ("filters",)),)
+    RULES = (Excludes(("chain",), ("filters", "channel")),)
 
 
 @command()
@@ -29,12 +35,14 @@ class _Explanation:
 def explain(explanation: _Explanation) -> None:
     """Show why a passage has its score for a query.
 
-    Prints impact and weight of each query term, their sum (the score), and the passage's rank. With --filter
+    Prints impact and weight of each query term, their sum (the score), and the passage's rank. With --channel
+    bm25, prints what each word adds to the BM25 score. With --filter
     the rank counts only passages that pass the filter. With --chain, prints the best path that contains the
     passage, with the score of each step.
 
     \b
     sparta explain "who founded google" google
+    sparta explain "who founded google" google --channel bm25
     """  # noqa: D301 (click looks for the backspace)
     query, passage_id = explanation.query, explanation.passage_id
     if chain := explanation.chain.open(explanation.index):
@@ -44,28 +52,35 @@ def explain(explanation: _Explanation) -> None:
     from sparta.base.filters import Filter
 
     with Index(explanation.index) as opened:
-        why = opened.explain(query, passage_id, filter=Filter.parse(explanation.filters))
+        filter = Filter.parse(explanation.filters)
+        why = opened.explain(query, passage_id, channel=explanation.channel, filter=filter)
         total = len(opened)
     if explanation.as_json:
         click.echo(dumps(why.as_dict()))
         return
-    rows = [
-        [
-            term.term,
-            str(term.count),
-            str(term.impact),
-            f"{term.weight:.3f}",
-            str(term.contribution),
-        ]
-        for term in why.terms
-    ]
-    click.echo(table(["term", "count in query", "impact", "weight", "adds to score"], rows))
+    click.echo(table(*_columns(why)))
     rank = (
         f"rank {why.rank:,} of {total:,}"
         if why.rank
         else "not a hit: no query term finds it, or the filter excludes it"
     )
-    click.echo(f"score {why.score}: {rank}")
+    click.echo(
+        f"score {why.score:.4f}: {rank}" if explanation.channel == "bm25" else f"score {why.score}: {rank}"
+    )
+
+
+def _columns(why: Any) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and the rows of the table of an explanation."""
+    from sparta.search.explain_bm25 import Bm25Explanation
+
+    if isinstance(why, Bm25Explanation):
+        rows = [[word.term, str(word.count), f"{word.contribution:.4f}"] for word in why.terms]
+        return ["word", "count in query", "adds to score"], rows
+    rows = [
+        [term.term, str(term.count), str(term.impact), f"{term.weight:.3f}", str(term.contribution)]
+        for term in why.terms
+    ]
+    return ["term", "count in query", "impact", "weight", "adds to score"], rows
 
 
 @command()

@@ -66,6 +66,13 @@ class Limits:
         if value_count > self.values:
             raise InputError(f"a filter may have at most {self.values} values, found {value_count}")
 
+    def check_facets(self, queries: Sequence[str], fields: Sequence[str]) -> None:
+        """Raise if a request counts the values of too many fields: a count reads all hits of a query."""
+        if len(queries) * len(fields) > self.explained:
+            raise InputError(
+                f"facets × queries may be at most {self.explained}, found {len(queries) * len(fields)}"
+            )
+
     def check_search(self, queries: Sequence[str], k: int, offset: int, *, explain: bool) -> None:
         """Raise if a request has too many queries, a query that is too long, or too many hits.
 

@@ -63,6 +63,16 @@ class HybridSearcher(Retriever):
         return partial(type(self), reader.folder.path, self.fusion, bm25=reader.bm25), ()
 
     @property
+    def reader(self) -> IndexReader:
+        """The reader of the index, which all channels share."""
+        return self.channels.reader
+
+    @property
+    def most_hits(self) -> int:
+        """The highest number of hits of a query: the candidates of all channels."""
+        return self.fusion.candidates
+
+    @property
     def num_docs(self) -> int:
         """The number of passages in the fusion's first channel."""
         return self._first.num_docs

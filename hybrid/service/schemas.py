@@ -49,6 +49,10 @@ class SearchRequest(_Model):
         _Name | None,
         Field(description="A metadata field: return only the best passage for each of its values."),
     ] = None
+    facets: Annotated[
+        list[_Name],
+        Field(max_length=10, description="Metadata fields: count their values over all hits of a query."),
+    ] = []
     explain: Annotated[
         bool, Field(description="Add to each hit a snippet, its words to mark, and each term's share.")
     ] = False
@@ -148,12 +152,19 @@ class Hit(BaseModel):
     ] = None
 
 
+_Facets = Annotated[
+    dict[str, dict[str, int]] | None,
+    Field(description="For each field of `facets`, how many hits have each value (the 1,000 most frequent)."),
+]
+
+
 class SearchAnswer(BaseModel):
     """The hits of a query, best first."""
 
     query: str
     channels: str
     hits: list[Hit]
+    facets: _Facets = None
     version: Version
     took_ms: float
 
@@ -177,6 +188,7 @@ class Result(BaseModel):
 
     query: str
     hits: list[Hit]
+    facets: _Facets = None
 
 
 class SearchAnswers(BaseModel):

@@ -385,16 +385,33 @@ class ImpactSearcher(Closing):
         The call reads the whole dictionary.
         """
         with self._reading():
-            data = _bytes(self._java.vector(int(docid)))
-        term_count = int(np.frombuffer(data, "<i4", 1)[0])
-        impacts = np.frombuffer(data, "<i4", term_count, 4)
-        return dict(zip(unpack_strings(data, 4 + 4 * term_count), impacts.tolist(), strict=True))
+            return _numbered(_bytes(self._java.vector(int(docid))))
+
+    def words(self, text: str) -> dict[str, int]:
+        """Return the distinct words of a text as BM25 reads it, in order, and how often each occurs."""
+        with self._reading():
+            return _numbered(_bytes(self._java.words(composed(text))))
+
+    def counts(self, docids: Integers, field: str) -> dict[str, int]:
+        """Return how many of the passages have each value of a metadata field, in byte order of the values.
+
+        :raises InputError: no passage has the field.
+        """
+        packed = pack_integers(docids, np.int32, "docids")
+        with self._reading(packed):
+            return _numbered(_bytes(self._java.counts(packed, field)))
 
     def rank(self, query: Mapping[str, int], docid: int, filter: Filter | None = None) -> int:
         """Return the passage's rank among all hits of the query, from 1; 0 if the passage is not a hit."""
         packed = pack_queries([query]), _packed(filter)
         with self._reading(*packed):
             return int(self._java.rank(*packed, int(docid)))
+
+    def rank_text(self, text: str, docid: int, filter: Filter | None = None) -> int:
+        """Return the passage's rank among all BM25 hits of a text, from 1; 0 if the passage is not a hit."""
+        packed = pack_texts([text]), _packed(filter)
+        with self._reading(*packed):
+            return int(self._java.rankText(*packed, int(docid)))
 
     def postings(self, budget: int = 4_000_000) -> Iterator[TermPostings]:
         """Yield all postings term by term, in pages of about `budget` postings and at least one term."""
@@ -459,6 +476,13 @@ def _close_collected(java: Any) -> None:
         if not sys.is_finalizing():
             jvm.enter_thread()
             java.close()
+
+
+def _numbered(data: bytes) -> dict[str, int]:
+    """Return strings with a number each, from n, n numbers and a table of n strings."""
+    count = int(np.frombuffer(data, "<i4", 1)[0])
+    numbers = np.frombuffer(data, "<i4", count, 4)
+    return dict(zip(unpack_strings(data, 4 + 4 * count), numbers.tolist(), strict=True))
 
 
 @lru_cache(64)

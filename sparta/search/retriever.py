@@ -76,6 +76,11 @@ class Retriever(Closing, ABC):
     """The channel's name, which is also the tag of its runs."""
 
     @property
+    def most_hits(self) -> int:
+        """The highest number of hits of a query."""
+        return self.num_docs
+
+    @property
     @abstractmethod
     def num_docs(self) -> int:
         """The number of passages."""

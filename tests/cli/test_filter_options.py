@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from cli._hybrid import main as hybrid
 from cli._sparta import main as sparta
+from sparta import Index
 from sparta.index.pipeline import IndexOptions, build_index
 
 pytestmark = pytest.mark.jvm
@@ -98,6 +99,24 @@ def test_an_explanation_ranks_among_what_is_kept(index: Path) -> None:
     for number, hit in enumerate(lines(sparta, index, "search", "moon", "--filter", "lang=de"), 1):
         [why] = lines(sparta, index, "explain", "moon", hit["id"], "--filter", "lang=de")
         assert why["rank"] == number
+
+
+def test_facets_and_words_of_bm25(index: Path) -> None:
+    arguments = ["search", "moon", "--channel", "bm25", "--facet", "lang", "-k", "1", "--index", str(index)]
+    shown = CliRunner().invoke(sparta, arguments)
+    with Index(index) as opened:
+        expected = opened.facets("moon", ["lang"], channel="bm25")
+        hit = opened.search("moon", 1, channel="bm25")[0]
+    listed = ", ".join(f"{value} {count}" for value, count in expected["lang"].items())
+    assert shown.stdout.splitlines()[-1] == f"lang: {listed}"
+    assert lines(sparta, index, *arguments[:-2])[-1]["facets"] == expected
+    [why] = lines(sparta, index, "explain", "moon", hit.passage_id, "--channel", "bm25")
+    assert why["rank"] == 1
+    assert sum(word["share"] for word in why["terms"]) == pytest.approx(hit.score, rel=1e-6)
+    table = CliRunner().invoke(
+        sparta, ["explain", "moon", hit.passage_id, "--channel", "bm25", "--index", str(index)]
+    )
+    assert f"score {hit.score:.4f}: rank 1 of" in table.stdout
 
 
 def test_contributions_sum_to_the_score(index: Path) -> None:

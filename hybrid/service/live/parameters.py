@@ -40,24 +40,25 @@ PARAMETERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "collapse": ("collapse", _text),
     "explain": ("explain", _boolean),
 }
-"""The parameters besides `filter`: the field of the request, and the function that reads the text."""
+"""The parameters besides `filter` and `facet`: the request's field, and the function that reads the text."""
 
 
 def search_request(query_string: bytes) -> SearchRequest:
     """Return the search that a query string describes: `q`, `k`, `filter` and so on.
 
-    `filter` is a condition as on the command line (`lang=en`), or a JSON object, and may repeat.
+    `filter` is a condition as on the command line (`lang=en`), or a JSON object. `filter` and
+    `facet` may repeat.
 
     :raises InputError: a parameter is unknown, repeated or invalid, or `q` is missing
     """
     fields: dict[str, Any] = {}
-    conditions: list[str] = []
+    repeated: dict[str, list[str]] = {"filter": [], "facet": []}
     for name, text in _pairs(query_string):
-        if name == "filter":
-            conditions.append(text)
+        if name in repeated:
+            repeated[name].append(text)
             continue
         if name not in PARAMETERS:
-            known = ", ".join([*PARAMETERS, "filter"])
+            known = ", ".join([*PARAMETERS, *repeated])
             raise InputError(f"unknown parameter {name[:40]!r}; the parameters are {known}")
         field, read = PARAMETERS[name]
         if field in fields:
@@ -66,7 +67,9 @@ def search_request(query_string: bytes) -> SearchRequest:
     if "query" not in fields:
         raise InputError("the parameter q is missing: GET /search?q=QUERY")
     try:
-        return SearchRequest.model_validate({**fields, "filter": filter_object(conditions)})
+        return SearchRequest.model_validate(
+            {**fields, "filter": filter_object(repeated["filter"]), "facets": repeated["facet"]}
+        )
     except ValidationError as error:
         raise invalid(error) from None
 
@@ -104,7 +107,13 @@ def described_parameters() -> list[dict[str, Any]]:
         "schema": {"type": "array", "items": {"type": "string"}},
         "description": "Condition on the metadata, as lang=en, year>=1990 or JSON; may repeat.",
     }
-    return [*described, conditions]
+    facets = {
+        "name": "facet",
+        "in": "query",
+        "schema": {"type": "array", "items": {"type": "string"}},
+        "description": "Metadata field: count its values over all hits; may repeat.",
+    }
+    return [*described, conditions, facets]
 
 
 def _schema(field: dict[str, Any]) -> dict[str, Any]:

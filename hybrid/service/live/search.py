@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from hybrid.retrieval.channels import CHANNELS, DENSE, Channels, channel
@@ -22,12 +23,14 @@ from sparta.base.records import ChannelPlace, Hit, Ranking
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.index.reader import IndexReader
 from sparta.search.explain import marked_snippet, term_contributions, word_snippets
+from sparta.search.facets import count_values
 from sparta.search.retriever import Page, Retriever
 from sparta.search.searcher import IMPACT, Searcher
 
 if TYPE_CHECKING:
     from dense.channel.searcher import DenseSearcher
 
+_MOST_VALUES = 1000  # of a facet, in one answer
 _ADDING: dict[str, Remedy] = {
     DENSE: remedy("{}", Command.of("dense index")),
     IMPACT: remedy(
@@ -50,6 +53,7 @@ class Plan:
     weights: tuple[tuple[str, float], ...]
     page: Page = field(default_factory=Page)
     explain: bool = False
+    facets: tuple[str, ...] = ()
 
     @property
     def fused(self) -> bool:
@@ -142,7 +146,11 @@ class BatchSearch(Closing):
         answers = []
         for job in jobs:
             results = [
-                {"query": query, "hits": self._shown(plan, query, next(hits_of_queries))}
+                {
+                    "query": query,
+                    "hits": self._shown(plan, query, next(hits_of_queries)),
+                    **self._facets(plan, query),
+                }
                 for query in job.queries
             ]
             answer: dict[str, Any] = results[0] if job.one else {"results": results}
@@ -204,6 +212,14 @@ class BatchSearch(Closing):
             for hit, explanation in zip(hits, self._explained(query, hits), strict=True):
                 hit.update(explanation)
         return hits
+
+    def _facets(self, plan: Plan, query: str) -> dict[str, Any]:
+        """Return the counts of the plan's facets; of many values, the most frequent ones."""
+        if not plan.facets:
+            return {}
+        counts = count_values(self._retriever(plan), query, plan.facets, filter=plan.page.filter)
+        shown = {field: dict(islice(values.items(), _MOST_VALUES)) for field, values in counts.items()}
+        return {"facets": shown}
 
     def _explained(self, query: str, hits: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return for each hit a snippet, its marked words, and each term's contribution to the impact score.

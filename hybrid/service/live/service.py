@@ -78,9 +78,12 @@ class Service:
         deepest = limits.hits // len(queries)
         passage_filter = self._filter(request.filter)
         page = Page(request.k, request.offset, passage_filter, request.collapse, deepest)
-        plan = self._plan(request.channels, page, explain=request.explain)
+        limits.check_facets(queries, request.facets)
+        plan = self._plan(request.channels, page, explain=request.explain, facets=tuple(request.facets))
         job = Job(queries, plan, isinstance(request.query, str))
-        if request.explain or request.collapse:  # slow, so not batched: no other search waits
+        if (
+            request.explain or request.collapse or request.facets
+        ):  # slow, so not batched: no other search waits
             return await self.aside(lambda: self._search.answers(plan, [job])[0])
         batcher = self._dense_batcher if plan.is_dense else self._batcher
         return await batcher.ask(job, len(queries), limits.timeout)
@@ -104,9 +107,11 @@ class Service:
         finally:
             stop.set()  # the client left, or the time is over: the reader stops after the passage it reads
 
-    def _plan(self, channels: str | None, page: Page, *, explain: bool = False) -> Plan:
+    def _plan(
+        self, channels: str | None, page: Page, *, explain: bool = False, facets: tuple[str, ...] = ()
+    ) -> Plan:
         name = self.default_channels if channels is None else channels
-        return Plan(name, weights_of(name), page, explain)
+        return Plan(name, weights_of(name), page, explain, facets)
 
     def _filter(self, conditions: dict[str, Any] | None) -> Filter | None:
         self.settings.limits.check_filter(conditions or {})

@@ -171,6 +171,26 @@ def test_info_health_ready_page_and_openapi(client, built) -> None:
     assert set(described["paths"]["/passages"]) == {"put", "post", "delete"}
 
 
+def test_facets_are_those_of_the_index(client, built) -> None:
+    with Index(built) as index:
+        for channels in ("impact", "bm25", "bm25=1.2,impact"):
+            for conditions in ({}, {"lang": {"not": "fr"}}):
+                expected = index.facets("moon", ["lang", "year"], channel=channels, filter=conditions)
+                body = {
+                    "query": "moon",
+                    "facets": ["lang", "year"],
+                    "channels": channels,
+                    "filter": conditions,
+                }
+                assert ask(client, "/search", **body)["facets"] == expected
+                several = ask(client, "/search", **{**body, "query": ["moon", "x"]})["results"]
+                assert several[0]["facets"] == expected
+                assert any(expected["lang"].values())
+    answer = client.get("/search?q=moon&facet=lang&facet=year&k=1").json()
+    assert (list(answer["facets"]), len(answer["hits"])) == (["lang", "year"], 1)
+    assert "facets" not in ask(client, "/search", query="moon")
+
+
 def test_get_finds_what_post_finds(client) -> None:
     for query, body in (
         ("q=the+moon", {"query": "the moon"}),
@@ -230,15 +250,8 @@ def test_the_page_of_the_api_needs_no_other_host(client) -> None:
         assert client.get(f"/{name}").status_code == 200, name
     assert "://" not in page.text
     parameters = client.get("/openapi.json").json()["paths"]["/search"]["get"]["parameters"]
-    assert {own["name"] for own in parameters} == {
-        "q",
-        "k",
-        "offset",
-        "channels",
-        "collapse",
-        "explain",
-        "filter",
-    }
+    names = ["q", "k", "offset", "channels", "collapse", "explain", "filter", "facet"]
+    assert [own["name"] for own in parameters] == names
 
 
 def test_metrics_count_requests_and_batches(client) -> None:
@@ -299,6 +312,9 @@ def test_metrics_count_requests_and_batches(client) -> None:
         ("/search", {"query": "x", "filter": {"yaer": 1}}, "yaer"),
         ("/search", {"query": "x", "filter": {"year": {"above": 1}}}, "year"),
         ("/search", {"query": "x", "collapse": "yaer"}, "yaer"),
+        ("/search", {"query": "x", "facets": ["yaer"]}, "yaer"),
+        ("/search", {"query": "x", "facets": ["year"] * 11}, "facets"),
+        ("/search", {"query": ["x"] * 51, "facets": ["year", "lang"]}, "facets × queries may be at most 100"),
         ("/search", {"query": "x", "offset": 95, "channels": "impact,bm25"}, "candidates"),
         ("/search", {"query": "x", "offset": 9995}, "at most 10000"),
         ("/search", {"query": ["x"] * 20, "k": 501}, "at most 10000"),
