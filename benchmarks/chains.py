@@ -39,11 +39,11 @@ def main() -> None:
     with ChainSearcher(given.chain, given.index) as searcher:
         opened = time.perf_counter() - began
         for text in texts[-WARMING:]:
-            searcher.search(text)
-        found = [searcher.search(text).seconds for text in texts[: given.number]]
+            searcher.find_paths(text)
+        found = [searcher.find_paths(text).seconds for text in texts[: given.number]]
         began = time.perf_counter()
         with ThreadPoolExecutor(given.threads) as pool:
-            list(pool.map(searcher.search, texts[: given.number]))
+            list(pool.map(searcher.find_paths, texts[: given.number]))
         rate = len(found) / (time.perf_counter() - began)
         passages = searcher.num_docs
     own = [sum(seconds.values()) for seconds in found]

@@ -163,7 +163,7 @@ def search_chain(chain: ChainSearcher, search: SearchArguments) -> None:
             run_queries(searcher, search)
             return
         page = search.page.for_retriever()
-        paths = searcher.batch_search([search.query], ["0"], search.k, **page)["0"]
+        paths = searcher.batch_find_paths([search.query], ["0"], search.k, **page)["0"]
         marked = word_snippets(searcher.tools.words, search.query)
         for rank, path in enumerate(paths, 1):
             if search.as_json:

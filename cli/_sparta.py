@@ -43,31 +43,31 @@ _COMMANDS = {
     },
     "Measure": {
         "eval": Place(
-            "cli.sparta_commands.eval:eval_command",
+            "cli.model_commands.eval:eval_command",
             "Measure models on test sets. For your own index: hybrid eval.",
         ),
     },
     "Train": {
-        "train": Place("cli.sparta_commands.train:train", "Train a SPARTA model on questions and passages."),
+        "train": Place("cli.model_commands.train:train", "Train a SPARTA model on questions and passages."),
         "mine-answers": Place(
-            "cli.sparta_commands.reader:mine_answers", "Find passages with answers, to train a reader."
+            "cli.model_commands.reader:mine_answers", "Find passages with answers, to train a reader."
         ),
         "train-reader": Place(
-            "cli.sparta_commands.reader:train_reader", "Train a reader that extracts answers from passages."
+            "cli.model_commands.reader:train_reader", "Train a reader that extracts answers from passages."
         ),
         "tune-reader": Place(
-            "cli.sparta_commands.reader:tune_reader", "Calibrate a reader's scores on your questions."
+            "cli.model_commands.reader:tune_reader", "Calibrate a reader's scores on your questions."
         ),
         "mine-paths": Place(
-            "cli.sparta_commands.reader:mine_paths", "Find paths of passages, to train a path reader."
+            "cli.model_commands.reader:mine_paths", "Find paths of passages, to train a path reader."
         ),
         "train-paths": Place(
-            "cli.sparta_commands.reader:train_paths", "Train a path reader (Chain-of-Skills)."
+            "cli.model_commands.reader:train_paths", "Train a path reader (Chain-of-Skills)."
         ),
     },
     "More": {
         "encode": Place(
-            "cli.sparta_commands.encode:encode", "Encode a corpus on several machines, to index it later."
+            "cli.model_commands.encode:encode", "Encode a corpus on several machines, to index it later."
         ),
         "export": Place(
             "cli.sparta_commands.export:export", "Write an index for PISA, Pyserini or OpenSearch."

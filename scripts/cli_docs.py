@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,7 +52,9 @@ def pages() -> Iterator[str]:
 
 
 def main() -> None:
-    output = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "docs" / "cli.md"
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("output", nargs="?", type=Path, default=Path(__file__).parents[1] / "docs" / "cli.md")
+    output: Path = parser.parse_args().output
     output.write_text("\n".join(pages()), encoding="utf-8")
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -120,7 +120,9 @@ def page() -> str:
 
 
 def main() -> None:
-    output = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "messages.md"
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("output", nargs="?", type=Path, default=ROOT / "docs" / "messages.md")
+    output: Path = parser.parse_args().output
     output.write_text(page(), encoding="utf-8")
 
 

@@ -16,7 +16,7 @@ from sparta.base.records import Passage
 from sparta.data.languages import Language, folded, language_of
 from sparta.index.folder import lost_commit
 from sparta.index.inputs.impact_batches import stored_title
-from sparta.index.snapshot import segments_of
+from sparta.index.snapshot import replaced, retry_if_replaced, segments_of
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.contexts import is_sentence, passages_of
 
@@ -59,14 +59,15 @@ class LivePassages(Closing):
     @classmethod
     def open(cls, path: Path, language: str | Language) -> LivePassages:
         """Open the last commit of a Lucene folder."""
-        commit = commit_of(path)
-        lucene = ImpactSearcher(path, language=language)
-        # A commit between naming and opening leaves open which commit the searcher reads: open again.
-        while commit != (latest := commit_of(path)):
-            commit = latest
-            lucene.close()
+
+        def read(commit: str) -> LivePassages:
             lucene = ImpactSearcher(path, language=language)
-        return cls(lucene, language, commit)
+            if commit_of(path) != commit:  # the searcher may read a later commit
+                lucene.close()
+                raise replaced(path)
+            return cls(lucene, language, commit)
+
+        return retry_if_replaced(read, lambda: commit_of(path), commit_of(path), path)
 
     def __len__(self) -> int:
         return len(self.docids)

@@ -46,7 +46,7 @@ class PathAnswerer(Closing):
     def answer(self, query: str, n: int = 1) -> list[Answer]:
         """Return the distinct answers of the `n` best paths, best path first."""
         n = whole("n", n)
-        paths = self.chain.search(query, ALL).paths
+        paths = self.chain.find_paths(query, ALL).paths
         read_paths = [path for path in paths if path.answer]
         self.counts.retrieved += len({passage_id for path in paths for passage_id in path.evidence_ids})
         self.counts.read += len({passage_id for path in read_paths for passage_id in path.evidence_ids})

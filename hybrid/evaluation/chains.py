@@ -73,7 +73,7 @@ def run_chain(
     answers: dict[str, Answer | None] = {}
     _warm_up(searcher, query_set)
     for query in query_set.queries:
-        result = searcher.search(query.text, ALL)
+        result = searcher.find_paths(query.text, ALL)
         hits = passages_of(result.paths, depth + query_set.excludes_query_id)
         runs[query.query_id] = [
             ScoredPassage(hit.passage_id, hit.score)
@@ -105,7 +105,7 @@ def _warm_up(searcher: ChainSearcher, query_set: QuestionSet) -> None:
     """Run the chain on some questions before timing, since Java first has to compile frequent code."""
     deadline = time.monotonic() + _WARM_UP_SECONDS
     for query in query_set.queries:
-        searcher.search(query.text, 1)
+        searcher.find_paths(query.text, 1)
         if time.monotonic() > deadline:
             return
 

@@ -28,6 +28,7 @@ from hybrid.multihop.steps import (
 )
 from sparta.base.checks import query_of, whole
 from sparta.base.records import Hit
+from sparta.base.renames import renamed_attributes
 
 if TYPE_CHECKING:
     from sparta.reader.path_reader import PathReading
@@ -79,6 +80,7 @@ LinkedByPath = Sequence[Sequence[Linked]]
 """The passages that a step found, by path of the previous rerank; in the first hop, from the question."""
 
 
+@renamed_attributes(search="find_paths")
 class Chain:
     """A chain of steps.
 
@@ -100,7 +102,7 @@ class Chain:
         """Return the chain of a file, or a chain that is included in the package, by name."""
         return Chain(read_chain(name), tools)
 
-    def search(self, question: str, k: int = 10) -> ChainResult:
+    def find_paths(self, question: str, k: int = 10) -> ChainResult:
         """Return the `k` best paths for a question; paths with the same passages count as one path."""
         question, k = query_of(question), whole("k", k)
         paths: dict[str, list[EvidencePath]] = {"": [EvidencePath()]}

@@ -17,6 +17,7 @@ from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
 from sparta.base.records import Hit, Ranking
+from sparta.base.renames import renamed_attributes
 from sparta.data.units import is_chunk, is_cut, passage_of
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.retriever import Page, Retriever
@@ -25,6 +26,7 @@ ALL = 2**31 - 1
 """The `k` that returns all paths."""
 
 
+@renamed_attributes(search="find_paths", batch_search="batch_find_paths")
 class ChainSearcher(Closing):
     """An open chain over an index.
 
@@ -83,10 +85,10 @@ class ChainSearcher(Closing):
         """The number of passages in the index."""
         return self.tools.num_docs
 
-    def search(self, question: str, k: int = 10) -> ChainResult:
+    def find_paths(self, question: str, k: int = 10) -> ChainResult:
         """Return the `k` best paths for a question."""
         with self.tools.holding():
-            return self.chain.search(question, k)
+            return self.chain.find_paths(question, k)
 
     def refresh(self) -> bool:
         """Open the newest commit of the index. Returns whether the snapshot changed."""
@@ -101,7 +103,7 @@ class ChainSearcher(Closing):
         """
         words = self.tools.words
         words.first_part(passage_id)
-        paths = self.search(question, ALL).paths
+        paths = self.find_paths(question, ALL).paths
         target_id = passage_of(passage_id) if is_chunk(words.unit) else passage_id
 
         def holds(path: EvidencePath) -> bool:
@@ -113,7 +115,7 @@ class ChainSearcher(Closing):
         ranked_paths = ((rank, path) for rank, path in enumerate(paths, 1) if holds(path))
         return *next(ranked_paths, (0, None)), len(paths)
 
-    def batch_search(
+    def batch_find_paths(
         self,
         queries: Iterable[str],
         query_ids: Iterable[str],
@@ -139,7 +141,7 @@ class ChainSearcher(Closing):
             )
         threads = whole("threads", threads)
         with ThreadPoolExecutor(1 if self.reads else threads) as pool:
-            paths = pool.map(lambda query: self.search(query, k).paths, texts)
+            paths = pool.map(lambda query: self.find_paths(query, k).paths, texts)
             return dict(zip(ids, paths, strict=True))
 
     def run(
@@ -211,7 +213,7 @@ class ChainPassages(Retriever):
         """
         query_ids = [str(number) for number in range(len(queries))]
         options: dict[str, Any] = {"filter": page.filter, "collapse": page.collapse}
-        paths = self.chain.batch_search(queries, query_ids, ALL, threads, offset=page.offset, **options)
+        paths = self.chain.batch_find_paths(queries, query_ids, ALL, threads, offset=page.offset, **options)
         return [passages_of(question_paths, page.k) for question_paths in paths.values()]
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:

@@ -89,7 +89,7 @@ def _passages(
     :param evidence: ids of passages that must not be negatives
     """
     hits: dict[str, Hit] = {}
-    for hit in passages_of(chain.search(question, ALL).paths, ALL):
+    for hit in passages_of(chain.find_paths(question, ALL).paths, ALL):
         hits.setdefault(passage_of(hit.passage_id) if cut else hit.passage_id, hit)
     complete_sets = [gold for units in sets if (gold := _gold(chain, units, hits, cut=cut))]
     if not complete_sets:

@@ -18,12 +18,12 @@ from sparta.index.changes import how_to_finish, job_name
 from sparta.index.folder import IndexFolder, lasting_path
 from sparta.index.generation import Generation
 from sparta.index.snapshot import (
-    ATTEMPTS,
     Committed,
     IndexSnapshot,
     IndexVersion,
-    changes_all_the_time,
     last_commit,
+    replaced,
+    retry_if_replaced,
     segments_of,
 )
 from sparta.lucene.bridge import Bm25, ImpactSearcher
@@ -169,25 +169,20 @@ class IndexReader(Closing):
 
     def _open(self) -> IndexSnapshot:
         """Open the newest commit; retry if a writer commits meanwhile."""
-        generation, committed = last_commit(self.folder)
-        for _ in range(ATTEMPTS):
-            try:
-                snapshot = self._open_commit(generation, committed)
-            except (SpartaError, FileNotFoundError):
-                previous = committed
-                generation, committed = last_commit(self.folder)
-                if committed == previous:  # no writer removed this commit, so the error is real
-                    raise
-                continue
-            if segments_of(snapshot.lucene.path) == (committed.version.commit, committed.segments):
-                self._warn(snapshot)
-                return snapshot
-            snapshot.close()
-            generation, committed = last_commit(self.folder)
-        raise changes_all_the_time(self.folder)
 
-    def _open_commit(self, generation: Generation, committed: Committed) -> IndexSnapshot:
-        """Open a commit, with the channels that every snapshot opens at once."""
+        def newest() -> tuple[Generation, Committed]:
+            return last_commit(self.folder)
+
+        snapshot = retry_if_replaced(self._open_commit, newest, newest(), self.folder.path)
+        self._warn(snapshot)
+        return snapshot
+
+    def _open_commit(self, commit: tuple[Generation, Committed]) -> IndexSnapshot:
+        """Open a commit, with the channels that every snapshot opens at once.
+
+        :raises IndexStateError: a writer has replaced the commit.
+        """
+        generation, committed = commit
         self.folder.refuse_links()
         path, language = self.folder.lucene_path(generation), generation.analysis
         side = self.folder.query_side(generation)
@@ -199,6 +194,8 @@ class IndexReader(Closing):
         try:
             for name in committed.manifests if self._channels is None else self._channels:
                 snapshot.channel(name)
+            if segments_of(path) != (committed.version.commit, committed.segments):
+                raise replaced(self.folder.path)  # the reader may have opened a later commit
         except BaseException:
             snapshot.close()
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QueryTokenizer
 
-ATTEMPTS = 20
+_ATTEMPTS = 20
 """The number of attempts to open an index that a writer keeps changing."""
 
 
@@ -89,17 +89,16 @@ class IndexSnapshot(Closing):
             return self._open[name]
 
     def _open_channel(self, name: str, manifest: bytes | None) -> OpenChannel:
-        """Open a channel; retry if a writer replaces its files meanwhile."""
-        for _ in range(ATTEMPTS):
-            try:
-                channel = CHANNELS[name]().open(self.folder, self.generation, manifest, self.kept)
-                channel.attach(self.lucene, self.version.commit, self.committed.segments)
-                return channel
-            except (SpartaError, FileNotFoundError):
-                old_manifest, manifest = manifest, manifests_of(self.folder, self.generation).get(name)
-                if manifest == old_manifest:
-                    raise
-        raise changes_all_the_time(self.folder)
+
+        def read(manifest: bytes | None) -> OpenChannel:
+            channel = CHANNELS[name]().open(self.folder, self.generation, manifest, self.kept)
+            channel.attach(self.lucene, self.version.commit, self.committed.segments)
+            return channel
+
+        def newest() -> bytes | None:
+            return manifests_of(self.folder, self.generation).get(name)
+
+        return retry_if_replaced(read, newest, manifest, self.folder.path)
 
     def close(self) -> None:
         """Close Lucene's reader."""
@@ -124,11 +123,29 @@ class IndexSnapshot(Closing):
             )
 
 
-def changes_all_the_time(folder: IndexFolder) -> IndexStateError:
-    """Return the error for an index that changed at every attempt to open it."""
+def retry_if_replaced[V, R](read: Callable[[V], R], newest: Callable[[], V], version: V, path: Path) -> R:
+    """Read a version of an index, or the newest version if a writer replaces the version meanwhile.
+
+    :param read: reads a version; raises `replaced`, or any error of a missing file, if the version is gone
+    :param newest: returns the newest version
+    :param version: the version to read first
+    :raises IndexStateError: every attempt failed because a writer had replaced the version.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            return read(version)
+        except (SpartaError, FileNotFoundError):
+            previous, version = version, newest()
+            if version == previous:  # no writer replaced this version, so the error is real
+                raise
+    raise replaced(path)
+
+
+def replaced(path: Path) -> IndexStateError:
+    """Return the error for an index that a writer changed while it was read."""
     return IndexStateError(
-        f"the index changed during each of {ATTEMPTS} attempts to open it",
-        where=str(folder.path),
+        f"the index changed during each of {_ATTEMPTS} attempts to open it",
+        where=str(path),
         remedy="make the writer commit less often than every few milliseconds",
     )
 
@@ -149,14 +166,10 @@ def last_commit(folder: IndexFolder) -> tuple[Generation, Committed]:
 
     :raises IndexStateError: there is no index, or it holds no passages.
     """
-    state = folder.state()
-    while True:
-        try:
-            return _commit_of(folder, state)
-        except IndexStateError:
-            old_state, state = state, folder.state()
-            if state == old_state:  # otherwise an overwrite has just removed the chosen generation
-                raise
+    # An overwrite may remove the generation that a manifest names.
+    return retry_if_replaced(
+        lambda state: _commit_of(folder, state), folder.state, folder.state(), folder.path
+    )
 
 
 def newest_commit(path: str | Path) -> Committed:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparta.base.checks import path_of
-from sparta.base.errors import IndexStateError, SpartaError
+from sparta.base.errors import IndexStateError
 from sparta.base.files import storage_errors
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.base.new_folders import appearing_folder, check_new
@@ -23,7 +23,7 @@ from sparta.index.channels import CHANNELS
 from sparta.index.folder import IndexFolder, lasting_path
 from sparta.index.generation import Generation, IndexState
 from sparta.index.reader import IndexReader
-from sparta.index.snapshot import ATTEMPTS, Committed, changes_all_the_time, last_commit
+from sparta.index.snapshot import Committed, last_commit, retry_if_replaced
 from sparta.lucene.bridge import commit_files
 
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES)
@@ -61,17 +61,12 @@ def backup_index(path: str | Path, destination: str | Path) -> BackupReport:
     folder.refuse_links()
     _check_destination(folder, target)
     with storage_errors(target), appearing_folder(target) as copy:
-        for _ in range(ATTEMPTS):
-            generation, committed = last_commit(folder)
-            try:
-                linked = _copy_commit(folder, generation, committed, copy)
-                break
-            except (FileNotFoundError, SpartaError):
-                if last_commit(folder)[1] == committed:  # no writer removed a file, so the error is real
-                    raise
-                _empty(copy)
-        else:
-            raise changes_all_the_time(folder)
+
+        def copy_commit(commit: tuple[Generation, Committed]) -> int:
+            _empty(copy)
+            return _copy_commit(folder, *commit, copy)
+
+        linked = retry_if_replaced(copy_commit, lambda: last_commit(folder), last_commit(folder), folder.path)
         with IndexReader(copy) as reader, reader.snapshot() as snapshot:
             passages = snapshot.lucene.num_docs
         sizes = [file.stat().st_size for file in copy.rglob("*") if file.is_file()]

@@ -86,6 +86,12 @@ EARLIER = [
     ),
     (lambda **old: hybrid.SetResults("made", (), **old), {"left_out": "omitted_questions"}, "SetResults"),
     (lambda: hybrid.Fusion(), {"sum": "weighted_sum_text"}, ""),
+    (lambda: object.__new__(hybrid.Chain), {"search": "find_paths"}, ""),
+    (
+        lambda: object.__new__(hybrid.ChainSearcher),
+        {"search": "find_paths", "batch_search": "batch_find_paths"},
+        "",
+    ),
     (lambda **old: sparta.Interrupted(1, "passage", **old), {"untouched": "unchanged"}, "Interrupted"),
 ]
 """Objects with attributes of an earlier release, their names now, and the class whose arguments they are."""

@@ -89,7 +89,7 @@ def test_a_chain_stands_beside_the_channels(folder: Path, tmp_path: Path) -> Non
     rows = evaluated(folder, "hops.jsonl", "--chain", "hop", *written)
     assert list(rows) == ["bm25", "chain hop"]
     with ChainSearcher("hop", folder / "ix") as searcher:
-        found = {q: searcher.search(text, 100).paths for q, text, _, _ in QUESTIONS}
+        found = {q: searcher.find_paths(text, 100).paths for q, text, _, _ in QUESTIONS}
     assert [found[q][0].ids for q in ("q1", "q2")] == [("book", "writer"), ("film", "director")]
     chain = rows["chain hop"]
     assert chain["passage_EM"] == pytest.approx(200 / 3), "of q3 the best path has a passage too many"

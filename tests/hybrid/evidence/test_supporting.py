@@ -205,7 +205,8 @@ def test_the_command_measures_chains_that_tell_sentences(places: dict[str, Path]
     assert bm25["sup_EM"] is None
     with ChainSearcher("hop-read", places["--index"], path_reader=places["tells"]) as searcher:
         found = {
-            q.query_id: searcher.search(q.text, 1).paths for q in questions_of(places["--dataset"]).queries
+            q.query_id: searcher.find_paths(q.text, 1).paths
+            for q in questions_of(places["--dataset"]).queries
         }
     gold = [("Ulysses", 1), ("James Joyce", 1)]
     known = Supporting(frozenset(), {title: tuple(own) for title, own in SENTENCES.items()})

@@ -72,7 +72,7 @@ def test_scores_of_paths_never_rise() -> None:
     for _ in range(300):
         tools.retrieved, tools.reranks = hits(**tenths("abc")), tenths("abcdef")
         tools.expanded = {name: hits(**tenths("def")) for name in "abc"}
-        scores = [path.score for path in Chain(steps, tools).search("which").paths]
+        scores = [path.score for path in Chain(steps, tools).find_paths("which").paths]
         assert scores == sorted(scores, reverse=True)
 
 
@@ -80,7 +80,7 @@ def test_two_hops_by_hand() -> None:
     chosen = {"first": {"keep": 3, "weight": 1.5}, "second": {"promote": 1.1, "weight": 1.0}}
     steps = [replace(step, **chosen.get(step.name, {})) for step in read_chain("hotpot")]  # type: ignore[arg-type]
     tools = Made()
-    found = Chain(steps, tools).search("which")
+    found = Chain(steps, tools).find_paths("which")
     # hop 1: links b 20, d 5 become 10, 2.5 (eq. 6); b was found by both: max(10, 8) (eq. 7, α 1)
     # eq. 8: a 10 + 1.5, b 10 + 4.5, d 2.5 + 6, c 2 + 0; three are kept
     first = {"a": 11.5, "b": 14.5, "d": 8.5}
@@ -105,12 +105,12 @@ def test_two_hops_by_hand() -> None:
     assert list(found.seconds) == [step.name for step in read_chain("hotpot")]
     assert found.paths[1].as_dict()["passages"][1]["span"] == "Eve"
     assert [h.passage_id for h in passages_of(found.paths, 3)] == ["b", "f", "e"]
-    assert len(Chain(steps, tools).search("which", 2).paths) == 2
+    assert len(Chain(steps, tools).find_paths("which", 2).paths) == 2
 
 
 def test_one_hop_by_hand() -> None:
     """Links b 20, d 5 become 10, 2.5 (eq. 6); b is max(10, 8); eq. 8 with the β of the chain that ships."""
-    found = Chain(read_chain("single"), Made()).search("which").paths
+    found = Chain(read_chain("single"), Made()).find_paths("which").paths
     expected = {"b": 10 + 0.5 * 3, "a": 10 + 0.5 * 1, "d": 2.5 + 0.5 * 4, "c": 2 + 0.5 * 0}
     assert [path.ids for path in found] == [(name,) for name in expected]
     assert [path.score for path in found] == pytest.approx(list(expected.values()))
@@ -122,7 +122,7 @@ def test_links_are_aligned_with_all_that_was_retrieved() -> None:
     tools.retrieved, tools.links["which"] = hits(b=10), []
     tools.links["text of b"], tools.expanded = [("Eve", hits(e=20))], {"b": hits(b=12, f=9)}
     steps = [replace(step, weight=0) if step.skill == "rerank" else step for step in read_chain("hotpot")]
-    found = Chain(steps, tools).search("which").paths
+    found = Chain(steps, tools).find_paths("which").paths
     assert [(path.ids, path.score) for path in found] == [(("b", "e"), 22), (("b", "f"), 19)]
 
 
@@ -136,7 +136,7 @@ def test_links_to_the_path_itself_scale_no_others() -> None:
         Step("expand", "expand", ("first",), depth=9),
         Step("second", "rerank", ("links", "expand"), weight=0, keep=9),
     ]
-    scores = {path.ids: path.score for path in Chain(steps, tools).search("which").paths}
+    scores = {path.ids: path.score for path in Chain(steps, tools).find_paths("which").paths}
     assert scores["a", "b"] == 10 + 5
 
 
@@ -144,7 +144,7 @@ def test_only_the_best_candidates_are_reranked() -> None:
     """The best two of hop 1 before reranking, a and b with 10 each (b after eq. 6); c and d are left out."""
     steps = [replace(s, candidates=2) if s.name == "first" else s for s in read_chain("hotpot")]
     tools = Made()
-    Chain(steps, tools).search("which")
+    Chain(steps, tools).find_paths("which")
     assert next(asked for asked in tools.asked if asked[0] == "rerank") == ("rerank", ["a", "b"])
 
 
@@ -161,7 +161,7 @@ def test_a_path_covers_the_terms_of_the_question_by_hand() -> None:
     """The most that each term scores in a, b, c, d is 4, 2, 1: 7 in all. Links are worth 0.5 and 1."""
     tools = Made()
     tools.links = {"which": [("Bee", hits(b=1, d=1))], "text of b": [("Eve", hits(e=1))]}
-    found = Chain(TERMS, tools).search("which").paths
+    found = Chain(TERMS, tools).find_paths("which").paths
     # hop 1: a 4/7, b 4/7 + 0.5, c 0, d 1/7 + 0.5: b and d are kept
     b, d = 4 / 7 + 0.5, 1 / 7 + 0.5
     # hop 2 from b (2, 2, 0): a adds 2, c 0, and the linked e 1 + 3; from d (0, 0, 1): a 4, b 4, c 0
@@ -193,7 +193,7 @@ def test_terms_may_count_in_the_second_hop_alone() -> None:
         Step("more", "expand", ("first",)),
         Step("second", "rerank", ("more",), by="terms"),
     ]
-    [path] = Chain(steps, tools).search("which").paths
+    [path] = Chain(steps, tools).find_paths("which").paths
     # e and b are rated together: the most of each term is 2, 3, 3
     assert (path.ids, path.score) == (("b", "e"), pytest.approx(8 + 4 / 8))
 
@@ -207,12 +207,12 @@ def test_paths_of_the_same_passages_count_once() -> None:
     ]
     tools = Made()
     tools.expanded = {}
-    found = Chain(steps, tools).search("which").paths
+    found = Chain(steps, tools).find_paths("which").paths
     assert [path.ids for path in found] == [("a", "b"), ("a", "c"), ("b", "c")]
 
 
 def test_without_reranking_it_is_retrieval() -> None:
-    found = Chain(ONE, Made()).search("which").paths
+    found = Chain(ONE, Made()).find_paths("which").paths
     assert [(path.ids, path.score) for path in found] == [(("a",), 10), (("b",), 8), (("c",), 2)]
 
 
@@ -221,7 +221,7 @@ def test_links_alone() -> None:
     tools = Made()
     tools.links["which"].append(("the bee", hits(b=30)))
     steps = [Step("links", "link", depth=5), Step("first", "rerank", ("links",), weight=0)]
-    [b, d] = Chain(steps, tools).search("which").paths
+    [b, d] = Chain(steps, tools).find_paths("which").paths
     assert (b.ids, b.score, b.passages[0].span) == (("b",), 30, "the bee")
     assert (d.ids, d.score) == (("d",), 5)
 
@@ -229,9 +229,9 @@ def test_links_alone() -> None:
 def test_nothing_is_found() -> None:
     tools = Made()
     tools.retrieved, tools.links = [], {}
-    assert Chain(read_chain("hotpot"), tools).search("which").paths == []
+    assert Chain(read_chain("hotpot"), tools).find_paths("which").paths == []
     tools = Made()
     tools.expanded, tools.links = {}, {}
-    assert Chain(read_chain("hotpot"), tools).search("which").paths == []
+    assert Chain(read_chain("hotpot"), tools).find_paths("which").paths == []
     with pytest.raises(InputError, match="at least 1"):
-        Chain(ONE, tools).search("which", 0)
+        Chain(ONE, tools).find_paths("which", 0)

@@ -56,7 +56,7 @@ class Reading:
 
 def test_the_best_paths_are_read_and_the_others_stay_behind() -> None:
     tools = Reading()
-    found = Chain([SEARCH, FIRST, READ], tools).search("q", 9)
+    found = Chain([SEARCH, FIRST, READ], tools).find_paths("q", 9)
     assert tools.asked == [[["a"], ["b"], ["c"]]]
     # a 5 - 4, b 4 + 1, c 3 + 0.5; the others, 2 and 1, go down by 2 - 1
     assert [(*path.ids, path.score) for path in found.paths] == [
@@ -86,17 +86,17 @@ def test_the_best_paths_are_read_and_the_others_stay_behind() -> None:
 
 def test_without_weight_the_order_stays() -> None:
     steps = [SEARCH, FIRST, replace(READ, weight=0.0)]
-    found = Chain(steps, Reading()).search("q", 9).paths
-    plain = Chain([SEARCH, FIRST], Reading()).search("q", 9).paths
+    found = Chain(steps, Reading()).find_paths("q", 9).paths
+    plain = Chain([SEARCH, FIRST], Reading()).find_paths("q", 9).paths
     assert [(path.ids, path.score) for path in found] == [(path.ids, path.score) for path in plain]
 
 
 def test_what_leads_to_evidence_is_not_read() -> None:
     tools = Reading("ab")
-    found = Chain([TABLE, replace(FIRST, after=("table",)), READ], tools).search("q", 9)
+    found = Chain([TABLE, replace(FIRST, after=("table",)), READ], tools).find_paths("q", 9)
     assert tools.asked == []
     assert [path.answer for path in found.paths] == [None, None]
-    assert Chain([SEARCH, FIRST, READ], Reading("")).search("q").paths == []
+    assert Chain([SEARCH, FIRST, READ], Reading("")).find_paths("q").paths == []
 
 
 def test_of_a_row_and_its_page_the_page_is_read() -> None:
@@ -112,7 +112,7 @@ def test_of_a_row_and_its_page_the_page_is_read() -> None:
     pages = [Hit(name, 4.0 - i, "T", f"{name}: {tools.said[name]}") for i, name in enumerate("bc")]
     tools.retrieve = lambda _step, _question: [Hit("a", 5.0, "T", "a row")]
     tools.expand = lambda _step, _question, _passages: [pages]
-    first, second = Chain(steps, tools).search("q", 9).paths
+    first, second = Chain(steps, tools).find_paths("q", 9).paths
     assert tools.asked == [[["b"], ["c"]]]
     assert [path.ids for path in (first, second)] == [("a", "b"), ("a", "c")]
     row, page = second.passages
@@ -124,14 +124,14 @@ def test_of_a_row_and_its_page_the_page_is_read() -> None:
     assert place.passage_id == "c"
     assert page.hit.text[place.start : place.end] == place.answer == "the Rome"
     tools.tells = False
-    untold = Chain(steps, tools).search("q", 9).paths[0].as_dict()
+    untold = Chain(steps, tools).find_paths("q", 9).paths[0].as_dict()
     assert "supporting" not in untold["passages"][1]
 
 
 def test_rounding_lets_no_unread_path_rise() -> None:
     tools = Reading()
     tools.scores |= {"a": -9.4, "b": -7.4, "c": -5.4}
-    paths = Chain([SEARCH, FIRST, READ], tools).search("q", 9).paths
+    paths = Chain([SEARCH, FIRST, READ], tools).find_paths("q", 9).paths
     scores = [path.score for path in paths]
     assert scores == sorted(scores, reverse=True)
     assert all(path.answer for path in paths[:3])
@@ -140,7 +140,7 @@ def test_rounding_lets_no_unread_path_rise() -> None:
 def test_an_improbable_answer_hides_no_probable_one() -> None:
     tools = Reading()
     tools.said["b"] = "Rome"
-    paths = Chain([SEARCH, FIRST, READ], tools).search("q", 9).paths
+    paths = Chain([SEARCH, FIRST, READ], tools).find_paths("q", 9).paths
     first, second, *others = paths
     assert first.answer is not None
     low = replace(first, answer=replace(first.answer, score=0.1))
@@ -149,7 +149,7 @@ def test_an_improbable_answer_hides_no_probable_one() -> None:
 
 
 def test_answers_are_those_of_the_best_paths() -> None:
-    paths = Chain([SEARCH, FIRST, READ], Reading()).search("q", 9).paths
+    paths = Chain([SEARCH, FIRST, READ], Reading()).find_paths("q", 9).paths
     yes, rome = answers_of(paths)
     assert (yes.answer, yes.passage_id, yes.start, yes.end, yes.ranker) == ("yes", "b", 0, 0, 1.0)
     assert (rome.answer, rome.passage_id, rome.text[rome.start : rome.end]) == ("the Rome", "c", "the Rome")

@@ -61,7 +61,7 @@ def found(searcher: Searcher, text: str) -> list[tuple[str, list[str]]]:
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_accents_are_compared_however_they_were_typed(searcher: Searcher, tmp_path: Path, form: Any) -> None:
     with ChainSearcher("named", tmp_path / "ix") as chain:
-        paths = chain.search(unicodedata.normalize(form, "Where is Café Zoë?")).paths
+        paths = chain.find_paths(unicodedata.normalize(form, "Where is Café Zoë?")).paths
     assert [(one.hit.passage_id, one.span) for one in paths[0].passages] == [("zoe", "Café Zoë")]
 
 

@@ -157,7 +157,7 @@ def test_bm25_may_come_first_and_needs_no_model(made: dict[str, Any]) -> None:
         Step("best", "rerank", ("search",), weight=0),
     ]
     with IndexTools(made["folder"] / "index") as tools:
-        found = Chain(steps, tools).search("moon earth", 5)
+        found = Chain(steps, tools).find_paths("moon earth", 5)
         expected = tools.retrieve(steps[0], "moon earth")
     assert [(p.ids[0], p.score) for p in found.paths] == [(h.passage_id, h.score) for h in expected]
 
@@ -186,7 +186,7 @@ def test_any_channel_may_come_first_in_a_chain_without_a_model(made: dict[str, A
     asked = "who founded google near the old City"
     with ChainSearcher("hop", made["folder"] / "index", channel=channel) as searcher:
         first = {hit.passage_id for hit in searcher.tools.retrieve(searcher.chain.steps[0], asked)}
-        paths = searcher.search(asked, 100).paths
+        paths = searcher.find_paths(asked, 100).paths
     assert paths
     for path in paths:
         assert len(set(path.ids)) == 2
@@ -231,7 +231,7 @@ def test_expand_by_a_search(made: dict[str, Any]) -> None:
 def test_what_a_chain_is_not_asked(made: dict[str, Any]) -> None:
     with ChainSearcher("hop", made["folder"] / "index") as chain:
         assert chain.run((q for q in [ASKED]), (i for i in ["1"]), 3) == chain.run([ASKED], ["1"], 3)
-        for ask in (chain.batch_search, chain.run, ChainPassages(chain).batch_search):
+        for ask in (chain.batch_find_paths, chain.run, ChainPassages(chain).batch_search):
             for k in (None, 0, -1):
                 with pytest.raises(InputError, match="k must be"):
                     ask([ASKED], ["1"], k)
@@ -241,6 +241,6 @@ def test_what_a_chain_is_not_asked(made: dict[str, Any]) -> None:
             with pytest.raises(InputError, match="a list of queries, found str"):
                 ask(ASKED, ["1"])
         with pytest.raises(InputError, match="k must be a whole number, found None"):
-            chain.search(ASKED, None)
+            chain.find_paths(ASKED, None)
         with pytest.raises(InputError, match="the query must be a string, found NoneType"):
-            chain.search(None)
+            chain.find_paths(None)

@@ -50,8 +50,8 @@ def test_vectors_of_other_queries_stay_at_their_places(dense_index: Path) -> Non
 
 def test_a_chain_has_no_path(dense_index: Path) -> None:  # noqa: F811
     with ChainSearcher("hop", dense_index) as searcher:
-        assert searcher.search("who founded google and the moon")[0]
-        assert searcher.search("  ")[0] == []
+        assert searcher.find_paths("who founded google and the moon")[0]
+        assert searcher.find_paths("  ")[0] == []
 
 
 class _NoReader:

@@ -183,7 +183,7 @@ def test_a_killed_backup_is_absent_or_whole(tmp_path, index):
 
 def test_an_interrupted_build_is_backed_up_and_continued(tmp_path, monkeypatch):
     """The backup of an unfinished first build holds its committed passages."""
-    monkeypatch.setattr("sparta.index.sources._PASSAGES_PER_BATCH", 2)
+    monkeypatch.setattr("sparta.index.inputs.sources._PASSAGES_PER_BATCH", 2)
     corpus = tmp_path / "corpus.jsonl"
     records = [{"id": str(number), "text": f"number {number}"} for number in range(5)]
     corpus.write_text("".join(json.dumps(record) + "\n" for record in records))

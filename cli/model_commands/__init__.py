@@ -1,0 +1,1 @@
+"""Commands of `sparta` that train, measure and apply models; one module per command."""
