@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from dense.channel.encode import VectorOptions, VectorReport, encode_vectors
     from dense.channel.searcher import DenseSearcher
     from dense.channel.sync import DenseReport, build_dense
+    from dense.encoding.skills import Skills
     from dense.models.bi_encoder import DenseModel
     from dense.models.config import DenseConfig
     from dense.models.skill_config import SkillConfig
-    from dense.models.skills import Skills
     from dense.training.skill_data import read_skill_sets
     from dense.training.skill_train import SkillRecipe, train_skills
     from dense.training.stages import train_in_two_stages
@@ -30,7 +30,7 @@ _HOMES = {
     "Recipe": "dense.training.train",
     "SkillConfig": "dense.models.skill_config",
     "SkillRecipe": "dense.training.skill_train",
-    "Skills": "dense.models.skills",
+    "Skills": "dense.encoding.skills",
     "VectorOptions": "dense.channel.encode",
     "VectorReport": "dense.channel.encode",
     "build_dense": "dense.channel.sync",

@@ -11,20 +11,62 @@ import numpy as np
 from dense.models.config import BY_SKILL, DenseConfig
 from dense.models.skill_config import ATTENTION
 from sparta.neural.stored import is_plain_bert, read_json
-from sparta.runtime.weights import Floats, Rename, StoredWeights
+from sparta.runtime.weights import (
+    Encoder,
+    Floats,
+    Layer,
+    Rename,
+    Router,
+    StoredWeights,
+    read_encoder,
+    read_feed_forward,
+)
 
 
 def read_config(folder: Path) -> tuple[dict[str, Any], DenseConfig]:
     """Return the content of config.json, and its `dense` object.
 
-    :raises ValueError: the encoder is no plain BERT or has a learned router.
+    :raises ValueError: the encoder is no plain BERT.
     :raises ModelError: the folder holds no dense model.
     """
     raw = read_json(folder / "config.json")
     config = DenseConfig.from_dict(raw.get("dense"), str(folder / "config.json"))
-    if not is_plain_bert(raw) or config.routing not in ("", "det", BY_SKILL):
-        raise ValueError("expected a plain BERT without a learned router")
+    if not is_plain_bert(raw):
+        raise ValueError("expected a plain BERT")
     return raw, config
+
+
+def has_router(config: DenseConfig) -> bool:
+    """Return whether linear layers choose the experts (TASER's Seq-R and Tok-R)."""
+    return config.routing not in ("", "det", BY_SKILL)
+
+
+def read_side(
+    stored: StoredWeights, config: DenseConfig, raw: dict[str, Any], side: str, expert: int
+) -> Encoder:
+    """Return the encoder of a side with this expert, or with all experts and their routers.
+
+    :param side: `question` or `passage`; a shared encoder is stored as the passage's
+    :raises ValueError: the weights do not fit config.json.
+    """
+    prefix = f"{'passage' if config.shared else side}_encoder."
+    encoder = read_encoder(stored, prefix, raw, expert_names(config, 0 if has_router(config) else expert))
+    if not has_router(config):
+        return encoder
+    width, inner_width = raw["hidden_size"], raw["intermediate_size"]
+
+    def routed(number: int, layer: Layer) -> Layer:
+        if (number + 1) % config.period:
+            return layer
+        name = f"{prefix}encoder.layer.{number}.output"
+        experts = [
+            read_feed_forward(stored, (f"{name}.experts.{expert}." + "{}").format, width, inner_width)
+            for expert in range(config.experts)
+        ]
+        scores = stored.linear(f"{name}.router", config.experts, width)
+        return layer._replace(router=Router(scores, experts, config.routing == "tok"))
+
+    return encoder._replace(layers=[routed(number, layer) for number, layer in enumerate(encoder.layers)])
 
 
 def expert_names(config: DenseConfig, expert: int) -> Rename:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dense.encoding.bert_folder import expert_names, read_config, vector_length, with_length
+from dense.encoding.bert_folder import expert_names, has_router, read_config, vector_length, with_length
 from dense.encoding.blas import OneBlasThread
 from sparta.base.errors import ModelError
 from sparta.models.query_encoder import load_tokenizer
@@ -42,17 +42,17 @@ class QuestionEncoder(Protocol):
 
 
 def open_question_encoder(folder: Path) -> QuestionEncoder:
-    """Open the question encoder of a model: in NumPy for a plain BERT, else in torch.
+    """Open the question encoder of a model: in NumPy for a plain BERT, else as `load_dense` opens it.
 
     :raises ModelError: the folder holds no dense model, or a damaged one.
     """
-    return first_readable(folder, lambda: BertQuestionEncoder(folder), lambda: _by_torch(folder))
+    return first_readable(folder, lambda: BertQuestionEncoder(folder), lambda: _network(folder))
 
 
-def _by_torch(folder: Path) -> QuestionEncoder:
-    from dense.encoding.load import load_module
+def _network(folder: Path) -> QuestionEncoder:
+    from dense.encoding.load import load_dense
 
-    return load_module(folder, best_device())
+    return load_dense(folder, best_device())
 
 
 class BertQuestionEncoder:
@@ -66,6 +66,8 @@ class BertQuestionEncoder:
 
     def __init__(self, folder: Path) -> None:
         raw, self.config = read_config(folder)
+        if has_router(self.config):
+            raise ValueError("expected an encoder without a learned router")
         if self.config.question_length > raw["max_position_embeddings"]:
             raise ValueError("expected questions that fit the encoder's positions")
         self.tokenizer, self._folder, self._n_read = load_tokenizer(folder), folder, 0

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dense.encoding.bert_folder import expert_names, read_config, vector_length, with_length
-from dense.models.batches import OnRead, Vectors, encoded_inputs, first_windows
+from dense.encoding.bert_folder import has_router, read_config, read_side, vector_length, with_length
+from dense.models.batches import OnRead, Places, Vectors, encoded_inputs, first_windows, padded_places
 from dense.models.config import PASSAGE
+from dense.models.skill_config import SPAN
+from dense.models.span_scores import SpanScores
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import fitting_tokenizer
 from sparta.models.resolve import hash_folder
@@ -22,7 +24,7 @@ from sparta.runtime.calibration import ranges_of
 from sparta.runtime.graph import Graph, Ranges
 from sparta.runtime.network import EncoderNetwork, in_threads
 from sparta.runtime.processor import pick_arithmetic
-from sparta.runtime.weights import Encoder, Floats, StoredWeights, read_encoder
+from sparta.runtime.weights import Encoder, Floats, StoredWeights
 
 _QUESTIONS_PER_BATCH = 16
 
@@ -30,7 +32,7 @@ _QUESTIONS_PER_BATCH = 16
 class StoredDenseModel:
     """A bi-encoder whose texts OpenVINO encodes on a CPU.
 
-    :raises ValueError: the encoder is no BERT or has a learned router, or its weights do not fit config.json.
+    :raises ValueError: the encoder is no BERT, or its weights do not fit config.json.
     :raises ModelError: the folder holds no dense model.
     """
 
@@ -77,8 +79,11 @@ class StoredDenseModel:
         return all_vectors[:, 0]
 
     def arithmetic(self, dtype: str) -> str:
-        """Return the arithmetic of `dtype` on this processor: int8, bf16 or fp32."""
-        return pick_arithmetic(dtype, self.width)
+        """Return the arithmetic of `dtype` on this processor: int8, bf16 or fp32.
+
+        Rounding to 8 bits could change the choices of a router.
+        """
+        return pick_arithmetic(dtype, self.width, in_floats=has_router(self.config))
 
     def encode_passages(
         self,
@@ -95,12 +100,64 @@ class StoredDenseModel:
         inputs = first_windows(passages, self.config.layout, self.tokenizer, on_read)
         network = self._network(PASSAGE, "passage", self.arithmetic(dtype))
 
-        def encode_batches(batches: Sequence[Sequence[EncoderInput]]) -> Generator[Vectors]:
-            return in_threads(
-                lambda batch: self._pooled(network, batch, self._codes), batches, network.streams
-            )
+        def encode(batch: Sequence[EncoderInput]) -> Vectors:
+            return self._pooled(network, batch, self._codes)
 
-        shape = max(1, self.config.codes), self.width
+        return self._each(network, encode, inputs, (max(1, self.config.codes), self.width), advance)
+
+    def encode_inputs(self, expert: int, inputs: Sequence[EncoderInput], dtype: str = "auto") -> Vectors:
+        """Return the vectors of texts from this expert, `(n, width) float32`, computed in floats."""
+        network = self._network(expert, "passage", self._float_arithmetic(dtype))
+
+        def encode(batch: Sequence[EncoderInput]) -> Vectors:
+            return self._pooled(network, batch, None)
+
+        return self._each(network, encode, inputs, (1, self.width))[:, 0]
+
+    def encode_states(
+        self, expert: int, inputs: Sequence[EncoderInput], places: Places, dtype: str = "auto"
+    ) -> Vectors:
+        """Return the states at some positions of each text from this expert, `(n, most, width) float32`.
+
+        :param places: returns the positions of a text; a text with fewer repeats its first state
+        """
+        network = self._network(expert, "passage", self._float_arithmetic(dtype))
+        most = max((len(places(item)) for item in inputs), default=0)
+
+        def encode(batch: Sequence[EncoderInput]) -> Vectors:
+            distinct, rows = distinct_inputs(batch)
+            return network(distinct)[np.array(rows)[:, None], padded_places(batch, places, most)]
+
+        return self._each(network, encode, inputs, (most, self.width))
+
+    def scaled_vectors(self, vectors: Vectors) -> Vectors:
+        """Scale vectors `(…, width)` to the model's length, if it has one."""
+        return with_length(vectors, self._length)
+
+    def span_scores(self) -> SpanScores | None:
+        """Return the weights that score entity spans; None without the skill."""
+        if self.config.skills is None or SPAN not in self.config.skills.skills:
+            return None
+        projection = self._stored.linear("spans.projection", self.width, 2 * self.width)
+        return SpanScores(projection.weight, projection.bias, self._stored.floats("spans.anchor", self.width))
+
+    def _float_arithmetic(self, dtype: str) -> str:
+        """Return the arithmetic of skills: a reranker and links choose between close scores."""
+        return pick_arithmetic(dtype, self.width, in_floats=True)
+
+    @staticmethod
+    def _each(
+        network: EncoderNetwork,
+        encode: Callable[[Sequence[EncoderInput]], Vectors],
+        inputs: Sequence[EncoderInput],
+        shape: tuple[int, int],
+        advance: Advance | None = None,
+    ) -> Vectors:
+        """Apply a function to batches of inputs, several at once; return its results, `(n, *shape)`."""
+
+        def encode_batches(batches: Sequence[Sequence[EncoderInput]]) -> Generator[Vectors]:
+            return in_threads(encode, batches, network.streams)
+
         return encoded_inputs(inputs, shape, CPU_TOKENS, encode_batches, advance)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -126,8 +183,7 @@ class StoredDenseModel:
         if (expert, side) == (PASSAGE, "passage") and self._passage_weights is not None:
             weights, self._passage_weights = self._passage_weights, None
             return weights
-        prefix = f"{'passage' if self.config.shared else side}_encoder."
-        return read_encoder(self._stored, prefix, self._raw, expert_names(self.config, expert))
+        return read_side(self._stored, self.config, self._raw, side, expert)
 
     def _network(self, expert: int, side: str, arithmetic: str) -> EncoderNetwork:
         """Return the encoder of a side with this expert, compiled at the first call."""

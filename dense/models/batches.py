@@ -19,6 +19,31 @@ OnRead = Callable[[int, int, int], object]
 in all first windows, and the number of wordpieces of all passages.
 """
 
+Places = Callable[[EncoderInput], Sequence[int]]
+"""Returns positions of a text."""
+
+
+def padded_places(inputs: Sequence[EncoderInput], places: Places, most: int) -> npt.NDArray[np.int64]:
+    """Return the positions of each text, `(n, most)`; missing positions are 0."""
+    padded = np.zeros((len(inputs), most), np.int64)
+    for row, item in enumerate(inputs):
+        positions = places(item)
+        padded[row, : len(positions)] = positions
+    return padded
+
+
+def dot_products(questions: Vectors, passages: Vectors) -> Vectors:
+    """Return the scores `(n_questions, n_passages)` of vectors `(n, width)` and `(n, vectors, width)`.
+
+    The dot products with several vectors of a passage are summed, weighted by their softmax.
+    """
+    if passages.shape[1] == 1:
+        return questions @ passages[:, 0].T
+    products = np.einsum("qw,pvw->qpv", questions, passages, optimize=True)
+    weights = np.exp(products - products.max(2, keepdims=True))
+    scores: Vectors = (weights * products).sum(2) / weights.sum(2)
+    return scores
+
 
 def first_windows(
     passages: Sequence[Passage], layout: InputLayout, tokenizer: Tokenizer, on_read: OnRead | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -15,11 +15,12 @@ from tokenizers import Tokenizer
 from torch import nn
 from torch.nn import functional
 
-from dense.models.batches import OnRead, encoded_inputs, first_windows
+from dense.models.batches import OnRead, Places, encoded_inputs, first_windows, padded_places
 from dense.models.config import PASSAGE, DenseConfig
 from dense.models.experts import Routed, set_mask, set_side, specialize
 from dense.models.skill_config import FEED_FORWARD, SPAN
 from dense.models.span_head import SpanHead
+from dense.models.span_scores import SpanScores
 from sparta.base.checks import path_of
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
@@ -157,7 +158,6 @@ class DenseModel(nn.Module):
             parts = [self.questions(texts[i : i + 64], task).float().cpu() for i in range(0, len(texts), 64)]
         return torch.cat(parts).numpy()
 
-    @torch.inference_mode()
     def encode_passages(
         self,
         passages: Sequence[Passage],
@@ -174,28 +174,78 @@ class DenseModel(nn.Module):
         :param advance: called with the number of passages of each batch
         :param on_read: called with counts of wordpieces, see `OnRead`
         """
-        self.eval()
         inputs = first_windows(passages, self.config.layout, self.tokenizer, on_read)
-        width, _ = encoder_size(self.passage_encoder)
-        shape, token_budget = (max(1, self.config.codes), width), tokens_at_once(GPU_TOKENS, self.device)
-        with arithmetic(self.device, dtype):
-            return encoded_inputs(inputs, shape, token_budget, self._encode_batches, advance)
+        shape = max(1, self.config.codes), self.width
+        return self._encoded(inputs, shape, self.passages, dtype, advance)
 
-    def _encode_batches(self, batches: Sequence[Sequence[EncoderInput]]) -> Generator[Vectors]:
-        """Yield the vectors of each batch.
+    @property
+    def width(self) -> int:
+        """The size of a vector."""
+        return encoder_size(self.passage_encoder)[0]
 
-        With routers, which store their last choices, batches do not run in parallel.
+    def encode_inputs(self, expert: int, inputs: Sequence[EncoderInput], dtype: str = "auto") -> Vectors:
+        """Return the vectors of texts without gradients, `(n, width) float32`; see `vectors`."""
+
+        def read(batch: Sequence[EncoderInput]) -> torch.Tensor:
+            return self.vectors(expert, batch)[:, None]
+
+        return self._encoded(inputs, (1, self.width), read, dtype)[:, 0]
+
+    def encode_states(
+        self, expert: int, inputs: Sequence[EncoderInput], places: Places, dtype: str = "auto"
+    ) -> Vectors:
+        """Return the states at some positions of each text without gradients, `(n, most, width) float32`.
+
+        :param places: returns the positions of a text; a text with fewer repeats its first state
         """
+        most = max((len(places(item)) for item in inputs), default=0)
+
+        def read(batch: Sequence[EncoderInput]) -> torch.Tensor:
+            states, rows = self.states(expert, batch)
+            positions = torch.from_numpy(padded_places(batch, places, most)).to(states.device)
+            return states[torch.tensor(rows, device=states.device)[:, None], positions]
+
+        return self._encoded(inputs, (most, self.width), read, dtype)
+
+    def scaled_vectors(self, vectors: Vectors) -> Vectors:
+        """Scale vectors as `scaled` does."""
+        scaled: Vectors = self.scaled(torch.from_numpy(vectors).to(self.device)).detach().cpu().numpy()
+        return scaled
+
+    def span_scores(self) -> SpanScores | None:
+        """Return the weights that score entity spans; None without the skill."""
+        return self.spans.without_torch() if self.spans is not None else None
+
+    @torch.inference_mode()
+    def _encoded(
+        self,
+        inputs: Sequence[EncoderInput],
+        shape: tuple[int, int],
+        read: Callable[[Sequence[EncoderInput]], torch.Tensor],
+        dtype: str,
+        advance: Advance | None = None,
+    ) -> Vectors:
+        """Apply a function to batches of inputs; return its results in the order of the inputs.
+
+        Few inputs use one thread. With routers, which store their last choices, batches do not run in
+        parallel.
+        """
+        self.eval()
 
         @torch.inference_mode()
         def vectors(batch: Sequence[EncoderInput]) -> list[Vectors]:
-            return [self.passages(batch).float().cpu().numpy()]
+            return [read(batch).float().cpu().numpy()]
 
-        def read(batch: Sequence[EncoderInput]) -> Vectors:
+        def halving(batch: Sequence[EncoderInput]) -> Vectors:
             return np.concatenate(with_halving(vectors, batch))
 
-        routed = any(experts.router is not None for experts in self._experts)
-        yield from map(read, batches) if routed else each_batch(read, batches, self.device)
+        def encode_batches(batches: Sequence[Sequence[EncoderInput]]) -> Generator[Vectors]:
+            routed = any(experts.router is not None for experts in self._experts)
+            yield from map(halving, batches) if routed else each_batch(halving, batches, self.device)
+
+        budget = tokens_at_once(GPU_TOKENS, self.device)
+        with arithmetic(self.device, dtype), one_thread() if len(inputs) <= FEW else nullcontext():
+            return encoded_inputs(inputs, shape, budget, encode_batches, advance)
 
     # ------------------------------------------------------------------ on disk
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from tokenizers import Tokenizer
 
 from dense.models.config import DenseConfig
-from dense.models.span_head import LONGEST_SPAN
+from dense.models.span_scores import LONGEST_SPAN
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.neural.inputs import EncoderInput, InputLayout, special_frame, with_accents

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-LONGEST_SPAN = 10
-"""Largest number of wordpieces in a span."""
+from dense.models.span_scores import SpanScores
 
 
 class SpanHead(nn.Module):
@@ -31,3 +30,8 @@ class SpanHead(nn.Module):
         Entities must score higher.
         """
         return states[..., 0, :] @ self.anchor
+
+    def without_torch(self) -> SpanScores:
+        """Return the weights as arrays."""
+        tensors = self.projection.weight, self.projection.bias, self.anchor
+        return SpanScores(*(tensor.detach().float().cpu().numpy() for tensor in tensors))

@@ -6,9 +6,9 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from dense.encoding.skills import Skills
 from dense.models.skill_config import EXPANDED, LINK, RERANK, SINGLE, SPAN
 from dense.models.skill_inputs import Span, TextWindow
-from dense.models.skills import Skills
 from dense.training.skill_examples import (
     Columns,
     SkillExample,

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from dense.encoding.skills import Skills
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from dense.models.skill_checkpoints import begin_skills
@@ -27,10 +28,10 @@ from dense.models.skill_config import (
     SPAN,
     SkillConfig,
 )
-from dense.models.skills import Skills
 from dense.training.skill_batches import TARGET_READER, BatchMaker, SkillBatch, query_reader
 from dense.training.skill_examples import SkillSet, hold_out
 from dense.training.skill_losses import SpanScores, ranking_loss, span_loss
+from dense.training.skill_scores import SkillScores
 from dense.training.skill_validation import validate_set
 from dense.training.train import SCALE_RATE
 from sparta.base.errors import InputError
@@ -170,6 +171,7 @@ class SkillTraining(TrainingRun[DenseModel]):
         schedule, encoders = trainer_config(recipe, model.device), [model.passage_encoder]
         super().__init__(model, schedule, folder, recipe, facts, encoders=encoders, dropout=recipe.dropout)
         self.recipe, self.validation, self.skills = recipe, validation, Skills(model)
+        self.scored = SkillScores(model, self.skills.experts)
         self.validated = tuple(data.name for data in self.held_out or self.sets)
         measure = validation.facts["measure"] if validation else MEASURE
         self.measured_on = f" ({measure}, in percent)"
@@ -212,22 +214,22 @@ class SkillTraining(TrainingRun[DenseModel]):
             entities, thresholds = span_loss(self._span_scores(batch))
             return (entities + thresholds) / 2
         if batch.skill == RERANK:
-            return ranking_loss(self.skills.pair_scores(batch.queries).view(-1, batch.width), batch.gold)
+            return ranking_loss(self.scored.pair_scores(batch.queries).view(-1, batch.width), batch.gold)
         return ranking_loss(self.scores(batch), batch.gold, batch.masked)
 
     def scores(self, batch: SkillBatch) -> torch.Tensor:
         """Return the dot products of a batch, `(n_queries, n_candidates)`."""
         if batch.skill == LINK:
-            queries = self.skills.mentions(batch.queries)
+            queries = self.scored.mentions(batch.queries)
         else:
-            queries = self.skills.vectors(query_reader(self.skills, batch.skill, batch.task), batch.queries)
-        targets = self.skills.vectors(TARGET_READER[batch.skill], batch.candidates)
+            queries = self.scored.vectors(query_reader(self.skills, batch.skill, batch.task), batch.queries)
+        targets = self.scored.vectors(TARGET_READER[batch.skill], batch.candidates)
         with torch.autocast(self.model.device.type, enabled=False):  # bf16 is too coarse for scores
             return queries.float() @ targets.float().T
 
     def _span_scores(self, batch: SkillBatch) -> list[SpanScores]:
         spans = [[*gold, *others] for gold, others in zip(batch.entities, batch.others, strict=True)]
-        text_scores = self.skills.span_scores(batch.queries, spans)
+        text_scores = self.scored.span_scores(batch.queries, spans)
         counts = [len(entities) for entities in batch.entities]
         return [SpanScores(s[:n], s[n:], t) for (s, t), n in zip(text_scores, counts, strict=True)]
 

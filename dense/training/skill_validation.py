@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import torch
 
-from dense.models.bi_encoder import Vectors
+from dense.encoding.skills import Skills
+from dense.models.batches import Vectors
 from dense.models.skill_config import LINK, RERANK, SPAN
-from dense.models.skills import Skills
 from dense.training.skill_batches import TARGET_READER, BatchMaker, query_key, query_reader
 from dense.training.skill_examples import Columns, SkillSet, distinct, is_among, right_of
 
@@ -30,7 +29,7 @@ def validate_set(skills: Skills, data: SkillSet) -> float:
     columns = Columns(p for item in examples for p in (*item.positives, *item.negatives[:NEGATIVES]))
     queries = [BatchMaker(skills).query(item, data.skill, data.task) for item in examples]
     if data.skill == LINK:
-        query_vectors = skills.encoded(queries, skills.mentions)
+        query_vectors = skills.encoded_mentions(queries)
     else:
         query_vectors = skills.encoded_by(query_reader(skills, data.skill, data.task), queries)
     targets = skills.encoded_by(TARGET_READER[data.skill], skills.passages(columns.passages))
@@ -66,7 +65,6 @@ def _rerank(skills: Skills, data: SkillSet) -> float:
     return float(np.mean([1 / rank for rank in ranks]))
 
 
-@torch.no_grad()
 def _span_f1(skills: Skills, data: SkillSet) -> float:
     text_spans = skills.find_spans([item.query for item in data.examples])
     n_right = n_found = n_gold = 0

@@ -32,8 +32,8 @@ from sparta.data.units import is_chunk
 from sparta.search.searcher import BM25, CHANNELS
 
 if TYPE_CHECKING:
-    import torch
-
+    from dense.encoding.stored_model import StoredDenseModel
+    from dense.models.batches import Vectors
     from dense.models.bi_encoder import DenseModel
     from hybrid.retrieval.fusion import Fusion
     from sparta.models.model import SparseModel
@@ -260,17 +260,14 @@ def search_exactly(
     The search time covers all queries, without encoding the passages. Passages with equal scores keep the
     corpus order.
     """
-    import torch
-
-    from dense.models.bi_encoder import DenseModel
+    from dense.encoding.load import load_dense
     from dense.models.resolve import bi_encoder_folder, dense_model_folder
-    from sparta.neural.encoding import pick_device
+    from sparta.neural.devices import best_device
 
-    encoder = DenseModel.load(bi_encoder_folder(model) or dense_model_folder(model))
-    encoder.to(pick_device(device))
+    encoder = load_dense(bi_encoder_folder(model) or dense_model_folder(model), device or best_device())
     language_rules = language_of(language)
     candidates = [folded(passage, language_rules) for passage in passages]
-    vectors = torch.from_numpy(encoder.encode_passages(candidates, dtype))
+    vectors = encoder.encode_passages(candidates, dtype)
     ids = [candidate.passage_id for candidate in candidates]
     start = time.monotonic()
     queries = [replace(query, text=language_rules.fold(query.text)) for query in test_set.queries]
@@ -280,8 +277,8 @@ def search_exactly(
 
 
 def rank_exactly(
-    model: DenseModel,
-    vectors: torch.Tensor,
+    model: DenseModel | StoredDenseModel,
+    vectors: Vectors,
     ids: Sequence[str],
     queries: Sequence[Query],
     depth: int,
@@ -294,12 +291,13 @@ def rank_exactly(
     :param task: the task of the questions, for models that read it
     """
     import numpy as np
-    import torch
+
+    from dense.models.batches import dot_products
 
     run: dict[str, list[ScoredPassage]] = {}
     for block in itertools.batched(queries, _QUERY_BLOCK):
-        question_vectors = torch.from_numpy(model.encode_questions([query.text for query in block], task))
-        for query, scores in zip(block, model.score(question_vectors, vectors).detach().numpy(), strict=True):
+        question_vectors = model.encode_questions([query.text for query in block], task)
+        for query, scores in zip(block, dot_products(question_vectors, vectors), strict=True):
             lowest = np.partition(scores, -depth)[-depth] if depth < len(scores) else -np.inf
             candidate_rows = np.flatnonzero(scores >= lowest)
             best_rows = candidate_rows[np.argsort(-scores[candidate_rows], kind="stable")][:depth]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,7 @@ from sparta.search.searcher import BM25, Searcher
 
 if TYPE_CHECKING:
     from dense.channel.searcher import DenseSearcher
-    from dense.models.skills import Skills
+    from dense.encoding.skills import Skills
     from sparta.reader.path_reader import PathReader, PathReading
 
 
@@ -139,9 +139,9 @@ class IndexTools(Closing):
                     "set {}, or use only the steps retrieve and rerank with weight = 0", Option("model")
                 ),
             )
-        from dense.models.skills import Skills
+        from dense.encoding.skills import Skills
 
-        return Skills.open(self.model)
+        return Skills.open(self.model, device=self.device)
 
     @cached_property
     def _path_reader(self) -> PathReader:
@@ -227,11 +227,10 @@ class IndexTools(Closing):
                 where=str(searcher.folder.path),
                 remedy=_BY_EXPERT,
             )
-        encoder_config: Any = self._skills.model.passage_encoder.config
-        if searcher.vectors.width != encoder_config.hidden_size:
+        if searcher.vectors.width != self._skills.model.width:
             raise IndexStateError(
                 f"the vectors of entities have the width {searcher.vectors.width}, the model has the width"
-                f" {encoder_config.hidden_size}",
+                f" {self._skills.model.width}",
                 where=str(searcher.folder.path),
                 remedy=_BY_EXPERT,
             )

@@ -107,9 +107,7 @@ class TaskPool:
 
         :return: `{task: run}`
         """
-        import torch
-
-        vectors = torch.from_numpy(model.encode_passages(self.passages))
+        vectors = model.encode_passages(self.passages)
         ids = [questions.passage_id for questions in self.passages]
         knows_tasks = bool(model.config.skills and model.config.skills.knows_tasks)
         runs: dict[str, Run] = {}

@@ -32,7 +32,7 @@ from sparta.search.searcher import Searcher
 from sparta.training.known import Key, keys_of
 
 if TYPE_CHECKING:
-    from dense.models.skills import Skills
+    from dense.encoding.skills import Skills
 
 _AT_ONCE = 4096
 
@@ -127,13 +127,12 @@ def _skills_for(searcher: DenseSearcher, skill: str, model: str | None) -> Skill
             f"the channel dense needs a model with the skill {skill}, but no model is named",
             remedy=remedy("name a model with {}, or mine with {}", Option("model"), Option("channel", BM25)),
         )
-    from dense.models.skills import Skills  # imports torch, which BM25 does not need
+    from dense.encoding.skills import Skills
 
     skills = Skills.open(model)
     skills.check(skill)
     is_same_model = identify(Path(skills.where)).sha256 == searcher.vectors.model.sha256
-    passage_config: Any = skills.model.passage_encoder.config
-    fits = is_same_model or (skill == LINK and searcher.vectors.width == passage_config.hidden_size)
+    fits = is_same_model or (skill == LINK and searcher.vectors.width == skills.model.width)
     if not fits or (skill == LINK and is_same_model and skills.config.placement != NONE):
         reader = "passage" if skill == EXPANDED else "entity"
         raise IndexStateError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class _TokenScorer:
 
     :param layer: returns the linear layer from the stored weights and the encoder's width
     :param in_floats: never compute in 8 bits
+    :param global_tokens: the number of global tokens that the inputs of a call share
     :raises ValueError: the encoder is no BERT, or config.json does not describe all weights.
     """
 
@@ -40,12 +42,16 @@ class _TokenScorer:
         dtype: str,
         *,
         in_floats: bool = False,
+        global_tokens: int = 0,
     ) -> None:
         if not is_plain_bert(raw):
             raise ValueError("expected a BERT")
         self.tokenizer = fitting_tokenizer(folder, raw["vocab_size"])
         stored = StoredWeights(folder)
-        encoder = read_encoder(stored, "encoder.", raw)
+        encoder = read_encoder(stored, "encoder.encoder." if global_tokens else "encoder.", raw)
+        shared = (
+            stored.floats("encoder.global_states", global_tokens, encoder.width) if global_tokens else None
+        )
         # A layer of a few rows gains nothing from 8 bits.
         scoring = layer(stored, encoder.width)
         if stored.unread:
@@ -53,18 +59,20 @@ class _TokenScorer:
         arithmetic = pick_arithmetic(dtype, encoder.width, in_floats=in_floats)
 
         def build(graph: Graph) -> Any:
+            if shared is not None:
+                return graph.fused_encoder(encoder, shared)
             return graph.encoder(encoder, with_segments=True)
 
         ranges = None
         if arithmetic == "int8":
-            ranges = ranges_of(
-                build, self.tokenizer, folder, hash_folder(folder), (AFTER_GELU, AFTER_ATTENTION)
-            )
+            needs_floats = partial(_needs_floats, len(encoder.layers))
+            ranges = ranges_of(build, self.tokenizer, folder, hash_folder(folder), needs_floats)
         self._network = EncoderNetwork(
             lambda graph: graph.exact(build(graph), scoring),
             arithmetic,
             ranges,
             raw["max_position_embeddings"],
+            1 if global_tokens else None,  # all threads share a question, whose windows are one call
         )
 
     def __call__(self, inputs: Sequence[Tokens]) -> Floats:
@@ -79,10 +87,10 @@ class _TokenScorer:
 
 
 class StoredReader:
-    """A reader without global tokens; scores windows as `SpanReader` does.
+    """A reader; scores windows as `SpanReader` does.
 
-    :param dtype: int8, bf16, fp32 or auto
-    :raises ValueError: the encoder is no BERT, or reads all passages of a question together (global tokens).
+    :param dtype: int8 (not with global tokens), bf16, fp32 or auto
+    :raises ValueError: the encoder is no BERT.
     :raises ModelError: the folder holds no reader.
     """
 
@@ -91,11 +99,10 @@ class StoredReader:
     def __init__(self, folder: Path, dtype: str = "auto") -> None:
         raw = read_json(folder / "config.json")
         self.config = ReaderConfig.from_dict(raw["reader"], str(folder / "config.json"))
-        if self.config.global_tokens:
-            raise ValueError("expected a BERT that reads each passage by itself")
         check_length(self.config.layout.max_length, raw, str(folder))
+        n_global = self.config.global_tokens
         self._scorer = _TokenScorer(
-            folder, raw, lambda stored, width: stored.linear("spans", 2, width), dtype
+            folder, raw, _span_scores, dtype, in_floats=n_global > 0, global_tokens=n_global
         )
         self._marks_shared = raw["type_vocab_size"] > 3
 
@@ -154,6 +161,14 @@ class StoredPathReader:
             _means(scores[..., 2], [path_input.passage_spans() for path_input in inputs]),
             _means(scores[..., 3], [path_input.sentence_spans() for path_input in inputs]),
         )
+
+
+def _needs_floats(depth: int, name: str) -> bool:
+    """Return whether a layer is computed in floats: the products that cause most of the error.
+
+    These are the products after GELU and after the attention, and all products of the lower half.
+    """
+    return name.endswith((AFTER_GELU, AFTER_ATTENTION)) or int(name.split(".")[1]) < depth // 2
 
 
 def _span_scores(stored: StoredWeights, width: int) -> Linear:

@@ -54,16 +54,16 @@ def ranges_of(
     tokenizer: Tokenizer,
     folder: Path,
     key: str,
-    in_floats: tuple[str, ...] = (AFTER_GELU,),
+    in_floats: Callable[[str], bool] = lambda name: name.endswith(AFTER_GELU),
 ) -> Ranges:
     """Return the ranges of a network's linear inputs: the model folder's, the cached, or newly measured ones.
 
     :param build: adds the network to a graph
     :param key: identifies the network's weights
-    :param in_floats: the ends of the names of layers that get no ranges, and so are computed in floats
+    :param in_floats: returns whether a layer gets no ranges, and so is computed in floats
     """
     ranges = _all_ranges(build, tokenizer, folder, key)
-    return {name: values for name, values in ranges.items() if not name.endswith(in_floats)}
+    return {name: values for name, values in ranges.items() if not in_floats(name)}
 
 
 def _all_ranges(build: Callable[[Graph], Any], tokenizer: Tokenizer, folder: Path, key: str) -> Ranges:

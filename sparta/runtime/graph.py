@@ -17,7 +17,17 @@ import numpy as np
 
 from sparta.base.errors import ModelError
 from sparta.runtime.processor import runtime
-from sparta.runtime.weights import Encoder, Floats, Linear, Matrix, Norm, stacked
+from sparta.runtime.weights import (
+    Encoder,
+    FeedForward,
+    Floats,
+    Layer,
+    Linear,
+    Matrix,
+    Norm,
+    Router,
+    stacked,
+)
 
 if TYPE_CHECKING:
     import openvino
@@ -187,28 +197,105 @@ class Graph:
         Adds the parameters `ids (n, length) int32`, `mask (n, length) float32` with 0 for tokens and `MASKED`
         for padding, and with `with_segments` also `segments (n, length) int32`.
         """
-        ids = self.parameter([-1, -1], np.int32, "ids")
-        mask = self.parameter([-1, -1], np.float32, "mask")
-        states = self._embedded(weights, ids, with_segments=with_segments)
+        states, mask = self._inputs(weights, with_segments=with_segments)
         scores_mask = self._ops.unsqueeze(mask, self.constant([1, 2], np.int64))
         for number, layer in enumerate(weights.layers):
             name = f"layer.{number}"
-            width, size = weights.width, weights.width // weights.heads
             parts = self.linear(states, stacked(layer.query, layer.key, layer.value), f"{name}.heads")
-            query, key, value = (
-                self._ops.transpose(
-                    self.reshape(part, [0, 0, weights.heads, size]), self.constant([0, 2, 1, 3], np.int64)
-                )
-                for part in self._ops.split(parts, self.constant(2, np.int64), 3).outputs()
-            )
-            attended = self._ops.scaled_dot_product_attention(query, key, value, scores_mask)
-            attended = self._ops.transpose(attended, self.constant([0, 2, 1, 3], np.int64))
-            mixed = self.linear(self.reshape(attended, [0, 0, width]), layer.mix, name + AFTER_ATTENTION)
-            states = self.normalized(self._ops.add(mixed, states), layer.mixed, weights.epsilon)
-            wide = self.gelu(self.linear(states, layer.widen, f"{name}.widen"))
-            narrow = self.linear(wide, layer.narrow, name + AFTER_GELU)
-            states = self.normalized(self._ops.add(narrow, states), layer.fed, weights.epsilon)
+            attended = self._attended(self._heads(parts, weights), scores_mask, weights.width)
+            states = self._after_attention(states, attended, layer, weights.epsilon, name)
         return states
+
+    def fused_encoder(self, weights: Encoder, global_states: Floats) -> Any:
+        """Return the last hidden states of a Fusion-in-Encoder (Chain-of-Skills, Appendix C).
+
+        The texts of a call see each other through global tokens: a text's tokens attend to this text and to
+        the global tokens, the global tokens to all tokens of all texts and to each other. Adds the parameters
+        of `encoder` with segments.
+
+        :param global_states: the first states of the global tokens, `(tokens, width)`
+        """
+        states, mask = self._inputs(weights, with_segments=True)
+        shared = self.constant(global_states[None])
+        n_texts = self.gather(self._ops.shape_of(mask), self.constant([0], np.int64))
+        no_mask = self.constant(np.zeros((1, 1, 1, len(global_states))))
+        text_mask = self._ops.unsqueeze(mask, self.constant([1, 2], np.int64))
+        masks = [
+            self._ops.concat([text_mask, self._repeated(no_mask, n_texts)], 3),
+            self._ops.concat([self.reshape(mask, [1, 1, 1, -1]), no_mask], 3),
+        ]
+        for number, layer in enumerate(weights.layers):
+            name = f"layer.{number}"
+            inputs = stacked(layer.query, layer.key, layer.value)
+            query, *of_texts = self._heads(self.linear(states, inputs, f"{name}.heads"), weights)
+            shared_query, *of_shared = self._heads(self.exact(shared, inputs), weights)
+            for_texts = [
+                self._ops.concat([own, self._repeated(common, n_texts)], 2)
+                for own, common in zip(of_texts, of_shared, strict=True)
+            ]
+            for_shared = [
+                self._ops.concat([self._side_by_side(own, weights), common], 2)
+                for own, common in zip(of_texts, of_shared, strict=True)
+            ]
+            attended = self._attended([query, *for_texts], masks[0], weights.width)
+            shared_attended = self._attended([shared_query, *for_shared], masks[1], weights.width)
+            states = self._after_attention(states, attended, layer, weights.epsilon, name)
+            shared = self._after_attention(shared, shared_attended, layer, weights.epsilon, f"{name}.shared")
+        return states
+
+    def _inputs(self, weights: Encoder, *, with_segments: bool) -> tuple[Any, Any]:
+        """Add the parameters of an encoder; return the embedded texts and the mask."""
+        ids = self.parameter([-1, -1], np.int32, "ids")
+        mask = self.parameter([-1, -1], np.float32, "mask")
+        return self._embedded(weights, ids, with_segments=with_segments), mask
+
+    def _heads(self, parts: Any, weights: Encoder) -> list[Any]:
+        """Divide queries, keys and values `(n, length, 3 · width)` into three `(n, heads, length, size)`."""
+        order = self.constant([0, 2, 1, 3], np.int64)
+        shape = [0, 0, weights.heads, weights.width // weights.heads]
+        outputs = self._ops.split(parts, self.constant(2, np.int64), 3).outputs()
+        return [self._ops.transpose(self.reshape(part, shape), order) for part in outputs]
+
+    def _attended(self, heads: Sequence[Any], mask: Any, width: int) -> Any:
+        """Return the output of attention with queries, keys and values, `(n, length, width)`."""
+        attended = self._ops.scaled_dot_product_attention(*heads, mask)
+        attended = self._ops.transpose(attended, self.constant([0, 2, 1, 3], np.int64))
+        return self.reshape(attended, [0, 0, width])
+
+    def _repeated(self, node: Any, number: Any) -> Any:
+        """Return a node `(1, …)` of four axes, repeated along the first axis; `number` is a node `(1,)`."""
+        return self._ops.tile(node, self._ops.concat([number, self.constant([1, 1, 1], np.int64)], 0))
+
+    def _side_by_side(self, node: Any, weights: Encoder) -> Any:
+        """Return keys or values of n texts `(n, heads, length, size)` as those of one long text."""
+        swapped = self._ops.transpose(node, self.constant([1, 0, 2, 3], np.int64))
+        return self.reshape(swapped, [1, weights.heads, -1, weights.width // weights.heads])
+
+    def _after_attention(self, states: Any, attended: Any, layer: Layer, epsilon: float, name: str) -> Any:
+        """Return a layer's output: residual connections, LayerNorms and the feed-forward."""
+        mixed = self.linear(attended, layer.mix, name + AFTER_ATTENTION)
+        states = self.normalized(self._ops.add(mixed, states), layer.mixed, epsilon)
+        if layer.router is None:
+            return self._fed(states, FeedForward(layer.widen, layer.narrow, layer.fed), epsilon, name)
+        return self._routed(states, layer.router, epsilon, name)
+
+    def _fed(self, states: Any, part: FeedForward, epsilon: float, name: str) -> Any:
+        wide = self.gelu(self.linear(states, part.widen, f"{name}.widen"))
+        narrow = self.linear(wide, part.narrow, name + AFTER_GELU)
+        return self.normalized(self._ops.add(narrow, states), part.fed, epsilon)
+
+    def _routed(self, states: Any, router: Router, epsilon: float, name: str) -> Any:
+        """Return the output of the most likely expert of each text or token; all experts compute."""
+        seen = states if router.by_token else self.gather(states, self.constant([0], np.int64), 1)
+        most = self._ops.topk(
+            self.exact(seen, router.scores), self.constant(1, np.int64), -1, "max", "none"
+        ).output(1)
+        outputs = None
+        for number, expert in enumerate(router.experts):
+            fed = self._fed(states, expert, epsilon, f"{name}.expert.{number}")
+            is_chosen = self._ops.equal(most, self.constant(number, np.int32))
+            outputs = fed if outputs is None else self._ops.select(is_chosen, fed, outputs)
+        return outputs
 
     def _embedded(self, weights: Encoder, ids: Any, *, with_segments: bool) -> Any:
         self.n_words, self.n_positions = len(weights.words.numbers), len(weights.positions)

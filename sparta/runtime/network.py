@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Network:
-    """A compiled graph. Calls from different threads run at once, each on one processor.
+    """A compiled graph. Calls from different threads run at once and share the processors.
 
     :param arithmetic: `int8`, `bf16` or `fp32`
     :param streams: the number of calls that may run at once; None means one for each processor
@@ -70,13 +70,19 @@ class EncoderNetwork:
     :param build: adds the network to a graph, and returns its output
     :param ranges: the calibrated ranges for int8; None for other arithmetics
     :param max_length: the largest length to which texts are padded
+    :param streams: the number of calls that may run at once; None means one for each processor
     """
 
     def __init__(
-        self, build: Callable[[Graph], Any], arithmetic: str, ranges: Ranges | None, max_length: int
+        self,
+        build: Callable[[Graph], Any],
+        arithmetic: str,
+        ranges: Ranges | None,
+        max_length: int,
+        streams: int | None = None,
     ) -> None:
         graph = Graph(ranges)
-        self._network = Network(graph.model([build(graph)]), arithmetic)
+        self._network = Network(graph.model([build(graph)]), arithmetic, streams)
         self._arguments, self._max_length = graph.arguments, max_length
         self.streams = self._network.streams
 

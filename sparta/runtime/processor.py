@@ -176,7 +176,7 @@ def pick_arithmetic(name: str, width: int, *, in_floats: bool = False) -> str:
 
 
 def settings(arithmetic: str, streams: int, between_nodes: str | None = None) -> dict[str, str]:
-    """Return OpenVINO's settings for a network: `streams` inferences at once, with one thread each.
+    """Return OpenVINO's settings for a network: `streams` inferences at once, which share all threads.
 
     :param between_nodes: the float format between the products of int8; None means the faster
         of bf16 and fp32
@@ -186,7 +186,7 @@ def settings(arithmetic: str, streams: int, between_nodes: str | None = None) ->
     return {
         "INFERENCE_PRECISION_HINT": _HINTS[arithmetic],
         "NUM_STREAMS": str(streams),
-        "INFERENCE_NUM_THREADS": str(streams),
+        "INFERENCE_NUM_THREADS": str(max(streams, threads())),
         "ENABLE_CPU_PINNING": "NO",
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",  # otherwise OpenVINO may round the states itself
     }

@@ -67,8 +67,30 @@ class Norm(NamedTuple):
     bias: Floats
 
 
+class FeedForward(NamedTuple):
+    """The feed-forward part of a layer: two matrices and a LayerNorm."""
+
+    widen: Linear
+    narrow: Linear
+    fed: Norm
+
+
+class Router(NamedTuple):
+    """Chooses one of several experts, which replace a layer's feed-forward (TASER, §3.1).
+
+    `scores` gives each expert a score, from the state of [CLS] or, with `by_token`, of each token.
+    """
+
+    scores: Linear
+    experts: list[FeedForward]
+    by_token: bool
+
+
 class Layer(NamedTuple):
-    """One layer of BERT: the attention's four matrices, the feed-forward's two, and two LayerNorms."""
+    """One layer of BERT: the attention's four matrices, the feed-forward's two, and two LayerNorms.
+
+    With a `router`, its experts replace the feed-forward.
+    """
 
     query: Linear
     key: Linear
@@ -78,6 +100,7 @@ class Layer(NamedTuple):
     widen: Linear
     narrow: Linear
     fed: Norm
+    router: Router | None = None
 
 
 class StoredWeights:
@@ -196,6 +219,20 @@ def read_encoder(
     raise ValueError(f"expected a BERT or a DistilBERT, found {config.get('model_type')}")
 
 
+def read_feed_forward(
+    stored: StoredWeights, named: Callable[[str], str], width: int, inner_width: int
+) -> FeedForward:
+    """Return the feed-forward part of a layer of BERT.
+
+    :param named: returns the name of a part, such as `output.dense`
+    """
+    return FeedForward(
+        stored.linear(named("intermediate.dense"), inner_width, width),
+        stored.linear(named("output.dense"), width, inner_width),
+        stored.norm(named("output.LayerNorm"), width),
+    )
+
+
 def _read_bert(stored: StoredWeights, prefix: str, config: Mapping[str, Any], rename: Rename) -> Encoder:
     width, inner_width = config["hidden_size"], config["intermediate_size"]
     embeddings = f"{prefix}embeddings."
@@ -210,9 +247,7 @@ def _read_bert(stored: StoredWeights, prefix: str, config: Mapping[str, Any], re
             stored.linear(named("attention.self.value"), width, width),
             stored.linear(named("attention.output.dense"), width, width),
             stored.norm(named("attention.output.LayerNorm"), width),
-            stored.linear(named("intermediate.dense"), inner_width, width),
-            stored.linear(named("output.dense"), width, inner_width),
-            stored.norm(named("output.LayerNorm"), width),
+            *read_feed_forward(stored, named, width, inner_width),
         )
 
     return Encoder(

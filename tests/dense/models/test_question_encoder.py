@@ -91,17 +91,6 @@ def test_company_changes_nothing(make: Any, tmp_path: Path) -> None:
     assert encoder.encode_questions([]).shape == (0, 32)
 
 
-@pytest.mark.parametrize("routing", ["seq", "tok"])
-def test_a_learned_router_is_torchs(make: Any, routing: str, tmp_path: Path) -> None:
-    model = make(replace(CLS, routing=routing, period=1))
-    model.save_pretrained(tmp_path)
-    found = open_question_encoder(tmp_path)
-    assert isinstance(found, DenseModel)
-    np.testing.assert_allclose(
-        found.encode_questions(QUESTIONS), model.encode_questions(QUESTIONS), atol=1e-5
-    )
-
-
 def test_another_encoder_and_another_precision_are_torchs(make: Any, tmp_path: Path) -> None:
     tiny = make(MEAN)
     size = DistilBertConfig(

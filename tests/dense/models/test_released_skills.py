@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import torch
 from click.testing import CliRunner
 
 from cli._dense import main
+from dense.encoding.skills import Skills
+from dense.encoding.stored_model import StoredDenseModel
 from dense.models.bi_encoder import DenseModel
 from dense.models.skill_checkpoints import load_released
-from dense.models.skills import Skills
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from tests.dense.models.skill_models import skill_config, skill_model
@@ -68,15 +70,17 @@ def test_a_released_layout(experts: int, tiny_tokenizer: Any, tmp_path: Path) ->
     found, own = Skills.open(tmp_path / "ours", dtype="fp32"), Skills(original, dtype="fp32")
     assert found.config.experts == original.config.skills.experts  # type: ignore[union-attr]
     asked = ["the moon"], [Passage("", "the king was born in paris", "King")]
-    np.testing.assert_array_equal(found.encode_expanded(*asked), own.encode_expanded(*asked))
-    np.testing.assert_array_equal(found.encode_entities(asked[1]), own.encode_entities(asked[1]))
-    np.testing.assert_array_equal(
-        found.encode_mentions(["the moon"], [(4, 8)]), own.encode_mentions(["the moon"], [(4, 8)])
-    )
+    assert isinstance(found.model, StoredDenseModel)
+    same = partial(np.testing.assert_allclose, atol=1e-5)
+    same(found.encode_expanded(*asked), own.encode_expanded(*asked))
+    same(found.encode_entities(asked[1]), own.encode_entities(asked[1]))
+    same(found.encode_mentions(["the moon"], [(4, 8)]), own.encode_mentions(["the moon"], [(4, 8)]))
     if experts == 6:
-        np.testing.assert_array_equal(found.rerank(*asked), own.rerank(*asked))
+        same(found.rerank(*asked), own.rerank(*asked), atol=1e-4)
         text = ["larry page and sergey brin founded google"]
-        assert found.find_spans(text) == own.find_spans(text)
+        for ours, theirs in zip(found.find_spans(text), own.find_spans(text), strict=True):
+            assert [span[:2] for span in ours] == [span[:2] for span in theirs]
+            same([span.score for span in ours], [span.score for span in theirs], atol=1e-4)
 
 
 def test_other_layouts_are_refused(tiny_tokenizer: Any, tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ from transformers import BertConfig, BertModel
 
 from cli._dense import main
 from dense.encoding.question_encoder import BertQuestionEncoder
+from dense.encoding.skills import Skills, disjoint
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from dense.models.skill_checkpoints import begin_skills, without_unread
 from dense.models.skill_config import ASSIGNMENTS, READ_BY, SkillConfig
 from dense.models.skill_inputs import mention_input, text_windows
-from dense.models.skills import Skills, disjoint
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Passage
 from sparta.base.remedies import Option
@@ -232,13 +232,12 @@ def test_saved_and_loaded(placement: str, tiny_tokenizer: Any, tmp_path: Path) -
     again = Skills.open(tmp_path / "model", dtype="fp32")
     assert again.model.config == model.config
     asked = ["the moon", "king"], [KING, MOON]
-    np.testing.assert_array_equal(
-        again.encode_expanded(*asked), Skills(model, dtype="fp32").encode_expanded(*asked)
-    )
-    np.testing.assert_array_equal(again.rerank(*asked), Skills(model, dtype="fp32").rerank(*asked))
-    assert again.find_spans(["larry page and the moon"]) == Skills(model, dtype="fp32").find_spans(
-        ["larry page and the moon"]
-    )
+    own = Skills(model, dtype="fp32")
+    np.testing.assert_allclose(again.encode_expanded(*asked), own.encode_expanded(*asked), atol=1e-5)
+    np.testing.assert_allclose(again.rerank(*asked), own.rerank(*asked), atol=1e-4)
+    text = ["larry page and the moon"]
+    [ours], [theirs] = again.find_spans(text), own.find_spans(text)
+    assert [span[:2] for span in ours] == [span[:2] for span in theirs]
     questions = ["the moon", "who was the king of the earth"]
     by_numpy = BertQuestionEncoder(tmp_path / "model").encode_questions(questions)
     np.testing.assert_allclose(by_numpy, model.encode_questions(questions), atol=1e-4)

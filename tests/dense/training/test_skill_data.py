@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dense.models.skills import Skills
+from dense.encoding.skills import Skills
 from dense.training.skill_data import SkillFile, read_skill_sets
 from dense.training.skill_examples import SkillExample
 from dense.training.skill_forms import row_text

@@ -19,10 +19,10 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
 from dense.encoding.question_encoder import BertQuestionEncoder
+from dense.encoding.skills import Skills
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from dense.models.resolve import dense_model_folder
-from dense.models.skills import Skills
 from dense.models.tasks import around_mention, class_of
 from dense.training.skill_data import SkillFile, read_skill_sets
 from dense.training.skill_examples import SkillSet

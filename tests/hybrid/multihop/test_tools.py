@@ -14,7 +14,7 @@ import torch
 
 import cli._dense
 import cli._sparta
-from dense.models.skills import Skills
+from dense.encoding.skills import Skills
 from hybrid.multihop.chain import Chain
 from hybrid.multihop.searcher import ChainPassages, ChainSearcher
 from hybrid.multihop.steps import Step, read_chain

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli._dense import main as dense_main
+from dense.encoding.skills import Skills
 from dense.models.bi_encoder import DenseModel
-from dense.models.skills import Skills
 from hybrid.replications.pool import IndexValidation, TaskPool
 from tests.hybrid.replications.conftest import Data
 

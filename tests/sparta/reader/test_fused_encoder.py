@@ -1,11 +1,19 @@
 """Fusion-in-Encoder against one long sequence with a mask that says who sees whom."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 
-from sparta.base.errors import ModelError
+from sparta.base.errors import InputError, ModelError
 from sparta.neural.bert import Bert
+from sparta.reader.config import ReaderConfig, ReaderLayout
 from sparta.reader.fusion import FusedEncoder
+from sparta.reader.reader import Reader
+from sparta.reader.records import Text
+from sparta.reader.span_reader import SpanReader
+from sparta.reader.stored_reader import StoredReader
 
 CONFIG = {
     "hidden_size": 16,
@@ -65,3 +73,27 @@ def test_passages_tell_each_other(bert):
 def test_another_encoder_is_refused():
     with pytest.raises(ModelError, match="needs a BERT encoder, found Linear"):
         FusedEncoder(torch.nn.Linear(2, 2), 2)
+
+
+def test_openvino_reads_as_torch_does(encoder_folder: Path, tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    layout = ReaderLayout(max_length=48, overlap=16, longest_question=12, longest_answer=6)
+    reader = SpanReader.from_encoder(encoder_folder, ReaderConfig(layout, global_tokens=3))
+    for parameter in reader.parameters():
+        if parameter.dim() == 2:
+            torch.nn.init.normal_(parameter, std=0.4)
+    reader.save_pretrained(tmp_path)
+    ours, theirs = StoredReader(tmp_path, "fp32"), SpanReader.open(tmp_path, "cpu", "fp32")
+    texts = [Text("the red house and the old school " * 9, "street"), Text("the sea in winter"), Text("old")]
+    batches = [ours.windows(question, texts[:n]) for question, n in (("which house", 3), ("who", 1))]
+    assert len(batches[0]) > 3
+    for scores, right in zip(ours.each(batches), theirs.each(batches), strict=True):
+        np.testing.assert_allclose(scores[..., : right.shape[2]], right, atol=5e-4)
+        assert np.isneginf(scores[..., right.shape[2] :]).all()
+    [alone] = ours.each([batches[0][:1]])
+    [together] = ours.each([batches[0]])
+    text = slice(batches[0][0].text_start, len(batches[0][0].ids) - 1)
+    assert np.abs(alone[:, 0, text] - together[:, 0, text]).max() > 0.02, "passages see each other"
+    assert isinstance(Reader.open(tmp_path, device="cpu").model, StoredReader)
+    with pytest.raises(InputError, match="bf16 or fp32"):
+        StoredReader(tmp_path, "int8")

@@ -6,15 +6,16 @@ Chain-of-Skills, §3.1. For single retrieval, a model with skills works like any
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import torch
+from tokenizers import Tokenizer
 
-from dense.models.bi_encoder import FEW, DenseModel, Vectors
+from dense.encoding.load import load_dense
+from dense.models.batches import Places, Vectors
+from dense.models.config import DenseConfig
 from dense.models.resolve import dense_model_folder
 from dense.models.skill_config import EXPANDED, LINK, RERANK, SINGLE, SPAN, lacks
 from dense.models.skill_inputs import (
@@ -25,15 +26,40 @@ from dense.models.skill_inputs import (
     pair_input,
     text_windows,
 )
-from dense.models.span_head import SpanHead
+from dense.models.span_scores import SpanScores
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.neural.batches import length_sorted_batches
-from sparta.neural.encoding import arithmetic, one_thread, pick_device
+from sparta.neural.devices import best_device
 from sparta.neural.inputs import EncoderInput
 
-TOKENS, INPUTS = 4096, 64
-"""Largest number of tokens and of inputs per batch."""
+TOKENS, INPUTS = 4096, 16
+"""Largest number of tokens and of texts whose states are kept at once, to find spans."""
+
+
+class SkillModel(Protocol):
+    """A model with skills: a `StoredDenseModel` on a CPU, or a `DenseModel` in torch."""
+
+    config: DenseConfig
+    tokenizer: Tokenizer
+
+    @property
+    def width(self) -> int:
+        """The size of a vector."""
+
+    def encode_inputs(self, expert: int, inputs: Sequence[EncoderInput], dtype: str = "auto") -> Vectors:
+        """Return the vectors of texts from this expert, `(n, width)`."""
+
+    def encode_states(
+        self, expert: int, inputs: Sequence[EncoderInput], places: Places, dtype: str = "auto"
+    ) -> Vectors:
+        """Return the states at some positions of each text from this expert, `(n, most, width)`."""
+
+    def scaled_vectors(self, vectors: Vectors) -> Vectors:
+        """Scale vectors to the model's length, if it has one."""
+
+    def span_scores(self) -> SpanScores | None:
+        """Return the weights that score entity spans."""
 
 
 class FoundSpan(NamedTuple):
@@ -45,19 +71,19 @@ class FoundSpan(NamedTuple):
 
 
 class Skills:
-    """Runs the skills of a model. `find_spans`, `rerank` and the `encode…` methods compute no gradients.
+    """Runs the skills of a model, without gradients.
 
     Threads may share an object. A lock lets one thread encode at a time, because experts are chosen for the
     whole model.
 
     :param experts: experts that replace the configured ones, as in Table 7: `{"question": 4}`
-    :param dtype: arithmetic without gradients, as `pick_dtype` takes it
+    :param dtype: bf16, fp32, fp16 (not on a CPU), or auto: the fastest of them
     :raises ModelError: the model has no skills, or `experts` names an unknown input or expert.
     """
 
     def __init__(
         self,
-        model: DenseModel,
+        model: SkillModel,
         experts: Mapping[str, int] | None = None,
         where: str = "",
         dtype: str = "auto",
@@ -80,56 +106,25 @@ class Skills:
             )
 
     @staticmethod
-    def open(name: str | Path, experts: Mapping[str, int] | None = None, dtype: str = "auto") -> Skills:
-        """Open the skills of a model folder or hub id, on the best device."""
+    def open(
+        name: str | Path,
+        experts: Mapping[str, int] | None = None,
+        dtype: str = "auto",
+        *,
+        device: str | None = None,
+    ) -> Skills:
+        """Open the skills of a model folder or hub id.
+
+        :param device: `cpu`, `cuda:0` or another device of torch; None means a GPU if there is one
+        """
         folder = dense_model_folder(name)
-        return Skills(DenseModel.load(folder).to(pick_device()), experts, str(folder), dtype)
+        return Skills(load_dense(folder, device or best_device()), experts, str(folder), dtype)
 
     def check(self, skill: str) -> None:
         """Raise a ModelError if the model lacks a skill."""
         self.config.check(skill, self.where)
 
-    # ------------------------------------------------------------------ with gradients
-
-    def vectors(self, reader: str, inputs: Sequence[EncoderInput]) -> torch.Tensor:
-        """Return the vectors `(n, width)` of texts, from the expert that `reader` names, such as `entity`."""
-        return self.model.vectors(self.experts[reader], inputs)
-
-    def mentions(self, inputs: Sequence[EncoderInput]) -> torch.Tensor:
-        """Return the vectors of mentions, `(n, width)`: the mean of the first and last wordpieces' states."""
-        states, rows = self.model.states(self.experts["mention"], inputs)
-        row = torch.tensor(rows, device=states.device)
-        first = torch.tensor([i.start for i in inputs], device=states.device)
-        last = torch.tensor([i.end - 1 for i in inputs], device=states.device)
-        return self.model.scaled((states[row, first] + states[row, last]) / 2)
-
-    def pair_scores(self, pairs: Sequence[EncoderInput]) -> torch.Tensor:
-        """Return the score of each pair of question and passage, `(n,)`: [CLS] times the first [SEP]."""
-        states, rows = self.model.states(self.experts["rerank"], pairs)
-        row = torch.tensor(rows, device=states.device)
-        separators = torch.tensor([first_separator(p) for p in pairs], device=states.device)
-        return (states[row, 0] * states[row, separators]).sum(1)
-
-    def span_scores(
-        self, inputs: Sequence[EncoderInput], spans: Sequence[Sequence[Span]]
-    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Return each text's span scores `(n_spans,)` and threshold. Spans are first and last positions."""
-        states, rows = self.model.states(self.experts["span"], inputs)
-        head, device, text_scores = self._head, states.device, []
-        with torch.autocast(device.type, enabled=False):  # bf16 is too coarse to rank close scores
-            for row, text_spans in zip(rows, spans, strict=True):
-                first = torch.tensor([a for a, _ in text_spans], dtype=torch.long, device=device)
-                last = torch.tensor([b for _, b in text_spans], dtype=torch.long, device=device)
-                text_scores.append((head.scores(states[row], first, last), head.threshold(states[row])))
-        return text_scores
-
-    @property
-    def _head(self) -> SpanHead:
-        if self.model.spans is None:
-            raise lacks(SPAN, self.config.skills, self.where)
-        return self.model.spans
-
-    # ------------------------------------------------------------------ without
+    # ------------------------------------------------------------------ vectors, scores and spans
 
     def encode_questions(self, texts: Sequence[str], task: str = "") -> Vectors:
         """Return the vectors of questions, `(n, width) float32`.
@@ -159,7 +154,7 @@ class Skills:
         """Return the vectors of mentions, `(n, width) float32`: the span of characters in each text."""
         self.check(LINK)
         inputs = [self.mention(text, span) for text, span in zip(texts, spans, strict=True)]
-        return self.encoded(inputs, self.mentions)
+        return self.encoded_mentions(inputs)
 
     def rerank(self, questions: Sequence[str], passages: Sequence[Passage]) -> Vectors:
         """Return how well each passage supports its question, `(n,) float32`.
@@ -168,7 +163,9 @@ class Skills:
         """
         self.check(RERANK)
         pairs = [self.pair(q, p) for q, p in zip(questions, passages, strict=True)]
-        return self.encoded(pairs, self.pair_scores)
+        states = self._states("rerank", pairs, lambda pair: (0, first_separator(pair)))
+        scores: Vectors = np.einsum("nw,nw->n", states[:, 0], states[:, 1])
+        return scores
 
     def find_spans(self, texts: Sequence[str]) -> list[list[FoundSpan]]:
         """Return the entities of each text, by start: the spans that score above the text's [CLS].
@@ -176,18 +173,22 @@ class Skills:
         Of overlapping spans, the span with the highest score is kept.
         """
         self.check(SPAN)
+        head = self.model.span_scores()
+        if head is None:
+            raise lacks(SPAN, self.config.skills, self.where)
         windows = [(number, w) for number, text in enumerate(texts) for w in self.windows(text)]
         found_spans: list[list[FoundSpan]] = [[] for _ in texts]
-        for chosen in length_sorted_batches([len(w.input.ids) for _, w in windows], TOKENS, 16):
-            candidates = [windows[i][1].candidates() for i in chosen]
-            with self._inference(len(chosen)):
-                scores = self.span_scores([windows[i][1].input for i in chosen], candidates)
-            for i, spans, (text_scores, threshold) in zip(chosen, candidates, scores, strict=True):
+        for chosen in length_sorted_batches([len(w.input.ids) for _, w in windows], TOKENS, INPUTS):
+            states = self._states(
+                "span", [windows[i][1].input for i in chosen], lambda item: range(len(item.ids))
+            )
+            for i, text_states in zip(chosen, states, strict=True):
                 number, window = windows[i]
-                margins = (text_scores - threshold).float().cpu().numpy()
-                best = disjoint(spans, margins)
+                spans = window.candidates()
+                margins = head.margins(text_states, spans)
                 found_spans[number] += [
-                    FoundSpan(*window.characters(spans[k]), float(margins[k])) for k in best
+                    FoundSpan(*window.characters(spans[k]), float(margins[k]))
+                    for k in disjoint(spans, margins)
                 ]
         return [sorted(text_scores) for text_scores in found_spans]
 
@@ -214,40 +215,18 @@ class Skills:
         return text_windows(text, self.model.tokenizer, self.model.config.layout.max_length)
 
     def encoded_by(self, reader: str, inputs: Sequence[EncoderInput]) -> Vectors:
-        """Return the vectors of many inputs, `(n, width) float32`, without gradients; see `vectors`."""
-        return self.encoded(inputs, lambda batch: self.vectors(reader, batch))
+        """Return the vectors `(n, width)` of texts, from the expert that `reader` names, such as `entity`."""
+        with self._lock:
+            return self.model.encode_inputs(self.experts[reader], inputs, self.dtype)
 
-    def encoded(
-        self, inputs: Sequence[EncoderInput], read: Callable[[Sequence[EncoderInput]], torch.Tensor]
-    ) -> Vectors:
-        """Apply a function to batches of inputs of similar length, without gradients.
+    def encoded_mentions(self, inputs: Sequence[EncoderInput]) -> Vectors:
+        """Return the vectors of mentions, `(n, width)`: the mean of the first and last wordpieces' states."""
+        states = self._states("mention", inputs, lambda item: (item.start, item.end - 1))
+        return self.model.scaled_vectors(states.mean(1))
 
-        Returns the results in the order of the inputs.
-        """
-        parts: list[Vectors] = []
-        order: list[int] = []
-        for batch in length_sorted_batches([len(i.ids) for i in inputs], TOKENS, INPUTS):
-            with self._inference(len(inputs)):
-                parts.append(read([inputs[i] for i in batch]).float().cpu().numpy())
-            order += batch
-        if not parts:
-            return np.zeros((0,), np.float32)
-        return np.ascontiguousarray(np.concatenate(parts)[np.argsort(order)])
-
-    @contextmanager
-    def _inference(self, n: int) -> Iterator[None]:
-        """Run the block without gradients, in the fastest arithmetic, under the lock.
-
-        Few texts use one thread.
-        """
-        with (
-            self._lock,
-            torch.inference_mode(),
-            arithmetic(self.model.device, self.dtype),
-            one_thread() if n <= FEW else nullcontext(),
-        ):
-            self.model.eval()
-            yield
+    def _states(self, reader: str, inputs: Sequence[EncoderInput], places: Places) -> Vectors:
+        with self._lock:
+            return self.model.encode_states(self.experts[reader], inputs, places, self.dtype)
 
 
 def disjoint(spans: Sequence[Span], margins: np.ndarray) -> list[int]:
