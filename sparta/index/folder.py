@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from sparta.base.checks import path_of
+from sparta.base.disk.locks import is_locked, lock
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, LackingError, ModelError, NewerFormatError
 from sparta.base.files import refuse_links_below, storage_errors
-from sparta.base.locks import is_locked, lock
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import language_of

@@ -17,9 +17,9 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from sparta.base.disk.locks import lock
 from sparta.base.errors import IndexStateError, InputError, Interrupted, folder_in_use
 from sparta.base.files import disk_fails, make_folder, storage_error, storage_errors
-from sparta.base.locks import lock
 from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparta.base.checks import path_of
+from sparta.base.disk.new_folders import appearing_folder, check_new
 from sparta.base.errors import IndexStateError
 from sparta.base.files import storage_errors
 from sparta.base.manifest import MANIFEST_NAME
-from sparta.base.new_folders import appearing_folder, check_new
 from sparta.index.channels import CHANNELS
 from sparta.index.folder import IndexFolder, lasting_path
 from sparta.index.generation import Generation, IndexState

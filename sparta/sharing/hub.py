@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sparta.base.checks import path_of
+from sparta.base.disk.new_folders import appearing_folder, check_new
 from sparta.base.errors import IndexStateError, InputError, ModelError, ServerError
 from sparta.base.files import refuse_links_below, storage_errors
 from sparta.base.manifest import MANIFEST_NAME
-from sparta.base.new_folders import appearing_folder, check_new
 from sparta.index.folder import IndexFolder, lasting_path
 from sparta.index.reader import IndexReader
 from sparta.index.verify import verify_index

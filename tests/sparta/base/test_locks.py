@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparta.base.locks import is_locked, lock
+from sparta.base.disk.locks import is_locked, lock
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
 
 def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    code = "import sys, time; from sparta.base.locks import lock; stream = open(sys.argv[1], 'ab');"
+    code = "import sys, time; from sparta.base.disk.locks import lock; stream = open(sys.argv[1], 'ab');"
     code += "print(lock(stream), flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,0 +1,1 @@
+"""Locks, and folders that appear when they are complete."""
