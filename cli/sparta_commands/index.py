@@ -38,9 +38,10 @@ class _Index:
     )
     index: Path | None = index_option
     channels: str | None = option(
-        "bm25 encodes nothing and takes seconds; the same command with --resume adds the impacts later"
+        "bm25 encodes nothing and takes seconds; the same command with --resume adds the impacts later."
+        " dense also encodes vectors, in the same pass over the corpus"
         " [default: as in the existing index, else impact,bm25].",
-        type=click.Choice(["impact,bm25", "bm25"]),
+        type=click.Choice(["impact,bm25", "impact,bm25,dense", "bm25", "bm25,dense"]),
     )
     model: IndexModelArguments = group(IndexModelArguments)
     terms: IndexTermArguments = group(IndexTermArguments)

@@ -39,7 +39,7 @@ logger = logging.getLogger("sparta.dense")
 PRECISION = "float16"
 _FIRST_BLOCK, _SMALLEST_BLOCK = 256, 64
 """Number of passages in the first shard that is written, and in the smallest shard."""
-_SECONDS_PER_SHARD = 30.0
+SECONDS_PER_SHARD = 30.0
 """Target time to fill one shard: a crash loses about this much work."""
 _LARGEST_DEAD_SHARE = 0.5
 """If more than this share of a store's rows has no live passage, live rows move to a new store."""
@@ -167,7 +167,7 @@ class ChannelBuilder:
                 vectors = self._vectors(block, sources, advance)
                 self._writer().add(self.passages.positions[block], self.hashes[block], vectors)
                 n_done += len(block)
-                target_size = len(block) * _SECONDS_PER_SHARD / max(1e-3, time.monotonic() - started)
+                target_size = len(block) * SECONDS_PER_SHARD / max(1e-3, time.monotonic() - started)
                 size = min(SHARD_SIZE, max(_SMALLEST_BLOCK, int(target_size)))
         except KeyboardInterrupt:
             raise Interrupted(len(rows) - len(missing) + n_done, "vector") from None

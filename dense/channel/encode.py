@@ -201,7 +201,7 @@ class VectorJob:
                 folded_passages = [folded(passage, language) for passage in passages]
                 stored = encoder(folded_passages, advance).astype(options.precision)
             positions = np.arange(first, first + len(passages), dtype=np.int64)
-            write_shard(self.folder, VectorShard(number, positions, _hashes(passages, options), stored))
+            write_shard(self.folder, VectorShard(number, positions, hashes_of(passages, options), stored))
             return {"count": len(passages), **(encoder.counts - before)}
 
         return work
@@ -239,7 +239,7 @@ def encode_vectors(
     report, totals = VectorReport(), Counter[str]()
 
     def check_finished_shard(path: Path, block: Sequence[Passage]) -> None:
-        if not np.array_equal(open_shard(path).hashes, _hashes(block, options)):
+        if not np.array_equal(open_shard(path).hashes, hashes_of(block, options)):
             raise corpus_changed(path)
 
     shown = ReadingProgress(shown=progress, advance=advance)
@@ -259,7 +259,7 @@ def encode_vectors(
     return report, counts
 
 
-def _hashes(block: Sequence[Passage], options: VectorOptions) -> Hashes:
+def hashes_of(block: Sequence[Passage], options: VectorOptions) -> Hashes:
     """Return the hashes `(n,) uint64` that `LivePassages.hashes` returns for an index of these passages."""
     context_hashes = np.zeros(len(block), np.uint64)
     if options.unit == "sentence":

@@ -98,7 +98,7 @@ def build_dense(
         previous = channel_folder.read() if channel_folder.exists() else None
         channel_folder.remove_left_overs(previous)
         vector_folders = [open_finished(path) for path in paths_of(vectors, "folders of vectors")]
-        identity = _chosen_model(
+        identity = chosen_model(
             model, previous, vector_folders, generation.language, folder.path, overwrite=overwrite
         )
         same_model = previous is not None and previous.model.sha256 == identity.sha256
@@ -150,7 +150,7 @@ def _up_to_date(channel: Channel, requested_kind: str, commit: str) -> bool:
     )
 
 
-def _chosen_model(
+def chosen_model(
     name: str | None,
     previous: Channel | None,
     vector_folders: Sequence[VectorFolder],

@@ -10,6 +10,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.generation import Generation
 
 if TYPE_CHECKING:
+    from dense.channel.indexing import VectorPass
     from dense.channel.sync import DenseReport
     from dense.channel.vectors import DenseChannel
 
@@ -26,6 +27,23 @@ def sync(index: Path, *, device: str | None = None, dtype: str = "auto") -> Dens
     from dense.channel.sync import build_dense
 
     return build_dense(index, device=device, dtype=dtype)
+
+
+def is_begun(index: Path) -> bool:
+    """Return whether an interrupted indexing pass has begun to encode a new dense channel."""
+    folder = IndexFolder(index)
+    generation = folder.state().building if folder.exists() else None
+    if generation is None:
+        return False
+    channel_folder = ChannelFolder(folder.dense_path(generation))
+    return not channel_folder.exists() and any(channel_folder.stores())
+
+
+def begin(index: Path, *, unit: str, language: str, device: str | None, dtype: str) -> VectorPass:
+    """Return the object that encodes the channel's vectors while the corpus is indexed."""
+    from dense.channel.indexing import VectorPass
+
+    return VectorPass(index, unit=unit, language=language, device=device, dtype=dtype)
 
 
 def check(index: Path) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sparta.base.errors import SpartaError
 from sparta.base.remedies import Command, Remedy, remedy
 
 if TYPE_CHECKING:
+    from sparta.base.records import Passage
     from sparta.index.folder import IndexFolder
     from sparta.index.generation import Generation
     from sparta.lucene.bridge import ImpactSearcher
@@ -29,8 +31,30 @@ class OpenChannel(Protocol):
         """
 
 
+class ChannelPass(Protocol):
+    """Encodes the passages of a channel in the same pass over the corpus as the impacts."""
+
+    def encode(self, first: int, passages: Sequence[Passage]) -> None:
+        """Encode the passages of a block.
+
+        :param first: position of the block's first passage in the corpus
+        """
+
+    def close(self) -> None:
+        """Write what is encoded."""
+
+    def finish(self) -> Any:
+        """Build the channel of the finished index. Returns a report."""
+
+
 class IndexChannel(Protocol):
     """The functions that a package provides for its channel."""
+
+    def is_begun(self, index: Path) -> bool:
+        """Return whether an interrupted indexing pass has begun to encode a new channel."""
+
+    def begin(self, index: Path, *, unit: str, language: str, device: str | None, dtype: str) -> ChannelPass:
+        """Return the object that encodes the channel while the corpus is indexed, and then builds it."""
 
     def exists(self, index: Path) -> bool:
         """Return whether the index has this channel. The check imports no heavy package."""
@@ -69,6 +93,31 @@ def other_channels(index: Path) -> list[str]:
     return [name for name in CHANNELS if any(index.glob(f"{name}-*")) and CHANNELS[name]().exists(index)]
 
 
+def split_channels(channels: str | None) -> tuple[str | None, list[str]]:
+    """Return the channels of the Lucene index, as in `impact,bm25`, and the names of the other channels."""
+    names = channels.split(",") if channels else []
+    in_lucene = ",".join(name for name in names if name not in CHANNELS)
+    return in_lucene or channels, [name for name in CHANNELS if name in names]
+
+
+def begun_channels(index: Path) -> list[str]:
+    """Return the names of the new channels that an interrupted indexing pass has begun to encode."""
+    return [name for name in CHANNELS if CHANNELS[name]().is_begun(index)]
+
+
+def begin_passes(
+    index: Path, names: Sequence[str], *, unit: str, language: str, device: str | None, dtype: str
+) -> dict[str, ChannelPass]:
+    """Return the objects that encode these channels while a corpus is indexed, by name.
+
+    :raises ModelError: a channel has no model for the language.
+    """
+    return {
+        name: CHANNELS[name]().begin(index, unit=unit, language=language, device=device, dtype=dtype)
+        for name in dict.fromkeys(names)
+    }
+
+
 class Synced(NamedTuple):
     """The reports of the updated channels, and the names of the channels that failed to update."""
 
@@ -76,16 +125,27 @@ class Synced(NamedTuple):
     behind: tuple[str, ...] = ()
 
 
-def sync_channels(index: Path, *, device: str | None = None, dtype: str = "auto") -> Synced:
+def sync_channels(
+    index: Path,
+    *,
+    device: str | None = None,
+    dtype: str = "auto",
+    passes: Mapping[str, ChannelPass] = MappingProxyType({}),
+) -> Synced:
     """Update every other channel to the content of the Lucene index.
 
     A channel that fails to update causes a logged warning, not an error: the Lucene index is already
     committed.
+
+    :param passes: the channels that an indexing pass encoded, by name; they may be new
     """
     reports, behind = [], []
-    for name in other_channels(index):
+    for name in dict.fromkeys([*other_channels(index), *passes]):
         try:
-            reports.append(CHANNELS[name]().sync(index, device=device, dtype=dtype))
+            if name in passes:
+                reports.append(passes[name].finish())
+            else:
+                reports.append(CHANNELS[name]().sync(index, device=device, dtype=dtype))
         except SpartaError as error:
             behind.append(name)
             logger.warning("%s", _sync_error(index, name, error))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from sparta.index.build import (
     up_to_date,
     write_index,
 )
-from sparta.index.channels import sync_channels
+from sparta.index.channels import begin_passes, begun_channels, split_channels, sync_channels
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import BM25, BOTH_CHANNELS, GROWING, Generation, Job
 from sparta.index.inputs.sources import corpus_job, corpus_source, text_source, vectors_source
@@ -43,6 +43,7 @@ from sparta.models.resolve import (
 )
 
 if TYPE_CHECKING:
+    from sparta.index.channels import ChannelPass
     from sparta.models.model import SparseModel
     from sparta.shards.encode import EncodeOptions
 
@@ -59,10 +60,11 @@ class IndexOptions:
     defaults are the unit `passage`, the language `en`, all terms, the fast codec and the language's shipped
     model. An index in a language without a shipped model has BM25 only.
 
-    `channels` is `impact,bm25`, or `bm25` to encode nothing. `model` is a folder or a hub id, `bits` the
-    number of bits of an impact, `device` one torch device or several separated by commas. `unit` is `passage`
-    or `sentence`. `top_k` keeps each passage's strongest terms, `min_weight` the terms of at least this
-    weight. The writer commits every `commit_seconds`.
+    `channels` is `impact,bm25`, or `bm25` to encode nothing. With `,dense` at the end, the shipped dense
+    model, or the model of the index's dense channel, encodes vectors in the same pass. `model` is a folder or
+    a hub id, `bits` the number of bits of an impact, `device` one torch device or several separated by
+    commas. `unit` is `passage`, `sentence` or `chunk:…`. `top_k` keeps each passage's strongest terms,
+    `min_weight` the terms of at least this weight. The writer commits every `commit_seconds`.
     """
 
     channels: str | None = None
@@ -134,6 +136,8 @@ def build_index(
     :raises Interrupted: Ctrl-C; reports how many passages are committed.
     """
     requested = options or IndexOptions()
+    in_lucene, names = split_channels(requested.channels)
+    requested = replace(requested, channels=in_lucene)
     if not isinstance(corpus, Iterable | Path):
         raise InputError(f"the corpus must be a file, a folder or a list of passages, found {corpus!r}")
     reader = open_corpus(corpus, skip_invalid=requested.skip_invalid)  # a wrong path fails first
@@ -142,14 +146,31 @@ def build_index(
     find_runtime()  # missing Java fails here, before hours of encoding
     channels = chosen.channels or BOTH_CHANNELS
     job = corpus_job(reader, chosen.unit or "passage", chosen.top_k, chosen.min_weight or 0.0, channels)
+    passes = _begun(folder, chosen, names)
     with _reporting_interrupts(folder, mode):
         report = _report_if_up_to_date(folder, job, mode, chosen)
         if report is None:
-            with ReadingProgress(shown=progress, advance=advance) as shown:
-                source = _source(reader, job, chosen, shown, encoder)
+            with ReadingProgress(shown=progress, advance=advance) as shown, ExitStack() as stack:
+                for channel_pass in passes.values():
+                    stack.callback(channel_pass.close)
+                in_pass = () if mode in GROWING else passes.values()
+                source = _source(reader, job, chosen, shown, encoder, in_pass)
                 report = write_index(folder, source, chosen.for_writing(mode))
         reader.close()
-    return _with_channels(folder, report, chosen)
+    return _with_channels(folder, report, chosen, passes)
+
+
+def _begun(folder: IndexFolder, options: IndexOptions, names: Sequence[str]) -> dict[str, ChannelPass]:
+    """Return the passes that encode these channels, and those that an interrupted job has begun."""
+    unit, language = options.unit or "passage", options.language or DEFAULT_LANGUAGE
+    if options.resume:
+        names = [*names, *begun_channels(folder.path)]
+    device = _first_device(options)
+    return begin_passes(folder.path, names, unit=unit, language=language, device=device, dtype=options.dtype)
+
+
+def _first_device(options: IndexOptions) -> str | None:
+    return options.device.partition(",")[0] if options.device else None
 
 
 def _source(
@@ -158,6 +179,7 @@ def _source(
     options: IndexOptions,
     progress: ReadingProgress,
     encoder: SparseModel | None,
+    passes: Collection[ChannelPass],
 ) -> Source:
     """Return the source of a corpus: passages with impacts, or without impacts for a BM25-only index."""
     bm25_only = options.channels == BM25
@@ -169,7 +191,7 @@ def _source(
     model = encoder or open_encoder(options.model, options.bits, encoding.devices)
     if bm25_only:
         return text_source(reader, job, model.query_side(), encoding.language, progress)
-    return corpus_source(reader, model, encoding, progress=progress, job=job)
+    return corpus_source(reader, model, encoding, progress=progress, job=job, passes=passes)
 
 
 @optional_packages()
@@ -187,6 +209,8 @@ def build_index_from_vectors(
     """
     folder = IndexFolder(path)
     requested = options or IndexOptions()
+    in_lucene, names = split_channels(requested.channels)
+    requested = replace(requested, channels=in_lucene)
     chosen = _resolved(folder, requested, mode, encodes=False)
     find_runtime()
     with _reporting_interrupts(folder, mode):
@@ -194,7 +218,7 @@ def build_index_from_vectors(
         if requested.language is None and mode != "append" and source.language:
             chosen = replace(chosen, language=source.language)
         report = write_index(folder, source, chosen.for_writing(mode))
-    return _with_channels(folder, report, chosen)
+    return _with_channels(folder, report, chosen, _begun(folder, chosen, names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +278,10 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
     :raises IndexStateError: the mode extends an index, and there is none.
     """
     if options.channels not in (None, BOTH_CHANNELS, BM25):
-        raise InputError(f"an index has the channels {BOTH_CHANNELS} or bm25, found {options.channels!r}")
+        raise InputError(
+            f"an index has the channels {BOTH_CHANNELS} or bm25, each also with dense,"
+            f" found {options.channels!r}"
+        )
     live = folder.state().searchable if mode in GROWING else None
     if live is None:
         new = replace(options, language=options.language or DEFAULT_LANGUAGE, unit=options.unit or "passage")
@@ -355,17 +382,21 @@ def _report_if_up_to_date(
     return up_to_date(folder, Source(job, side, lambda *_: iter(())), options.for_writing(mode))
 
 
-def _with_channels(folder: IndexFolder, report: IndexReport, options: IndexOptions) -> IndexReport:
+def _with_channels(
+    folder: IndexFolder, report: IndexReport, options: IndexOptions, passes: Mapping[str, ChannelPass]
+) -> IndexReport:
     """Clean up an unchanged index, merge it if the options say so, and update the other channels.
 
     Returns the report with the results of these channels.
+
+    :param passes: channels that the options name; they may be new
     """
     if report.unchanged:
         folder.sweep_left_over()
         if options.optimize:
             optimize_index(folder)
-    first_device = options.device.partition(",")[0] if options.device else None
-    reports, behind = sync_channels(folder.path, device=first_device, dtype=options.dtype)
+    device = _first_device(options)
+    reports, behind = sync_channels(folder.path, device=device, dtype=options.dtype, passes=passes)
     return replace(report, channels=reports, behind=behind)
 
 

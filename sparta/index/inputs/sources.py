@@ -6,7 +6,8 @@ import bisect
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ from sparta.index.jobs import JSON_VECTORS, Source, batch_bounds_changed, skip_p
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
 from sparta.models.resolve import default_model_folder, known_query_side, sparta_folder
+from sparta.shards.folder import Block
 from sparta.shards.store import (
     ShardFolder,
     last_passage_id,
@@ -45,6 +47,7 @@ from sparta.shards.store import (
 )
 
 if TYPE_CHECKING:
+    from sparta.index.channels import ChannelPass
     from sparta.models.model import SparseModel
     from sparta.shards.encode import EncodeOptions
 
@@ -78,10 +81,12 @@ def corpus_source(
     advance: Advance | None = None,
     progress: ReadingProgress | None = None,
     job: Job | None = None,
+    passes: Collection[ChannelPass] = (),
 ) -> Source:
     """Return a source that encodes a corpus block by block.
 
     :param job: the corpus's `corpus_job`, if the caller has already computed it
+    :param passes: other channels that encode each block after its impacts
     """
     from sparta.shards.encode import ShardEncoder, arithmetic_on
     from sparta.shards.pacing import PacedBlocks
@@ -90,10 +95,23 @@ def corpus_source(
     progress = progress or ReadingProgress(advance=advance)
     side = model.query_side()
 
-    def batches(passages: Iterator[Passage]) -> Iterator[ImpactBatch]:
-        blocks = PacedBlocks(options.shard_size)
-        for shard in ShardEncoder(model, options).encode(blocks.split(passages), progress.advance):
-            blocks.finish()
+    def batches(passages: Iterator[Passage], done: int) -> Iterator[ImpactBatch]:
+        paced, unfinished = PacedBlocks(options.shard_size), deque[Block]()
+
+        def blocks() -> Iterator[Block]:
+            for block in paced.split(passages):
+                if passes:
+                    unfinished.append(block)
+                yield block
+
+        advance = None if passes else progress.advance
+        for shard in ShardEncoder(model, options).encode(blocks(), advance):
+            if passes:
+                _, first, block = unfinished.popleft()
+                for channel_pass in passes:
+                    channel_pass.encode(done + first, block)
+                progress.advance(len(block))
+            paced.finish()
             yield quantized_batch(shard, side.quantizer)
 
     job = job or corpus_job(reader, options.unit, options.top_k, options.min_weight)
@@ -107,7 +125,7 @@ def text_source(
 ) -> Source:
     """Return a source of passages without impacts, for an index with BM25 only."""
 
-    def batches(units: Iterator[Passage]) -> Iterator[ImpactBatch]:
+    def batches(units: Iterator[Passage], _done: int) -> Iterator[ImpactBatch]:
         no_impacts = np.zeros(0, np.int32)
         for passages in itertools.batched(units, _PASSAGES_PER_BATCH):
             objects = [stored_object(unit) for unit in passages]
@@ -124,7 +142,7 @@ def _units_source(
     reader: CorpusReader,
     job: Job,
     side: QuerySide,
-    to_batches: Callable[[Iterator[Passage]], Iterator[ImpactBatch]],
+    to_batches: Callable[[Iterator[Passage], int], Iterator[ImpactBatch]],
     language: str,
     progress: ReadingProgress,
 ) -> Source:
@@ -137,7 +155,7 @@ def _units_source(
         for unit in itertools.islice(units, done):
             skipped, skipped_id = skipped + 1, unit.passage_id
         _check_last(reader.source, done, last_id, skipped, skipped_id)
-        yield from to_batches(progress.follow(reader, units))
+        yield from to_batches(progress.follow(reader, units), done)
 
     def describe() -> dict[str, Any]:
         skips = [skip._asdict() for skip in reader.counts.first_skips]

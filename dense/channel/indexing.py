@@ -1,0 +1,133 @@
+"""Encodes the vectors of an index while `sparta index` reads its corpus, so that one pass suffices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dense.channel.builder import PRECISION, SECONDS_PER_SHARD
+from dense.channel.encode import PassageEncoder, VectorOptions, hashes_of
+from dense.channel.folder import ChannelFolder
+from dense.channel.sync import DenseReport, build_dense, chosen_model
+from dense.search.store import Floats, Hashes, Rows, VectorFolder, VectorWriter, describe_vectors
+from sparta.base.closing import Closing
+from sparta.base.records import Passage
+from sparta.data.languages import folded, language_of
+from sparta.index.folder import IndexFolder
+from sparta.shards.folder import SHARD_SIZE
+
+
+class VectorPass(Closing):
+    """Encodes the blocks of a corpus into a store of the dense channel, beside the generation being built.
+
+    No manifest of a channel names the store until `finish`, so a search never sees it. Every vector is found
+    by the hash of its passage's record. So after a kill, the resumed pass encodes only passages without a
+    vector, and `finish` encodes what is still missing.
+
+    :param index: the index; its writer lock belongs to the caller
+    :raises ModelError: there is no dense model for the language.
+    """
+
+    def __init__(self, index: Path, *, unit: str, language: str, device: str | None, dtype: str) -> None:
+        self.folder = IndexFolder(index)
+        self._options = VectorOptions(unit=unit, language=language, dtype=dtype, precision=PRECISION)
+        previous = None
+        if (live := self.folder.state().live if self.folder.exists() else None) is not None:
+            channel_folder = ChannelFolder(self.folder.dense_path(live))
+            previous = channel_folder.read() if channel_folder.exists() else None
+        self._identity = chosen_model(None, previous, (), language, index, overwrite=False)
+        self._current_store = previous.store if previous else ""
+        self._encoder = PassageEncoder(self._identity.name, device, dtype)
+        self._device, self._dtype = device, dtype
+        self._writer: VectorWriter | None = None
+        self._stored_hashes = np.empty(0, np.uint64)
+        self._waiting: list[tuple[Rows, Hashes, Floats]] = []
+        self._last_write = time.monotonic()
+        self.encoded = 0
+
+    def encode(self, first: int, passages: Sequence[Passage]) -> None:
+        """Encode the passages of a block that have no vector yet, and write a shard about every 30 seconds.
+
+        :param first: position of the block's first passage in the corpus
+        """
+        writer = self._opened_writer()
+        hashes = hashes_of(passages, self._options)
+        is_stored = self._is_stored(hashes)
+        if is_stored.all():
+            return
+        missing = np.flatnonzero(~is_stored).tolist()
+        language = language_of(self._options.language)
+        vectors = self._encoder([folded(passages[i], language) for i in missing])
+        self._waiting.append((first + np.array(missing, np.int64), hashes[missing], vectors))
+        self.encoded += len(missing)
+        n_waiting = sum(len(positions) for positions, _, _ in self._waiting)
+        if n_waiting >= SHARD_SIZE or time.monotonic() - self._last_write >= SECONDS_PER_SHARD:
+            self._write(writer)
+
+    def _is_stored(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """Return which passages had a vector when the pass began."""
+        if not len(self._stored_hashes):
+            return np.zeros(len(hashes), bool)
+        places = np.searchsorted(self._stored_hashes, hashes)
+        return self._stored_hashes[np.minimum(places, len(self._stored_hashes) - 1)] == hashes
+
+    def _write(self, writer: VectorWriter) -> None:
+        """Write all waiting vectors as a shard."""
+        positions, hashes, vectors = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
+        writer.add(positions, hashes, vectors)
+        self._waiting.clear()
+        self._last_write = time.monotonic()
+
+    def _opened_writer(self) -> VectorWriter:
+        """Return the writer of the store, which is opened at the first block: then the generation exists."""
+        if self._writer is None:
+            generation = self.folder.state().building
+            assert generation is not None  # only jobs that build a generation encode in the same pass
+            channel_folder = ChannelFolder(self.folder.dense_path(generation))
+            manifest = describe_vectors(
+                self._identity,
+                self._encoder.width,
+                PRECISION,
+                self._options.unit,
+                arithmetic=self._encoder.runtime_name(),
+            )
+            stores = list(channel_folder.stores())
+            alike = {number: store for number, store in stores if _is_alike(store, manifest)}
+            stored_hashes = [store.hashes for store in alike.values()]
+            self._stored_hashes = np.unique(np.concatenate([self._stored_hashes, *stored_hashes]))
+            number = max((number for number, _ in stores), default=0)
+            is_unfinished = number in alike and alike[number].folder.name > self._current_store
+            name = f"vectors-{number if is_unfinished else number + 1:06d}"
+            self._writer = VectorWriter(channel_folder.path / name, manifest)
+        return self._writer
+
+    def close(self) -> None:
+        """Write the waiting vectors."""
+        if self._waiting and self._writer:
+            self._write(self._writer)
+
+    def finish(self) -> DenseReport:
+        """Build the channel from the vectors; encode passages that still lack one."""
+        report = build_dense(self.folder.path, device=self._device, dtype=self._dtype)
+        truncated, share_read = self._encoder.truncated, self._encoder.share_read
+        if report.encoded or not truncated:
+            truncated, share_read = report.truncated_passages, report.share_read
+        return replace(
+            report,
+            encoded=report.encoded + self.encoded,
+            truncated_passages=truncated,
+            share_read=share_read,
+            unchanged=report.unchanged and not self.encoded,
+        )
+
+
+def _is_alike(store: VectorFolder, manifest: dict[str, object]) -> bool:
+    """Return whether a store's vectors have the same model, width, number format and unit."""
+    fields = "width", "dtype", "unit"
+    is_same_form = all(store.manifest[field] == manifest[field] for field in fields)
+    return is_same_form and store.manifest["model"]["sha256"] == manifest["model"]["sha256"]  # type: ignore[index]

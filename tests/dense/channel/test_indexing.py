@@ -1,0 +1,228 @@
+"""`sparta index` with the dense channel: one pass over the corpus, and the same vectors as two."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cli._sparta
+from dense.channel import encode
+from dense.channel.folder import ChannelFolder
+from dense.channel.sync import build_dense
+from dense.channel.table import exists, is_begun
+from dense.search.store import Floats
+from sparta.base.errors import InputError, Interrupted
+from sparta.base.records import Passage
+from sparta.index.folder import IndexFolder
+from sparta.index.pipeline import IndexOptions, build_index
+from sparta.models import resolve
+from tests.dense.channel.channels import N, done, ran, rankings
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
+CHANNELS = "impact,bm25,dense"
+
+
+@pytest.fixture(autouse=True)
+def shipped(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny model in place of the dense model that ships with sparta."""
+    monkeypatch.setattr("dense.channel.sync.model_for", lambda *_: str(model))
+
+
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The ids of the passages of every run of the dense encoder, in small blocks."""
+    monkeypatch.setattr("sparta.index.pipeline._PASSAGES_PER_BATCH", 16)
+    runs: list[list[str]] = []
+    call = encode.PassageEncoder.__call__
+
+    def counted(self: Any, passages: list[Passage], *rest: Any) -> Any:
+        runs.append([passage.passage_id for passage in passages])
+        return call(self, passages, *rest)
+
+    monkeypatch.setattr(encode.PassageEncoder, "__call__", counted)
+    return runs
+
+
+def flat(blocks: list[list[str]]) -> list[str]:
+    return list(itertools.chain.from_iterable(blocks))
+
+
+def vectors(index: Path) -> Floats:
+    """The vectors of the channel, in the order of the corpus."""
+    folder = IndexFolder(index)
+    channel_folder = ChannelFolder(folder.dense_path(folder.require_live()))
+    channel = channel_folder.read()
+    return channel_folder.vectors(channel).take(channel_folder.read_rows(channel))
+
+
+def options(tiny_model_folder: Path, **more: Any) -> IndexOptions:
+    return IndexOptions(**{"channels": CHANNELS, "model": str(tiny_model_folder), "device": "cpu", **more})
+
+
+@pytest.mark.parametrize("unit", ["passage", "sentence", "chunk:5:2"])
+def test_one_pass_gives_the_vectors_of_two(
+    corpus: Path, tiny_model_folder: Path, blocks: list[list[str]], tmp_path: Path, unit: str
+) -> None:
+    chosen = options(tiny_model_folder, unit=unit)
+    report = build_index(tmp_path / "one", corpus, options=chosen)
+    n = report.documents
+    assert len(blocks) > 1
+    assert len(flat(blocks)) == len(set(flat(blocks)))
+    assert [(r.encoded, r.passages, r.kept) for r in report.channels] == [(n, n, 0)]
+    build_index(
+        tmp_path / "two", corpus, options=options(tiny_model_folder, unit=unit, channels="impact,bm25")
+    )
+    assert not exists(tmp_path / "two")
+    assert build_dense(tmp_path / "two").encoded == n
+    assert np.array_equal(vectors(tmp_path / "one"), vectors(tmp_path / "two"))
+    assert rankings(tmp_path / "one") == rankings(tmp_path / "two")
+    again = build_index(tmp_path / "one", corpus, options=chosen)
+    assert again.unchanged
+    assert [channel.unchanged for channel in again.channels] == [True]
+
+
+def test_overwrite_encodes_only_what_is_new(
+    corpus: Path, tiny_model_folder: Path, blocks: list[list[str]], write_jsonl: Any, tmp_path: Path
+) -> None:
+    chosen = options(tiny_model_folder)
+    build_index(tmp_path / "ix", corpus, options=chosen)
+    records = [json.loads(line) for line in corpus.read_text().splitlines()]
+    records[3]["text"] += " changed"
+    changed = write_jsonl(tmp_path / "changed.jsonl", [*records[1:], {"id": "new", "text": "the moon"}])
+    blocks.clear()
+    report = build_index(tmp_path / "ix", changed, "overwrite", chosen)
+    assert flat(blocks) == ["n3", "new"]
+    assert report.channels[0].encoded == 2
+    build_index(tmp_path / "anew", changed, options=chosen)
+    assert np.array_equal(vectors(tmp_path / "ix"), vectors(tmp_path / "anew"))
+    more = write_jsonl(tmp_path / "more.jsonl", [{"id": "appended", "text": "an old city"}])
+    assert build_index(tmp_path / "ix", more, "append", chosen).channels[0].encoded == 1
+
+
+def test_ctrl_c_and_resume(
+    corpus: Path,
+    tiny_model_folder: Path,
+    blocks: list[list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    chosen = options(tiny_model_folder)
+    call, n_calls = encode.PassageEncoder.__call__, 0
+
+    def interrupted(self: Any, passages: list[Passage], *rest: Any) -> Any:
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls == 3:
+            raise KeyboardInterrupt
+        return call(self, passages, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encode.PassageEncoder, "__call__", interrupted)
+        with pytest.raises(Interrupted):
+            build_index(tmp_path / "ix", corpus, options=chosen)
+    assert is_begun(tmp_path / "ix")
+    first = set(flat(blocks))
+    blocks.clear()
+    # The printed remedy repeats the command without the channels; the vectors go on all the same.
+    resumed = options(tiny_model_folder, resume=True, channels=None)
+    [report] = build_index(tmp_path / "ix", corpus, options=resumed).channels
+    assert report.passages == N
+    assert not first & set(flat(blocks))
+    build_index(tmp_path / "whole", corpus, options=chosen)
+    assert np.array_equal(vectors(tmp_path / "ix"), vectors(tmp_path / "whole"))
+
+
+def test_a_language_without_dense_model_fails_first(
+    corpus: Path, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dense.channel.sync.model_for", resolve.model_for)
+    command = ("index", "--corpus", corpus, "--model", tiny_model_folder, "--language", "de")
+    result = ran(cli._sparta.main, *command, "--channels", CHANNELS, "--index", tmp_path / "ix")
+    assert result.exit_code
+    assert not (tmp_path / "ix").exists()
+
+
+def test_unknown_channels_are_refused(corpus: Path, tmp_path: Path) -> None:
+    for channels in ("dense", "impact,dense", "bm25,sparse,dense"):
+        with pytest.raises(InputError, match="an index has the channels"):
+            build_index(tmp_path / "ix", corpus, options=IndexOptions(channels=channels))
+
+
+def test_bm25_and_dense(corpus: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
+    command = ("index", "--corpus", corpus, "--model", tiny_model_folder, "--channels", "bm25,dense")
+    assert f"{N} vectors" in done(cli._sparta.main, *command, "--index", tmp_path / "ix")
+    assert exists(tmp_path / "ix")
+
+
+KILLER = """
+import os, signal, sys
+import dense.channel.sync, sparta.index.pipeline
+from sparta.base import files
+from sparta.index.pipeline import IndexOptions, build_index
+from sparta.lucene.bridge import ImpactWriter
+
+place, corpus, sparse, dense_model, moment = sys.argv[1:]
+dense.channel.sync.model_for = lambda *_: dense_model
+sparta.index.pipeline._PASSAGES_PER_BATCH = 16
+seen, synced, commit = 0, files._sync, ImpactWriter.commit
+
+def count():
+    global seen
+    if seen == int(moment):
+        os.kill(os.getpid(), signal.SIGKILL)
+    seen += 1
+
+def sync(path, *folder):
+    synced(path, *folder)
+    if not folder:
+        count()
+
+def committing(self, *arguments):
+    commit(self, *arguments)
+    count()
+
+files._sync, ImpactWriter.commit = sync, committing
+import dense.channel.indexing
+dense.channel.indexing.SECONDS_PER_SHARD = 0
+options = IndexOptions(channels="impact,bm25,dense", model=sparse, device="cpu", commit_seconds=0)
+build_index(place, corpus, options=options)
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_every_write(corpus: Path, tiny_model_folder: Path, model: Path, tmp_path: Path) -> None:
+    chosen = options(tiny_model_folder)
+    build_index(tmp_path / "whole", corpus, options=chosen)
+    expected, ranked = vectors(tmp_path / "whole"), rankings(tmp_path / "whole")
+
+    def killed(moment: int) -> int:
+        place = tmp_path / f"ix-{moment}"
+        command = [sys.executable, "-c", KILLER, place, corpus, tiny_model_folder, model, moment]
+        variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+        return subprocess.run(list(map(str, command)), env=variables, check=False).returncode
+
+    def moments() -> Iterator[int]:
+        moment = 0
+        while (code := killed(moment)) == -signal.SIGKILL:
+            yield moment
+            moment += 1
+        assert code == 0
+        assert moment > 12  # manifests, four commits, four shards, the rows, the channel's manifest
+
+    for moment in moments():
+        place = tmp_path / f"ix-{moment}"
+        build_index(place, corpus, options=options(tiny_model_folder, resume=True))
+        assert np.array_equal(vectors(place), expected)
+        assert rankings(place) == ranked
+        shutil.rmtree(place)
