@@ -2,6 +2,7 @@
 
     python benchmarks/service.py [--shards FOLDER --questions FILE] [--documents 200000] [--seconds 60]
                                  [--requests 200000] [--opensearch URL/INDEX] [--skip-pyserini]
+    python benchmarks/service.py --shards FOLDER --vectors FOLDER [--documents 200000] [--seconds 60]
     python benchmarks/service.py --health [--beside CHECKOUT] [--pairs 5] [--seconds 10]
 
 Two indexes: that of examples/ (as `make demo` makes it, asked its 60 questions), and with --shards one of
@@ -17,6 +18,10 @@ answers the same terms.
 
 With --health, only the example index is served: 64 busy connections for the throughput, then 400 while new
 connections ask /health ten times a second. Another checkout of sparta is measured in turn with this one.
+
+With --vectors (of `dense encode`, the same corpus), only the index of `--documents` passages is served, with
+a dense channel: the vector of a mixture is that of its record's passage, mixed with that of another one (0.8
+and 0.2). Each channel, and a fusion, is asked by 16 connections for --seconds.
 
 Prints a Markdown table.
 """
@@ -131,6 +136,46 @@ def post(port: int, path: str, body: dict[str, Any]) -> str:
     text = json.dumps(body)
     head = f"POST {path} HTTP/1.1\r\nHost: localhost:{port}\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(text.encode())}\r\n\r\n{text}"
+
+
+def add_vectors(index: Path, vectors: Path, work: Path) -> None:
+    """Give each mixture a vector: that of its record's passage, mixed with that of another passage."""
+    from dense.channel.passages import LivePassages
+    from dense.channel.sync import build_dense
+    from dense.search.store import VectorFolder, VectorWriter
+    from sparta.index.folder import IndexFolder
+
+    folder = IndexFolder(index)
+    live = folder.require_live()
+    real = VectorFolder(vectors)
+    manifest = {**real.manifest, "complete": True}
+    manifest.pop("checksum", None)
+    generator = np.random.default_rng(0)
+    with LivePassages.open(folder.lucene_path(live), live.analysis) as passages:
+        hashes = passages.hashes(live.unit)
+        for first in range(0, len(passages), CHUNK):
+            positions = passages.positions[first : first + CHUNK]
+            others = generator.integers(0, len(real), len(positions))
+            mixed = 0.8 * real.take(positions % len(real)) + 0.2 * real.take(others)
+            writer = VectorWriter(work / "mixed-vectors", manifest)
+            writer.add(positions, hashes[first : first + CHUNK], mixed.astype(np.float32))
+    build_dense(index, vectors=[work / "mixed-vectors"])
+
+
+def measure_channels(index: Path, questions: list[str], given: argparse.Namespace, work: Path) -> None:
+    """Requests a second of each channel and of their fusion."""
+    port = free_port()
+    command = [sys.executable, "-m", "cli._sparta", "serve", "--index", str(index), "--port", str(port)]
+    with started([*command, "--log-level", "warning"], port, "/ready", work / "serve.log") as server:
+        for channels in ("impact", "bm25", "dense", "impact,dense"):
+            requests = [
+                post(port, "/search", {"query": question, "k": K, "channels": channels})
+                for question in questions
+            ]
+            plan = {"port": port, "requests": requests}
+            load(plan, CONNECTIONS, max(2.0, given.seconds / 10))
+            found = load(plan, CONNECTIONS, given.seconds)
+            row(f"sparta, {channels}", CONNECTIONS, found, f"→ {server.memory_info().rss / 1e6:.0f}")
 
 
 def measure_sparta(
@@ -317,10 +362,29 @@ def example_questions() -> list[str]:
     return [json.loads(line)["text"] for line in lines]
 
 
+def large_index(given: argparse.Namespace, work: Path, vectors: Path | None = None) -> Path:
+    """The index of `--documents` passages, with a dense channel if there are vectors."""
+    large = work / f"mixtures-{given.documents}"
+    if not large.exists():
+        build_mixtures(large, given.shards, given.documents, given.top_k)
+    if vectors and not any(large.glob("dense-*")):
+        add_vectors(large, vectors, work)
+    return large
+
+
+def large_questions(given: argparse.Namespace) -> list[str]:
+    """The first column of --questions, or the questions of the examples."""
+    if not given.questions:
+        return example_questions()
+    lines = given.questions.read_text(encoding="utf-8").splitlines()
+    return [line.split("\t")[0] for line in lines[:2000]]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=re.split(r"\n\n", __doc__ or "")[0])
     parser.add_argument("--shards", type=Path)
     parser.add_argument("--questions", type=Path)
+    parser.add_argument("--vectors", type=Path, help="Vectors of the shards' corpus: measure each channel.")
     parser.add_argument("--documents", type=int, default=200_000)
     parser.add_argument("--top-k", type=int, default=500, help="terms of a passage that count")
     parser.add_argument("--seconds", type=float, default=60)
@@ -335,8 +399,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         work = (given.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
+        if given.vectors and not given.shards:
+            parser.error("--vectors needs --shards, of the same corpus")
         questions = example_questions()
-        for codec in ("fast", "lucene"):
+        for codec in () if given.vectors else ("fast", "lucene"):
             if not (work / codec).exists():
                 build_example(work / codec, codec)
         if given.health:
@@ -344,18 +410,17 @@ def main() -> None:
             return
         print("|", " | ".join(HEAD), "|")
         print("|---" * len(HEAD), "|", sep="")
+        if given.vectors:
+            measure_channels(large_index(given, work, given.vectors), large_questions(given), given, work)
+            return
         measure_sparta("examples", work / "fast", questions, given, work)
         if not given.skip_pyserini:
             measure_pyserini(work / "lucene", questions, given, work)
         if given.opensearch:
             measure_opensearch(given.opensearch, work / "fast", questions, given)
         if given.shards:
-            large = work / f"mixtures-{given.documents}"
-            if not large.exists():
-                build_mixtures(large, given.shards, given.documents, given.top_k)
-            lines = given.questions.read_text(encoding="utf-8").splitlines() if given.questions else questions
-            asked = [line.split("\t")[0] for line in lines[:2000]]
-            measure_sparta(f"{given.documents:,} passages", large, asked, given, work)
+            name = f"{given.documents:,} passages"
+            measure_sparta(name, large_index(given, work), large_questions(given), given, work)
 
 
 if __name__ == "__main__":

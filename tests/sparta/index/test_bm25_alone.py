@@ -171,5 +171,5 @@ def test_what_is_added_is_not_encoded_either(built: Path, options: IndexOptions)
 
 
 def test_other_channels_are_refused(tmp_path: Path, corpus: Path) -> None:
-    with pytest.raises(InputError, match="impact,bm25 or bm25, found 'dense'"):
+    with pytest.raises(InputError, match="impact,bm25 or bm25, each also with dense, found 'dense'"):
         build_index(tmp_path / "ix", corpus, options=IndexOptions(channels="dense"))
