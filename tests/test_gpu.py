@@ -1,7 +1,11 @@
-"""A GPU gives what the CPU gives: impacts, vectors, and a training that resumes."""
+"""A GPU gives what the CPU gives: impacts, vectors, commands, and a training that resumes.
+
+The commands run with torch, also on the CPU in place of a GPU, so that they are tested everywhere.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,21 +13,77 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 
+import cli._dense
+import cli._sparta
 from dense.models.bi_encoder import DenseConfig, DenseModel
+from dense.search.store import VectorFolder
 from sparta.base.errors import Interrupted
 from sparta.base.records import Passage
 from sparta.models.config import SpartaConfig
 from sparta.models.document_encoder import DocumentEncoder
 from sparta.neural.inputs import InputLayout
+from sparta.shards.store import read_shard, shard_series
 
 TEXTS = ["the moon of the earth", "larry page founded google", "a king " * 40, "west"]
 
 
 @pytest.fixture(autouse=True)
-def cuda() -> None:
-    if not torch.cuda.is_available():
+def cuda(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture(params=[pytest.param("cuda", marks=pytest.mark.gpu), "cpu"])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A GPU, and the CPU with torch in place of OpenVINO."""
+    for module in ("sparta.models.load", "sparta.models.stored_model", "dense.encoding.load"):
+        monkeypatch.setattr(f"{module}.uses_cpu", lambda name: False)
+    return str(request.param)
+
+
+@pytest.fixture
+def corpus(write_jsonl: Any, make_records: Any, tmp_path: Path) -> Path:
+    return Path(write_jsonl(tmp_path / "corpus.jsonl", make_records(40, seed=2)))
+
+
+def run(group: Any, *command: object) -> None:
+    result = CliRunner().invoke(group, [str(part) for part in command])
+    assert result.exit_code == 0, result.output
+
+
+def test_the_command_encode(
+    device: str, tiny_model_folder: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("encode", "--corpus", corpus, "--model", tiny_model_folder, "--shard-size", 16)
+    run(cli._sparta.main, *command, "--device", device, "--output", tmp_path / "torch", "--dtype", "fp32")
+    monkeypatch.undo()
+    run(cli._sparta.main, *command, "--device", "cpu", "--output", tmp_path / "cpu", "--dtype", "fp32")
+    manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("torch", "cpu")]
+    assert [manifest["arithmetic"] for manifest in manifests] == ["torch fp32", "openvino fp32"]
+    pairs = [[read_shard(path) for path, _ in shard_series([tmp_path / name])] for name in ("torch", "cpu")]
+    assert len(pairs[0]) == 3
+    for found, expected in zip(*pairs, strict=True):
+        assert found.passage_ids == expected.passage_ids
+        np.testing.assert_array_equal(found.rows.term_ids, expected.rows.term_ids)
+        np.testing.assert_allclose(found.rows.weights, expected.rows.weights, atol=1e-4)
+
+
+def test_the_command_dense_encode(
+    device: str, make_tiny_model: Any, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = make_tiny_model()
+    layout = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=8)
+    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "model")
+    command = ("encode", "--corpus", corpus, "--model", tmp_path / "model")
+    run(cli._dense.main, *command, "--device", device, "--output", tmp_path / "torch", "--dtype", "fp32")
+    monkeypatch.undo()
+    run(cli._dense.main, *command, "--device", "cpu", "--output", tmp_path / "cpu", "--dtype", "fp32")
+    found, expected = VectorFolder(tmp_path / "torch"), VectorFolder(tmp_path / "cpu")
+    assert [found.arithmetic, expected.arithmetic] == ["torch fp32", "openvino fp32"]
+    rows = np.arange(len(expected))
+    np.testing.assert_allclose(found.take(rows), expected.take(rows), atol=5e-3)
 
 
 @pytest.mark.gpu
