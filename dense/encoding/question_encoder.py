@@ -22,7 +22,7 @@ from sparta.base.errors import ModelError
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.devices import best_device
 from sparta.runtime.fallback import first_readable
-from sparta.runtime.weights import Floats, Norm, StoredWeights, read_encoder, stacked
+from sparta.runtime.weights import Encoder, Floats, Norm, StoredWeights, read_encoder, stacked
 
 logger = logging.getLogger(__name__)
 
@@ -72,16 +72,12 @@ class BertQuestionEncoder:
             raise ValueError("expected questions that fit the encoder's positions")
         self.tokenizer, self._folder, self._n_read = load_tokenizer(folder), folder, 0
         self._lock, self._is_opened = threading.Lock(), False
-        self._opened: QuestionEncoder | None = None
         side = "passage" if self.config.shared else "question"
         stored = StoredWeights(folder, keeps_stored=False)
-        self._encoder = read_encoder(
+        encoder = read_encoder(
             stored, f"{side}_encoder.", raw, expert_names(self.config, self.config.question_expert())
         )
-        # One product with three matrices side by side is faster than three products.
-        self._attention_inputs = [
-            stacked(layer.query, layer.key, layer.value) for layer in self._encoder.layers
-        ]
+        self._current: _Bert | QuestionEncoder = _Bert(encoder)
         self._length = vector_length(stored, self.config)
 
     def encode_questions(self, texts: Sequence[str]) -> Floats:
@@ -92,16 +88,21 @@ class BertQuestionEncoder:
         """
         ids = [self.config.question_input(text, self.tokenizer).ids for text in texts]
         self._n_read += sum(map(len, ids))
-        network = self._network() if self._n_read > _READ_BY_NUMPY else None
-        return self._by_numpy(ids) if network is None else network.encode_questions(texts)
+        encoder = self._current
+        if isinstance(encoder, _Bert) and self._n_read > _READ_BY_NUMPY:
+            encoder = self._taken_over(encoder)
+        return self._by_numpy(encoder, ids) if isinstance(encoder, _Bert) else encoder.encode_questions(texts)
 
-    def _network(self) -> QuestionEncoder | None:
-        """Return the network of OpenVINO, which is opened once; None if OpenVINO cannot run it."""
+    def _taken_over(self, bert: _Bert) -> _Bert | QuestionEncoder:
+        """Return the network of OpenVINO, which is opened once and releases NumPy's weights.
+
+        Returns `bert` if OpenVINO cannot run the network.
+        """
         with self._lock:
             if not self._is_opened:
                 self._is_opened = True
-                self._opened = self._open()
-            return self._opened
+                self._current = self._open() or bert
+            return self._current
 
     def _open(self) -> QuestionEncoder | None:
         if not find_spec("openvino"):
@@ -116,7 +117,7 @@ class BertQuestionEncoder:
             return None
         return network
 
-    def _by_numpy(self, ids: Sequence[list[int]]) -> Floats:
+    def _by_numpy(self, bert: _Bert, ids: Sequence[list[int]]) -> Floats:
         """Return the vectors of wordpieces.
 
         A batch has texts of one length, so nothing is padded.
@@ -134,9 +135,9 @@ class BertQuestionEncoder:
         ]
 
         def encode(batch: list[int]) -> Floats:
-            return self._pooled(self._states(np.array([ids[i] for i in batch])))
+            return self._pooled(bert.states(np.array([ids[i] for i in batch])))
 
-        vectors = np.empty((len(ids), self._encoder.width), np.float32)
+        vectors = np.empty((len(ids), bert.width), np.float32)
         with _one_blas_thread, ThreadPoolExecutor(os.cpu_count()) as pool:
             for batch, batch_vectors in zip(batches, pool.map(encode, batches), strict=True):
                 vectors[batch] = batch_vectors
@@ -148,7 +149,16 @@ class BertQuestionEncoder:
         vectors = states[:, 1:-1].mean(1) if by_mean else states[:, 0]
         return with_length(vectors, self._length)
 
-    def _states(self, ids: np.ndarray) -> Floats:
+
+class _Bert:
+    """The forward pass of BERT in NumPy."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder, self.width = encoder, encoder.width
+        # One product with three matrices side by side is faster than three products.
+        self._attention_inputs = [stacked(layer.query, layer.key, layer.value) for layer in encoder.layers]
+
+    def states(self, ids: np.ndarray) -> Floats:
         """Return the last layer's states `(n, length, width)` of wordpieces `(n, length)`."""
         n, length = ids.shape
         encoder = self._encoder

@@ -29,6 +29,8 @@ from sparta.runtime.weights import StoredWeights, is_supported, read_encoder
 class StoredModel(SparseModel):
     """A sparse encoder whose passages OpenVINO encodes on a CPU.
 
+    Once a network is compiled, the model releases its weights, and reads them again for another arithmetic.
+
     :param folder: the model's folder
     :param weights: the weights that encode passages
     :param query_weights: the weight of each query term, or None
@@ -46,7 +48,9 @@ class StoredModel(SparseModel):
     ) -> None:
         self.folder, self.tokenizer, self.config = folder, tokenizer, config
         self.name = self.identity = ""
-        self._weights, self._query_weights = weights, query_weights
+        self._weights: TermWeights | None = weights
+        self._width, self._n_terms = weights.encoder.width, len(weights.terms.numbers)
+        self._query_weights, self._has_folder = query_weights, True
         check_vocabulary(tokenizer, str(folder))
         self._compiled: tuple[str, OpenVinoBackend] | None = None
         self._lock = threading.Lock()
@@ -56,7 +60,7 @@ class StoredModel(SparseModel):
     @property
     def n_terms(self) -> int:
         """The number of term embeddings."""
-        return len(self._weights.terms.numbers)
+        return self._n_terms
 
     @property
     def query_weights(self) -> npt.NDArray[np.float32] | None:
@@ -82,7 +86,7 @@ class StoredModel(SparseModel):
 
     def arithmetic(self, dtype: str) -> str:
         """Return the arithmetic of `dtype` on this processor: int8, bf16 or fp32."""
-        return pick_arithmetic(dtype, self._weights.encoder.width)
+        return pick_arithmetic(dtype, self._width)
 
     def runtime_name(self, dtype: str) -> str:
         """Return the runtime and the arithmetic of `dtype`, such as `openvino int8+bf16`."""
@@ -97,14 +101,26 @@ class StoredModel(SparseModel):
         with self._lock:
             if self._compiled is None or self._compiled[0] != arithmetic:
                 ranges = self._calibrated() if arithmetic == "int8" else None
-                backend = OpenVinoBackend(self._weights, self.config, self._excluded, ranges, arithmetic)
+                backend = OpenVinoBackend(
+                    self._term_weights(), self.config, self._excluded, ranges, arithmetic
+                )
                 self._compiled = arithmetic, backend
+                if self._has_folder:
+                    self._weights = None
             return self._compiled[1]
 
     def _calibrated(self) -> Ranges:
         if self._ranges is None:
-            self._ranges = calibrated(self._weights, self.config, self.tokenizer, self.folder, self.identity)
+            self._ranges = calibrated(
+                self._term_weights(), self.config, self.tokenizer, self.folder, self.identity
+            )
         return self._ranges
+
+    def _term_weights(self) -> TermWeights:
+        """Return the weights; read them again if they were released."""
+        if self._weights is None:
+            return open_stored(self.folder)._term_weights()
+        return self._weights
 
     @cached_property
     def _excluded(self) -> npt.NDArray[np.bool_]:
@@ -113,11 +129,17 @@ class StoredModel(SparseModel):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle: everything but the compiled network.
 
-        Another machine may lack the folder, so the ranges are included.
+        Another machine may lack the folder, so the weights and the ranges are included.
         """
         if self.arithmetic("auto") == "int8":
             self._calibrated()
-        return {**vars(self), "_compiled": None, "_lock": None}
+        return {
+            **vars(self),
+            "_weights": self._term_weights(),
+            "_has_folder": False,
+            "_compiled": None,
+            "_lock": None,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=threading.Lock())

@@ -158,7 +158,9 @@ def test_fusion_in_encoder_is_saved_with_its_tokens(encoder_folder: Path, tmp_pa
     fused = SpanReader.from_encoder(encoder_folder, ReaderConfig(layout, global_tokens=3)).eval()
     fused.save_pretrained(tmp_path / "fused")
     opened = Reader.open(tmp_path / "fused", device="cpu", dtype="fp32")
-    assert opened.read(QUESTION, TEXTS) == Reader(fused).read(QUESTION, TEXTS)
+    for ours, theirs in zip(opened.read(QUESTION, TEXTS), Reader(fused).read(QUESTION, TEXTS), strict=True):
+        assert [span[:3] for span in ours] == [span[:3] for span in theirs]
+        assert [span.score for span in ours] == pytest.approx([span.score for span in theirs], abs=1e-5)
     alone = opened.read(QUESTION, TEXTS[:1])[0]
     assert alone[0].score != opened.read(QUESTION, TEXTS)[0][0].score  # passages tell each other
 

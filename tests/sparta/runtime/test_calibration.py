@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from sparta.models.resolve import default_model_folder
 from sparta.runtime import calibration
 from sparta.runtime.calibration import FILE, cache_file, calibration_lines, ranges_of
 from sparta.runtime.graph import Graph
+from sparta.runtime.processor import capabilities
 from tests.sparta.runtime.test_graph import bert
 
 KEY = "a model"
@@ -89,6 +91,19 @@ def test_the_shipped_ranges_are_those_of_the_shipped_weights(tmp_path, monkeypat
         calibration.calibration_inputs(model.tokenizer),
     )
     assert same(shipped, found)
+
+
+def test_weights_are_released_and_read_again(tmp_path):
+    model = load_model(device="cpu")
+    text = "Google was founded by Larry Page."
+    first = model.encode_document(text, dtype="fp32").toarray()
+    assert model._weights is None
+    copied = pickle.loads(pickle.dumps(model))
+    copied.folder = tmp_path / "a machine without the folder"
+    for other in (copied, copied, model):  # a copy keeps its weights, and compiles twice
+        other.encode_document(text, dtype="bf16" if "bf16" in capabilities() else "fp32")
+        np.testing.assert_allclose(other.encode_document(text, dtype="fp32").toarray(), first, atol=1e-5)
+    assert copied._weights is not None
 
 
 def test_texts_that_a_tokenizer_does_not_know_are_left_out():
