@@ -35,7 +35,7 @@ test-all: dev ## Run all tests but those of releases: also those against Pyserin
 	@$(PYTEST) -m "not release"
 
 test-slow: dev ## Run the tests of releases: each extra in a fresh environment, the container (half an hour, a network)
-	@$(PYTEST) -m release
+	@$(PYTEST) -m release -rsP
 
 test-oldest: dev ## Run the tests that use them with the oldest supported versions (in build/oldest; a network)
 	@bash scripts/test_oldest.sh $(BIN)

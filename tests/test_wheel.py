@@ -1,19 +1,16 @@
-"""The wheel in a fresh environment: indexing, searching and answering need no torch."""
+"""The wheel in fresh environments: the base needs no torch. Also the extras `dense` and `mcp`."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-UV = shutil.which("uv", path=str(Path(sys.executable).parent))
-BUILD = (UV, "build", "--wheel", "--quiet", "--python", sys.executable)
+from tests.environments import ROOT, UV, build_wheel, environment, run
+
 NEURAL = ("torch", "transformers", "pyserini", "faiss", "matplotlib")
 TEN_LINES = """
 from sparta import Index
@@ -22,56 +19,25 @@ for hit in index.search("who founded microsoft", k=3):
     print(hit.passage_id, hit.score, hit.text)
 print(index.explain("who founded microsoft", "1"))
 """
+DENSE = ROOT / "sparta" / "resources" / "models" / "taser-det-en"
+MCP_CLIENT = """
+import asyncio, sys
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+
+async def search(sparta, index):
+    async with Client(StdioTransport(sparta, ["mcp", "--index", index])) as client:
+        found = await client.call_tool("search", {"query": "who founded google", "k": 1})
+        print(found.structured_content["hits"][0]["title"])
+
+asyncio.run(search(*sys.argv[1:]))
+"""
 pytestmark = [pytest.mark.slow, pytest.mark.jvm, pytest.mark.skipif(UV is None, reason="uv is not installed")]
-
-
-def run(*command: object, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "SPARTA", "VIRTUAL"))}
-    variables = {"UV_PYTHON_DOWNLOADS": "never", **variables}
-    return subprocess.run(
-        [*map(str, command)],
-        cwd=cwd,
-        env={**inherited, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("built")
-    source = folder / "source"
-    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
-    if listed.returncode:
-        pytest.skip("not a git checkout")
-    for name in filter(None, listed.stdout.split("\0")):
-        if (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, source / name)
-    built = run(*BUILD, "--out-dir", folder, source, cwd=folder)
-    if built.returncode and "pypi" in built.stderr:
-        pytest.skip(f"no package registry: {built.stderr}")
-    assert built.returncode == 0, built.stderr
-    (made,) = folder.glob("*.whl")
-    shutil.rmtree(source)
-    return made
-
-
-def environment(folder: Path, wheel: Path, extras: str = "") -> Path:
-    """Make an environment with the wheel, of the locked versions; return its bin folder."""
-    made = run(UV, "venv", "--quiet", "--python", sys.executable, folder, cwd=folder.parent)
-    assert made.returncode == 0, made.stderr
-    constraints = ("--constraint", ROOT / "requirements.lock")
-    python = ("--python", folder / "bin" / "python")
-    installed = run(
-        *(UV, "pip", "install", "--quiet", "--link-mode", "symlink", *python, *constraints),
-        f"sparta-search{extras} @ file://{wheel}",
-        cwd=folder.parent,
-    )
-    assert installed.returncode == 0, installed.stderr
-    return folder / "bin"
+    return build_wheel(tmp_path_factory.mktemp("built"))
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +72,12 @@ def test_searching_needs_nothing_neural(bare: Path, index: Path, tmp_path: Path)
         there = run(bare / "sparta", *given, cwd=tmp_path)
         assert there.returncode == 0, there.stderr
         assert there.stdout == run(*here, *given, cwd=ROOT).stdout
+    copy = shutil.copytree(index, tmp_path / "copy")
     for command in (
         ["export", "--format", "ciff", "--output", "postings.ciff"],
         ["delete", "google"],
     ):
-        there = run(bare / "sparta", *command, "--index", index, cwd=tmp_path)
+        there = run(bare / "sparta", *command, "--index", copy, cwd=tmp_path)
         assert there.returncode == 0, there.stderr
     assert (tmp_path / "postings.ciff").stat().st_size > 10_000
     doctor = run(bare / "sparta", "doctor", "--index", index, cwd=tmp_path)
@@ -172,3 +139,21 @@ def test_ten_lines_of_python_run_from_the_wheel(bare: Path, tmp_path: Path) -> N
     assert (passage_id, text) == ("1", "Bill Gates founded Microsoft.")
     assert float(score) > 0
     assert "founded" in "".join(rest)
+
+
+def test_dense_brings_faiss(wheel: Path, index: Path, tmp_path: Path) -> None:
+    programs = environment(tmp_path / "env", wheel, "[dense]")
+    copy = shutil.copytree(index, tmp_path / "ix")
+    made = run(programs / "dense", "index", "--kind", "hnsw", "--model", DENSE, "--index", copy, cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    found = run(programs / "hybrid", "search", "who founded google", "--index", copy, "--json", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout.splitlines()[0])["title"] == "Google"
+    assert run(programs / "python", "-c", "import torch", cwd=tmp_path).returncode == 1
+
+
+def test_mcp_serves_a_search(wheel: Path, index: Path, tmp_path: Path) -> None:
+    programs = environment(tmp_path / "env", wheel, "[mcp]")
+    (tmp_path / "client.py").write_text(MCP_CLIENT)
+    found = run(programs / "python", "client.py", programs / "sparta", index, cwd=tmp_path)
+    assert (found.returncode, found.stdout) == (0, "Google\n"), found.stderr

@@ -1,0 +1,78 @@
+"""Fresh environments with the wheel of this checkout, for tests of what the wheel and its extras install."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+UV = shutil.which("uv", path=str(Path(sys.executable).parent))
+
+
+def run(*command: object, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command without the variables that lead to this environment or to an index."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "SPARTA", "VIRTUAL"))}
+    variables = {"UV_PYTHON_DOWNLOADS": "never", **variables}
+    return subprocess.run(
+        [*map(str, command)],
+        cwd=cwd,
+        env={**inherited, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+    )
+
+
+def _needs_an_index(ended: subprocess.CompletedProcess[str]) -> None:
+    """Skip the test if the command failed because no package index answered."""
+    signs = ("error sending request", "failed to fetch", "dns error", "connection", "client error (connect)")
+    if ended.returncode and any(sign in ended.stderr.lower() for sign in signs):
+        pytest.skip(f"no package index answered: {ended.stderr}")
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel of the files that git knows, and of new files; return its path in the folder."""
+    source = folder / "source"
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, source / name)
+    build = (UV, "build", "--wheel", "--quiet", "--python", sys.executable, "--no-build-isolation")
+    built = run(*build, "--out-dir", folder, source, cwd=folder)
+    assert built.returncode == 0, built.stderr
+    (made,) = folder.glob("*.whl")
+    shutil.rmtree(source)
+    return made
+
+
+def environment(folder: Path, wheel: Path, extras: str = "") -> Path:
+    """Make an environment with the wheel, of the locked versions; return its bin folder.
+
+    :param extras: as pip takes them, "[dense,eval]"
+    """
+    made = run(UV, "venv", "--quiet", "--python", sys.executable, folder, cwd=folder.parent)
+    assert made.returncode == 0, made.stderr
+    constraints = ("--constraint", ROOT / "requirements.lock")
+    python = ("--python", folder / "bin" / "python")
+    installed = run(
+        *(UV, "pip", "install", "--quiet", "--link-mode", "symlink", *python, *constraints),
+        f"sparta-search{extras} @ file://{wheel}",
+        cwd=folder.parent,
+    )
+    _needs_an_index(installed)
+    assert installed.returncode == 0, installed.stderr
+    return folder / "bin"
+
+
+def megabytes(folder: Path) -> int:
+    """Return the size of an environment, with the files that its links lead to."""
+    return int(run("du", "-smL", folder, cwd=folder).stdout.split()[0])
