@@ -9,17 +9,21 @@ from sparta.base.exports import lazy_names
 if TYPE_CHECKING:
     from hybrid.integrations.beir import BeirSearch
     from hybrid.integrations.haystack import HaystackRetriever
-    from hybrid.integrations.langchain import LangChainRetriever
-    from hybrid.integrations.llamaindex import LlamaIndexRetriever
+    from hybrid.integrations.haystack_store import HaystackDocumentStore
+    from hybrid.integrations.langchain import LangChainRetriever, LangChainVectorStore
+    from hybrid.integrations.llamaindex import LlamaIndexRetriever, LlamaIndexVectorStore
     from hybrid.integrations.mcp import mcp_server
     from hybrid.integrations.mteb import MtebSearch
     from hybrid.integrations.pyterrier import PyTerrierRetriever
 
 _HOMES = {
     "BeirSearch": "hybrid.integrations.beir",
+    "HaystackDocumentStore": "hybrid.integrations.haystack_store",
     "HaystackRetriever": "hybrid.integrations.haystack",
     "LangChainRetriever": "hybrid.integrations.langchain",
+    "LangChainVectorStore": "hybrid.integrations.langchain",
     "LlamaIndexRetriever": "hybrid.integrations.llamaindex",
+    "LlamaIndexVectorStore": "hybrid.integrations.llamaindex",
     "MtebSearch": "hybrid.integrations.mteb",
     "PyTerrierRetriever": "hybrid.integrations.pyterrier",
     "mcp_server": "hybrid.integrations.mcp",
@@ -27,9 +31,12 @@ _HOMES = {
 
 __all__ = [
     "BeirSearch",
+    "HaystackDocumentStore",
     "HaystackRetriever",
     "LangChainRetriever",
+    "LangChainVectorStore",
     "LlamaIndexRetriever",
+    "LlamaIndexVectorStore",
     "MtebSearch",
     "PyTerrierRetriever",
     "mcp_server",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from sparta.base.errors import InputError
+from sparta.base.filters import AllOf, AnyOf, Condition, Filter, Not
 
 _BOUNDS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 _KNOWN = ("==", "!=", *_BOUNDS, "in", "not in", "any", "all", "contains", "is_empty")
@@ -48,3 +50,16 @@ def unknown_filter(unsupported: str) -> InputError:
         " are supported",
         remedy="write the condition with these operators, or filter the hits afterwards",
     )
+
+
+def known_fields_only(filter: Filter, fields: Collection[str]) -> Filter:
+    """Return a filter in which conditions on other fields than these do not hold, instead of an error."""
+    return Filter(tuple(_known(condition, fields) for condition in filter.conditions))
+
+
+def _known(condition: Condition, fields: Collection[str]) -> Condition:
+    if isinstance(condition, Not):
+        return Not(_known(condition.condition, fields))
+    if isinstance(condition, AnyOf | AllOf):
+        return type(condition)(tuple(_known(part, fields) for part in condition.conditions))
+    return condition if condition.field in fields else AnyOf(())

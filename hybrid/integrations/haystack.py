@@ -55,7 +55,7 @@ class HaystackRetriever:
         self, query: str, top_k: int | None = None, filters: dict[str, Any] | None = None
     ) -> dict[str, list[Document]]:
         """Return the `top_k` best passages as `documents`, best first."""
-        filter = _filter_of(filters or self.filters or {})
+        filter = filter_of(filters or self.filters or {})
         hits = self._open().search(query, self.top_k if top_k is None else top_k, filter=filter)
         return {
             "documents": [
@@ -85,7 +85,7 @@ class HaystackRetriever:
         return component
 
 
-def _filter_of(filters: Mapping[str, Any]) -> dict[str, Any]:
+def filter_of(filters: Mapping[str, Any]) -> dict[str, Any]:
     """Return a filter of Haystack as the argument `filter` of `search`; NOT means that not all hold.
 
     :raises InputError: an operator is unknown
@@ -98,4 +98,4 @@ def _filter_of(filters: Mapping[str, Any]) -> dict[str, Any]:
     operator = str(filters.get("operator"))
     if operator not in ("AND", "OR", "NOT"):
         raise unknown_filter(f"the operator {operator!r}")
-    return combined(operator.lower(), [_filter_of(condition) for condition in filters.get("conditions", ())])
+    return combined(operator.lower(), [filter_of(condition) for condition in filters.get("conditions", ())])

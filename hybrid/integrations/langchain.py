@@ -1,16 +1,31 @@
-"""LangChain: a `BaseRetriever`."""
+"""LangChain: a `BaseRetriever` and a `VectorStore`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import run_in_executor
+from langchain_core.vectorstores import VectorStore
 from pydantic import Field, SkipValidation
 
 from hybrid.integrations.source import Source, metadata_of, open_source
+from hybrid.integrations.store import (
+    IndexStore,
+    ids_of,
+    metadata_keys,
+    metadata_of_hit,
+    plain,
+    text_of_passage,
+)
+from sparta.base.records import Hit
+from sparta.index.pipeline import IndexOptions
 from sparta.search.retriever import Retriever
 
 
@@ -53,3 +68,92 @@ class LangChainRetriever(BaseRetriever):
         return await run_in_executor(
             None, self._get_relevant_documents, query, run_manager=sync_manager, **search
         )
+
+
+class LangChainVectorStore(VectorStore):
+    """A vector store of LangChain over an index folder. The first write creates the index.
+
+        from hybrid.integrations import LangChainVectorStore
+
+        store = LangChainVectorStore("my-index")
+        store.add_texts(["Bill Gates founded Microsoft."], [{"lang": "en"}], ids=["ms"])
+        print(store.similarity_search("who founded microsoft", k=1, filter={"lang": "en"}))
+
+    :param index: an index folder, which may not exist yet
+    :param channels: channels to search, as in `open_retriever`; with `dense`, the first write adds vectors
+    :param options: options of a new index
+    :param dense_model: model of the vectors [default: the shipped model]
+    """
+
+    def __init__(
+        self,
+        index: str | Path | None = None,
+        channels: str | None = None,
+        *,
+        options: IndexOptions | None = None,
+        dense_model: str | None = None,
+    ) -> None:
+        self.store = IndexStore(index, channels, options=options, dense_model=dense_model)
+
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: Sequence[str | None] | None = None,
+        **kwargs: Any,
+    ) -> list[str]:
+        """Add texts, and replace texts with known ids; return the ids. A missing id becomes a random id."""
+        listed = list(texts)
+        given = list(ids) if ids is not None else [None] * len(listed)
+        names = [name or uuid4().hex for name in given]
+        rows = zip(names, listed, metadatas or [{}] * len(listed), strict=True)
+        self.store.write(
+            [(name, text_of_passage(text, name), plain(metadata)) for name, text, metadata in rows]
+        )
+        return names
+
+    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
+        """Delete documents by id; None deletes all. Unknown ids are not an error."""
+        if ids is None:
+            self.store.delete_matching({})
+        else:
+            self.store.delete(ids_of(ids))
+        return True
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """Return the documents with these ids that the store holds."""
+        return [_document(hit) for hit in self.store.get(ids_of(ids))]
+
+    def similarity_search(
+        self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
+    ) -> list[Document]:
+        """Return the `k` best documents for a query; `filter` is a condition on the metadata."""
+        return [document for document, _ in self.similarity_search_with_score(query, k, filter)]
+
+    def similarity_search_with_score(
+        self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
+    ) -> list[tuple[Document, float]]:
+        """Return the `k` best documents with their scores; a higher score is better."""
+        hits = self.store.search(query, k, metadata_keys(filter))
+        return [(_document(hit), float(hit.score)) for hit in hits]
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: list[str],
+        embedding: Embeddings | None = None,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        index: str | Path | None = None,
+        **kwargs: Any,
+    ) -> LangChainVectorStore:
+        """Return a store with these texts. `embedding` is not used: the index encodes the texts."""
+        store = cls(index, **kwargs)
+        store.add_texts(texts, metadatas, ids=ids)
+        return store
+
+
+def _document(hit: Hit) -> Document:
+    return Document(id=hit.passage_id, page_content=hit.text, metadata=metadata_of_hit(hit))

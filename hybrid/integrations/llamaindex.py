@@ -1,16 +1,45 @@
-"""LlamaIndex: a `BaseRetriever`."""
+"""LlamaIndex: a `BaseRetriever` and a vector store."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.retrievers import BaseRetriever
-from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import (
+    BaseNode,
+    MetadataMode,
+    NodeRelationship,
+    NodeWithScore,
+    QueryBundle,
+    RelatedNodeInfo,
+    TextNode,
+)
 from llama_index.core.vector_stores import FilterCondition, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    VectorStoreQuery,
+    VectorStoreQueryResult,
+)
 
 from hybrid.integrations.filters import combined, condition_of
 from hybrid.integrations.source import Source, metadata_of, open_source
+from hybrid.integrations.store import (
+    IndexStore,
+    ids_of,
+    metadata_keys,
+    metadata_of_hit,
+    plain,
+    text_of_passage,
+)
+from sparta.base.errors import InputError
+from sparta.base.records import Hit
+from sparta.index.pipeline import IndexOptions
+
+_DOCUMENT = "ref_doc_id"
 
 
 class LlamaIndexRetriever(BaseRetriever):
@@ -59,6 +88,117 @@ class LlamaIndexRetriever(BaseRetriever):
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return await asyncio.to_thread(self._retrieve, query_bundle)
+
+
+class LlamaIndexVectorStore(BasePydanticVectorStore):
+    """A vector store of LlamaIndex over an index folder. The first write creates the index.
+
+        from hybrid.integrations import LlamaIndexVectorStore
+        from llama_index.core.schema import TextNode
+        from llama_index.core.vector_stores import VectorStoreQuery
+
+        store = LlamaIndexVectorStore("my-index")
+        store.add([TextNode(id_="ms", text="Bill Gates founded Microsoft.", metadata={"lang": "en"})])
+        print(store.query(VectorStoreQuery(query_str="who founded microsoft", similarity_top_k=1)).ids)
+
+    Queries need `query_str`: the store encodes texts and queries itself and ignores embeddings.
+
+    :param index: an index folder, which may not exist yet
+    :param channels: channels to search, as in `open_retriever`; with `dense`, the first write adds vectors
+    :param options: options of a new index
+    :param dense_model: model of the vectors [default: the shipped model]
+    """
+
+    stores_text: bool = True
+    is_embedding_query: bool = False
+    _store: IndexStore = PrivateAttr()
+
+    def __init__(
+        self,
+        index: str | Path | None = None,
+        channels: str | None = None,
+        *,
+        options: IndexOptions | None = None,
+        dense_model: str | None = None,
+    ) -> None:
+        super().__init__(stores_text=True, is_embedding_query=False)
+        self._store = IndexStore(index, channels, options=options, dense_model=dense_model)
+
+    @property
+    def client(self) -> IndexStore:
+        """The index folder, open for reading and writing."""
+        return self._store
+
+    def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """Add nodes, and replace nodes with known ids; return the ids."""
+        self._store.write([_passage(node) for node in nodes])
+        return [node.node_id for node in nodes]
+
+    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """Delete all nodes of a document."""
+        self._store.delete_matching({_DOCUMENT: ref_doc_id})
+
+    def delete_nodes(
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **delete_kwargs: Any,
+    ) -> None:
+        """Delete nodes by id or by filters; with both, the nodes that meet both."""
+        self._store.delete([node.node_id for node in self.get_nodes(node_ids, filters)])
+
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """Return nodes by id or by filters; with both, the nodes that meet both."""
+        if node_ids is None and filters is None:
+            raise InputError("name the nodes by their ids or by filters")
+        if filters is None:
+            return [_node(hit) for hit in self._store.get(ids_of(node_ids))]
+        hits = self._store.matching(metadata_keys(_filter_of(filters)))
+        return [_node(hit) for hit in hits if node_ids is None or hit.passage_id in node_ids]
+
+    def clear(self) -> None:
+        """Delete all nodes."""
+        self._store.delete_matching({})
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """Return the best nodes for the text of a query.
+
+        :raises InputError: the query has no text
+        """
+        if query.query_str is None:
+            raise InputError(
+                "the query has no query_str, and the store does not search by embeddings",
+                remedy="set query_str; VectorStoreIndex and its retrievers set it",
+            )
+        conditions = [_filter_of(query.filters)] if query.filters else []
+        if query.doc_ids is not None:
+            conditions.append({_DOCUMENT: {"in": query.doc_ids}})
+        filter = metadata_keys(combined("and", [condition for condition in conditions if condition]))
+        hits = [
+            hit
+            for hit in self._store.search(query.query_str, query.similarity_top_k, filter)
+            if query.node_ids is None or hit.passage_id in query.node_ids
+        ]
+        return VectorStoreQueryResult(
+            nodes=[_node(hit) for hit in hits],
+            similarities=[float(hit.score) for hit in hits],
+            ids=[hit.passage_id for hit in hits],
+        )
+
+
+def _passage(node: BaseNode) -> tuple[str, str, dict[str, Any]]:
+    text = text_of_passage(node.get_content(metadata_mode=MetadataMode.NONE), node.node_id)
+    source = {_DOCUMENT: node.ref_doc_id} if node.ref_doc_id else {}
+    return node.node_id, text, {**plain(node.metadata), **source}
+
+
+def _node(hit: Hit) -> TextNode:
+    metadata = metadata_of_hit(hit)
+    document = metadata.pop(_DOCUMENT, None)
+    related = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)} if document else {}
+    return TextNode(id_=hit.passage_id, text=hit.text, metadata=metadata, relationships=related)
 
 
 def _filter_of(filters: MetadataFilters) -> dict[str, Any]:

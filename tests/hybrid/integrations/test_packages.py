@@ -22,6 +22,7 @@ PACKAGES = {
     "BeirSearch": "beir",
     "HaystackRetriever": "haystack",
     "LangChainRetriever": "langchain_core",
+    "LangChainVectorStore": "langchain_core",
     "LlamaIndexRetriever": "llama_index",
     "MtebSearch": "mteb",
     "PyTerrierRetriever": "pyterrier",

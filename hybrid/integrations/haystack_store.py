@@ -1,0 +1,169 @@
+"""Haystack: a document store over an index folder."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from haystack import Document, default_from_dict, default_to_dict
+from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.types import DuplicatePolicy
+from haystack.errors import FilterError
+
+from hybrid.integrations.haystack import filter_of
+from hybrid.integrations.store import (
+    IndexStore,
+    ids_of,
+    metadata_keys,
+    metadata_of_hit,
+    plain,
+    text_of_passage,
+)
+from sparta.base.errors import InputError
+from sparta.base.records import Hit
+from sparta.index.pipeline import IndexOptions
+
+
+class HaystackDocumentStore:
+    """A document store of Haystack over an index folder. The first write creates the index.
+
+        from hybrid.integrations import HaystackDocumentStore
+        from haystack import Document
+
+        store = HaystackDocumentStore("my-index")
+        store.write_documents([Document(id="ms", content="Bill Gates founded Microsoft.")])
+        print(store.search("who founded microsoft", top_k=1))
+
+    Documents are stored with their text and metadata, without embeddings. `HaystackRetriever` searches the
+    folder in a pipeline.
+
+    :param index: an index folder, which may not exist yet
+    :param channels: channels of `search`, as in `open_retriever`; with `dense`, the first write adds vectors
+    :param options: options of a new index
+    :param dense_model: model of the vectors [default: the shipped model]
+    """
+
+    def __init__(
+        self,
+        index: str | Path | None = None,
+        channels: str | None = None,
+        *,
+        options: IndexOptions | None = None,
+        dense_model: str | None = None,
+    ) -> None:
+        self.store = IndexStore(index, channels, options=options, dense_model=dense_model)
+
+    def count_documents(self) -> int:
+        """Return the number of documents."""
+        return len(self.store)
+
+    def write_documents(
+        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
+    ) -> int:
+        """Write documents; return how many were written.
+
+        :param policy: what happens to known ids; the default is FAIL
+        :raises DuplicateDocumentError: with FAIL, the store holds a document with one of the ids
+        """
+        if not isinstance(documents, list) or any(not isinstance(own, Document) for own in documents):
+            raise ValueError("expected a list of Documents")
+        distinct = {document.id: document for document in documents}
+        known = {hit.passage_id for hit in self.store.get(list(distinct))}
+        if policy in (DuplicatePolicy.NONE, DuplicatePolicy.FAIL) and (
+            known or len(distinct) < len(documents)
+        ):
+            first = next(iter(known), documents[0].id)
+            raise DuplicateDocumentError(f"the store holds a document with the id {first!r} already")
+        kept = [
+            document
+            for name, document in distinct.items()
+            if policy == DuplicatePolicy.OVERWRITE or name not in known
+        ]
+        self.store.write([(own.id, text_of_passage(own.content, own.id), plain(own.meta)) for own in kept])
+        return len(kept)
+
+    def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
+        """Return all documents that match a filter of Haystack, in the order in which they were written.
+
+        :raises FilterError: the filter is not valid
+        """
+        return [_document(hit) for hit in self.store.matching(_conditions(filters))]
+
+    def delete_documents(self, document_ids: list[str]) -> None:
+        """Delete documents by id. Unknown ids are not an error."""
+        self.store.delete(ids_of(document_ids))
+
+    def delete_all_documents(self) -> None:
+        """Delete all documents."""
+        self.store.delete_matching({})
+
+    def delete_by_filter(self, filters: dict[str, Any]) -> int:
+        """Delete all documents that match a filter; return their number."""
+        return self.store.delete_matching(_conditions(filters) or {})
+
+    def search(self, query: str, top_k: int = 10, filters: dict[str, Any] | None = None) -> list[Document]:
+        """Return the `top_k` best documents for a query, with their scores."""
+        hits = self.store.search(query, top_k, _conditions(filters))
+        return [_document(hit, float(hit.score)) for hit in hits]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON values, for `from_dict`."""
+        store = self.store
+        settings = {"channels": store.channels, "dense_model": store.dense_model}
+        return default_to_dict(self, index=str(store.path), **settings)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> HaystackDocumentStore:
+        """Return a store with the settings that `to_dict` returned."""
+        store: HaystackDocumentStore = default_from_dict(cls, data)
+        return store
+
+
+def _document(hit: Hit, score: float | None = None) -> Document:
+    return Document(id=hit.passage_id, content=hit.text, meta=metadata_of_hit(hit), score=score)
+
+
+def _conditions(filters: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a filter of Haystack as the argument `filter` of `search`, by the rules of Haystack.
+
+    :raises FilterError: a key is missing, or a value does not fit its operator
+    """
+    if not filters:
+        return None
+    try:
+        return metadata_keys(filter_of(_checked(filters)))
+    except InputError as error:
+        raise FilterError(str(error)) from error
+
+
+def _checked(filters: dict[str, Any]) -> dict[str, Any]:
+    """Return a filter of Haystack; a comparison with None becomes a filter that matches nothing.
+
+    :raises FilterError: a key is missing, or a value does not fit its operator
+    """
+    if "field" not in filters:
+        if "operator" not in filters or "conditions" not in filters:
+            raise FilterError("a filter needs a field, or an operator and conditions")
+        return {**filters, "conditions": [_checked(condition) for condition in filters["conditions"]]}
+    if "operator" not in filters or "value" not in filters:
+        raise FilterError(f"the condition on {filters['field']!r} needs an operator and a value")
+    field, operator, value = filters["field"], filters["operator"], filters["value"]
+    if operator in ("in", "not in") and not isinstance(value, list):
+        raise FilterError(f"the operator {operator!r} needs a list, found {value!r}")
+    if operator not in (">", ">=", "<", "<="):
+        return filters
+    if value is None:
+        both = [{"field": field, "operator": sign, "value": None} for sign in ("==", "!=")]
+        return {"operator": "AND", "conditions": both}
+    if not isinstance(value, int | float) and not _is_date(value):
+        raise FilterError(f"the operator {operator!r} needs a number or an ISO date, found {value!r}")
+    return filters
+
+
+def _is_date(value: Any) -> bool:
+    try:
+        datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return False
+    return True

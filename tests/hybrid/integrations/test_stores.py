@@ -1,0 +1,176 @@
+"""The vector stores, by the test suites of their frameworks and beside the index itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparta import Index, IndexOptions
+from sparta.base.errors import InputError
+
+pytestmark = pytest.mark.jvm
+BM25 = IndexOptions(channels="bm25")
+TEXTS = ["Bill Gates founded Microsoft.", "The Moon is far.", "Google was founded in 1998."]
+METADATA: list[dict[str, Any]] = [
+    {"lang": "en", "id": 1},
+    {"lang": "de", "text": "x"},
+    {"author": {"name": "A"}},
+]
+
+
+def langchain_suite() -> Any:
+    suites = pytest.importorskip("langchain_tests.integration_tests.vectorstores")
+
+    @pytest.mark.slow
+    @pytest.mark.asyncio
+    class TestLangChain(suites.VectorStoreIntegrationTests):  # type: ignore[name-defined]
+        """LangChain's suite expects k hits, so it searches the dense channel, which ranks all passages."""
+
+        @pytest.fixture
+        def vectorstore(self, tmp_path: Path) -> Iterator[Any]:
+            from hybrid.integrations import LangChainVectorStore
+
+            store = LangChainVectorStore(tmp_path / "ix", "dense", options=BM25)
+            yield store
+            store.store.close()
+
+    return TestLangChain
+
+
+def haystack_suite() -> Any:
+    pytest.importorskip("haystack")
+    from haystack import Document
+    from haystack.document_stores.errors import DuplicateDocumentError
+    from haystack.testing.document_store import DeleteByFilterTest, DocumentStoreBaseTests
+
+    class TestHaystack(DocumentStoreBaseTests, DeleteByFilterTest):
+        """Haystack's suite; the store keeps no embeddings."""
+
+        @pytest.fixture
+        def document_store(self, tmp_path: Path) -> Iterator[Any]:
+            from hybrid.integrations import HaystackDocumentStore
+
+            store = HaystackDocumentStore(tmp_path / "ix", options=BM25)
+            yield store
+            store.store.close()
+
+        @staticmethod
+        def assert_documents_are_equal(received: list[Document], expected: list[Document]) -> None:
+            assert received == [replace(document, embedding=None) for document in expected]
+
+        def test_write_documents(self, document_store: Any) -> None:
+            document = Document(content="test doc")
+            assert document_store.write_documents([document]) == 1
+            with pytest.raises(DuplicateDocumentError):
+                document_store.write_documents([document])
+
+    return TestHaystack
+
+
+TestLangChain = langchain_suite()
+TestHaystack = haystack_suite()
+
+
+def test_langchain_finds_what_the_index_finds(tmp_path: Path) -> None:
+    from hybrid.integrations import LangChainVectorStore
+
+    store = LangChainVectorStore.from_texts(
+        TEXTS, None, METADATA, ids=["a", "b", "c"], index=tmp_path / "ix", options=BM25
+    )
+    [(document, score)] = store.similarity_search_with_score("who founded it", filter={"lang": "en"})
+    assert (document.id, document.metadata) == ("a", METADATA[0])
+    with Index(tmp_path / "ix") as index:
+        assert [
+            (hit.passage_id, hit.score) for hit in index.search("who founded it", filter={"lang": "en"})
+        ] == [("a", score)]
+    for filter, ids in (
+        ({"id": 1}, ["a"]),
+        ({"text": "x"}, []),
+        ({"author.name": "A"}, ["c"]),
+        ({"lang": {"not": "de"}}, ["c", "a"]),
+        ({"or": [{"id": 1}, {"author.name": {"exists": True}}]}, ["c", "a"]),
+        ({"unknown": 1}, []),
+        ({"not": {"unknown": 1}}, ["c", "a"]),
+    ):
+        assert [found.id for found in store.similarity_search("founded", filter=filter)] == ids, filter
+    assert store.as_retriever(search_kwargs={"k": 1}).invoke("moon")[0].id == "b"
+    with pytest.raises(InputError, match="has no text"):
+        store.add_texts([" "])
+    with pytest.raises(InputError, match="JSON values"):
+        store.add_texts(["x"], [{"when": object()}])
+    assert store.delete()
+    assert len(store.store) == 0
+
+
+def test_llamaindex_adds_queries_and_deletes(tmp_path: Path) -> None:
+    pytest.importorskip("llama_index.core")
+    from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
+    from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
+    from llama_index.core.vector_stores.types import VectorStoreQuery
+
+    from hybrid.integrations import LlamaIndexVectorStore
+
+    store = LlamaIndexVectorStore(tmp_path / "ix", options=BM25)
+    assert store.query(VectorStoreQuery(query_str="moon")).ids == []
+    nodes = [
+        TextNode(
+            id_=name,
+            text=text,
+            metadata=own,
+            relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=f"doc-{name}")},
+        )
+        for name, text, own in zip("abc", TEXTS, METADATA, strict=True)
+    ]
+    assert store.add(nodes) == ["a", "b", "c"]
+    found = store.query(VectorStoreQuery(query_str="who founded it", similarity_top_k=5))
+    with Index(tmp_path / "ix") as index:
+        hits = index.search("who founded it")
+    assert (found.ids, found.similarities) == ([h.passage_id for h in hits], [h.score for h in hits])
+    assert found.nodes is not None
+    for node in found.nodes:
+        original = nodes["abc".index(node.node_id)]
+        assert (node.get_content(), node.metadata, node.ref_doc_id) == (
+            original.text,
+            original.metadata,
+            original.ref_doc_id,
+        )
+    filters = MetadataFilters(filters=[MetadataFilter(key="id", value=1)])
+    assert store.query(VectorStoreQuery(query_str="founded", similarity_top_k=5, filters=filters)).ids == [
+        "a"
+    ]
+    assert store.query(VectorStoreQuery(query_str="founded", similarity_top_k=5, doc_ids=["doc-c"])).ids == [
+        "c"
+    ]
+    with pytest.raises(InputError, match="query_str"):
+        store.query(VectorStoreQuery(query_embedding=[0.1]))
+    assert [node.node_id for node in store.get_nodes(filters=filters)] == ["a"]
+    store.delete("doc-c")
+    store.delete_nodes(filters=filters)
+    assert [node.node_id for node in store.get_nodes(["a", "b", "c"])] == ["b"]
+    store.clear()
+    assert store.get_nodes(["b"]) == []
+
+
+def test_haystack_searches_and_is_saved(tmp_path: Path) -> None:
+    pytest.importorskip("haystack")
+    from haystack import Document
+
+    from hybrid.integrations import HaystackDocumentStore
+
+    store = HaystackDocumentStore(tmp_path / "ix", options=BM25)
+    assert store.search("moon") == []
+    store.write_documents(
+        [
+            Document(id=name, content=text, meta=own)
+            for name, text, own in zip("abc", TEXTS, METADATA, strict=True)
+        ]
+    )
+    filters = {"field": "meta.lang", "operator": "!=", "value": "de"}
+    assert [document.id for document in store.search("founded", filters=filters)] == ["c", "a"]
+    again = HaystackDocumentStore.from_dict(store.to_dict())
+    assert again.count_documents() == 3
+    assert again.search("moon")[0].meta == METADATA[1]
