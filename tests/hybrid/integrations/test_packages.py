@@ -20,10 +20,12 @@ FRAMEWORKS = (
 )
 PACKAGES = {
     "BeirSearch": "beir",
+    "HaystackDocumentStore": "haystack",
     "HaystackRetriever": "haystack",
     "LangChainRetriever": "langchain_core",
     "LangChainVectorStore": "langchain_core",
     "LlamaIndexRetriever": "llama_index",
+    "LlamaIndexVectorStore": "llama_index",
     "MtebSearch": "mteb",
     "PyTerrierRetriever": "pyterrier",
     "mcp_server": "fastmcp",
