@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
 from importlib.util import find_spec
 from locale import getencoding
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparta.base.errors import MissingPackageError, SpartaError
-from sparta.base.extras import DEVELOPMENT, DISTRIBUTION, packages
+from sparta.base.extras import DEVELOPMENT, DISTRIBUTION, Package, packages
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.lucene.jvm import HEAP_VARIABLE, find_runtime, jar_paths, java_options, utf8_locale
+from sparta.lucene.limits import container_memory, physical_memory
 
 if TYPE_CHECKING:
     from sparta.index.folder import IndexFolder
 
 NEEDED_PYTHON = (3, 12)
 LITTLE_MEMORY_GB = 4
+LITTLE_DISK_GB = 1
+_IMPORT_SECONDS = 180
+_EXTRA = "extra "
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
 
@@ -35,26 +41,53 @@ class Finding(NamedTuple):
     remedy: str | Remedy = ""
 
 
-def examine(index: Path | None = None, *, needed: bool = False) -> list[Finding]:
+def examine(index: Path | None = None, *, needed: bool = False, quick: bool = False) -> list[Finding]:
     """Run all checks, without network access; an index is checked like `verify_index(quick=True)`.
+
+    The last finding is a summary of the others.
 
     :param index: the index folder to check [default: `$SPARTA_INDEX` or `./sparta-index`]
     :param needed: whether a missing index is a fault
+    :param quick: whether to skip the imports of packages, which take seconds for each extra
     """
     checks: list[Callable[[], Iterator[Finding]]] = [
         _python,
-        _packages,
+        lambda: _packages(quick=quick),
         _java,
         _jars,
-        _model,
+        _models,
         _processor,
         _gpu,
         _memory,
         _limits,
+        _disk,
         _locale,
         lambda: _index(index, needed=needed),
     ]
-    return [finding for check in checks for finding in check()]
+    findings = [finding for check in checks for finding in check()]
+    return [*findings, summary(findings)]
+
+
+def summary(findings: Sequence[Finding]) -> Finding:
+    """Return one finding: what works, what does not, and what to do first."""
+    bad = [finding for finding in findings if finding.state == "bad"]
+    of_extras = {finding.name.removeprefix(_EXTRA) for finding in bad if finding.name.startswith(_EXTRA)}
+    broken = {finding.name for finding in bad if not finding.name.startswith(_EXTRA)}
+    abilities = {
+        "searching": broken - {"models", "index"},
+        "indexing, answering and serving": broken - {"index"},
+    }
+    works = [name for name, faults in abilities.items() if not faults]
+    fails = [f"{name} ({', '.join(sorted(faults))})" for name, faults in abilities.items() if faults]
+    extras = [f.name.removeprefix(_EXTRA) for f in findings if f.name.startswith(_EXTRA) and f.state == "ok"]
+    works += [f"the extras {', '.join(extras)}"] if extras else []
+    works += ["the index"] if any(f.name == "index" and f.state == "ok" for f in findings) else []
+    fails += [f"the extras {', '.join(sorted(of_extras))}"] if of_extras else []
+    fails += ["the index"] if "index" in broken else []
+    found = f"works: {'; '.join(works) or 'nothing'}"
+    if bad:
+        return Finding("summary", "bad", f"{found}; does not work: {'; '.join(fails)}", bad[0].remedy)
+    return Finding("summary", "ok", f"{found}; nothing to do")
 
 
 def _python() -> Iterator[Finding]:
@@ -65,24 +98,49 @@ def _python() -> Iterator[Finding]:
         yield Finding("Python", "bad", version_text, "install Python 3.12 or newer, for example with pyenv")
 
 
-def _packages() -> Iterator[Finding]:
+def _packages(*, quick: bool) -> Iterator[Finding]:
     known = packages()
     for package in known.required:
         if find_spec(package.module) is None:
             yield Finding(package.module, "bad", "not installed", f"pip install {package.distribution}")
-    for extra, listed in known.extras.items():
-        if not listed or extra == DEVELOPMENT:
-            continue
-        lacking = [package.module for package in listed if find_spec(package.module) is None]
-        if lacking:
-            problem = f"not installed: {', '.join(lacking)}"
-            yield Finding(f"[{extra}]", "note", problem, f"pip install '{DISTRIBUTION}[{extra}]'")
-        else:
-            yield Finding(f"[{extra}]", "ok", ", ".join(package.module for package in listed))
+    extras = {name: listed for name, listed in known.extras.items() if listed and name != DEVELOPMENT}
+    missing = {name: [p for p in listed if find_spec(p.module) is None] for name, listed in extras.items()}
+    present = [name for name in extras if not missing[name]]
+    groups = {
+        "packages": [p for p in known.required if find_spec(p.module)],
+        **{_EXTRA + name: extras[name] for name in present},
+    }
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        errors = pool.map(_import_error, groups.values()) if not quick else ("" for _ in groups)
+        for (name, listed), error in zip(groups.items(), errors, strict=True):
+            modules = ", ".join(package.module for package in listed)
+            if error:
+                names = " ".join(package.distribution for package in listed)
+                yield Finding(name, "bad", f"{modules}: {error}", f"pip install --force-reinstall {names}")
+            elif listed:
+                yield Finding(name, "ok", modules)
+    if absent := [name for name in extras if missing[name]]:
+        command = f"pip install '{DISTRIBUTION}[NAME]'"
+        yield Finding("extras", "note", f"not installed: {', '.join(absent)}", command)
     try:
         yield Finding("sparta", "ok", version(DISTRIBUTION))
     except PackageNotFoundError:
         yield Finding("sparta", "note", "run from a checkout that is not installed", "make install")
+
+
+def _import_error(listed: Sequence[Package]) -> str:
+    """Import packages in a new process. Return the last line of the error, or an empty string."""
+    code = f"import {', '.join(package.module for package in listed)}" if listed else ""
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-P", "-c", code], capture_output=True, timeout=_IMPORT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"the import takes longer than {_IMPORT_SECONDS} s"
+    if ended.returncode == 0:
+        return ""
+    lines = ended.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"the import ended the process ({ended.returncode})"
 
 
 def _java() -> Iterator[Finding]:
@@ -102,19 +160,30 @@ def _jars() -> Iterator[Finding]:
         yield Finding("jar", "bad", _place(error), error.remedy)
 
 
-def _model() -> Iterator[Finding]:
-    folder = Path(str(files("sparta.resources") / "models"))
-    models = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    advice = remedy("install sparta again, or name a folder or a hub id with {}", Option("model"))
-    if not models:
-        yield Finding("model", "bad", "no default model in this installation", advice)
-    for model in models:
-        missing = [name for name in MODEL_FILES if not (model / name).is_file()]
-        if missing:
-            yield Finding("model", "bad", f"{model} lacks {', '.join(missing)}", advice)
+def _models() -> Iterator[Finding]:
+    try:
+        from sparta.models.resolve import SHIPPED, default_name, shipped_folder
+    except ImportError as error:
+        yield Finding("models", "bad", f"cannot be looked at: {error}", f"pip install {DISTRIBUTION}")
+        return
+    sizes, absent = [], []
+    for name in SHIPPED:
+        folder = shipped_folder(name)
+        missing = [file for file in MODEL_FILES if not (folder / file).is_file()]
+        if not missing:
+            megabytes = sum(file.stat().st_size for file in folder.iterdir() if file.is_file()) / 1e6
+            sizes.append(f"{name} ({megabytes:.0f} MB)")
+        elif folder.is_dir() or name in (default_name("model"), default_name("reader")):
+            advice = remedy("install sparta again, or name a folder or a hub id with {}", Option("model"))
+            yield Finding("models", "bad", f"{folder} lacks {', '.join(missing)}", advice)
         else:
-            size = sum(file.stat().st_size for file in model.iterdir()) / 1e6
-            yield Finding("model", "ok", f"{model.name} ({size:.0f} MB)")
+            absent.append(name)
+    if sizes:
+        yield Finding("models", "ok", ", ".join(sizes))
+    if absent:
+        from sparta.models.registered import how_to_install
+
+        yield Finding("models", "note", f"not installed: {', '.join(absent)}", how_to_install("NAME"))
 
 
 def _gpu() -> Iterator[Finding]:
@@ -148,16 +217,23 @@ def _processor() -> Iterator[Finding]:
 
 
 def _memory() -> Iterator[Finding]:
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    if total < LITTLE_MEMORY_GB:
-        yield Finding(
-            "memory",
-            "note",
-            f"{total:.1f} GiB",
-            "set SPARTA_JVM_HEAP=1g",
-        )
+    total, container = physical_memory(), container_memory()
+    found = f"{total / 2**30:.1f} GiB, {os.cpu_count()} cores"
+    if container is not None and container < total:
+        found += f"; the container may use {container / 2**30:.1f} GiB"
+    if min(total, container or total) < LITTLE_MEMORY_GB * 2**30:
+        yield Finding("memory", "note", found, f"set {HEAP_VARIABLE}=1g: Java takes less memory then")
     else:
-        yield Finding("memory", "ok", f"{total:.1f} GiB, {os.cpu_count()} cores")
+        yield Finding("memory", "ok", found)
+
+
+def _disk() -> Iterator[Finding]:
+    """Check the free space of the working folder and of the folder for temporary files."""
+    for name, folder in (("this folder", Path.cwd()), ("temporary files", Path(tempfile.gettempdir()))):
+        free = shutil.disk_usage(folder).free / 1e9
+        state = "ok" if free >= LITTLE_DISK_GB else "note"
+        advice = "" if state == "ok" else "free some space: a million passages take 2 GB"
+        yield Finding("disk", state, f"{free:.1f} GB free for {name} ({folder})", advice)
 
 
 def _limits() -> Iterator[Finding]:
@@ -169,12 +245,16 @@ def _limits() -> Iterator[Finding]:
     if options and not os.environ.get(HEAP_VARIABLE):
         problem = f"ulimit -v or -d is low: Java starts with {' '.join(options)}"
         yield Finding("limits", "note", problem, "raise it for larger indexes")
+    else:
+        yield Finding("limits", "ok", "memory and threads suffice for Java")
 
 
 def _locale() -> Iterator[Finding]:
     if utf8_locale():
         problem = f"{getencoding()}, not UTF-8; Java starts with LC_ALL=C.UTF-8"
         yield Finding("locale", "note", problem, "export LC_ALL=C.UTF-8")
+    else:
+        yield Finding("locale", "ok", getencoding())
 
 
 def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:

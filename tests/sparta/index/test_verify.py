@@ -115,7 +115,7 @@ def test_damage_is_told_when_a_small_index_is_searched_or_exported(index: Path, 
         ["search", "the moon"],
         ["search", "the moon", "--channel", "bm25"],
         ["export", "--format", "ciff", "--output", tmp_path / "out.ciff"],
-        ["doctor"],
+        ["doctor", "--quick"],
     ):
         result = run(*command, "--index", index)
         assert result.exit_code in (1, 2), command
@@ -128,7 +128,7 @@ def test_an_index_without_passages_yet_is_no_damage(tmp_path: Path, tiny_model_f
     (tmp_path / "a.jsonl").write_text('{"id": "1", "text": ""}\n')
     given = ["--corpus", tmp_path / "a.jsonl", "--index", tmp_path / "ix", "--model", tiny_model_folder]
     assert run("index", *given).exit_code == 2
-    for command in (["verify"], ["verify", "--quick"], ["doctor"]):
+    for command in (["verify"], ["verify", "--quick"], ["doctor", "--quick"]):
         result = run(*command, "--index", tmp_path / "ix")
         assert result.exit_code == 1
         assert "no passages yet" in result.output
@@ -142,7 +142,7 @@ def test_a_lost_commit_has_one_remedy(index: Path) -> None:
     """In all parts of the index that miss it, and as search says it; nothing of Java."""
     for path in index.glob("sparta-*/segments_*"):
         path.unlink()
-    for command in (["verify"], ["verify", "--quick"], ["doctor"], ["search", "moon"]):
+    for command in (["verify"], ["verify", "--quick"], ["doctor", "--quick"], ["search", "moon"]):
         result = run(*command, "--index", index)
         assert result.exit_code in (1, 2)
         assert "the Lucene index has lost its commit (segments_*)" in result.output

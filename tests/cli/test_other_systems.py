@@ -1,0 +1,62 @@
+"""What only Linux has is not needed on the main path: macOS runs the same commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import sparta_process
+
+pytestmark = pytest.mark.jvm
+WITHOUT_LINUX = """
+import os, resource, select, signal, socket, sys
+
+for module, names in {
+    os: "sched_getaffinity sched_setaffinity posix_fadvise posix_fallocate memfd_create copy_file_range splice"
+    " eventfd pidfd_open getrandom setns unshare O_TMPFILE O_DIRECT getxattr setxattr listxattr",
+    resource: "prlimit RLIMIT_SIGPENDING RLIMIT_MSGQUEUE RLIMIT_NICE RLIMIT_RTPRIO",
+    select: "epoll",
+    signal: "pidfd_send_signal sigtimedwait sigwaitinfo",
+    socket: "SO_PEERCRED AF_NETLINK AF_PACKET SO_BINDTODEVICE TCP_USER_TIMEOUT",
+}.items():
+    for name in names.split():
+        if hasattr(module, name):
+            delattr(module, name)
+
+refused = []
+
+def audit(event, arguments):
+    if event in ("open", "os.listdir", "os.scandir") and str(arguments[0]).startswith(("/proc/", "/sys/")):
+        refused.append(arguments[0])
+        raise FileNotFoundError(2, "not on this system", str(arguments[0]))
+
+sys.addaudithook(audit)
+"""
+
+
+def run(*arguments: object) -> str:
+    result = sparta_process(*arguments, before=WITHOUT_LINUX)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_the_test_takes_away_what_only_linux_has() -> None:
+    code = (
+        f"{WITHOUT_LINUX}\nassert not hasattr(os, 'sched_getaffinity')\ntry:\n    open('/proc/self/status')\n"
+    )
+    code += "except FileNotFoundError:\n    os._exit(7)\n"
+    assert sparta_process("--version", before=code).returncode == 7
+
+
+def test_the_main_path(tmp_path: Path, tiny_model_folder: Path) -> None:
+    corpus, index = tmp_path / "c.jsonl", tmp_path / "ix"
+    corpus.write_text('{"id": "1", "text": "the moon of the earth"}\n{"id": "2", "text": "the sun"}\n')
+    run("index", "--corpus", corpus, "--model", tiny_model_folder, "--index", index)
+    for channel in ("impact", "bm25"):
+        found = run("search", "moon", "--channel", channel, "--index", index, "--json")
+        assert json.loads(found.splitlines()[0])["id"] == "1"
+    assert run("answer", "what is the moon of", "--index", index)
+    assert "summary: works" in run("doctor", "--quick", "--index", index)
+    run("delete", "2", "--index", index)
