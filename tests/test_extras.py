@@ -42,7 +42,7 @@ CASES = {
     "encode": ("sparta search 'who founded google' --index ix --json", '"title": "Google"'),
     "serve": ("sparta search 'who founded google' --index ix --json", '"title": "Google"'),
     "eval": (
-        "hybrid eval --index ix --dataset set --answers --depths 1,3 --plot plot.svg --channel bm25",
+        "hybrid eval --index ix --dataset set --answers --depths 1,3 --plot plot.svg",
         "bm25",
     ),
     "train": ("sparta train --encoder sparta-bge-small-en --pairs pairs.jsonl --output m --steps 1", ""),
