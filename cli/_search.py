@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._arguments import HIGHEST_COUNT, Text, argument, arguments, flag, group, option, output_type, whole
+from cli._arguments import (
+    HIGHEST_COUNT,
+    Needs,
+    Text,
+    argument,
+    arguments,
+    flag,
+    group,
+    one_of,
+    option,
+    output_type,
+    whole,
+)
 from cli._options import Bm25Arguments, index_option, refuse_unused_bm25
 from cli._output import counted, dumps, is_kept, visible
 from sparta.base.errors import InputError
@@ -50,7 +62,12 @@ class PageArguments:
         "Return only the best passage for each value of this metadata field.", metavar="FIELD", type=Text()
     )
     offset: int = whole(0, "Skip this many of the best passages.", least=0, most=HIGHEST_COUNT)
-
+    hits: str = one_of(
+        ("documents", "chunks"),
+        "What a hit is, in an index of chunks: a document with its best chunk, or a chunk with its place in"
+        " the document.",
+    )
+    join: bool = flag("With --hits chunks: join hits of neighboring chunks of a document into one hit.")
     facets: tuple[str, ...] = option(
         "Count the values of this metadata field over all hits of the query. Repeat the option for several.",
         "--facet",
@@ -59,12 +76,22 @@ class PageArguments:
         metavar="FIELD",
         type=Text(),
     )
+    RULES = (Needs("--hits chunks", ("join",), lambda page: page.hits == "chunks", "add --hits chunks"),)
 
-    def for_retriever(self) -> dict[str, Any]:
-        """Return the keyword arguments of a retriever's search methods."""
+    def for_retriever(self, *, ranks: bool = False) -> dict[str, Any]:
+        """Return the keyword arguments of a retriever's search methods.
+
+        :param ranks: for `run`, which returns rankings and joins no texts
+        """
         from sparta.base.filters import Filter
 
-        return {"offset": self.offset, "filter": Filter.parse(self.filters), "collapse": self.collapse}
+        conditions = {"filter": Filter.parse(self.filters), "collapse": self.collapse}
+        page = {"offset": self.offset, **conditions, "hits": self.hits}
+        if not self.join:
+            return page
+        if ranks:
+            raise InputError("a TREC run cannot join chunks", remedy="omit --join, or add --json")
+        return {**page, "join": True}
 
 
 @arguments
@@ -159,6 +186,8 @@ def echo_hit(rank: int, hit: Any, score: str, snippet: str) -> None:
     """Print rank, title, [id] and score, and a snippet of the text on the next line."""
     passage_id, title = visible(hit.passage_id), visible(hit.title)
     heading = f"{bold(title)}  [{passage_id}]" if title else bold(passage_id)
+    if hit.document_id not in ("", hit.passage_id):
+        heading += f"  characters {hit.start:,} to {hit.end:,}"
     click.echo(f"{rank:>3}  {heading}  {score}")
     click.echo(f"     {snippet}")
 
@@ -291,7 +320,7 @@ def run_queries(retriever: Any, search: SearchArguments) -> None:
     if search.as_json:
         _write_hits(retriever, search, queries, output)
         return
-    counts, page = {"lines": 0, "empty": 0}, search.page.for_retriever()
+    counts, page = {"lines": 0, "empty": 0}, search.page.for_retriever(ranks=True)
 
     def rankings() -> Iterator[tuple[str, Any]]:
         for block in itertools.batched(queries, _QUERIES_AT_ONCE):

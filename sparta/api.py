@@ -29,6 +29,7 @@ from sparta.lucene.bridge import Bm25
 from sparta.search.explain import Explanation, explain, top_terms
 from sparta.search.explain_bm25 import Bm25Explanation, explain_bm25
 from sparta.search.facets import count_values
+from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Retriever
 from sparta.search.searcher import Searcher, channel_name, no_channel
 
@@ -202,6 +203,8 @@ class Index(Closing):
         offset: int = 0,
         filter: FilterLike | None = None,
         collapse: str | None = None,
+        hits: str = DOCUMENTS,
+        join: bool = False,
     ) -> Sequence[Hit]:
         """Return the `k` best passages for a query in a channel, best first.
 
@@ -210,9 +213,12 @@ class Index(Closing):
         :param offset: skip this many of the best passages
         :param filter: condition on the metadata, such as `{"lang": "en", "year": {"gte": 1990}}`
         :param collapse: a metadata field; return only the best passage for each of its values
+        :param hits: in an index of chunks: `documents` returns each document once, with its best chunk, and
+            `chunks` returns the best chunks, each with `document_id`, `start` and `end`
+        :param join: with `chunks`: join hits of neighboring chunks of a document into one hit
         """
-        retriever = self.retriever(channel)
-        return retriever.search(query, k, offset=offset, filter=filter, collapse=collapse)
+        page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
+        return self.retriever(channel).search(query, k, hits=hits, join=join, **page)
 
     def batch_search(
         self,
@@ -225,13 +231,14 @@ class Index(Closing):
         offset: int = 0,
         filter: FilterLike | None = None,
         collapse: str | None = None,
+        hits: str = DOCUMENTS,
+        join: bool = False,
     ) -> dict[str, Sequence[Hit]]:
         """Search for many queries; return the hits by query id (numbers from 0 without `query_ids`)."""
         texts, ids = queries_of(queries, query_ids)
+        page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
         retriever = self.retriever(channel)
-        return dict(
-            retriever.batch_search(texts, ids, k, threads, offset=offset, filter=filter, collapse=collapse)
-        )
+        return dict(retriever.batch_search(texts, ids, k, threads, hits=hits, join=join, **page))
 
     def run(
         self,
@@ -244,11 +251,12 @@ class Index(Closing):
         offset: int = 0,
         filter: FilterLike | None = None,
         collapse: str | None = None,
+        hits: str = DOCUMENTS,
     ) -> dict[str, Ranking]:
         """Rank passages for many queries; return passage ids and scores by query id (a TREC run)."""
         texts, ids = queries_of(queries, query_ids)
-        retriever = self.retriever(channel)
-        return dict(retriever.run(texts, ids, k, threads, offset=offset, filter=filter, collapse=collapse))
+        page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
+        return dict(self.retriever(channel).run(texts, ids, k, threads, hits=hits, **page))
 
     def retriever(self, channel: str | None = None) -> Retriever:
         """Return a retriever of one channel, or of several, fused: `dense,impact`, `bm25=1.2,impact`.

@@ -186,7 +186,7 @@ class DenseChannel:
             require_fields(self.generation, self.folder.path, page.fields, self.lucene.fields)
         selection, depth = self._selection(page.filter), page.depth
         keys = partial(self.lucene.keys, field=page.collapse) if page.collapse else None
-        reduce = reduction(self.generation.unit, keys)
+        reduce = reduction(self.generation.unit, keys, page.hits)
 
         def search(depth: int, places: Sequence[int]) -> list[Ranking]:
             return list(self._ranked(selection, query_vectors[places], depth, threads))

@@ -9,8 +9,9 @@ from typing import Any
 from haystack import Document, component, default_from_dict, default_to_dict
 
 from hybrid.integrations.filters import combined, condition_of, unknown_filter
-from hybrid.integrations.source import Source, metadata_of, open_source
+from hybrid.integrations.source import Source, kind_of_hits, metadata_of, open_source
 from sparta.base.errors import InputError
+from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Retriever
 
 
@@ -29,6 +30,9 @@ class HaystackRetriever:
     :param index: an index folder or an open retriever; `channels` as in `open_retriever`
     :param top_k: number of hits per query
     :param filters: filter of the passages, in Haystack's format; `run` can replace it
+    :param hits: in an index of chunks, `documents` or `chunks`, as in `search`; the meta of a chunk has
+        document_id, start and end
+    :param join: with `chunks`: join hits of neighboring chunks of a document
     """
 
     def __init__(
@@ -37,8 +41,11 @@ class HaystackRetriever:
         channels: str | None = None,
         top_k: int = 10,
         filters: dict[str, Any] | None = None,
+        hits: str = DOCUMENTS,
+        join: bool = False,
     ) -> None:
         self.index, self.channels, self.top_k, self.filters = index, channels, top_k, filters
+        self.kind = kind_of_hits(hits, join=join)
         self._retriever: Retriever | None = None
 
     def warm_up(self) -> None:
@@ -56,7 +63,8 @@ class HaystackRetriever:
     ) -> dict[str, list[Document]]:
         """Return the `top_k` best passages as `documents`, best first."""
         filter = filter_of(filters or self.filters or {})
-        hits = self._open().search(query, self.top_k if top_k is None else top_k, filter=filter)
+        k = self.top_k if top_k is None else top_k
+        hits = self._open().search(query, k, filter=filter, **self.kind)
         return {
             "documents": [
                 Document(id=hit.passage_id, content=hit.text, meta=metadata_of(hit), score=float(hit.score))
@@ -76,7 +84,7 @@ class HaystackRetriever:
             )
         folder = None if self.index is None else str(self.index)
         settings = {"channels": self.channels, "top_k": self.top_k, "filters": self.filters}
-        return default_to_dict(self, index=folder, **settings)
+        return default_to_dict(self, index=folder, **settings, **self.kind)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> HaystackRetriever:

@@ -40,7 +40,8 @@ class LangChainRetriever(BaseRetriever):
 
     :param index: an index folder or an open retriever; `channels` as in `open_retriever`
     :param k: number of hits per query
-    :param search_kwargs: more arguments of `search` (filter, collapse, offset); `invoke` can override them
+    :param search_kwargs: more arguments of `search` (filter, collapse, offset, hits, join); `invoke` can
+        override them. With `{"hits": "chunks"}`, the metadata has document_id, start and end
     """
 
     retriever: SkipValidation[Retriever]

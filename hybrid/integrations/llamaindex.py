@@ -26,7 +26,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from hybrid.integrations.filters import combined, condition_of
-from hybrid.integrations.source import Source, metadata_of, open_source
+from hybrid.integrations.source import Source, kind_of_hits, metadata_of, open_source
 from hybrid.integrations.store import (
     IndexStore,
     ids_of,
@@ -38,6 +38,7 @@ from hybrid.integrations.store import (
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
 from sparta.index.pipeline import IndexOptions
+from sparta.search.ranked import DOCUMENTS
 
 _DOCUMENT = "ref_doc_id"
 
@@ -54,6 +55,9 @@ class LlamaIndexRetriever(BaseRetriever):
     :param index: an index folder or an open retriever; `channels` as in `open_retriever`
     :param k: number of hits per query
     :param filters: conditions that a passage must meet
+    :param hits: in an index of chunks, `documents` or `chunks`, as in `search`; nodes of chunks have
+        `start_char_idx` and `end_char_idx`
+    :param join: with `chunks`: join hits of neighboring chunks of a document
     """
 
     def __init__(
@@ -63,11 +67,13 @@ class LlamaIndexRetriever(BaseRetriever):
         *,
         k: int = 10,
         filters: MetadataFilters | None = None,
+        hits: str = DOCUMENTS,
+        join: bool = False,
         **others: Any,
     ) -> None:
         super().__init__(**others)
         self.retriever = open_source(index, channels, k)
-        self.k, self.filters = k, filters
+        self.k, self.filters, self.kind = k, filters, kind_of_hits(hits, join=join)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         filter = _filter_of(self.filters) if self.filters else None
@@ -78,12 +84,14 @@ class LlamaIndexRetriever(BaseRetriever):
                     id_=hit.passage_id,
                     text=hit.text,
                     metadata=metadata_of(hit),
+                    start_char_idx=hit.start if hit.document_id else None,
+                    end_char_idx=hit.end if hit.document_id else None,
                     excluded_llm_metadata_keys=hidden_keys,
                     excluded_embed_metadata_keys=hidden_keys,
                 ),
                 score=float(hit.score),
             )
-            for hit in self.retriever.search(query_bundle.query_str, self.k, filter=filter)
+            for hit in self.retriever.search(query_bundle.query_str, self.k, filter=filter, **self.kind)
         ]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:

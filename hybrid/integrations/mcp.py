@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
@@ -164,24 +164,30 @@ class _Tools:
         offset: Place = 0,
         filter: Wanted | None = None,
         collapse: Name | None = None,
+        hits: Literal["documents", "chunks"] = "documents",
+        join: bool = False,
     ) -> Objects:
         """Search the passages for a question, best first: rank, id, score, title, text, metadata.
+
+        In an index of chunks, hits="chunks" gives several chunks of a document, with start and end in the
+        document's text; join=true joins neighboring chunks.
 
         For a list of questions, returns an object with query and hits for each.
         """
         LIMITS.check_search(_several(query), k or self.k, offset, explain=False)
         LIMITS.check_filter(filter or {})
 
-        def hits(question: str) -> Objects:
-            hit_list = self.retriever.search(
-                question, k or self.k, offset=offset, filter=filter, collapse=collapse
-            )
+        page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
+        page |= {"hits": hits, "join": join} if hits == "chunks" or join else {}
+
+        def found(question: str) -> Objects:
+            hit_list = self.retriever.search(question, k or self.k, **page)
             return [{"rank": rank, **hit.as_dict()} for rank, hit in enumerate(hit_list, offset + 1)]
 
         return (
-            hits(query)
+            found(query)
             if isinstance(query, str)
-            else [{"query": q, "hits": hits(q)} for q in _in_time(query)]
+            else [{"query": q, "hits": found(q)} for q in _in_time(query)]
         )
 
     @_guarded

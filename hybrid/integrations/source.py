@@ -9,7 +9,8 @@ from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
-from sparta.search.retriever import Retriever
+from sparta.search.ranked import DOCUMENTS
+from sparta.search.retriever import Page, Retriever
 
 _REFRESH_SECONDS = 1.0
 """Seconds between checks for new commits, for retrievers that an application keeps open."""
@@ -42,3 +43,12 @@ def metadata_of(hit: Hit, **more: Any) -> dict[str, Any]:
     record = hit.as_dict()
     channels = {"channels": record["channels"]} if "channels" in record else {}
     return {**record["metadata"], "title": hit.title, **more, **channels}
+
+
+def kind_of_hits(hits: str, *, join: bool) -> dict[str, Any]:
+    """Return the arguments of `search` that choose documents or chunks; none for the default.
+
+    :raises InputError: `hits` is neither `documents` nor `chunks`, or documents are to be joined
+    """
+    Page(hits=hits, join=join)
+    return {"hits": hits, "join": join} if hits != DOCUMENTS else {}

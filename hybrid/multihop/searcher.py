@@ -20,6 +20,7 @@ from sparta.base.records import Hit, Ranking
 from sparta.base.renames import renamed_attributes
 from sparta.data.units import is_chunk, is_cut, passage_of
 from sparta.models.query_encoder import QueryTokenizer
+from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Page, Retriever
 
 ALL = 2**31 - 1
@@ -125,18 +126,20 @@ class ChainSearcher(Closing):
         offset: int = 0,
         filter: FilterLike | None = None,
         collapse: str | None = None,
+        hits: str = DOCUMENTS,
+        join: bool = False,
     ) -> dict[str, list[EvidencePath]]:
         """Return the `k` best paths of each question, by query id.
 
         A chain that reads its paths searches one question at a time and ignores `threads`.
 
-        :raises InputError: an offset, a filter or a collapse field is set; chains support none of the three.
+        :raises InputError: an offset, a filter, a collapse field or chunks; chains support none of them.
         """
         texts, ids = queries_of(queries, query_ids)
         whole("k", k)
-        if offset or filter or collapse:
+        if offset or filter or collapse or hits != DOCUMENTS or join:
             raise InputError(
-                "chains do not support offset, filter and collapse",
+                "chains do not support offset, filter, collapse and hits of chunks",
                 remedy="omit these arguments: the steps of a chain search the whole index",
             )
         threads = whole("threads", threads)
@@ -154,9 +157,10 @@ class ChainSearcher(Closing):
         offset: int = 0,
         filter: FilterLike | None = None,
         collapse: str | None = None,
+        hits: str = DOCUMENTS,
     ) -> dict[str, Ranking]:
         """Return rankings by query id: the first `k` distinct passages of the paths, with path scores."""
-        page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
+        page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse, "hits": hits}
         return ChainPassages(self).run(queries, query_ids, k, threads, **page)
 
     def close(self) -> None:
@@ -209,10 +213,10 @@ class ChainPassages(Retriever):
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
         """Return, for each question, the first distinct passages of its paths.
 
-        :raises InputError: an offset, a filter or a collapse field is set; chains support none of the three.
+        :raises InputError: an offset, a filter, a collapse field or chunks; chains support none of them.
         """
         query_ids = [str(number) for number in range(len(queries))]
-        options: dict[str, Any] = {"filter": page.filter, "collapse": page.collapse}
+        options: dict[str, Any] = {"filter": page.filter, "collapse": page.collapse, "hits": page.hits}
         paths = self.chain.batch_find_paths(queries, query_ids, ALL, threads, offset=page.offset, **options)
         return [passages_of(question_paths, page.k) for question_paths in paths.values()]
 

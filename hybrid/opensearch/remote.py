@@ -100,7 +100,7 @@ class RemoteIndex:
             ]
 
         keys: Keys | None = partial(self.keys, field=collapse) if collapse else None
-        reduce_hits, n_queries = reduction(view.meta["unit"], keys), len(channel_queries)
+        reduce_hits, n_queries = reduction(view.meta["unit"], keys, page.hits), len(channel_queries)
         rankings = (
             deepened(search, n_queries, depth, reduce_hits, page.deepest)
             if reduce_hits

@@ -20,6 +20,7 @@ from sparta.base.records import Hit, Ranking
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.contexts import with_contexts
 from sparta.search.explain import Explanation
+from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Page, Retriever
 from sparta.search.searcher import CHANNELS, IMPACT, channel_name
 
@@ -117,15 +118,18 @@ class OpenSearchChannels(Channels):
         names: Iterable[str] | None = None,
         *,
         filter: FilterLike | None = None,
+        hits: str = DOCUMENTS,
     ) -> dict[str, list[Ranking]]:
         """Return the rankings of each channel, one for each query.
 
         :param names: the channels to search; None means all
+        :param hits: `documents` or `chunks`, in an index of chunks
         :return: `{channel: rankings}` of the `k` best passages
         """
         channel_names, n_queries = list(self.searchers if names is None else names), len(queries)
         channel_queries = [(name, query) for name in channel_names for query in queries]
-        rankings = self.opened.rank(channel_queries, Page(k, filter=Filter.of(filter)), threads)
+        page = Page(k, filter=Filter.of(filter), hits=hits)
+        rankings = self.opened.rank(channel_queries, page, threads)
         return {name: rankings[n_queries * i : n_queries * (i + 1)] for i, name in enumerate(channel_names)}
 
     def holding(self) -> AbstractContextManager[object]:

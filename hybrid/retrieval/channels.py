@@ -18,6 +18,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.reader import IndexReader
 from sparta.lucene.bridge import Bm25
 from sparta.lucene.jvm import leave_thread
+from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Page, Retriever
 from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, Searcher, channel_name
 
@@ -94,11 +95,15 @@ class Channels(Closing):
         names: Iterable[str] | None = None,
         *,
         filter: FilterLike | None = None,
+        hits: str = DOCUMENTS,
     ) -> dict[str, list[Ranking]]:
-        """Return each channel's k best passages for each query; `names` selects channels (default: all)."""
+        """Return each channel's k best passages for each query; `names` selects channels (default: all).
+
+        :param hits: `documents` or `chunks`, in an index of chunks
+        """
         if self._closed:
             raise IndexStateError("the channels are closed", remedy="open the index again")
-        queries, page = queries_of(queries)[0], Page(k, filter=Filter.of(filter))
+        queries, page = queries_of(queries)[0], Page(k, filter=Filter.of(filter), hits=hits)
         channel_names = list(self.searchers if names is None else names)
         rankings = self._ranked(channel_names, queries, page, whole("threads", threads))
         return {name: rankings[name] for name in channel_names}

@@ -18,6 +18,7 @@ from sparta.index.folder import default_index, lasting_path
 from sparta.index.reader import IndexReader
 from sparta.lucene.bridge import Bm25
 from sparta.models.query_encoder import QueryTokenizer
+from sparta.search.contexts import joined_hits
 from sparta.search.retriever import Page, Retriever
 from sparta.search.searcher import BM25, IMPACT, ChannelSearcher
 
@@ -115,7 +116,7 @@ class HybridSearcher(Retriever):
                     places = ranking.places()
                     placed_hits = zip(ranking_hits, places, strict=True)
                     hits.append([replace(hit, channels=place) for hit, place in placed_hits])
-        return hits
+        return [joined_hits(query_hits) for query_hits in hits] if page.join else hits
 
     def fused_rankings(self, queries: Sequence[str], page: Page, threads: int) -> Iterator[FusedRanking]:
         """Yield one page of the fused ranking of each query."""
@@ -123,7 +124,9 @@ class HybridSearcher(Retriever):
         keys = partial(self._first.keys, field=page.collapse) if page.collapse else None
         names, depth = list(self.fusion.weights), self.fusion.candidates
         for block in itertools.batched(queries, _QUERY_BLOCK):
-            rankings_by_channel = self.channels.batch_search(block, depth, threads, names, filter=page.filter)
+            rankings_by_channel = self.channels.batch_search(
+                block, depth, threads, names, filter=page.filter, hits=page.hits
+            )
             for query_rankings in zip(*rankings_by_channel.values(), strict=True):
                 yield fused(
                     self.fusion, dict(zip(rankings_by_channel, query_rankings, strict=True)), page, keys

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -53,6 +53,13 @@ class SearchRequest(_Model):
         list[_Name],
         Field(max_length=10, description="Metadata fields: count their values over all hits of a query."),
     ] = []
+    hits: Annotated[
+        Literal["documents", "chunks"],
+        Field(description="In an index of chunks: each document once, with its best chunk, or the chunks."),
+    ] = "documents"
+    join: Annotated[
+        bool, Field(description="With chunks: join hits of neighboring chunks of a document into one hit.")
+    ] = False
     explain: Annotated[
         bool, Field(description="Add to each hit a snippet, its words to mark, and each term's share.")
     ] = False
@@ -144,6 +151,9 @@ class Hit(BaseModel):
     text: str
     metadata: dict[str, Any]
     channels: dict[str, Place] | None = None
+    document_id: Annotated[str | None, Field(description="The document of a chunk.")] = None
+    start: Annotated[int | None, Field(description="The chunk's first character in the document.")] = None
+    end: Annotated[int | None, Field(description="After the chunk's last character.")] = None
     terms: list[Share] | None = None
     snippet: str | None = None
     marks: Annotated[

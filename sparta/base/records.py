@@ -138,7 +138,8 @@ class Hit:
     """A passage that a search returned: a plain value, which needs no open index.
 
     `score` is the retriever's score. `metadata` holds the other fields of the passage's record. In a fused
-    ranking, `channels` maps each channel to the passage's rank and score in that channel.
+    ranking, `channels` maps each channel to the passage's rank and score in that channel. In an index of
+    chunks, `text` is a chunk: the characters from `start` to before `end` of the document `document_id`.
     """
 
     passage_id: str
@@ -147,9 +148,15 @@ class Hit:
     text: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     channels: Mapping[str, ChannelPlace] = field(default_factory=dict)
+    document_id: str = ""
+    start: int = 0
+    end: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the hit as a JSON object; only hits of a fused ranking have `channels`."""
+        """Return the hit as a JSON object.
+
+        Only hits of a fused ranking have `channels`; only chunks have `document_id`, `start` and `end`.
+        """
         hit = {
             "id": self.passage_id,
             "score": self.score,
@@ -157,6 +164,8 @@ class Hit:
             "text": self.text,
             "metadata": dict(self.metadata),
         }
+        if self.document_id:
+            hit |= {"document_id": self.document_id, "start": self.start, "end": self.end}
         if self.channels:
             hit["channels"] = {name: place._asdict() for name, place in self.channels.items()}
         return hit

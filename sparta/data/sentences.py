@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -15,7 +16,7 @@ from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import Language, language_of
 from sparta.data.parsing import BadRecordError
-from sparta.data.units import CHUNK, UNIT_ID, UNITS
+from sparta.data.units import CHUNK, SPACE_AFTER, UNIT_ID, UNITS
 
 logger = logging.getLogger("sparta.data")
 LONGEST_SENTENCE = 128
@@ -50,8 +51,8 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
         if isinstance(passages, CorpusReader):
             passages.counts.cut += 1
 
-    rules = language_of(language)
-    spans = _chunker(rules, *map(int, chunk.groups())) if chunk else sentence_splitter(language, count_cut)
+    spans = _chunker(language, unit) if chunk else sentence_splitter(language, count_cut)
+    pieces = _chunks if chunk else _sentences
     for passage in passages:
         if UNIT_ID.search(passage.passage_id):
             bad = BadRecordError(
@@ -71,18 +72,19 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
         if passage.context:
             yield passage
             continue
-        for number, (start, end) in enumerate(spans(passage.text)):
-            yield (_chunk if chunk else _sentence)(passage, number, start, end)
+        yield from pieces(passage, spans(passage.text))
 
 
-def sentence_splitter(language: str, on_cut: Callable[[], object] = lambda: None) -> Splitter:
+def sentence_splitter(
+    language: str, on_cut: Callable[[], object] = lambda: None, *, cuts: bool = True
+) -> Splitter:
     """Return a function that maps a text to the character spans of its sentences.
 
     The spans have no surrounding white space. A line that begins with a capital, a digit or a list mark
     begins a sentence. Quotes and brackets keep the text between them in one sentence, up to a usual length:
     otherwise, an unclosed quote or an apostrophe would keep all following text together. A sentence with
     more than `LONGEST_SENTENCE` words (characters, in scripts without spaces) is cut, and `on_cut` is
-    called.
+    called. Without `cuts`, long sentences stay whole.
     """
     rules = language_of(language)
     quotes, new_line, ends = _characters(rules.quotes), _new_line(rules.marks), _boundaries(rules.splitter)
@@ -95,6 +97,9 @@ def sentence_splitter(language: str, on_cut: Callable[[], object] = lambda: None
                     continue
                 unquoted = quotes.sub(" ", text[start:end])
                 for a, b in ends(unquoted):
+                    if not cuts:
+                        yield start + a, start + b
+                        continue
                     cut_spans = list(_cut(text, start + a, start + b, rules))
                     if len(cut_spans) > 1:
                         on_cut()
@@ -176,28 +181,61 @@ def stripped(text: str, start: int, end: int) -> tuple[int, int] | None:
     return (start, end) if start < end else None
 
 
-def _chunker(language: Language, words: int, overlap: int) -> Splitter:
-    """Return a function that maps a text to its chunks' character spans; the last chunk may be shorter."""
+def _chunker(language: str, unit: str) -> Splitter:
+    """Return a function that maps a text to its chunks' character spans; the last chunk may be shorter.
+
+    A chunk of a `:sentence` unit ends with the last sentence that ends in its second half and beyond the
+    overlap. The overlap then begins with a sentence. Without such a sentence, words decide.
+    """
+    chunk = CHUNK.fullmatch(unit)
+    assert chunk is not None
+    words, overlap = int(chunk[1]), int(chunk[2])
+    rules = language_of(language)
+    sentences = sentence_splitter(language, cuts=False) if chunk[3] else None
 
     def spans(text: str) -> list[tuple[int, int]]:
-        word_spans = [m.span() for m in language.units.finditer(text)]
-        starts = range(0, max(1, len(word_spans) - overlap), words - overlap)
-        chunks = [word_spans[first : first + words] for first in starts]
-        return [(chunk[0][0], chunk[-1][1]) for chunk in chunks if chunk] or [(0, len(text))]
+        word_spans = [m.span() for m in rules.units.finditer(text)]
+        starts_of_sentences = {start for start, _ in sentences(text)} if sentences else set()
+        sentence_starts = [n for n, (start, _) in enumerate(word_spans) if start in starts_of_sentences]
+        pieces = _pieces(len(word_spans), words, overlap, sentence_starts)
+        return [(word_spans[first][0], word_spans[last - 1][1]) for first, last in pieces] or [(0, len(text))]
 
     return spans
 
 
-def _chunk(passage: Passage, number: int, start: int, end: int) -> Passage:
-    unit_id, text = f"{passage.passage_id}#{number}", passage.text[start:end]
-    record = _with_place(passage, {"document_id": passage.passage_id, "start": start, "end": end})
-    return Passage(unit_id, text, passage.title, record=record, where=passage.where)
+def _pieces(n: int, words: int, overlap: int, sentence_starts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the chunks of a text of `n` words, as pairs of word numbers: the first, and after the last.
+
+    :param sentence_starts: the numbers of the words that begin a sentence, ascending
+    """
+    start = 0
+    while start + words < n:
+        limit, earliest = start + words, start + max(overlap, words // 2)
+        place = bisect_right(sentence_starts, limit) - 1
+        end = sentence_starts[place] if place >= 0 and sentence_starts[place] > earliest else limit
+        yield start, end
+        place = bisect_left(sentence_starts, end - overlap)
+        start = sentence_starts[place] if place < bisect_left(sentence_starts, end) else end - overlap
+    if n:
+        yield start, n
 
 
-def _sentence(passage: Passage, number: int, start: int, end: int) -> Passage:
-    unit_id, text = f"{passage.passage_id}#{number}", passage.text[start:end]
-    record = _with_place(passage, {"passage_id": passage.passage_id, "start": start, "end": end})
-    return Passage(unit_id, text, passage.title, passage.text, start, end, record, passage.where)
+def _chunks(passage: Passage, spans: Sequence[tuple[int, int]]) -> Iterator[Passage]:
+    next_starts = [*(start for start, _ in spans[1:]), 0]
+    for number, ((start, end), next_start) in enumerate(zip(spans, next_starts, strict=True)):
+        place: dict[str, Any] = {"document_id": passage.passage_id, "start": start, "end": end}
+        space = passage.text[end:next_start]
+        if space.strip(" "):
+            place[SPACE_AFTER] = space
+        unit_id, record = f"{passage.passage_id}#{number}", _with_place(passage, place)
+        yield Passage(unit_id, passage.text[start:end], passage.title, record=record, where=passage.where)
+
+
+def _sentences(passage: Passage, spans: Sequence[tuple[int, int]]) -> Iterator[Passage]:
+    for number, (start, end) in enumerate(spans):
+        unit_id, text = f"{passage.passage_id}#{number}", passage.text[start:end]
+        record = _with_place(passage, {"passage_id": passage.passage_id, "start": start, "end": end})
+        yield Passage(unit_id, text, passage.title, passage.text, start, end, record, passage.where)
 
 
 def _with_place(passage: Passage, place: dict[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,11 @@ from sparta.base.remedies import Option, Remedy, remedy
 SENTENCE = "sentence"
 UNITS = ("passage", SENTENCE)
 UNIT_ID = re.compile(r"#\d+$")
-CHUNK = re.compile(r"chunk:(\d+):(\d+)")
+CHUNK = re.compile(r"chunk:(\d+):(\d+)(:sentence)?")
+SPACE_AFTER = "space_after"
+"""The field of a chunk with the white space between this chunk and the next, if it is not only spaces."""
 CHUNK_EXAMPLE = remedy("for example {} {}", Option("chunk", 200), Option("overlap", 50))
-UNIT = re.compile(r"passage|sentence|chunk:\d{1,9}:\d{1,9}")
+UNIT = re.compile(r"passage|sentence|chunk:\d{1,9}:\d{1,9}(?::sentence)?")
 
 
 def passage_of(unit_id: str) -> str:
@@ -26,7 +28,10 @@ def is_cut(unit: str) -> bool:
 
 
 def chunk_unit(words: int, overlap: int = 0) -> str:
-    """Return the unit name for chunks of `words` words; neighboring chunks share `overlap` words.
+    """Return the unit name for chunks of at most `words` words; neighboring chunks share `overlap` words.
+
+    The chunks end at the ends of sentences where possible. A name without `:sentence`, as older indexes have
+    it, means chunks of exactly `words` words.
 
     :raises InputError: `words` is 0, or `overlap` is not smaller than `words`.
     """
@@ -35,7 +40,13 @@ def chunk_unit(words: int, overlap: int = 0) -> str:
             f"a chunk needs at least 1 word and a smaller overlap, found {words} words, overlap {overlap}",
             remedy=CHUNK_EXAMPLE,
         )
-    return f"chunk:{words}:{overlap}"
+    return f"chunk:{words}:{overlap}:{SENTENCE}"
+
+
+def same_chunks(unit: str | None, other: str) -> bool:
+    """Return whether two units are chunks of the same length and overlap, wherever the chunks end."""
+    first, second = CHUNK.fullmatch(unit or ""), CHUNK.fullmatch(other)
+    return first is not None and second is not None and first.group(1, 2) == second.group(1, 2)
 
 
 def is_chunk(unit: str) -> bool:
@@ -51,6 +62,6 @@ def unit_noun(unit: str) -> str:
 def options_of_unit(unit: str) -> Remedy:
     """Return the options that choose a unit, for a remedy."""
     if is_chunk(unit):
-        _, words, overlap = unit.split(":")
+        _, words, overlap, *_ = unit.split(":")
         return remedy("{} {}", Option("chunk", words), Option("overlap", overlap))
     return remedy("{}", Option("unit", unit))

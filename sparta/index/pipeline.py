@@ -17,6 +17,7 @@ from sparta.base.records import Advance
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
+from sparta.data.units import same_chunks
 from sparta.index.build import (
     IndexReport,
     delete_matching,
@@ -63,8 +64,8 @@ class IndexOptions:
     `channels` is `impact,bm25`, or `bm25` to encode nothing. With `,dense` at the end, the shipped dense
     model, or the model of the index's dense channel, encodes vectors in the same pass. `model` is a folder or
     a hub id, `bits` the number of bits of an impact, `device` one torch device or several separated by
-    commas. `unit` is `passage`, `sentence` or `chunk:…`. `top_k` keeps each passage's strongest terms,
-    `min_weight` the terms of at least this weight. The writer commits every `commit_seconds`.
+    commas. `unit` is `passage`, `sentence` or `chunk_unit(200, 50)`. `top_k` keeps each passage's strongest
+    terms, `min_weight` the terms of at least this weight. The writer commits every `commit_seconds`.
     """
 
     channels: str | None = None
@@ -282,6 +283,8 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
             f"an index has the channels {BOTH_CHANNELS} or bm25, each also with dense,"
             f" found {options.channels!r}"
         )
+    if mode != "overwrite":
+        options = _with_index_chunks(options, folder.state_for(mode).searchable)
     live = folder.state().searchable if mode in GROWING else None
     if live is None:
         new = replace(options, language=options.language or DEFAULT_LANGUAGE, unit=options.unit or "passage")
@@ -299,6 +302,13 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
         options, **{name: index_form[name] for name in index_form if getattr(options, name) is None}
     )
     return with_model(_with_index_model(filled, live, folder)) if encodes else filled
+
+
+def _with_index_chunks(options: IndexOptions, generation: Generation | None) -> IndexOptions:
+    """Return the options with the index's chunks, if they differ only in where the chunks end."""
+    if generation and same_chunks(options.unit, generation.unit):
+        return replace(options, unit=generation.unit)
+    return options
 
 
 def options_to_grow(path: str | Path, options: IndexOptions) -> IndexOptions:

@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any
 
 from sparta.base.records import Hit
+from sparta.data.units import SPACE_AFTER, UNIT_ID
 from sparta.lucene.bridge import ImpactSearcher
 
 _SENTENCES_PER_CALL = 32
-_OF_PARTS = ("passage_id", "document_id", "start", "end")
+_OF_PARTS = ("passage_id", "document_id", "start", "end", SPACE_AFTER)
 """Fields of a part's record that its passage's record lacks."""
 
 
@@ -68,10 +69,63 @@ def whole_record(passage_id: str, parts: Sequence[Mapping[str, Any]]) -> dict[st
 def joined(parts: Iterable[Mapping[str, Any]]) -> str:
     """Return a passage's text from its parts, each at its offset.
 
-    Parts may overlap; gaps become white space.
+    Parts may overlap. Where a part is missing, spaces take its place.
     """
-    text = ""
+    text, space = "", ""
     for record in sorted(parts, key=lambda r: int(r["start"])):
         start = int(record["start"])
-        text = text[:start].ljust(start) + str(record["contents"])
+        text = (text + space)[:start].ljust(start) + str(record["contents"])
+        space = str(record.get(SPACE_AFTER, ""))
     return text
+
+
+def place_of_chunk(record: Mapping[str, Any], unit_id: object) -> dict[str, Any]:
+    """Return the `document_id`, `start` and `end` of a chunk's record; nothing for another record."""
+    place = {name: record.get(name) for name in ("document_id", "start", "end")}
+    document_id = place["document_id"]
+    if not isinstance(document_id, str) or type(place["start"]) is not int or type(place["end"]) is not int:
+        return {}
+    return place if isinstance(unit_id, str) and UNIT_ID.sub("", unit_id) == document_id != unit_id else {}
+
+
+def joined_hits(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the hits; hits of neighboring chunks of a document become one hit.
+
+    Chunks are neighbors if they overlap or one follows the other. The joined hit has the id, the score and
+    the rank of its best chunk, and the text from the first chunk's `start` to the last chunk's `end`.
+    """
+    places_by_document: dict[str, list[int]] = {}
+    for place, hit in enumerate(hits):
+        places_by_document.setdefault(hit.document_id or hit.passage_id, []).append(place)
+    joined_by_place: dict[int, Hit] = {}
+    for places in places_by_document.values():
+        run: list[int] = []
+        for place in sorted(places, key=lambda place: hits[place].start):
+            if run and not _are_neighbors(hits[run[-1]], hits[place]):
+                joined_by_place[min(run)] = _joined_hit([hits[p] for p in run], hits[min(run)])
+                run = []
+            run.append(place)
+        joined_by_place[min(run)] = _joined_hit([hits[p] for p in run], hits[min(run)])
+    return [joined_by_place[place] for place in sorted(joined_by_place)]
+
+
+def _are_neighbors(first: Hit, second: Hit) -> bool:
+    """Return whether a chunk overlaps the next one, or the next one follows it."""
+    if second.start <= first.end:
+        return True
+    numbers = [int(hit.passage_id.rpartition("#")[2]) for hit in (first, second)]
+    return numbers[1] == numbers[0] + 1
+
+
+def _joined_hit(chunks: Sequence[Hit], best: Hit) -> Hit:
+    """Return the best hit with the text and the offsets of all these chunks, which are in text order."""
+    if len(chunks) == 1:
+        return best
+    start, end = chunks[0].start, max(chunk.end for chunk in chunks)
+    text = joined(
+        {"start": c.start - start, "contents": c.text, SPACE_AFTER: c.metadata.get(SPACE_AFTER, "")}
+        for c in chunks
+    )
+    metadata = {**best.metadata, "start": start, "end": end}
+    metadata.pop(SPACE_AFTER, None)
+    return replace(best, text=text, start=start, end=end, metadata=metadata)

@@ -82,7 +82,8 @@ def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike 
     """Explain a passage's impact score for a query, even if the passage is not among the top k.
 
     Each query term's contribution is its count times the passage's impact (SPARTA, eq. 8 and 9); the largest
-    contribution comes first.
+    contribution comes first. The rank of a document counts documents; the rank of a chunk, such as `d#3`,
+    counts chunks.
 
     :param filter: rank only among passages that match the filter; a passage that does not match has rank 0
     :raises InputError: the index lacks the passage.
@@ -95,7 +96,7 @@ def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike 
         bag = snapshot.tokenizer.terms(query_of(query))
         docid, contributions = _contributions(snapshot, passage_id, bag)
         rank = snapshot.lucene.rank(bag, docid, checked_filter)
-        if rank and is_chunk(snapshot.generation.unit):
+        if rank and is_chunk(snapshot.generation.unit) and passage_of(passage_id) == passage_id:
             better_hits = snapshot.lucene.search_impacts([bag], rank, filter=checked_filter)
             rank = len(set(map(passage_of, snapshot.lucene.ids(better_hits.docids))))
     return Explanation(passage_id, rank, sum(term.contribution for term in contributions), contributions)

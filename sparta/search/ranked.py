@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
+from sparta.base.errors import InputError
 from sparta.base.records import Ranking
+from sparta.base.remedies import Command, Option, remedy
 from sparta.data.units import is_chunk, passage_of
 
+DOCUMENTS, CHUNKS = "documents", "chunks"
+"""What a hit of an index of chunks is: a document, with its best chunk, or a chunk."""
 _PASSAGES_PER_GROUP = 4  # the first guess of how many passages a group has
 
 
@@ -28,9 +32,23 @@ def first_places(groups: Sequence[Hashable | None]) -> list[int]:
     return places
 
 
-def reduction(unit: str, keys: Keys | None) -> Reduce | None:
-    """Return the function that groups rankings, chunks by document, then by key; None for no grouping."""
-    steps = [step for step in (_by_document if is_chunk(unit) else None, keys and _by_key(keys)) if step]
+def reduction(unit: str, keys: Keys | None, hits: str = DOCUMENTS) -> Reduce | None:
+    """Return the function that groups rankings, chunks by document, then by key; None for no grouping.
+
+    :param hits: `documents` groups chunks by document, `chunks` does not
+    :raises InputError: `hits` is `chunks`, and the unit is no chunk
+    """
+    if hits == CHUNKS and not is_chunk(unit):
+        raise InputError(
+            f"the index holds no chunks: its unit is the {unit}",
+            remedy=remedy(
+                "omit {}, or build an index of chunks: {}",
+                Option("hits", CHUNKS),
+                Command.of("sparta index", corpus="FILE", chunk=200, overlap=50),
+            ),
+        )
+    by_document = _by_document if is_chunk(unit) and hits == DOCUMENTS else None
+    steps = [step for step in (by_document, keys and _by_key(keys)) if step]
     if len(steps) < 2:
         return steps[0] if steps else None
     return lambda ranked: steps[1](steps[0](ranked))

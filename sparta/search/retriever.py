@@ -14,7 +14,10 @@ from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import Hit, PassageRecord, Ranking
+from sparta.base.remedies import Option, remedy
 from sparta.models.query_encoder import QueryTokenizer
+from sparta.search.contexts import joined_hits, place_of_chunk
+from sparta.search.ranked import CHUNKS, DOCUMENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,10 @@ class Page:
     :param collapse: a metadata field; keep only the best passage for each value of the field, and every
         passage without the field
     :param deepest: group at most this many passages, when passages are grouped
-    :raises InputError: a number below its minimum, an invalid filter, or a field name that is not a string.
+    :param hits: `documents` or `chunks`; only an index of chunks distinguishes them
+    :param join: join hits of neighboring chunks, as `joined_hits` does
+    :raises InputError: a number below its minimum, an invalid filter, a field name that is not a string, or
+        hits that are neither `documents` nor `chunks`.
     """
 
     k: int = 10
@@ -33,6 +39,8 @@ class Page:
     filter: Filter | None = field(default=None)
     collapse: str | None = None
     deepest: int | None = None
+    hits: str = DOCUMENTS
+    join: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", whole("k", self.k))
@@ -41,6 +49,13 @@ class Page:
             raise InputError(
                 f"collapse must be the name of a metadata field, found {self.collapse!r}",
                 remedy='name a field, as in collapse="lang"',
+            )
+        if self.hits not in (DOCUMENTS, CHUNKS):
+            raise InputError(f"hits must be {DOCUMENTS} or {CHUNKS}, found {self.hits!r}")
+        if self.join and self.hits != CHUNKS:
+            raise InputError(
+                "only chunks can be joined, but the hits are documents",
+                remedy=remedy("add {}", Option("hits", CHUNKS)),
             )
 
     @classmethod
@@ -51,9 +66,11 @@ class Page:
         filter: FilterLike | None = None,
         collapse: str | None = None,
         deepest: int | None = None,
+        hits: str = DOCUMENTS,
+        join: bool = False,
     ) -> Page:
         """Return a page whose filter is written as a Python dictionary or string."""
-        return cls(k, offset, Filter.of(filter), collapse, deepest)
+        return cls(k, offset, Filter.of(filter), collapse, deepest, hits, join)
 
     @property
     def fields(self) -> list[str]:
@@ -98,7 +115,7 @@ class Retriever(Closing, ABC):
     @property
     @abstractmethod
     def unit(self) -> str:
-        """The unit of the index: `passage`, `sentence` or `chunk:…`. Hits of a chunk index are documents."""
+        """The unit of the index: `passage`, `sentence` or `chunk:…`. Chunks give hits of documents."""
 
     @abstractmethod
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
@@ -124,6 +141,8 @@ class Retriever(Closing, ABC):
         offset: int = 0,
         filter: FilterLike | None = None,
         collapse: str | None = None,
+        hits: str = DOCUMENTS,
+        join: bool = False,
     ) -> list[Hit]:
         """Return the `k` best passages for a query, best first; none if the index knows no term of the query.
 
@@ -131,9 +150,13 @@ class Retriever(Closing, ABC):
         :param filter: keep only passages with this metadata, such as `{"lang": "en", "year": {"gte": 1990}}`
         :param collapse: a metadata field; keep only the best passage for each value of the field, and every
             passage without the field
+        :param hits: in an index of chunks: `documents` returns each document once, with its best chunk, and
+            `chunks` returns the best chunks, each with `document_id`, `start` and `end`
+        :param join: with `chunks`: join hits of neighboring chunks of a document into one hit
         :raises InputError: an invalid filter, or a field that no passage has.
         """
-        return self.search_all([query_of(query)], Page.of(k, offset, filter, collapse))[0]
+        page = Page.of(k, offset, filter, collapse, hits=hits, join=join)
+        return self.search_all([query_of(query)], page)[0]
 
     def batch_search(
         self,
@@ -145,13 +168,15 @@ class Retriever(Closing, ABC):
         offset: int = 0,
         filter: FilterLike | None = None,
         collapse: str | None = None,
+        hits: str = DOCUMENTS,
+        join: bool = False,
     ) -> dict[str, list[Hit]]:
         """Return the hits of each query, by query id; the options are those of `search`.
 
         :param query_ids: the queries' ids; None numbers the queries from 0
         """
         texts, ids = queries_of(queries, query_ids)
-        page = Page.of(k, offset, filter, collapse)
+        page = Page.of(k, offset, filter, collapse, hits=hits, join=join)
         return dict(zip(ids, self.search_all(texts, page, whole("threads", threads)), strict=True))
 
     def run(
@@ -164,19 +189,21 @@ class Retriever(Closing, ABC):
         offset: int = 0,
         filter: FilterLike | None = None,
         collapse: str | None = None,
+        hits: str = DOCUMENTS,
     ) -> dict[str, Ranking]:
         """Rank passages for many queries, with the options of `batch_search`.
 
         Returns passage ids and scores by query id (a TREC run).
         """
         texts, ids = queries_of(queries, query_ids)
-        page = Page.of(k, offset, filter, collapse)
+        page = Page.of(k, offset, filter, collapse, hits=hits)
         return dict(zip(ids, self.rank(texts, page, whole("threads", threads)), strict=True))
 
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
         """Return a page of hits for each query, all from one snapshot."""
         with self.holding():
-            return self.hits(self.rank(queries, page, threads))
+            hits = self.hits(self.rank(queries, page, threads))
+        return [joined_hits(query_hits) for query_hits in hits] if page.join else hits
 
     def hits(self, rankings: Sequence[Ranking]) -> list[list[Hit]]:
         """Return the hits of rankings, with titles, texts and metadata. One call reads all records."""
@@ -202,4 +229,5 @@ def hit_of(passage_id: str, score: float, record: Mapping[str, Any]) -> Hit:
         title if isinstance(title, str) else "",
         str(record.get("text") or ""),
         metadata,
+        **place_of_chunk(record, record.get("id")),
     )

@@ -180,7 +180,7 @@ class Searcher(ChannelSearcher):
 
             query_count, depth = len(impact_queries) + len(bm25_queries), page.depth
             keys: Keys | None = partial(snapshot.lucene.keys, field=page.collapse) if page.collapse else None
-            reduced = reduction(snapshot.generation.unit, keys)
+            reduced = reduction(snapshot.generation.unit, keys, page.hits)
             rankings = (
                 deepened(search, query_count, depth, reduced, page.deepest)
                 if reduced

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from sparta.base.records import ChannelPlace, PassageRecord, Ranking
+from sparta.search.contexts import place_of_chunk
 from sparta.search.retriever import hit_of
 
 _EXACT = str, int, bool, type(None)
@@ -39,7 +40,7 @@ def _hit_object(rank: int, passage_id: str, score: float, record: str) -> dict[s
     try:
         metadata: dict[str, Any] = orjson.loads(record)
         text, title = metadata.pop("contents"), metadata.pop("title")
-        metadata.pop("id")
+        unit_id = metadata.pop("id")
         is_exact = type(text) is type(title) is str and "text" not in metadata
         is_exact = is_exact and all(type(value) in _EXACT for value in metadata.values())
     except (ValueError, LookupError):  # lone surrogates, NaN, records of other programs
@@ -47,7 +48,7 @@ def _hit_object(rank: int, passage_id: str, score: float, record: str) -> dict[s
     if not is_exact:
         hit = hit_of(passage_id, score, PassageRecord.of(json.loads(record)))
         return {"rank": rank, **hit.as_dict()}
-    return {
+    fields = {
         "rank": rank,
         "id": passage_id,
         "score": score,
@@ -55,3 +56,4 @@ def _hit_object(rank: int, passage_id: str, score: float, record: str) -> dict[s
         "text": text,
         "metadata": metadata,
     }
+    return {**fields, **place_of_chunk(metadata, unit_id)} if "document_id" in metadata else fields

@@ -185,6 +185,12 @@ class BatchSearch(Closing):
     def _hit_objects(self, plan: Plan, queries: Sequence[str]) -> list[list[dict[str, Any]]]:
         """Return the hits of each query as JSON objects."""
         retriever, page = self._retriever(plan), plan.page
+        if page.join:
+            hits_of_queries = retriever.search_all(queries, page, self._threads)
+            return [
+                [{"rank": rank, **hit.as_dict()} for rank, hit in enumerate(hits, page.offset + 1)]
+                for hits in hits_of_queries
+            ]
         with self.reader.snapshot() as snapshot, self.reader.holding(snapshot):
             rankings: list[Ranking] = []
             places: list[list[dict[str, ChannelPlace]] | None] = []

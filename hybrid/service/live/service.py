@@ -77,7 +77,15 @@ class Service:
         limits.check_search(queries, request.k, request.offset, explain=request.explain)
         deepest = limits.hits // len(queries)
         passage_filter = self._filter(request.filter)
-        page = Page(request.k, request.offset, passage_filter, request.collapse, deepest)
+        page = Page(
+            request.k,
+            request.offset,
+            passage_filter,
+            request.collapse,
+            deepest,
+            request.hits,
+            request.join,
+        )
         limits.check_facets(queries, request.facets)
         plan = self._plan(request.channels, page, explain=request.explain, facets=tuple(request.facets))
         job = Job(queries, plan, isinstance(request.query, str))

@@ -22,7 +22,7 @@ from sparta.base.remedies import Option, remedy
 from sparta.data.files import no_records
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.data.seen_ids import SeenIds
-from sparta.data.units import UNIT_ID, passage_of
+from sparta.data.units import SPACE_AFTER, UNIT_ID, passage_of
 from sparta.lucene.bridge import VectorReader
 from sparta.models.quantize import QuantizationCounts, Quantizer
 from sparta.shards.store import EncodedShard
@@ -32,7 +32,7 @@ LARGEST_IMPACT = 2**16 - 1
 JSON_BATCH = 1000
 JSON_BATCH_BYTES = 2**24
 MOST_VALUES = 256
-_TEXTS = {"id", "contents", "context"}
+_TEXTS = {"id", "contents", "context", SPACE_AFTER}
 _OFFSETS = {"start", "end"}
 _FILTERABLE = (
     f"only strings, numbers, booleans, and objects and lists of up to {MOST_VALUES} of them are indexed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from sparta.base.records import Passage
 from sparta.data.sentences import split_units
 from sparta.data.units import chunk_unit
 from sparta.index.pipeline import IndexOptions, build_index
+from sparta.search.contexts import joined
 from sparta.search.retriever import Page
 
 WORDS = ["moon", "sun", "star", "ice", "rock", "dust", "ash", "sand", "lake", "tree"]
@@ -50,6 +52,39 @@ def test_chunks_are_windows_of_words(words: int, overlap: int) -> None:
             assert (own["document_id"], chunk.title, chunk.context) == (record["id"], "T", "")
 
 
+SENTENCES = [
+    "The moon has ice.",
+    "Dr. Ash saw a star, a rock and a lake on it in 1969!",
+    "Is sand dust?",
+    "A tree is not a star, and it has no light of its own, but it grows and grows and grows there.",
+    "Yes.",
+    "The sun is hot.",
+]
+
+
+@pytest.mark.parametrize("overlap", [0, 6])
+@pytest.mark.parametrize("space", [" ", "\n\n", " \n"])
+def test_chunks_end_at_sentences_where_they_can(space: str, overlap: int) -> None:
+    text = space.join(SENTENCES)
+    chunks = list(split_units([Passage("d", text)], chunk_unit(18, overlap)))
+    places = [(chunk.record["start"], chunk.record["end"]) for chunk in chunks]
+    assert [text[start:end] for start, end in places] == [chunk.text for chunk in chunks]
+    assert all(len(chunk.text.split()) <= 18 for chunk in chunks)
+    if overlap:
+        assert all(start < end for (_, end), (start, _) in pairwise(places))
+    else:
+        assert chunks[0].text == f"{SENTENCES[0]}{space}{SENTENCES[1]}"
+        assert chunks[1].text == f"{SENTENCES[2]}{space}{' '.join(SENTENCES[3].split()[:15])}"
+        assert chunks[2].text.endswith("The sun is hot.")
+    assert joined({**chunk.record, "contents": chunk.text} for chunk in chunks) == text
+
+
+def test_chinese_chunks_end_at_sentences() -> None:
+    text = "月亮上有冰。太阳很热！树木生长。"
+    chunks = list(split_units([Passage("d", text)], chunk_unit(12), "zh"))
+    assert [chunk.text for chunk in chunks] == ["月亮上有冰。太阳很热！", "树木生长。"]
+
+
 def test_a_text_without_words_is_one_chunk() -> None:
     (chunk,) = split_units([Passage("a", "", "Title")], chunk_unit(5))
     assert (chunk.passage_id, chunk.text, chunk.title) == ("a#0", "", "Title")
@@ -77,6 +112,24 @@ def built(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path) -> 
 
 def options(model: Path, unit: str | None) -> IndexOptions:
     return IndexOptions(model=str(model), unit=unit)
+
+
+@pytest.mark.jvm
+def test_an_older_index_keeps_its_chunks(tmp_path: Path, tiny_model_folder: Path) -> None:
+    """Its unit has no `:sentence`; the same options append, and chunks still end after so many words."""
+    text = "The moon has ice. A star is far. The sun is hot."
+    old = options(tiny_model_folder, "chunk:6:0")
+    with Index.create(tmp_path / "ix", [{"id": "a", "text": text}], options=old) as index:
+        index.append([{"id": "b", "text": text}], options=options(tiny_model_folder, chunk_unit(6)))
+        hits = index.search("moon star sun", 10, hits="chunks", channel="bm25")
+        assert {hit.text for hit in hits} == {"The moon has ice. A star", "is far. The sun is hot."}
+        for hit in hits:
+            assert text[hit.start : hit.end] == hit.text
+    with Index.create(
+        tmp_path / "new", [{"id": "a", "text": text}], options=options(tiny_model_folder, chunk_unit(6))
+    ) as index:
+        hits = index.search("moon star sun", 10, hits="chunks", channel="bm25")
+        assert {hit.text for hit in hits} == {"The moon has ice.", "A star is far.", "The sun is hot."}
 
 
 @pytest.mark.jvm
