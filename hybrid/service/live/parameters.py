@@ -38,6 +38,8 @@ PARAMETERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "offset": ("offset", _number),
     "channels": ("channels", _text),
     "collapse": ("collapse", _text),
+    "hits": ("hits", _text),
+    "join": ("join", _boolean),
     "explain": ("explain", _boolean),
 }
 """The parameters besides `filter` and `facet`: the request's field, and the function that reads the text."""
