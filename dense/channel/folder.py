@@ -26,6 +26,7 @@ import numpy as np
 
 from dense.models.resolve import ModelIdentity
 from dense.search.faiss_index import KINDS, Parameters
+from dense.search.store import FIELDS as VECTOR_FIELDS
 from dense.search.store import FORMAT_VERSION as VECTORS_VERSION
 from dense.search.store import KIND as VECTORS_KIND
 from dense.search.store import MODEL_FIELDS, Rows, VectorFolder, shard_path
@@ -49,6 +50,10 @@ _FIELDS: dict[str, Any] = {
     "search": {"kind": re.compile("|".join(KINDS)), "lists": _COUNT, "links": _COUNT, "build_depth": _COUNT},
     "commit": str,
     "crc32?": dict,
+    "unit?": str,
+    "width?": int,
+    "dtype?": str,
+    "arithmetic?": str,
 }
 
 _STORED_NAMES = {"requested_kind": "asked"}
@@ -106,7 +111,7 @@ def _shard_numbers(stored: Any) -> tuple[int, ...]:
 
 def _model_hash(store: Path) -> str:
     """Return the SHA-256 of the model that encoded a folder of vectors."""
-    return str(read_manifest(store, VECTORS_KIND, VECTORS_VERSION)["model"]["sha256"])
+    return str(read_manifest(store, VECTORS_KIND, VECTORS_VERSION, fields=VECTOR_FIELDS)["model"]["sha256"])
 
 
 def _crc32(path: Path) -> int:
@@ -170,7 +175,7 @@ class ChannelFolder:
                 remedy=remedy("build the dense channel with: {}", self._update_remedy),
             )
         with self._with_rebuild_remedy():
-            stored = read_manifest(self.path, KIND, FORMAT_VERSION, manifest)
+            stored = read_manifest(self.path, KIND, FORMAT_VERSION, manifest, fields=_FIELDS)
             check_fields(stored, _FIELDS, self.path / "manifest.json")
         try:
             fields = {name: stored[_STORED_NAMES.get(name, name)] for name in Channel.__dataclass_fields__}
@@ -209,7 +214,9 @@ class ChannelFolder:
 
         :param facts: further fields, such as `unit`; None keeps the further fields of the old manifest
         """
-        facts_to_keep = read_manifest(self.path, KIND, FORMAT_VERSION) if facts is None else facts
+        facts_to_keep = (
+            read_manifest(self.path, KIND, FORMAT_VERSION, fields=_FIELDS) if facts is None else facts
+        )
         fields = {_STORED_NAMES.get(name, name): value for name, value in asdict(channel).items()}
         model = channel.model._asdict()
         format_fields = {"kind": KIND, "format_version": FORMAT_VERSION}
@@ -236,7 +243,11 @@ class ChannelFolder:
 
     def is_as_written(self, name: str, manifest: bytes | None = None) -> bool:
         """Return whether a file exists and its checksum, if the manifest has one, equals the manifest's."""
-        checksum = read_manifest(self.path, KIND, FORMAT_VERSION, manifest).get("crc32", {}).get(name)
+        checksum = (
+            read_manifest(self.path, KIND, FORMAT_VERSION, manifest, fields=_FIELDS)
+            .get("crc32", {})
+            .get(name)
+        )
         path = self.path / name
         return path.is_file() and (checksum is None or _crc32(path) == checksum)
 

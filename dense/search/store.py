@@ -34,13 +34,17 @@ PRECISIONS = ("float16", "float32")
 _ARRAYS = ("positions", "hashes", "vectors")
 _LARGEST_HEADER = 1 << 16
 MODEL_FIELDS = {"name": str, "sha256": str}
-_FIELDS: dict[str, Any] = {
+FIELDS: dict[str, Any] = {
     "width": range(1, 1 << 20),
     "dtype": re.compile("|".join(PRECISIONS)),
     "model": MODEL_FIELDS,
     "unit": str,
     "complete?": bool,
     "arithmetic?": str,
+    "source?": str,
+    "options?": dict,
+    "counts?": dict,
+    "corpus?": dict,
 }
 _DTYPES = {"I64": np.int64, "U64": np.uint64, "F16": np.float16, "F32": np.float32}
 
@@ -255,8 +259,8 @@ class VectorFolder:
         :param shards: the numbers of the shards to open, in this order; None opens all shards by number
         """
         self.folder = folder
-        self.manifest = read_manifest(folder, KIND, FORMAT_VERSION)
-        check_fields(self.manifest, _FIELDS, folder / "manifest.json")
+        self.manifest = read_manifest(folder, KIND, FORMAT_VERSION, fields=FIELDS)
+        check_fields(self.manifest, FIELDS, folder / "manifest.json")
         self.width = int(self.manifest["width"])
         self.dtype = np.dtype(self.manifest["dtype"])
         self.model = ModelIdentity(**self.manifest["model"])

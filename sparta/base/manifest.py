@@ -39,14 +39,24 @@ def write_manifest(folder: str | Path, manifest: Mapping[str, Any]) -> None:
 
 
 def read_manifest(
-    folder: str | Path, kind: str, newest_version: int, content: bytes | None = None
+    folder: str | Path,
+    kind: str,
+    newest_version: int,
+    content: bytes | None = None,
+    *,
+    fields: Mapping[str, Shape] | None = None,
 ) -> dict[str, Any]:
     """Return the manifest of a folder.
+
+    Manifests of older releases have no checksum. They cannot have a field that this release does not know, so
+    such a field is damage: perhaps the name of the checksum itself was changed.
 
     :param kind: the expected kind of folder
     :param newest_version: the newest format version that this release reads
     :param content: the manifest's bytes, if already read
-    :raises IndexStateError: the manifest is missing or broken, has a wrong checksum, or names another kind.
+    :param fields: all fields of this kind of manifest, as in `check_fields`; None accepts every field
+    :raises IndexStateError: the manifest is missing or broken, has a wrong checksum, names another kind, or
+        has neither a checksum nor only known fields.
     :raises NewerFormatError: the manifest's format version is above `newest_version`.
     """
     path = Path(folder) / MANIFEST_NAME
@@ -67,8 +77,11 @@ def read_manifest(
             where=str(path),
             remedy="upgrade sparta, or rebuild the folder with this release",
         )
-    checksum = manifest.pop(_CHECKSUM, None)  # older manifests have none
-    if checksum is not None and checksum != _checksum(manifest):
+    checksum = manifest.pop(_CHECKSUM, None)
+    if checksum is None:
+        if fields is not None:
+            _refuse_unknown(manifest, {"kind": str, "format_version": int, **fields}, path)
+    elif checksum != _checksum(manifest):
         raise _unusable(
             path, f"the manifest was changed: its content does not match its checksum, {checksum}"
         )
@@ -109,7 +122,18 @@ def check_fields(
             check_fields(section[field], shape, path, remedy, inner, closed=closed)
         elif not _fits(section[field], shape):
             raise _wrong_field(inner, _description_of(shape), section[field], path, remedy)
-    if closed and (unknown := section.keys() - {key.rstrip("?") for key in fields}):
+    if closed:
+        _refuse_unknown(section, fields, path, remedy, name)
+
+
+def _refuse_unknown(
+    section: Mapping[str, Any],
+    fields: Mapping[str, Shape],
+    path: Path,
+    remedy: str | Remedy = "",
+    name: str = "",
+) -> None:
+    if unknown := section.keys() - {key.rstrip("?") for key in fields}:
         first = f"{name}.{min(unknown)}" if name else min(unknown)
         raise _unusable(path, f"the manifest has an unknown field: {first}", remedy)
 

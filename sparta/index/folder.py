@@ -17,7 +17,7 @@ from sparta.base.files import refuse_links_below, storage_errors
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import language_of
-from sparta.index.generation import CHANNEL, NESTED, Generation, IndexState, Job
+from sparta.index.generation import CHANNEL, FIELDS, NESTED, Generation, IndexState, Job
 from sparta.models.query_encoder import QuerySide, QueryTokenizer
 
 KIND = "sparta-index"
@@ -123,7 +123,7 @@ class IndexFolder:
                 ),
             )
         try:
-            manifest = read_manifest(self.path, KIND, FORMAT_VERSION)
+            manifest = read_manifest(self.path, KIND, FORMAT_VERSION, fields=FIELDS)
         except NewerFormatError:
             raise
         except IndexStateError as error:

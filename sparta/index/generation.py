@@ -73,6 +73,14 @@ _GENERATION_FIELDS: dict[str, Any] = {
 }
 
 
+FIELDS: dict[str, Any] = {
+    "live": (dict, type(None)),
+    "building": (dict, type(None)),
+    "arithmetic?": dict,
+}
+"""The fields of an index's manifest."""
+
+
 def codec_name(name: str | None) -> str:
     """Return a codec's current name: `sparta` is an old name of `fast`, and None means the default."""
     return {None: DEFAULT_CODEC, "sparta": "fast"}.get(name) or str(name)
@@ -282,8 +290,7 @@ class IndexState:
         :param path: the manifest, for errors
         :raises IndexStateError: a field is missing, unknown or wrong.
         """
-        either = (dict, type(None))
-        check_fields(manifest, {"live": either, "building": either, "arithmetic?": dict}, path, REBUILD_INDEX)
+        check_fields(manifest, FIELDS, path, REBUILD_INDEX)
         arithmetics = manifest.get("arithmetic", {})
         return IndexState(
             *(

@@ -35,6 +35,9 @@ _FIELDS: dict[str, Any] = {
         "elsewhere": _COUNT,
         "corpus": {"counts": dict, "fingerprint": {"sha256": (str, type(None))}},
     },
+    "source?": str,
+    "complete?": bool,
+    "arithmetic?": str,
 }
 
 
@@ -181,7 +184,7 @@ class ShardFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.manifest = read_manifest(folder, KIND, FORMAT_VERSION)
+        self.manifest = read_manifest(folder, KIND, FORMAT_VERSION, fields=_FIELDS)
         check_finished(folder, self.manifest, "sparta encode")
         check_fields(self.manifest, _FIELDS, folder / "manifest.json")
 

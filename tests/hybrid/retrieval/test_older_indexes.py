@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dense import build_dense
+from dense.channel.folder import ChannelFolder
+from dense.search.store import VectorFolder
 from hybrid import Fusion, HybridSearcher
 from sparta import Index, IndexOptions
+from sparta.base.errors import IndexStateError
 from sparta.base.files import sha256_file
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import build_index
@@ -139,3 +143,29 @@ def test_an_interrupted_index_resumes_after_its_last_commit(
             expected = {hit.passage_id: hit.score for hit in new.search(query, 10)}
             found = {hit.passage_id: hit.score for hit in resumed.search(query, 10)}
             assert found == pytest.approx(expected, abs=3.0)  # torch encoded the first half
+
+
+@pytest.mark.parametrize(
+    ("manifest", "read"),
+    [
+        ("manifest.json", lambda path: IndexFolder(path).state()),
+        ("dense-000001/manifest.json", lambda path: ChannelFolder(path / "dense-000001").read()),
+        (
+            "dense-000001/vectors-000001/manifest.json",
+            lambda path: VectorFolder(path / "dense-000001" / "vectors-000001"),
+        ),
+    ],
+)
+def test_a_damaged_name_of_a_checksum_is_told(
+    manifest: str, read: Callable[[Path], object], tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(FORMATS / "whole-2-lucene", tmp_path / "index"))
+    file = path / manifest
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace('"checksum"', '"checksun"'), encoding="utf-8")
+    with pytest.raises(IndexStateError, match="unknown field: checksun"):
+        read(path)
+    stored = json.loads(text)
+    del stored["checksum"]  # as releases before checksums wrote it
+    file.write_text(json.dumps(stored), encoding="utf-8")
+    assert read(path)

@@ -93,3 +93,20 @@ def test_a_folder_that_is_a_file_or_holds_a_folder(tmp_path: Path) -> None:
         read_manifest(tmp_path / "file", "vectors", 1)
     with pytest.raises(IndexStateError, match="cannot be read"):
         read_manifest(tmp_path, "vectors", 1)
+
+
+def test_a_damaged_name_of_the_checksum_is_told(tmp_path: Path) -> None:
+    """Manifests of older releases have no checksum, but no unknown field either."""
+    write_manifest(tmp_path, GOOD)
+    path, fields = tmp_path / "manifest.json", {"a": dict, "b?": str}
+    assert read_manifest(tmp_path, "vectors", 2, fields=fields) == GOOD
+    path.write_text(path.read_text(encoding="utf-8").replace("checksum", "chfcksum"), encoding="utf-8")
+    with pytest.raises(IndexStateError, match="unknown field: chfcksum"):
+        read_manifest(tmp_path, "vectors", 2, fields=fields)
+    path.write_text('{"kind": "vectors", "format_version": 1, "a": {}}', encoding="utf-8")
+    assert read_manifest(tmp_path, "vectors", 2, fields=fields)["a"] == {}
+
+
+def test_a_newer_release_may_add_a_field_with_a_checksum(tmp_path: Path) -> None:
+    write_manifest(tmp_path, {**GOOD, "new": 1})
+    assert read_manifest(tmp_path, "vectors", 2, fields={"a": dict, "b": str})["new"] == 1
