@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,25 +128,24 @@ def query_sets(questions: QuestionArguments, index: Path) -> list[QuestionSet]:
 
     Prints on standard error how many questions no measure covers.
     """
-    from hybrid.evaluation.questions import judged, questions_beside, questions_of
+    from hybrid.evaluation.questions import question_sets
 
-    sets = [questions_of(path) for path in questions.datasets] or [questions_beside(index)]
-    if len({query_set.name for query_set in sets}) < len(sets):
-        sets = [
-            replace(query_set, name=str(path))
-            for query_set, path in zip(sets, questions.datasets, strict=True)
-        ]
-    if len({query_set.name for query_set in sets}) < len(sets):
-        raise InputError("a set of questions is named twice", remedy="name each set once")
-    for match in questions.matches:
-        sets = _matched(sets, match)
-    sets = [
-        judged(query_set.sample(questions.sample) if questions.sample else query_set, index)
-        for query_set in sets
-    ]
+    matches = dict(map(_match, questions.matches))
+    sets = question_sets(questions.datasets, index, matches, questions.sample)
     for note in itertools.chain.from_iterable(map(_unmeasured, sets)):
         click.echo(note, err=True)
     return sets
+
+
+def _match(text: str) -> tuple[str, str]:
+    """Return the name of the set, empty for all sets, and the matching of one value of --match."""
+    name, _, match = text.rpartition("=")
+    if match not in ("string", "regex"):
+        raise InputError(
+            f"--match must be string, regex or SET=regex, found {text}",
+            remedy="write --match regex, or --match SET=regex",
+        )
+    return name, match
 
 
 def _unmeasured(questions: QuestionSet) -> Iterator[str]:
@@ -159,21 +157,6 @@ def _unmeasured(questions: QuestionSet) -> Iterator[str]:
     for judgments, n_covered in questions.known().items():
         if 0 < n_covered < total:
             yield f"{questions.name}: measures of {judgments} cover {n_covered:,} of {total:,} questions"
-
-
-def _matched(sets: Sequence[QuestionSet], text: str) -> list[QuestionSet]:
-    """Return the sets with the matching that one value of --match names, for its set or for all sets."""
-    name, equals, match = text.rpartition("=")
-    names = [query_set.name for query_set in sets]
-    if match not in ("string", "regex") or (equals and name not in names):
-        raise InputError(
-            f"--match must be string, regex or SET=regex (sets: {', '.join(names)}), found {text}",
-            remedy=f"write --match regex, or --match {names[-1]}=regex",
-        )
-    return [
-        replace(query_set, match=match) if not equals or query_set.name == name else query_set
-        for query_set in sets
-    ]
 
 
 def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Iterator[str]:

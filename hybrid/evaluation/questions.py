@@ -56,6 +56,33 @@ def judged(query_set: QuestionSet, index: Path, least_bleu: float = 0.0) -> Ques
     return replace(query_set, gold=gold, qrels=qrels)
 
 
+def question_sets(
+    paths: Sequence[Path], index: Path, matches: Mapping[str, str] | None = None, sample: int | None = None
+) -> list[QuestionSet]:
+    """Return several sets of questions for an index, ready to measure with.
+
+    :param paths: files and folders of questions; empty means the questions beside the index's corpus. Sets of
+        the same name get their paths as names
+    :param matches: how answers are matched in passages, by the name of the set; the empty name means all sets
+    :param sample: use this many questions of each set, drawn with a fixed seed
+    :raises InputError: a set is named twice, or a match names an unknown set.
+    """
+    sets = [questions_of(path) for path in paths] or [questions_beside(index)]
+    if len({each.name for each in sets}) < len(sets):
+        sets = [replace(each, name=str(path)) for each, path in zip(sets, paths, strict=True)]
+    names = [each.name for each in sets]
+    if len({*names}) < len(names):
+        raise InputError("a set of questions is named twice", remedy="name each set once")
+    matches = matches or {}
+    if unknown := matches.keys() - {"", *names}:
+        raise InputError(
+            f"no set of questions has the name {min(unknown)!r} (sets: {', '.join(names)})",
+            remedy=remedy("write {}", Option("match", f"{names[-1]}={matches[min(unknown)]}")),
+        )
+    sets = [replace(each, match=matches.get(each.name, matches.get("", each.match))) for each in sets]
+    return [judged(each.sample(sample) if sample else each, index) for each in sets]
+
+
 def questions_beside(index: Path) -> QuestionSet:
     """Return the questions in the folder of an index's corpus, with qrels if the folder has qrels.
 
