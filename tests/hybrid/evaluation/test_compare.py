@@ -192,7 +192,7 @@ def test_the_dense_channel_is_built_when_told_to(
     monkeypatch.setattr(dense.models.resolve, "DEFAULT_DENSE_MODEL", "no-such-model")
     result = run(*given, "--build-dense")
     assert result.exit_code == 2
-    assert "default dense model is missing from this installation" in result.stderr
+    assert "pip install ./models/no-such-model" in result.stderr
     monkeypatch.setattr(dense.models.resolve, "DEFAULT_DENSE_MODEL", str(dense_folder))
     result = run(*given, "--build-dense")
     assert result.exit_code == 0, result.output
