@@ -111,14 +111,14 @@ def _packages(*, quick: bool) -> Iterator[Finding]:
         **{_EXTRA + name: extras[name] for name in present},
     }
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        errors = pool.map(_import_error, groups.values()) if not quick else ("" for _ in groups)
-        for (name, listed), error in zip(groups.items(), errors, strict=True):
-            modules = ", ".join(package.module for package in listed)
-            if error:
-                names = " ".join(package.distribution for package in listed)
-                yield Finding(name, "bad", f"{modules}: {error}", f"pip install --force-reinstall {names}")
+        faults = pool.map(_import_fault, groups.values()) if not quick else (None for _ in groups)
+        for (name, listed), fault in zip(groups.items(), faults, strict=True):
+            if fault:
+                package, error = fault
+                again = f"pip uninstall {package.distribution}, then pip install {package.distribution}"
+                yield Finding(name, "bad", f"{package.module}: {error}", again)
             elif listed:
-                yield Finding(name, "ok", modules)
+                yield Finding(name, "ok", ", ".join(package.module for package in listed))
     if absent := [name for name in extras if missing[name]]:
         command = f"pip install '{DISTRIBUTION}[NAME]'"
         yield Finding("extras", "note", f"not installed: {', '.join(absent)}", command)
@@ -128,19 +128,19 @@ def _packages(*, quick: bool) -> Iterator[Finding]:
         yield Finding("sparta", "note", "run from a checkout that is not installed", "make install")
 
 
-def _import_error(listed: Sequence[Package]) -> str:
-    """Import packages in a new process. Return the last line of the error, or an empty string."""
-    code = f"import {', '.join(package.module for package in listed)}" if listed else ""
+def _import_fault(listed: Sequence[Package]) -> tuple[Package, str] | None:
+    """Import packages in a new process. Return the package that fails and its error, or None."""
+    code = "\n".join(f"print({n}, flush=True)\nimport {package.module}" for n, package in enumerate(listed))
+    command = [sys.executable, "-P", "-c", code]
     try:
-        ended = subprocess.run(
-            [sys.executable, "-P", "-c", code], capture_output=True, timeout=_IMPORT_SECONDS, check=False
-        )
+        ended = subprocess.run(command, capture_output=True, timeout=_IMPORT_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return f"the import takes longer than {_IMPORT_SECONDS} s"
+        return listed[0], f"the imports take longer than {_IMPORT_SECONDS} s"
     if ended.returncode == 0:
-        return ""
+        return None
     lines = ended.stderr.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"the import ended the process ({ended.returncode})"
+    package = listed[max((int(word) for word in ended.stdout.split() if word.isdigit()), default=0)]
+    return package, lines[-1] if lines else f"the import ended the process ({ended.returncode})"
 
 
 def _java() -> Iterator[Finding]:

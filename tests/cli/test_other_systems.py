@@ -14,8 +14,8 @@ WITHOUT_LINUX = """
 import os, resource, select, signal, socket, sys
 
 for module, names in {
-    os: "sched_getaffinity sched_setaffinity posix_fadvise posix_fallocate memfd_create copy_file_range splice"
-    " eventfd pidfd_open getrandom setns unshare O_TMPFILE O_DIRECT getxattr setxattr listxattr",
+    os: "sched_getaffinity sched_setaffinity posix_fadvise posix_fallocate memfd_create copy_file_range"
+    " splice eventfd pidfd_open getrandom setns unshare O_TMPFILE O_DIRECT getxattr setxattr listxattr",
     resource: "prlimit RLIMIT_SIGPENDING RLIMIT_MSGQUEUE RLIMIT_NICE RLIMIT_RTPRIO",
     select: "epoll",
     signal: "pidfd_send_signal sigtimedwait sigwaitinfo",

@@ -45,10 +45,10 @@ def import_errors(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Errors by module, in place of real imports, which take seconds for each extra."""
     errors: dict[str, str] = {}
 
-    def error_of(listed: list[Package]) -> str:
-        return next((errors[package.module] for package in listed if package.module in errors), "")
+    def fault_of(listed: list[Package]) -> tuple[Package, str] | None:
+        return next(((p, errors[p.module]) for p in listed if p.module in errors), None)
 
-    monkeypatch.setattr(doctor, "_import_error", error_of)
+    monkeypatch.setattr(doctor, "_import_fault", fault_of)
     return errors
 
 
@@ -99,7 +99,7 @@ def test_a_package_that_is_missing(monkeypatch):
 
 def test_an_extra_that_cannot_be_imported(import_errors):
     import_errors["faiss"] = "ImportError: libgomp.so.1"
-    told = ("bad", "faiss: ImportError: libgomp.so.1", "pip install --force-reinstall faiss-cpu")
+    told = ("bad", "faiss: ImportError: libgomp.so.1", "pip uninstall faiss-cpu, then pip install faiss-cpu")
     assert state_of("extra dense") == told
     state, what, remedy = state_of("summary")
     assert (state, remedy) == ("bad", told[2])
@@ -111,11 +111,12 @@ def test_imports_run_in_another_process(tmp_path, monkeypatch):
     monkeypatch.undo()
     (tmp_path / "json.py").write_text("raise RuntimeError('a file of the working folder')")
     monkeypatch.chdir(tmp_path)
-    assert doctor._import_error([Package("json", "json"), Package("csv", "csv")]) == ""
-    error = doctor._import_error([Package("no_such_module", "none")])
-    assert error == "ModuleNotFoundError: No module named 'no_such_module'"
-    monkeypatch.setattr(doctor, "_IMPORT_SECONDS", 0.01)
-    assert "longer than" in doctor._import_error([Package("json", "json")])
+    json_package, absent = Package("json", "json"), Package("no_such_module", "none")
+    assert doctor._import_fault([json_package, Package("csv", "csv")]) is None
+    told = "ModuleNotFoundError: No module named 'no_such_module'"
+    assert doctor._import_fault([json_package, absent]) == (absent, told)
+    monkeypatch.setattr(doctor, "_IMPORT_SECONDS", 0.001)
+    assert "longer than" in doctor._import_fault([json_package])[1]
 
 
 def test_quick_imports_nothing(import_errors):
