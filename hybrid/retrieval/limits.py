@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparta.base.errors import InputError
+from sparta.base.filters.json_form import BOUNDS
+
+
+VALUES_OF_RANGE = 20
+"""The number of values that a range counts as: it may read the postings of all values of its field."""
+_RANGES = frozenset((*BOUNDS, "exists"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ class Limits:
             raise InputError(f"a query may have at most {self.query} characters, found {len(query)}")
 
     def check_filter(self, filter: Mapping[str, Any]) -> None:
-        """Raise if the filter has too many values: parsing a large filter would delay other requests."""
+        """Raise if the filter has too many values or ranges: a large filter would delay other requests."""
         value_count = 0
         waiting: list[Any] = [filter]
         while waiting:
@@ -62,9 +68,13 @@ class Limits:
             parts = value.values() if isinstance(value, Mapping) else value
             nested = [part for part in parts if isinstance(part, Mapping | list)]
             waiting += nested
-            value_count += len(parts) - len(nested)
+            ranged = isinstance(value, Mapping) and not value.keys().isdisjoint(_RANGES)
+            value_count += VALUES_OF_RANGE if ranged else len(parts) - len(nested)
         if value_count > self.values:
-            raise InputError(f"a filter may have at most {self.values} values, found {value_count}")
+            raise InputError(
+                f"a filter may have at most {self.values} values, found {value_count};"
+                f" a range and exists count as {VALUES_OF_RANGE} values"
+            )
 
     def check_facets(self, queries: Sequence[str], fields: Sequence[str]) -> None:
         """Raise if a request counts the values of too many fields: a count reads all hits of a query."""
