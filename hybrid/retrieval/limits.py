@@ -9,7 +9,6 @@ from typing import Any
 from sparta.base.errors import InputError
 from sparta.base.filters.json_form import BOUNDS
 
-
 VALUES_OF_RANGE = 20
 """The number of values that a range counts as: it may read the postings of all values of its field."""
 _RANGES = frozenset((*BOUNDS, "exists"))
