@@ -26,13 +26,13 @@ from sparta.runtime.weights import (
 def read_config(folder: Path) -> tuple[dict[str, Any], DenseConfig]:
     """Return the content of config.json, and its `dense` object.
 
-    :raises ValueError: the encoder is no plain BERT.
+    :raises ValueError: a model with experts is no plain BERT.
     :raises ModelError: the folder holds no dense model.
     """
     raw = read_json(folder / "config.json")
     config = DenseConfig.from_dict(raw.get("dense"), str(folder / "config.json"))
-    if not is_plain_bert(raw):
-        raise ValueError("expected a plain BERT")
+    if not is_plain_bert(raw) and config.routing:
+        raise ValueError("expected a plain BERT, which alone may have experts")
     return raw, config
 
 

@@ -21,6 +21,7 @@ from dense.encoding.blas import OneBlasThread
 from sparta.base.errors import ModelError
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.devices import best_device
+from sparta.neural.stored import is_plain_bert
 from sparta.runtime.fallback import first_readable
 from sparta.runtime.weights import Encoder, Floats, Norm, StoredWeights, read_encoder, stacked
 
@@ -66,8 +67,8 @@ class BertQuestionEncoder:
 
     def __init__(self, folder: Path) -> None:
         raw, self.config = read_config(folder)
-        if has_router(self.config):
-            raise ValueError("expected an encoder without a learned router")
+        if not is_plain_bert(raw) or has_router(self.config):
+            raise ValueError("expected a plain BERT without a learned router")
         if self.config.question_length > raw["max_position_embeddings"]:
             raise ValueError("expected questions that fit the encoder's positions")
         self.tokenizer, self._folder, self._n_read = load_tokenizer(folder), folder, 0

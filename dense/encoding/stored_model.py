@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,17 +14,22 @@ from dense.models.batches import OnRead, Places, Vectors, encoded_inputs, first_
 from dense.models.config import PASSAGE
 from dense.models.skill_config import SPAN
 from dense.models.span_scores import SpanScores
+from sparta.base.extras import optional_packages
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import fitting_tokenizer
 from sparta.models.resolve import hash_folder
 from sparta.neural.batches import CPU_TOKENS, distinct_inputs, pooled_positions
 from sparta.neural.inputs import EncoderInput
-from sparta.neural.stored import check_length
+from sparta.neural.stored import check_length, is_plain_bert
 from sparta.runtime.calibration import ranges_of
+from sparta.runtime.exported import ExportedEncoder, exported
 from sparta.runtime.graph import Graph, Ranges
 from sparta.runtime.network import EncoderNetwork, in_threads
 from sparta.runtime.processor import pick_arithmetic
 from sparta.runtime.weights import Encoder, Floats, StoredWeights
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _QUESTIONS_PER_BATCH = 16
 
@@ -32,7 +37,7 @@ _QUESTIONS_PER_BATCH = 16
 class StoredDenseModel:
     """A bi-encoder whose texts OpenVINO encodes on a CPU.
 
-    :raises ValueError: the encoder is no BERT, or its weights do not fit config.json.
+    :raises ValueError: the weights do not fit config.json, or another encoder than BERT cannot be exported.
     :raises ModelError: the folder holds no dense model.
     """
 
@@ -42,12 +47,14 @@ class StoredDenseModel:
         self.tokenizer = fitting_tokenizer(folder, raw["vocab_size"])
         self.folder, self._raw = folder, raw
         self._stored = StoredWeights(folder)
-        self.width = int(raw["hidden_size"])
+        self.width = int(raw.get("hidden_size") or raw["dim"])
+        self._is_bert = is_plain_bert(raw)
+        self._graphs: dict[str, bytes] = {}
         self._codes = (
             self._stored.floats("codes", self.config.codes, self.width) if self.config.codes else None
         )
         self._length = vector_length(self._stored, self.config)
-        self._networks: dict[tuple[int, str, str], EncoderNetwork] = {}
+        self._networks: dict[tuple[int, str, str], EncoderNetwork | ExportedEncoder] = {}
         self._lock = threading.Lock()
         self._ranges: dict[str, Ranges] = {}
         self._passage_weights: Encoder | None = None
@@ -57,7 +64,10 @@ class StoredDenseModel:
 
         :raises ValueError: the weights do not fit config.json.
         """
-        self._passage_weights = self._weights(PASSAGE, "passage")
+        if self._is_bert:
+            self._passage_weights = self._weights(PASSAGE, "passage")
+        else:
+            self._network(PASSAGE, "passage", self.arithmetic("auto"))
         return self
 
     def encode_questions(self, texts: Sequence[str], task: str = "") -> Vectors:
@@ -83,7 +93,7 @@ class StoredDenseModel:
 
         Rounding to 8 bits could change the choices of a router.
         """
-        return pick_arithmetic(dtype, self.width, in_floats=has_router(self.config))
+        return pick_arithmetic(dtype, self.width, in_floats=has_router(self.config) or not self._is_bert)
 
     def encode_passages(
         self,
@@ -147,7 +157,7 @@ class StoredDenseModel:
 
     @staticmethod
     def _each(
-        network: EncoderNetwork,
+        network: EncoderNetwork | ExportedEncoder,
         encode: Callable[[Sequence[EncoderInput]], Vectors],
         inputs: Sequence[EncoderInput],
         shape: tuple[int, int],
@@ -167,8 +177,10 @@ class StoredDenseModel:
         """
         if self.arithmetic("auto") == "int8":
             self._network(PASSAGE, "passage", "int8")
+        sides = () if self._is_bert else ("passage",) if self.config.shared else ("passage", "question")
         return {
             **vars(self),
+            "_graphs": {side: self._graph(side) for side in sides},
             "_stored": self._stored.tensors(),
             "_passage_weights": None,
             "_networks": {},
@@ -185,15 +197,36 @@ class StoredDenseModel:
             return weights
         return read_side(self._stored, self.config, self._raw, side, expert)
 
-    def _network(self, expert: int, side: str, arithmetic: str) -> EncoderNetwork:
+    def _network(self, expert: int, side: str, arithmetic: str) -> EncoderNetwork | ExportedEncoder:
         """Return the encoder of a side with this expert, compiled at the first call."""
         expert_and_side = expert if self.config.routing else 0, "passage" if self.config.shared else side
         key = *expert_and_side, arithmetic
         with self._lock:
             if key not in self._networks:
                 name = f"{expert_and_side[1]}_encoder.{expert_and_side[0]}"
-                self._networks[key] = self._compiled(self._weights(expert, side), name, arithmetic)
+                self._networks[key] = (
+                    self._compiled(self._weights(expert, side), name, arithmetic)
+                    if self._is_bert
+                    else ExportedEncoder(self._graph(expert_and_side[1]), arithmetic, self._longest)
+                )
             return self._networks[key]
+
+    @property
+    def _longest(self) -> int:
+        return max(self.config.layout.max_length, self.config.question_length)
+
+    def _graph(self, side: str) -> bytes:
+        """Return the graph of an encoder of another architecture, which torch exported."""
+
+        def module() -> nn.Module:
+            with optional_packages():
+                from dense.models.bi_encoder import DenseModel
+            model = DenseModel.load(self.folder)
+            return model.passage_encoder if side == "passage" else model.question_encoder
+
+        if side in self._graphs:
+            return self._graphs[side]
+        return exported(f"{hash_folder(self.folder)} {side}_encoder", self._longest, module)
 
     def _compiled(self, weights: Encoder, name: str, arithmetic: str) -> EncoderNetwork:
         def build(graph: Graph) -> Any:
@@ -206,7 +239,7 @@ class StoredDenseModel:
         return EncoderNetwork(build, arithmetic, ranges, self._raw["max_position_embeddings"])
 
     def _pooled(
-        self, network: EncoderNetwork, inputs: Sequence[EncoderInput], codes: Floats | None
+        self, network: EncoderNetwork | ExportedEncoder, inputs: Sequence[EncoderInput], codes: Floats | None
     ) -> Vectors:
         """Return the vectors of one batch of inputs, `(n, vectors, width)`."""
         distinct, rows = distinct_inputs(inputs)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
@@ -14,20 +12,18 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from sparta.base.errors import SpartaError
 from sparta.base.files import atomic_write
 from sparta.neural.inputs import EncoderInput, special_frame
+from sparta.runtime.cache import cache_path, cached, digest
 from sparta.runtime.graph import AFTER_GELU, Graph, Ranges
 from sparta.runtime.network import Network, arrays
-
-logger = logging.getLogger(__name__)
 
 FILE = "activations.npz"
 """The ranges of a shipped model, in its folder."""
 _BATCH = 16
 _MOST_UNKNOWN = 0.2
 _FEWEST_LINES = 10
-_KEY, _VERSION, _LARGEST = "key", 1, 65_000.0
+_KEY, _LARGEST = "key", 65_000.0
 
 
 def fixed_lines(name: str) -> list[str]:
@@ -67,43 +63,42 @@ def ranges_of(
 
 
 def _all_ranges(build: Callable[[Graph], Any], tokenizer: Tokenizer, folder: Path, key: str) -> Ranges:
-    shipped, path = _read(folder / FILE, key), cache_file(key)
-    ranges = _read(path, key) if shipped is None else shipped
-    if ranges is not None:
-        return ranges
-    ranges = measured(build, calibration_inputs(tokenizer))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, ranges, key)
-    except (OSError, SpartaError) as error:  # the cache cannot be written, so the next run measures again
-        logger.debug("the ranges of %s are not cached: %s", folder, error)
-    return ranges
+        shipped = _read((folder / FILE).read_bytes(), key)
+    except OSError:
+        shipped = None
+    if shipped is not None:
+        return shipped
+
+    def make() -> bytes:
+        return _bytes(measured(build, calibration_inputs(tokenizer)), key)
+
+    return cached(cache_file(key), partial(_read, key=key), make)
 
 
 def cache_file(key: str) -> Path:
     """Return the file of a network's measured ranges, in the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (fails without home)
-    return Path(home) / "sparta" / "activations" / f"{_digest(key)}.npz"
-
-
-def _digest(key: str) -> str:
-    return hashlib.sha256(f"{_VERSION} {key}".encode()).hexdigest()
+    return cache_path("activations", key)
 
 
 def write(path: Path, ranges: Ranges, key: str) -> None:
     """Write ranges atomically, with the digest of the key of the network that they belong to."""
+    atomic_write(path, _bytes(ranges, key))
+
+
+def _bytes(ranges: Ranges, key: str) -> bytes:
     buffer = BytesIO()
     content: dict[str, Any] = {name: values.astype(np.float16) for name, values in ranges.items()}
-    content[_KEY] = np.frombuffer(_digest(key).encode(), np.uint8)
+    content[_KEY] = np.frombuffer(digest(key).encode(), np.uint8)
     np.savez_compressed(buffer, **content)
-    atomic_write(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
-def _read(path: Path, key: str) -> Ranges | None:
-    """Return the ranges in a file; None if the file is missing, damaged, or of another network."""
+def _read(content: bytes, key: str) -> Ranges | None:
+    """Return stored ranges; None if they are damaged, or of another network."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            if bytes(stored[_KEY]) != _digest(key).encode():
+        with np.load(BytesIO(content), allow_pickle=False) as stored:
+            if bytes(stored[_KEY]) != digest(key).encode():
                 return None
             ranges = {name: stored[name].astype(np.float32) for name in stored.files if name != _KEY}
     except Exception:  # a damaged file makes several packages raise various errors; it is measured again

@@ -85,7 +85,7 @@ def test_the_folder_comes_first(ranges, tmp_path):
 def test_the_shipped_ranges_are_those_of_the_shipped_weights(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = load_model(device="cpu")
-    shipped = calibration._read(default_model_folder() / FILE, model.identity)
+    shipped = calibration._read((default_model_folder() / FILE).read_bytes(), model.identity)
     found = calibration.measured(
         lambda g: g.maxima(model._weights.states(g, with_segments=False), model._weights.terms),
         calibration.calibration_inputs(model.tokenizer),

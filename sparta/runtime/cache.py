@@ -1,0 +1,55 @@
+"""Files in the user's cache folder: measured ranges and exported graphs, by the key of their weights."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from sparta.base.errors import SpartaError
+from sparta.base.files import atomic_write
+
+logger = logging.getLogger(__name__)
+_VERSION = 1
+
+
+def digest(key: str) -> str:
+    """Return the digest of a key, which also names the version of the cached files."""
+    return hashlib.sha256(f"{_VERSION} {key}".encode()).hexdigest()
+
+
+def cache_path(kind: str, key: str) -> Path:
+    """Return the file for a key, in the user's cache folder.
+
+    :param kind: the folder within sparta's cache
+    """
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (fails without home)
+    return Path(home) / "sparta" / kind / f"{digest(key)}.npz"
+
+
+def cached[T](path: Path, read: Callable[[bytes], T | None], make: Callable[[], bytes]) -> T:
+    """Return the content of a cache file. A missing or damaged file is made anew.
+
+    If the file cannot be written, the next process makes it again.
+
+    :param read: returns the content of the bytes; None if they are damaged or of another key
+    :param make: returns the bytes
+    """
+    try:
+        content = read(path.read_bytes())
+    except OSError:
+        content = None
+    if content is not None:
+        return content
+    made = make()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, made)
+    except (OSError, SpartaError) as error:
+        logger.debug("%s is not cached: %s", path, error)
+    content = read(made)
+    if content is None:
+        raise ValueError("expected content that can be read back")
+    return content

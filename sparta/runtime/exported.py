@@ -1,0 +1,118 @@
+"""Encoders of any architecture: torch exports their graphs once, OpenVINO runs them from the cache."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sparta.base.extras import optional_packages
+from sparta.neural.batches import Tokens, padded, rounded_length
+from sparta.runtime.cache import cache_path, cached, digest
+from sparta.runtime.network import Network
+from sparta.runtime.processor import core, runtime
+from sparta.runtime.weights import Floats
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_TOLERANCE = 1e-3
+_TELEMETRY = "openvino_telemetry"
+
+
+class ExportedEncoder:
+    """An encoder of any architecture, compiled: from texts to their last hidden states.
+
+    :param content: a graph, as `exported` returns it
+    :param arithmetic: `bf16` or `fp32`
+    :param max_length: the largest length to which texts are padded
+    """
+
+    def __init__(self, content: bytes, arithmetic: str, max_length: int) -> None:
+        model = _model(content)
+        self._n_inputs, self._max_length = len(model.inputs), max_length
+        self._network = Network(model, arithmetic)
+        self.streams = self._network.streams
+
+    def __call__(self, inputs: Sequence[Tokens]) -> Floats:
+        """Return the states of texts, `(n, padded length, width)`."""
+        length = rounded_length(max(len(text.ids) for text in inputs), self._max_length)
+        ids, is_token, segments = padded(inputs, length)
+        [states] = self._network(*(ids, is_token.astype(np.int64), segments)[: self._n_inputs])
+        return states
+
+
+def exported(key: str, longest: int, module: Callable[[], nn.Module]) -> bytes:
+    """Return the graph of an encoder, from the cache or exported by torch.
+
+    :param key: identifies the weights
+    :param longest: the longest text in wordpieces
+    :param module: returns the encoder as a torch module; only called without a cached graph
+    :raises MissingPackageError: there is no cached graph, and torch is not installed.
+    :raises ValueError: the graph computes other states than torch.
+    """
+
+    def read(content: bytes) -> bytes | None:
+        try:
+            with np.load(BytesIO(content), allow_pickle=False) as stored:
+                is_whole = bytes(stored["key"]) == digest(key).encode() and bool(stored["weights"].size)
+        except Exception:  # a damaged file makes several packages raise various errors
+            return None
+        return content if is_whole else None
+
+    return cached(cache_path("graphs", key), read, lambda: _export(key, longest, module()))
+
+
+def _export(key: str, longest: int, encoder: nn.Module) -> bytes:
+    """Return the graph of a torch module, after comparing its states with torch's."""
+    import torch
+
+    with optional_packages():
+        from sparta.neural.export_module import StatesModule
+
+    states = StatesModule(encoder.eval())
+    model = _convert(states, states.example(2, 7))
+    network = Network(model, "fp32", 1)
+    for n, length in ((2, 7), (3, 16), (1, longest)):
+        example = states.example(n, length)
+        with torch.inference_mode():
+            right = states(*example).numpy()
+        [found] = network(*(tensor.numpy() for tensor in example))
+        if np.abs(found - right).max() > _TOLERANCE * max(1, np.abs(right).max()):
+            raise ValueError(f"OpenVINO computes other states than torch at {length} wordpieces")
+    return _bytes(model, key)
+
+
+def _convert(module: nn.Module, example: tuple[Any, ...]) -> Any:
+    """Return OpenVINO's model of a torch module. The converter runs without its telemetry."""
+    if _TELEMETRY not in sys.modules:
+        sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # the converter then uses a stub
+    import torch
+
+    with torch.inference_mode(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tracing warns of each size that it reads; `_export` compares sizes
+        return runtime().convert_model(module, example_input=example)
+
+
+def _bytes(model: Any, key: str) -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "encoder.xml"
+        runtime().save_model(model, str(path), compress_to_fp16=False)
+        graph, weights = path.read_bytes(), path.with_suffix(".bin").read_bytes()
+    buffer = BytesIO()
+    parts = {"key": digest(key).encode(), "graph": graph, "weights": weights}
+    content: dict[str, Any] = {name: np.frombuffer(part, np.uint8) for name, part in parts.items()}
+    np.savez(buffer, **content)
+    return buffer.getvalue()
+
+
+def _model(content: bytes) -> Any:
+    with np.load(BytesIO(content), allow_pickle=False) as stored:
+        weights = runtime().Tensor(stored["weights"])
+        return core().read_model(bytes(stored["graph"]), weights)

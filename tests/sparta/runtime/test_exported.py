@@ -1,0 +1,106 @@
+"""Encoders of other architectures: exported once by torch, equal to torch, then read without torch."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel
+
+from dense.encoding.load import load_dense
+from dense.encoding.question_encoder import open_question_encoder
+from dense.encoding.stored_model import StoredDenseModel
+from dense.models.bi_encoder import DenseModel
+from dense.models.config import DenseConfig
+from sparta.base.errors import SpartaError
+from sparta.base.records import Passage
+from sparta.neural.backbones import without_pooler
+from sparta.neural.inputs import InputLayout
+from sparta.runtime import exported
+
+TEXTS = ["the moon of the earth", "the king was born in paris in the year", "larry page", "google " * 40]
+SIZES: dict[str, dict[str, Any]] = {
+    "roberta": {"max_position_embeddings": 66},
+    "mpnet": {"max_position_embeddings": 66},
+    "electra": {"embedding_size": 16, "max_position_embeddings": 64},
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48, "max_position_embeddings": 64},
+}
+
+
+@pytest.fixture
+def make(tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that saves a bi-encoder of an architecture, and returns it and its folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def made(name: str) -> tuple[DenseModel, Path]:
+        torch.manual_seed(3)
+        sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        if name == "distilbert":
+            sizes = {}
+        vocabulary = tiny_tokenizer.get_vocab_size()
+        config = AutoConfig.for_model(
+            name, vocab_size=vocabulary, intermediate_size=48, **sizes, **SIZES[name]
+        )
+        encoder = AutoModel.from_config(config, **without_pooler(name))
+        layout = InputLayout(answer_segment=0, max_length=48, overlap=4)
+        model = DenseModel(encoder, tiny_tokenizer, DenseConfig(layout)).eval()
+        model.save_pretrained(tmp_path / name)
+        return DenseModel.load(tmp_path / name), tmp_path / name
+
+    return made
+
+
+def passages() -> list[Passage]:
+    return [Passage(str(number), text) for number, text in enumerate(TEXTS)]
+
+
+def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every later import of torch fail, as without the package."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in ("dense.models.bi_encoder", "sparta.neural.export_module"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_an_exported_encoder_equals_torch(name: str, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, folder = make(name)
+    vectors, questions = model.encode_passages(passages(), "fp32"), model.encode_questions(TEXTS)
+    first = load_dense(folder, "cpu")
+    assert isinstance(first, StoredDenseModel)
+    np.testing.assert_allclose(first.encode_passages(passages(), "fp32"), vectors, atol=1e-4)
+    without_torch(monkeypatch)
+    again = load_dense(folder, "cpu")
+    np.testing.assert_allclose(again.encode_passages(passages(), "fp32"), vectors, atol=1e-4)
+    np.testing.assert_allclose(open_question_encoder(folder).encode_questions(TEXTS), questions, atol=1e-4)
+
+
+def test_the_cache_is_written_once_and_mended(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, folder = make("roberta")
+    count: list[str] = []
+    export = exported._export
+    monkeypatch.setattr(exported, "_export", lambda key, *rest: (count.append(key), export(key, *rest))[1])
+    load_dense(folder, "cpu").encode_questions(TEXTS)
+    [file] = (tmp_path / "cache" / "sparta" / "graphs").iterdir()
+    load_dense(folder, "cpu")
+    assert len(count) == 1, "questions and passages share a graph"
+    for damage in (b"", file.read_bytes()[:-300]):
+        file.write_bytes(damage)
+        load_dense(folder, "cpu").encode_passages(passages())
+    assert len(count) == 3
+    (tmp_path / "no-folder").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no-folder"))
+    assert isinstance(load_dense(folder, "cpu"), StoredDenseModel)
+
+
+def test_without_torch_and_without_a_graph(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, folder = make("electra")
+    without_torch(monkeypatch)
+    with pytest.raises(SpartaError) as caught:
+        load_dense(folder, "cpu")
+    assert "sparta-search[train]" in str(caught.value)
