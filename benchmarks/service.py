@@ -163,9 +163,11 @@ def add_vectors(index: Path, vectors: Path, work: Path) -> None:
 
 
 def measure_channels(index: Path, questions: list[str], given: argparse.Namespace, work: Path) -> None:
-    """Requests a second of each channel and of their fusion."""
+    """Requests a second of each channel and of a fusion, and the server's processor time per request."""
     port = free_port()
     command = [sys.executable, "-m", "cli._sparta", "serve", "--index", str(index), "--port", str(port)]
+    print("| channels | requests/s | p50 ms | p99 ms | processor ms/request | not 200 | memory MB |")
+    print("|---" * 7, "|", sep="")
     with started([*command, "--log-level", "warning"], port, "/ready", work / "serve.log") as server:
         for channels in ("impact", "bm25", "dense", "impact,dense"):
             requests = [
@@ -173,9 +175,16 @@ def measure_channels(index: Path, questions: list[str], given: argparse.Namespac
                 for question in questions
             ]
             plan = {"port": port, "requests": requests}
-            load(plan, CONNECTIONS, max(2.0, given.seconds / 10))
+            load(plan, CONNECTIONS, max(2.0, given.seconds / 5))
+            before = sum(server.cpu_times()[:2])
             found = load(plan, CONNECTIONS, given.seconds)
-            row(f"sparta, {channels}", CONNECTIONS, found, f"→ {server.memory_info().rss / 1e6:.0f}")
+            n, n_all = found["statuses"].get("200", 0), sum(found["statuses"].values())
+            processor_ms = (sum(server.cpu_times()[:2]) - before) / max(1, n_all) * 1000
+            times = [f"{found['ms'][name]:.1f}" for name in ("p50", "p99")]
+            memory = f"{server.memory_info().rss / 1e6:.0f}"
+            rate = f"{n / found['seconds']:,.0f}"
+            cells = [channels, rate, *times, f"{processor_ms:.2f}", f"{n_all - n:,}", memory]
+            print("|", " | ".join(cells), "|", flush=True)
 
 
 def measure_sparta(
@@ -408,11 +417,11 @@ def main() -> None:
         if given.health:
             measure_health(work / "fast", questions, given, work)
             return
-        print("|", " | ".join(HEAD), "|")
-        print("|---" * len(HEAD), "|", sep="")
         if given.vectors:
             measure_channels(large_index(given, work, given.vectors), large_questions(given), given, work)
             return
+        print("|", " | ".join(HEAD), "|")
+        print("|---" * len(HEAD), "|", sep="")
         measure_sparta("examples", work / "fast", questions, given, work)
         if not given.skip_pyserini:
             measure_pyserini(work / "lucene", questions, given, work)
