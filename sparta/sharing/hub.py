@@ -21,6 +21,7 @@ from sparta.base.disk.new_folders import appearing_folder, check_new
 from sparta.base.errors import IndexStateError, InputError, ModelError, ServerError
 from sparta.base.files import refuse_links_below, storage_errors
 from sparta.base.manifest import MANIFEST_NAME
+from sparta.base.remedies import Command
 from sparta.index.folder import IndexFolder, lasting_path
 from sparta.index.reader import IndexReader
 from sparta.index.verify import verify_index
@@ -283,9 +284,10 @@ def _index_card(index: Path, repo_id: str) -> str:
     with IndexReader(index) as reader, reader.snapshot() as snapshot:
         passages, channels = snapshot.lucene.num_docs, ", ".join(snapshot.channels)
     name = repo_id.rpartition("/")[2]
+    search = Command.of("sparta search", "a question", index=name).for_command_line()
     return (
         f"---\nlibrary_name: sparta\nlanguage: {live.language}\ntags:\n- sparta\n- search-index\n---\n\n"
         f"# {name}\n\nAn index of {passages:,} passages for sparta. Channels: {channels}."
         f" Model: {live.model['name'] or 'none'}.\n\n"
-        f'```\nsparta pull {repo_id}\nsparta search "a question" --index {name}\n```\n'
+        f"```\nsparta pull {repo_id}\n{search}\n```\n"
     )
