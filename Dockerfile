@@ -13,12 +13,13 @@ ENV PIP_CONSTRAINT=/source/constraints.txt \
 
 # Wheels of the locked versions, so that the images need neither a network nor a compiler.
 FROM source AS search-wheels
-RUN /build/bin/pip wheel --no-cache-dir --wheel-dir /wheels '.[zh]' \
-    && mkdir /own && mv /wheels/sparta_search-*.whl /own
+RUN /build/bin/pip wheel --no-cache-dir --wheel-dir /wheels '.[zh]' ./models/*-zh \
+    && mkdir /own && mv /wheels/sparta_*.whl /own
 
 FROM source AS full-wheels
 RUN /build/bin/pip wheel --no-cache-dir --wheel-dir /wheels '.[dense,train,ray,zh]' \
-    && mkdir /own && mv /wheels/sparta_search-*.whl /own
+        ./models/*-zh ./models/path-reader-bge-small-en ./models/taser-det-en \
+    && mkdir /own && mv /wheels/sparta_*.whl /own
 
 FROM ${BASE} AS runtime
 RUN useradd --uid 10001 --create-home sparta \

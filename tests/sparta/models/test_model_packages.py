@@ -171,3 +171,9 @@ def test_a_toy_model_is_published_as_the_page_says(tiny_model_folder: Path, tmp_
         assert ended.returncode == 0, ended.stderr
     assert '"id": "1"' in ended.stdout
     assert '"acme-medical"' in (tmp_path / "sparta-index" / "manifest.json").read_text()
+
+
+def test_images_are_built_with_the_examples_and_the_models() -> None:
+    """The wheel links to examples/, and models/ links to the weights."""
+    sent = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert {"examples/*.jsonl", "examples/*.tsv", "models", "sparta"} <= sent
