@@ -46,8 +46,8 @@ CASES = {
         "bm25",
     ),
     "train": ("sparta train --encoder sparta-bge-small-en --pairs pairs.jsonl --output m --steps 1", ""),
-    "gpu": (shlex.join(["python", "-c", GPU]), "BertModel"),
-    "opensearch": (OPENSEARCH, "no OpenSearch answers at http://127.0.0.1:9"),
+    "gpu": (shlex.join(["python", "-c", GPU]), "sparta.neural.bert.Bert"),
+    "opensearch": (OPENSEARCH, "the OpenSearch server cannot be reached"),
     "pyserini": (shlex.join(["python", "-c", PYSERINI]), "google"),
     "langchain": (RETRIEVER.format("LangChainRetriever", '.invoke("who founded google")'), "id='google'"),
     "llamaindex": (RETRIEVER.format("LlamaIndexRetriever", '.retrieve("who founded google")'), "google"),
@@ -90,7 +90,7 @@ def folder(tmp_path: Path) -> Path:
     question = {"id": "q", "text": "who founded google", "answers": ["Larry Page"]}
     (tmp_path / "set" / "questions.jsonl").write_text(json.dumps(question))
     (tmp_path / "set" / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\tgoogle\t1\n")
-    options = ("--corpus", "c.jsonl", "--index", "ix", "--channels", "bm25", "--codec", "lucene", "--quiet")
+    options = ("--corpus", "c.jsonl", "--index", "ix", "--codec", "lucene", "--quiet")
     here = (sys.executable, "-m", "cli._sparta", "index", *options)
     made = run(*here, cwd=tmp_path, PYTHONPATH=str(ROOT))
     assert made.returncode == 0, made.stderr
