@@ -283,7 +283,7 @@ def test_auto_goes_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     monkeypatch.setattr(dense.search.faiss_index, "has_faiss", lambda: False)
     assert dense.search.faiss_index.choose_kind("auto", 101) == "flat"
-    with pytest.raises(InputError, match=r"kind ivf(.|\n)*sparta-search\[faiss\]"):
+    with pytest.raises(InputError, match=r"kind ivf(.|\n)*sparta-search\[dense\]"):
         dense.search.faiss_index.choose_kind("ivf", 1)
     with pytest.raises(InputError, match="unknown kind of index 'tree'"):
         dense.search.faiss_index.choose_kind("tree", 1)
