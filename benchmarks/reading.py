@@ -61,7 +61,9 @@ def main() -> None:
     asked = questions_of(Path(given.queries)).sample(given.questions + 3).queries
     model = SpanReader.load(reader_folder(given.reader))
     peer = plain(model)
-    with open_answerer(given.index, given.channel, reader=given.reader, depth=given.depth) as answerer:
+    with open_answerer(
+        given.index, given.channel, reader=given.reader, depth=given.depth, threshold=0
+    ) as answerer:
         hits: dict[str, Sequence[Hit]] = {
             q.text: answerer.retriever.search(q.text, given.depth) for q in asked
         }

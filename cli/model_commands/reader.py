@@ -229,6 +229,9 @@ class _Tuning:
     reader: str = option("Reader to tune.", required=True, metavar="FOLDER")
     output: Path = option("Folder for the tuned reader.", required=True, type=folder_type)
     int8: bool = flag("Store the reader in 8-bit integers with row scales.")
+    coverage: float = real(
+        0.8, "Share of the questions that the reader answers; below their scores, it abstains.", most=1
+    )
 
 
 @command("tune-reader")
@@ -239,7 +242,8 @@ def tune_reader(tuning: _Tuning) -> None:
     Use questions that the reader was not trained on. Prints EM for each weight of the retrieval score, both
     if only the best mention of an answer counts and if all mentions add up; the best setting is saved. Also
     prints the expected calibration error of the probabilities, fitted on half of the questions and measured
-    on the other half.
+    on the other half. The tuned reader abstains below a threshold, for the channel and the depth of the
+    tuning. The share --coverage of the questions has a score above the threshold.
 
     \b
     sparta tune-reader --reader READER/best --dataset held-out.jsonl --output TUNED
@@ -257,6 +261,7 @@ def tune_reader(tuning: _Tuning) -> None:
             depth=source.depth,
             threads=source.threads,
             int8=tuning.int8,
+            coverage=tuning.coverage,
         )
     for (combines_mentions, weight), em in tuned.by_setting.items():
         is_best = (combines_mentions, weight) == (tuned.config.combines_mentions, tuned.config.weight)
@@ -266,7 +271,11 @@ def tune_reader(tuning: _Tuning) -> None:
     calibration_error = tuned.calibration_error
     shown = "not measured" if calibration_error is None else f"{100 * calibration_error:.1f} points"
     questions = counted(tuned.questions, "question")
-    click.echo(f"expected calibration error: {shown} ({questions})\n{tuning.output}: tuned reader")
+    click.echo(f"expected calibration error: {shown} ({questions})")
+    if abstention := tuned.config.abstention:
+        place = f"channel {abstention.channel}, depth {abstention.depth}"
+        click.echo(f"threshold {abstention.threshold:.3f}: answers {tuning.coverage:.0%} ({place})")
+    click.echo(f"{tuning.output}: tuned reader")
 
 
 @arguments

@@ -18,7 +18,6 @@ from cli._arguments import (
     group,
     option,
     output_type,
-    real,
     takes,
     typed,
     whole,
@@ -32,7 +31,12 @@ from sparta.base.files import atomic_path, check_output_file
 
 if TYPE_CHECKING:
     from hybrid.answering.answerer import Answerer
+    from hybrid.answering.answers import AnswerList
     from hybrid.answering.path_answerer import PathAnswerer
+
+
+ABSTAINED = 3
+"""The exit code of a question without an answer in the index."""
 
 
 @arguments
@@ -61,7 +65,11 @@ class _Answering:
         metavar="NAME",
         section="Reader",
     )
-    threshold: float = real(0.0, "Do not print answers with a score below this.", most=1)
+    threshold: float | None = option(
+        "Lowest score of an answer: below it, the command gives no answer [default: the reader's, if it is"
+        " calibrated for the channel and the depth; else 0].",
+        type=Finite(0, 1),
+    )
     bm25: Bm25Arguments = group(Bm25Arguments)
     chain: ChainArguments = group(ChainArguments)
     as_json: bool = flag("Print one JSON object per answer, each on its own line.", "--json")
@@ -109,6 +117,8 @@ def answer(answering: _Answering) -> None:
     Retrieves passages, lets a reader extract the answer, and prints answer, score and passage. With --chain,
     the reader reads the passages of the best paths; a chain that reads its paths prints its own answers.
 
+    If no answer reaches the threshold, the command prints its best guess and ends with exit code 3.
+
     \b
     sparta answer "who founded google"
     sparta answer --queries questions.jsonl --output answers.jsonl
@@ -121,8 +131,10 @@ def answer(answering: _Answering) -> None:
             _answer_many(answerer, answering, answering.queries)
             return
         answers = answerer.answer(answering.query or "", answering.n)
+    if answers.abstained:
+        _abstain(answers, as_json=answering.as_json)
     if not answers and not answering.as_json:
-        click.echo("no answer: no passage was found, or no answer reached --threshold")
+        click.echo("no answer: no passage was found")
     for result in answers:
         if answering.as_json:
             click.echo(dumps(result.as_dict()))
@@ -136,16 +148,30 @@ def answer(answering: _Answering) -> None:
         click.echo(f"  {' '.join(f'{before}{marked}{after}'.split())}")
 
 
+def _abstain(answers: AnswerList, *, as_json: bool) -> None:
+    """Print that the index has no answer, with the best guess, and end with exit code 3."""
+    guess = answers.best_guess
+    if as_json:
+        click.echo(dumps({"answer": "", **answers.as_dict()}))
+    elif guess:
+        click.echo(f"no answer in the index (best guess: {visible(guess.answer)}, {guess.score:.2f})")
+    else:
+        click.echo("no answer in the index: no passage was found")
+    raise SystemExit(ABSTAINED)
+
+
 def _answer_many(answerer: Any, answering: _Answering, file: str) -> None:
     """Answer a file of questions and write the answers as JSON lines; "" for a question without an answer."""
     from sparta.data.queries import read_queries
 
     queries = list(read_queries(file))
-    output, lines = answering.output, 0
+    output, lines, abstained = answering.output, 0, 0
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
         texts, ids = [q.text for q in queries], [q.query_id for q in queries]
         for query_id, answers in answerer.batch_answer(texts, ids, answering.n, answering.threads):
-            for answer_fields in [answer.as_dict() for answer in answers] or [{"answer": ""}]:
+            abstained += answers.abstained
+            none = {"answer": "", **(answers.as_dict() if answers.abstained else {})}
+            for answer_fields in [answer.as_dict() for answer in answers] or [none]:
                 stream.write(dumps({"query_id": query_id, **answer_fields}, unicode=True) + "\n")
             lines += len(answers)
     counts = answerer.counts
@@ -155,3 +181,5 @@ def _answer_many(answerer: Any, answering: _Answering, file: str) -> None:
     )
     reason = f", {counts.reason}" if counts.read < counts.retrieved else ""
     click.echo(f"{report}{reason}", err=True)
+    if abstained:
+        click.echo(f"no answer to {counted(abstained, 'question')}: the scores are too low", err=True)

@@ -11,7 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid.answering.answers import Answer, answer_key, as_read, combine, folded_texts, ranker_scores
+from hybrid.answering.answers import AnswerList, answer_key, as_read, combine, folded_texts, ranker_scores
 from hybrid.multihop.searcher import ChainPassages, ChainSearcher
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
@@ -60,7 +60,8 @@ class Answerer(Closing):
     :param depth: number of passages that are retrieved for a question
     :param weight: the ranker's share of an answer's score, 0 to 1; None is the weight that the reader was
         tuned with. With another weight, scores only order answers and are not probabilities
-    :param threshold: lowest score of an answer; answers with a lower score are left out
+    :param threshold: lowest score of an answer; answers with a lower score are left out. None is the reader's
+        calibrated threshold if `tune-reader` used this channel and depth, else 0
     :param language: language of the passages, which decides when two answers are equal; None is the
         retriever's language
     """
@@ -72,7 +73,7 @@ class Answerer(Closing):
         *,
         depth: int = DEPTH,
         weight: float | None = None,
-        threshold: float = 0.0,
+        threshold: float | None = None,
         language: str | None = None,
     ) -> None:
         self.retriever, self.reader = _retriever(retriever), reader
@@ -82,14 +83,18 @@ class Answerer(Closing):
                 remedy="open a reader with Reader.open(folder)",
             )
         self.config = reader.config.with_weight(None if weight is None else fraction("a weight", weight))
-        self.depth, self.threshold = whole("depth", depth), fraction("a threshold", threshold)
+        self.depth = whole("depth", depth)
+        if threshold is None:
+            threshold = self.config.threshold_for(getattr(self.retriever, "channel", ""), self.depth)
+        self.threshold = fraction("a threshold", threshold)
         self.weight, self.language = self.config.weight, language or self.retriever.language
         self.counts = ReadingCounts()
 
-    def answer(self, query: str, n: int = 1) -> list[Answer]:
+    def answer(self, query: str, n: int = 1) -> AnswerList:
         """Return the `n` best answers, best first.
 
-        The list is empty if no passage is retrieved or no answer reaches the threshold.
+        The list is empty if no passage is retrieved or no answer reaches the threshold. Its `abstained` and
+        `best_guess` then say which.
         """
         whole("n", n)
         hits = as_read(self.retriever, self.retriever.search(query, self.depth))
@@ -97,7 +102,7 @@ class Answerer(Closing):
 
     def batch_answer(
         self, queries: Iterable[str], query_ids: Iterable[str], n: int = 1, threads: int = 1
-    ) -> Iterator[tuple[str, list[Answer]]]:
+    ) -> Iterator[tuple[str, AnswerList]]:
         """Yield `(query id, n best answers)` for many questions, in input order, without waiting for all."""
         queries_and_ids = queries_of(queries, query_ids)
         for block in itertools.batched(zip(*queries_and_ids, strict=True), _QUERY_BLOCK):
@@ -110,7 +115,7 @@ class Answerer(Closing):
         """Release the retriever."""
         self.retriever.close()
 
-    def answer_hits(self, query: str, hits: Sequence[Hit], n: int = 1) -> list[Answer]:
+    def answer_hits(self, query: str, hits: Sequence[Hit], n: int = 1) -> AnswerList:
         """Return the `n` best answers from passages that are already retrieved, best first."""
         n = whole("n", n)
         texts, passage_scores = [text_of(hit) for hit in hits], ranker_scores([hit.score for hit in hits])
@@ -151,7 +156,7 @@ class Answerer(Closing):
         answers = combine(self.config, hits, texts, passage_scores, spans, self.weight, n, self.language)
         self.counts.retrieved += len(hits)
         self.counts.read += len(spans)
-        return [answer for answer in answers if answer.score >= self.threshold]
+        return AnswerList.of(answers, self.threshold)
 
     def _best(
         self,

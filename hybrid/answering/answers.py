@@ -69,6 +69,36 @@ class Answer:
         }
 
 
+class AnswerList(list[Answer]):
+    """The answers to a question, best first, and whether the answerer abstained.
+
+    :param best_guess: the best answer, also below the threshold; None if there is no answer at all
+    :param threshold: the score that every answer of the list reaches
+    """
+
+    def __init__(
+        self, answers: Iterable[Answer] = (), best_guess: Answer | None = None, threshold: float = 0.0
+    ) -> None:
+        super().__init__(answers)
+        self.best_guess, self.threshold = best_guess, threshold
+
+    @classmethod
+    def of(cls, answers: Sequence[Answer], threshold: float) -> AnswerList:
+        """Return the answers that reach the threshold; the first answer is the best guess."""
+        reaching = [answer for answer in answers if answer.score >= threshold]
+        return cls(reaching, answers[0] if answers else None, threshold)
+
+    @property
+    def abstained(self) -> bool:
+        """Whether there is a threshold, and no answer reaches it."""
+        return self.threshold > 0 and not self
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return threshold, abstention and best guess as a dictionary for JSON, without the answers."""
+        guess = self.best_guess.as_dict() if self.abstained and self.best_guess else None
+        return {"abstained": self.abstained, "threshold": self.threshold, "best_guess": guess}
+
+
 def probability(calibration: Calibration, score: float) -> float:
     """Return the probability of a score by Platt scaling: `1 / (1 + exp(-(a·score + b)))`."""
     log_odds = calibration.a * score + calibration.b

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from hybrid.answering.answerer import ReadingCounts
-from hybrid.answering.answers import Answer, answer_key, ranker_scores
+from hybrid.answering.answers import Answer, AnswerList, answer_key, ranker_scores
 from hybrid.multihop.paths import EvidencePath
 from hybrid.multihop.searcher import ALL, ChainPassages, ChainSearcher
 from sparta.base.checks import fraction, queries_of, whole
@@ -22,11 +22,11 @@ class PathAnswerer(Closing):
     (first). The answers yes and no have no span: their passage is the last passage of the path, and `start`
     and `end` are 0.
 
-    :param threshold: lowest score of an answer; answers with a lower score are left out
+    :param threshold: lowest score of an answer; answers with a lower score are left out. None is 0
     :raises InputError: the chain has no step `read`.
     """
 
-    def __init__(self, chain: ChainSearcher, *, threshold: float = 0.0) -> None:
+    def __init__(self, chain: ChainSearcher, *, threshold: float | None = None) -> None:
         if not isinstance(chain, ChainSearcher):
             raise InputError(
                 f"chain must be an open ChainSearcher, found {chain!r}",
@@ -37,24 +37,27 @@ class PathAnswerer(Closing):
                 f"the chain {chain.channel} has no step read, so it reads no paths",
                 remedy="answer from the chain's passages: Answerer(ChainPassages(chain), reader)",
             )
-        self.chain, self.threshold = chain, fraction("a threshold", threshold)
+        self.chain, self.threshold = chain, fraction("a threshold", threshold or 0.0)
         self.retriever, self.counts = (
             ChainPassages(chain),
             ReadingCounts(reason="the reader reads only the best paths"),
         )
 
-    def answer(self, query: str, n: int = 1) -> list[Answer]:
+    def answer(self, query: str, n: int = 1) -> AnswerList:
         """Return the distinct answers of the `n` best paths, best path first."""
         n = whole("n", n)
         paths = self.chain.find_paths(query, ALL).paths
         read_paths = [path for path in paths if path.answer]
         self.counts.retrieved += len({passage_id for path in paths for passage_id in path.evidence_ids})
         self.counts.read += len({passage_id for path in read_paths for passage_id in path.evidence_ids})
-        return answers_of(read_paths, self.chain.tools.language, self.threshold)[:n]
+        language = self.chain.tools.language
+        answers = answers_of(read_paths, language, self.threshold)[:n]
+        guesses = answers or answers_of(read_paths, language)
+        return AnswerList(answers, max(guesses, key=lambda guess: guess.score, default=None), self.threshold)
 
     def batch_answer(
         self, queries: Iterable[str], query_ids: Iterable[str], n: int = 1, threads: int = 1
-    ) -> Iterator[tuple[str, list[Answer]]]:
+    ) -> Iterator[tuple[str, AnswerList]]:
         """Yield `(query id, n best answers)` for many questions, in input order, one question at a time."""
         for query, query_id in zip(*queries_of(queries, query_ids), strict=True):
             yield query_id, self.answer(query, n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,15 +15,18 @@ from hybrid.evaluation.answering import Answering, Readings, calibration_error
 from hybrid.evaluation.rankings import Holds, Retrieved
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evaluation.tune import fold_of
+from sparta.base.checks import fraction
 from sparta.base.errors import InputError
 from sparta.base.files import check_new_folder, make_folder
 from sparta.base.records import Run, ScoredPassage
 from sparta.data.answers import exact_match
-from sparta.reader.config import Calibration, ReaderConfig, reader_folder
+from sparta.reader.config import Abstention, Calibration, ReaderConfig, reader_folder
 from sparta.reader.reader import Reader
 from sparta.reader.span_reader import SpanReader
 from sparta.search.retriever import Retriever
 
+COVERAGE = 0.8
+"""The share of answerable questions that a reader answers with its default threshold."""
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 """The weights of the ranker that tuning tries."""
 
@@ -67,14 +71,23 @@ def fit(scores: Sequence[float], is_correct: Sequence[bool]) -> Calibration:
     return Calibration(float(np.exp(optimum.x[0]) / scale), float(optimum.x[1]))
 
 
-def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> TunedReader:
+def tune_reader(
+    retrieved: Retrieved,
+    run: Run,
+    reader: Reader,
+    depth: int,
+    channel: str = "",
+    coverage: float = COVERAGE,
+) -> TunedReader:
     """Fit a reader's calibration and settings on questions that are not in its training data.
 
     The first fit is the probability that a passage's best span is correct. Then EM selects the ranker's
     weight and whether the scores of an answer's mentions are added up. The last fit is the probability of an
-    answer. For equal EM, only the best mention counts and the weight is the smallest.
+    answer. For equal EM, only the best mention counts and the weight is the smallest. The threshold of an
+    answer is the score that the share `coverage` of the questions reaches.
 
     :param run: the ranking to read: one of the retrieved rankings, or a fusion of them
+    :param channel: the channel of the ranking, for which the threshold holds
     """
     query_set = retrieved.query_set
     expected = query_set.answers
@@ -106,8 +119,17 @@ def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> T
         for setting, (_, scored) in results_by_setting.items()
     }
     config, scored = results_by_setting[max(by_setting, key=by_setting.__getitem__)]
-    config = replace(config, answer=fit(*zip(*scored.values(), strict=True)))
+    answer = fit(*zip(*scored.values(), strict=True))
+    scores = [probability(answer, score) for score, _ in scored.values()]
+    threshold = threshold_of(scores + [0.0] * (len(expected) - len(scored)), coverage)
+    config = replace(config, answer=answer, abstention=Abstention(threshold, channel, depth))
     return TunedReader(config, by_setting, _held_out_error(scored), len(expected))
+
+
+def threshold_of(scores: Sequence[float], coverage: float) -> float:
+    """Return the highest threshold, with three digits, that the share `coverage` of these scores reaches."""
+    ranked = sorted(scores, reverse=True)
+    return math.floor(1000 * ranked[max(1, math.ceil(coverage * len(ranked))) - 1]) / 1000
 
 
 def _held_out_error(scored: dict[str, tuple[float, bool]]) -> float | None:
@@ -139,13 +161,16 @@ def tune_and_save(
     depth: int = 10,
     threads: int = 1,
     int8: bool = False,
+    coverage: float = COVERAGE,
 ) -> TunedReader:
     """Tune a reader on passages that a retriever returns for held-out questions, and save the reader.
 
     :param output: a new folder for the tuned reader
     :param int8: store the reader's weights in 8 bits with row scales
+    :param coverage: the share of the questions that the tuned reader answers; it abstains from the others
     """
     folder = reader_folder(reader)
+    fraction("a coverage", coverage)
     check_new_folder(output)
     make_folder(output)  # a folder that cannot be written raises before the long reading
     queries = [query for query in questions.queries if query.answers]
@@ -164,7 +189,7 @@ def tune_and_save(
     query_set = replace(questions, queries=tuple(queries), language=language)
     holds = Holds({}, lambda *_: "")
     retrieved = Retrieved(query_set, {"": run}, holds, lambda *ids: records[ids], by_question=True)
-    tuned = tune_reader(retrieved, run, Reader.open(folder), depth)
+    tuned = tune_reader(retrieved, run, Reader.open(folder), depth, retriever.channel, coverage)
     model = SpanReader.load(folder)  # in full precision
     model.config = tuned.config
     model.save_pretrained(output, int8=int8)

@@ -169,4 +169,4 @@ def open_solver(retriever: Retriever, by: str, model: str | None = None, device:
     from sparta.reader.reader import Reader
 
     opened = Reader.open(reader_folder(model, retriever.language), device=device)
-    return ReaderSolver(Answerer(retriever, opened))
+    return ReaderSolver(Answerer(retriever, opened, threshold=0))

@@ -99,6 +99,16 @@ class AnswerRequest(_Model):
     depth: Annotated[int, Field(ge=1, le=100, description="How many passages are retrieved.")] = 10
     channels: _Name | None = None
     filter: _Filter = None
+    threshold: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=1,
+            strict=False,
+            description="Lowest score of an answer. Default: the reader's, if it is calibrated for these"
+            " channels and this depth, else 0.",
+        ),
+    ] = None
 
     model_config = ConfigDict(
         extra="forbid", strict=True, json_schema_extra={"examples": [{"query": "who founded google"}]}
@@ -238,10 +248,13 @@ class Answer(BaseModel):
 
 
 class Answers(BaseModel):
-    """The best answers to a question; empty if no passage was retrieved."""
+    """The best answers to a question; empty if no passage was retrieved, or if the service abstained."""
 
     query: str
     answers: list[Answer]
+    abstained: Annotated[bool, Field(description="Whether no answer reaches the threshold.")]
+    threshold: float
+    best_guess: Annotated[Answer | None, Field(description="The best answer below the threshold.")]
     version: Version
 
 

@@ -85,11 +85,21 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
+class Abstention:
+    """The score below which an answer is probably wrong, for the channel and depth of the calibration."""
+
+    threshold: float
+    channel: str
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReaderConfig:
     """A reader's settings; with `global_tokens` above 0, a question's passages attend to each other (FiE).
 
     `passage` calibrates the score of a span, `answer` the score of an answer, which includes the ranker's
-    score with this `weight`. Without `answer`, answers show their uncalibrated scores. With `sum_mentions`,
+    score with this `weight`. Without `answer`, answers show their uncalibrated scores. `abstention` is the
+    threshold below which an answerer abstains; None means that it never abstains. With `sum_mentions`,
     the odds of an answer's best mention in each passage add up; otherwise only the best mention counts. With
     global tokens, the odds always add up.
     """
@@ -100,6 +110,14 @@ class ReaderConfig:
     answer: Calibration | None = None
     weight: float = 0.2
     sum_mentions: bool = False
+    abstention: Abstention | None = None
+
+    def threshold_for(self, channel: str, depth: int) -> float:
+        """Return the calibrated threshold for a channel and depth; 0 if the reader has none for them."""
+        abstention = self.abstention
+        if abstention is None or self.answer is None:
+            return 0.0
+        return abstention.threshold if (abstention.channel, abstention.depth) == (channel, depth) else 0.0
 
     @property
     def combines_mentions(self) -> bool:
@@ -113,7 +131,7 @@ class ReaderConfig:
         """
         if weight is None or weight == self.weight:
             return self
-        return replace(self, weight=weight, answer=None)
+        return replace(self, weight=weight, answer=None, abstention=None)
 
     @staticmethod
     def from_dict(values: Any, where: str) -> ReaderConfig:
@@ -129,6 +147,7 @@ class ReaderConfig:
                 _calibration(values["answer"]) if values["answer"] else None,
                 float(values.get("weight", 0.2)),
                 values.get("sum_mentions", False),
+                _abstention(values["abstention"]) if values.get("abstention") else None,
             )
             if not isinstance(config.sum_mentions, bool):
                 raise TypeError(f"sum_mentions must be true or false, found {config.sum_mentions!r}")
@@ -144,6 +163,13 @@ class ReaderConfig:
                 where=where,
                 remedy="use a reader that `sparta train-reader` trained",
             ) from error
+
+
+def _abstention(values: dict[str, Any]) -> Abstention:
+    abstention = Abstention(float(values["threshold"]), str(values["channel"]), int(values["depth"]))
+    if not 0 <= abstention.threshold <= 1:
+        raise ValueError(f"the threshold must be 0 to 1, found {abstention.threshold:g}")
+    return abstention
 
 
 def _calibration(values: dict[str, Any]) -> Calibration:

@@ -70,8 +70,22 @@ def test_an_answer_names_its_passage(folder: Path) -> None:
         assert one["text"][one["start"] : one["end"]] == one["answer"]
         assert one["text"] == PASSAGES[one["passage_id"]]
     none = run(main, "answer", "xyzzy", *where)
-    assert none.output.startswith("no answer")
-    assert run(main, "answer", "moon", "--threshold", "1", *where).output.startswith("no answer")
+    assert (none.exit_code, none.output) == (0, "no answer: no passage was found\n")
+
+
+def test_below_the_threshold_the_command_abstains(folder: Path) -> None:
+    where = ("--index", folder / "index", "--reader", folder / "reader")
+    guess = json.loads(run(main, "answer", "moon", "--json", *where).output)
+    shown = run(main, "answer", "moon", "--threshold", "1", *where)
+    said = f"no answer in the index (best guess: {guess['answer']}, {guess['score']:.2f})\n"
+    assert (shown.exit_code, shown.output) == (3, said)
+    printed = run(main, "answer", "moon", "--threshold", "1", "--json", *where)
+    assert (printed.exit_code, json.loads(printed.output)["abstained"]) == (3, True)
+    best = json.loads(printed.output)["best_guess"]
+    assert (best["answer"], best["score"]) == (guess["answer"], guess["score"])
+    assert run(main, "answer", "moon", "--threshold", "0", *where).exit_code == 0
+    nothing = run(main, "answer", "xyzzy", "--threshold", "0.5", *where)
+    assert (nothing.exit_code, nothing.output) == (3, "no answer in the index: no passage was found\n")
 
 
 def test_many_questions(folder: Path) -> None:

@@ -40,6 +40,7 @@ COMMANDS: list[tuple[Any, str, list[str]]] = [
     (sparta, "path", ["explain", "moon", "b", "--chain", "hop"]),
     (sparta, "path", ["explain", "moon", "a", "--chain", "{alone.toml}"]),
     (sparta, "answer", ["answer", "moon", "-n", "2", "--reader", "{reader}"]),
+    (sparta, "abstention", ["answer", "moon", "--threshold", "1", "--reader", "{reader}"]),
     (sparta, "explanation", ["explain", "moon", "a"]),
     (sparta, "terms", ["terms", "a"]),
     (sparta, "index", ["info"]),
@@ -70,7 +71,7 @@ def test_output_is_of_the_schema(folder: Path, main: Any, kind: str, command: li
     places = {name: folder / name for name in ("queries.tsv", "reader", "alone.toml")}
     given = [str(places.get(part.strip("{}"), part)) for part in command]
     result = CliRunner().invoke(main, [*given, "--index", str(folder / "ix"), "--json"])
-    assert result.exit_code == 0, result.stderr
+    assert result.exit_code == (3 if kind == "abstention" else 0), result.stderr
     lines = result.stdout.splitlines()
     assert lines
     assert "\x1b" not in result.stdout

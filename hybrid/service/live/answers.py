@@ -42,18 +42,28 @@ class Answers:
         return self._opened[language]
 
     def answer(
-        self, search: BatchSearch, query: str, plan: Plan, n: int, stop: Event | None = None
-    ) -> list[dict[str, Any]]:
-        """Return the `n` best answers from the passages that the plan retrieves.
+        self,
+        search: BatchSearch,
+        query: str,
+        plan: Plan,
+        n: int,
+        stop: Event | None = None,
+        *,
+        threshold: float | None = None,
+    ) -> dict[str, Any]:
+        """Return the `n` best answers from the passages that the plan retrieves, and whether it abstained.
 
+        :param threshold: lowest score of an answer; None is the reader's, if it is calibrated for the plan
         :raises CancelledError: `stop` was set before all passages were read
         """
         [hits] = search.hits(plan, [query])
         searcher = search.lucene
         reader: Any = _Stopped(self._reader(searcher.language), stop or Event())
-        answerer = Answerer(searcher, reader, depth=plan.page.k)
-        answers: Sequence[Any] = answerer.answer_hits(query, as_read(searcher, hits), n)
-        return [answer.as_dict() for answer in answers]
+        if threshold is None:
+            threshold = reader.config.threshold_for(plan.name, plan.page.k)
+        answerer = Answerer(searcher, reader, depth=plan.page.k, threshold=threshold)
+        answers = answerer.answer_hits(query, as_read(searcher, hits), n)
+        return {"answers": [answer.as_dict() for answer in answers], **answers.as_dict()}
 
 
 class _Stopped:

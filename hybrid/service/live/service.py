@@ -107,8 +107,10 @@ class Service:
         stop = threading.Event()
 
         def read() -> dict[str, Any]:
-            answers = self._answers.answer(self._search, request.query, plan, request.n, stop)
-            return {"query": request.query, "answers": answers, "version": self.reader.version._asdict()}
+            answers = self._answers.answer(
+                self._search, request.query, plan, request.n, stop, threshold=request.threshold
+            )
+            return {"query": request.query, **answers, "version": self.reader.version._asdict()}
 
         try:
             return await self.aside(read, self.settings.limits.answer, self._reading)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from unittest.mock import Mock
 
@@ -23,7 +23,7 @@ from hybrid.answering.path_answerer import PathAnswerer
 from sparta.api import Index
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
-from sparta.reader.config import Calibration, ReaderConfig
+from sparta.reader.config import Abstention, Calibration, ReaderConfig
 from sparta.reader.records import Span, Text, text_of
 
 CONFIG = ReaderConfig(passage=Calibration(1.0, 0.0))
@@ -321,9 +321,30 @@ def test_thresholds_and_nothing_found() -> None:
     for wrong in (0, None, 2.5):
         with pytest.raises(InputError, match="n must be"):
             Answerer(FixedRetriever(hits), reader).answer("?", wrong)
-    for options in ({"depth": 0}, {"depth": None}, {"weight": 1.5}, {"threshold": -0.1}, {"threshold": None}):
+    for options in ({"depth": 0}, {"depth": None}, {"weight": 1.5}, {"threshold": -0.1}, {"threshold": 1.5}):
         with pytest.raises(InputError, match=r"depth must be|expected a (weight|threshold) from 0 to 1"):
             Answerer(FixedRetriever(hits), reader, **options)
+
+
+def test_an_answerer_abstains_where_the_reader_is_calibrated() -> None:
+    hits, spans = made(5)
+    config = replace(CONFIG, answer=CONFIG.answer or Calibration(1.0, 0.0))
+    best = Answerer(FixedRetriever(hits), FixedReader(spans, config)).answer("?")[0]
+    above, below = (best.score + 1) / 2, best.score / 2
+    for threshold, channel, depth, abstains in (
+        (above, "fixed", 10, True),
+        (below, "fixed", 10, False),
+        (above, "bm25", 10, False),
+        (above, "fixed", 5, False),
+    ):
+        tuned = replace(config, abstention=Abstention(threshold, channel, depth))
+        found = Answerer(FixedRetriever(hits), FixedReader(spans, tuned)).answer("?")
+        assert (found.abstained, found == [], found.best_guess) == (abstains, abstains, best)
+        always = Answerer(FixedRetriever(hits), FixedReader(spans, tuned), threshold=0).answer("?")
+        assert (always.abstained, always) == (False, [best])
+        other_weight = Answerer(FixedRetriever(hits), FixedReader(spans, tuned), weight=0.9)
+        assert other_weight.threshold == 0
+        assert ReaderConfig.from_dict(asdict(tuned), "here") == tuned
 
 
 @pytest.mark.parametrize(("queries", "ids"), [(["a", "b"], ["1"]), ("a", ["1"]), ({"1": "a"}, ["1"])])

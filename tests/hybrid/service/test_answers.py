@@ -39,6 +39,7 @@ def test_answers_are_told_apart_by_the_rules_of_the_language(
     tmp_path, tiny_model_folder, open_client, monkeypatch
 ) -> None:
     from hybrid.answering.answerer import Answerer
+    from hybrid.answering.answers import AnswerList
     from hybrid.service.live.answers import Answers
     from sparta.index.pipeline import IndexOptions, build_index
     from sparta.reader.config import ReaderConfig
@@ -47,9 +48,9 @@ def test_answers_are_told_apart_by_the_rules_of_the_language(
     build_index(tmp_path / "ix", [{"id": "1", "text": "der Mond"}], "create", options)
     languages: list[str] = []
 
-    def answer_hits(self: Answerer, *_: Any) -> list[Any]:
+    def answer_hits(self: Answerer, *_: Any) -> AnswerList:
         languages.append(self.language)
-        return []
+        return AnswerList()
 
     monkeypatch.setattr(Answerer, "answer_hits", answer_hits)
     monkeypatch.setattr(Answers, "_reader", lambda *_: SimpleNamespace(config=ReaderConfig()))
@@ -68,3 +69,14 @@ def test_sentences_are_read_in_their_passages(tmp_path, tiny_model_folder, open_
     with open_answerer(tmp_path / "ix") as answerer:
         assert found["answers"] == [one.as_dict() for one in answerer.answer(QUESTION, 2)]
     assert found["answers"][0]["text"] == text
+
+
+def test_the_service_abstains_below_a_threshold(built, open_client) -> None:
+    client = open_client(built)
+    sure = client.post("/answer", json={"query": QUESTION, "threshold": 0}).json()
+    assert (sure["abstained"], sure["best_guess"], sure["threshold"]) == (False, None, 0)
+    unsure = client.post("/answer", json={"query": QUESTION, "threshold": 1}).json()
+    assert (unsure["answers"], unsure["abstained"], unsure["threshold"]) == ([], True, 1)
+    assert unsure["best_guess"] == sure["answers"][0]
+    assert client.post("/answer", json={"query": QUESTION, "threshold": 1.5}).status_code == 400
+    assert client.post("/answer", json={"query": QUESTION}).json()["threshold"] > 0
