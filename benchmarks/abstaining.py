@@ -17,7 +17,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -90,7 +90,7 @@ def readings(chosen: argparse.Namespace) -> Iterator[Question]:
     for query_id, passage_id, _ in (row.split("\t") for row in rows):
         right.setdefault(query_id, set()).add(passage_id)
     random.Random(7).shuffle(records)
-    kept: dict[str, dict[str, list[list[float | str]]]] = {}
+    kept: dict[str, dict[str, Any]] = {}
     if chosen.readings and chosen.readings.is_file():
         kept = {row["id"]: row for row in map(json.loads, chosen.readings.read_text().splitlines())}
     with Index(chosen.index) as index:

@@ -154,7 +154,7 @@ def check_search(command: str, search: Any, output_name: str = "run.trec") -> No
             f"name either a query or --queries FILE, found {'neither' if query is None else 'both'}",
             remedy=f'for example: {command} "who founded google"',
         )
-    if queries is not None and search.page.facets:
+    if queries is not None and (page := getattr(search, "page", None)) and page.facets:
         raise InputError(
             "--facet counts the hits of one query, but --queries names many",
             remedy="omit --facet, or search for one query",

@@ -45,6 +45,7 @@ from sparta.training.options import (
     fields_of,
     settings_of,
 )
+from sparta.training.progress import StepProgress
 
 logger = logging.getLogger(__name__)
 
@@ -181,14 +182,20 @@ class TrainingRun[M: nn.Module]:
         )
         seed_all(self.schedule.seed + self.rank)
         try:
-            self._begin(resume=resume)
-            while self.state.step < self.schedule.steps:
-                # Several processes would stop at different steps, so Ctrl-C then stops at once.
-                with interrupt_held() if self.processes == 1 else nullcontext(()) as interrupted:
-                    self._step()
-                self._end_step(interrupted=bool(interrupted))
+            with StepProgress(self.schedule.steps, shown=not self.rank) as self._bar:
+                self._begin(resume=resume)
+                self._bar.begin(self.state.step)
+                while self.state.step < self.schedule.steps:
+                    # Several processes would stop at different steps, so Ctrl-C then stops at once.
+                    with interrupt_held() if self.processes == 1 else nullcontext(()) as interrupted:
+                        self._step()
+                    self._end_step(interrupted=bool(interrupted))
         except KeyboardInterrupt:
             raise Interrupted(self.kept, "step") from None
+        if not self.rank and self.figure and self.state.best_step == 0 and self.trained_before:
+            logger.warning(
+                "no step improved the validation score, so the best model is the model of step 0, the start"
+            )
         return self.state
 
     def _begin(self, *, resume: bool) -> None:
@@ -230,6 +237,7 @@ class TrainingRun[M: nn.Module]:
         self._optimizer.zero_grad(set_to_none=True)
         self.state.step += 1
         self._log(loss=float(loss.detach()), norm=float(norm), rate=rate, **logs)
+        self._bar.step(float(loss.detach()))
 
     def batch_number(self, part: int) -> int:
         """Return the number of this process's batch for part `part` of the current step."""
@@ -251,6 +259,7 @@ class TrainingRun[M: nn.Module]:
         with torch.no_grad():
             figure = self.validate()
         self._log(validation=figure)
+        self._bar.validation = figure
         logger.info("step %d of %d: validation score %.4f", self.state.step, self.schedule.steps, figure)
         if figure >= self.state.best:
             self.state.best, self.state.best_step = figure, self.state.step
