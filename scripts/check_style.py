@@ -25,7 +25,7 @@ WITH_FLAGS = {
 """Files whose strings may hold flags, by how their paths begin, and what the flags are."""
 
 BY_TEXT = {
-    "sparta/lucene/bridge.py": "an IOException of Java names a full disk only in its text",
+    "sparta/lucene/java_errors.py": "an IOException of Java names a full disk only in its text",
     "sparta/neural/encoding.py": "torch raises a plain RuntimeError where a device has no memory left",
     "hybrid/service/live/service.py": "an error that is raised again and again is logged once",
 }

@@ -1,0 +1,135 @@
+"""Turn Java's exceptions into sparta's errors, each with a remedy."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from sparta.base.errors import (
+    REBUILD_INDEX,
+    IndexStateError,
+    InputError,
+    JavaError,
+    NewerFormatError,
+    SpartaError,
+    StorageError,
+)
+from sparta.base.remedies import Option, Remedy, remedy
+from sparta.lucene import jvm
+
+_STATE_ERRORS: dict[str, tuple[str, str | Remedy]] = {
+    "LockObtainFailedException": (
+        "another writer holds the index",
+        "wait until the other writer has finished, or end it; nothing was changed",
+    ),
+    "IndexNotFoundException": ("there is no Lucene index", REBUILD_INDEX),
+    "IndexFormatTooNewException": (
+        "the index was written by a newer Lucene",
+        "use the version of sparta that wrote it",
+    ),
+    "IndexFormatTooOldException": ("the index was written by a Lucene too old to read", REBUILD_INDEX),
+    "CorruptIndexException": ("the index is damaged", REBUILD_INDEX),
+    "IllegalStateException": ("the index cannot be used", "open it again"),
+    "AlreadyClosedException": ("the index is closed", "open it again"),
+}
+_NO_ROOM = ("No space left on device", "Disk quota exceeded", "Read-only file system", "File too large")
+_DISK_FAILURE = "Input/output error"
+_SIGN_IN_FIELDS = re.compile(r"expected a metadata field of the passages \(.*[=<>!].*\), found ", re.DOTALL)
+_NAMED_IN_JSON = remedy(
+    "write a filter on a field name with =, <, > or ! as JSON, as in {}", Option("filter", '{"a=b": "en"}')
+)
+_NOT_WRITABLE = (
+    "AccessDeniedException",
+    "FileSystemException",
+    "NoSuchFileException",
+    "NotDirectoryException",
+    "FileAlreadyExistsException",
+    "ReadOnlyFileSystemException",
+)
+_BROKEN_DATA = ("ArrayIndexOutOfBoundsException", "IndexOutOfBoundsException")
+_FILE_MISSING = ("NoSuchFileException", "FileNotFoundException", "EOFException")
+
+
+def translate(thrown: Any, path: Path, *, reading: bool) -> SpartaError:
+    """Return the sparta error, with a remedy, for a Java exception.
+
+    :param thrown: `jnius.JavaException`
+    :param path: the index folder in which the exception occurred
+    :param reading: whether a reader raised the exception; then a missing file means a damaged index, not an
+        unwritable folder
+    """
+    causes = _causes(thrown)
+    where = str(path)
+    for name, message in reversed(causes):
+        error = _known(name, message, where, reading)
+        if error is not None:
+            return error
+    name, message = causes[-1]
+    return JavaError(
+        f"Java failed: {name}: {message}", where=where, remedy="to find the reason, run: sparta doctor"
+    )
+
+
+def _causes(thrown: Any) -> list[tuple[str, str]]:
+    """Return class and message of an exception and of each of its causes, the root cause last."""
+    lines = [str(line).strip() for line in thrown.stacktrace or ()]
+    top_exception = (str(thrown.classname), str(thrown.innermessage or ""))
+    causes = [lines[i + 1].partition(": ") for i, line in enumerate(lines[:-1]) if line == "Caused by:"]
+    return [top_exception, *((name, message) for name, _, message in causes)]
+
+
+def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | None:
+    """Recognize an exception by its class, or by its message for file system errors.
+
+    Returns the sparta error, or None for an unknown exception.
+    """
+    short = name.rpartition(".")[2]
+    if short == "OutOfMemoryError":
+        return JavaError(
+            f"Java ran out of memory ({message})",
+            where=where,
+            remedy=f"raise Java's memory ({jvm.HEAP_VARIABLE}=8g), or use smaller batches or fewer threads",
+        )
+    if short == "UnsupportedOperationException" and "Thai" in message:
+        return JavaError(
+            f"this Java cannot find words in Thai: it lacks the module jdk.localedata ({message})",
+            where=where,
+            remedy=f"set {jvm.OWN_VARIABLE} to a JDK (version {jvm.OLDEST_JAVA} or newer) with this module",
+        )
+    if short in _STATE_ERRORS:
+        problem, advice = _STATE_ERRORS[short]
+        kind = NewerFormatError if short == "IndexFormatTooNewException" else IndexStateError
+        return kind(f"{problem} ({message})", where=where, remedy=advice)
+    if short == "IllegalArgumentException":
+        advice = _NAMED_IN_JSON if _SIGN_IN_FIELDS.match(message) else ""
+        return InputError(message, where=str(Path(where).parent) if reading else where, remedy=advice)
+    if any(words in message for words in _NO_ROOM) or (short in _NOT_WRITABLE and not reading):
+        return StorageError(
+            f"the index cannot be written ({short}: {message})",
+            where=where,
+            remedy="free space or use another writable disk; all committed passages are kept",
+        )
+    if _DISK_FAILURE in message:
+        return StorageError(
+            f"the index cannot be {'read' if reading else 'written'} ({short}: {message})",
+            where=where,
+            remedy="the disk is failing: read the system log (dmesg); all committed passages are kept",
+        )
+    if reading and short in _BROKEN_DATA:
+        return IndexStateError(
+            f"the index is damaged: its data is inconsistent ({short}: {message})",
+            where=where,
+            remedy=REBUILD_INDEX,
+        )
+    if reading and short == "InternalError" and "memory access" in message:
+        return IndexStateError(
+            f"another program changed a file of the index while the index was open ({message})",
+            where=where,
+            remedy="open the index again; to replace an index, rename a folder instead of copying into it",
+        )
+    if reading and short in _FILE_MISSING:
+        return IndexStateError(
+            f"a file of the index is missing or cut short ({message})", where=where, remedy=REBUILD_INDEX
+        )
+    return None
