@@ -27,6 +27,7 @@ from sparta.base.errors import InputError
 from sparta.data.units import UNITS, chunk_unit
 
 if TYPE_CHECKING:
+    from sparta.data.corpus import CorpusReader
     from sparta.index.pipeline import IndexOptions
     from sparta.lucene.bridge import Bm25
     from sparta.shards.encode import EncodeOptions
@@ -65,14 +66,44 @@ skip_invalid_option = flag(
     "Skip and count invalid records instead of stopping. Empty records are always skipped.",
     "--skip-invalid",
 )
+
+
+@arguments
+class FieldArguments:
+    """How the records of a corpus are read."""
+
+    SECTION = "Records"
+    id_field: str | None = option(
+        "Field with the passage's id [default: id or _id; without one, a hash of the content].",
+        metavar="NAME",
+    )
+    text_field: tuple[str, ...] = option(
+        "Field with the text; repeat the option to join several fields [default: text or contents].",
+        multiple=True,
+        metavar="NAME",
+    )
+    title_field: str | None = option("Field with the title [default: title].", metavar="NAME")
+    query: str | None = option(
+        "Rows of an SQLite database, such as 'select id, body from pages'.", metavar="SQL"
+    )
+
+    def open(self, corpus: str, *, skip_invalid: bool) -> CorpusReader:
+        """Open a corpus with these options for reading."""
+        from sparta.data.corpus import CorpusReader
+        from sparta.data.formats.fields import Fields
+
+        fields = Fields.of(self.id_field, self.text_field, self.title_field)
+        return CorpusReader(corpus, skip_invalid=skip_invalid, fields=fields, query=self.query)
+
+
 encoder_options = options(device_option, dtype_option, quiet_option)
 
 
 def corpus_option(*, required: bool) -> Any:
     """Declare the option of a corpus, in any supported format."""
     return option(
-        "Passages: JSONL, TSV, a BEIR folder, or a folder of JSONL, TSV, text or Markdown files; plain or"
-        " compressed; - reads standard input.",
+        "Passages: a JSONL, JSON, TSV, CSV, text or Markdown file, an SQLite database, a BEIR folder, or a"
+        " folder of JSONL, TSV, CSV, text or Markdown files; plain or compressed; - reads standard input.",
         "--corpus",
         metavar="PATH",
         required=required,

@@ -9,6 +9,7 @@ import click
 from cli._arguments import arguments, command, flag, folder_type, group, made, one_of, option, takes, whole
 from cli._options import (
     ClusterArguments,
+    FieldArguments,
     ShardArguments,
     UnitArguments,
     corpus_option,
@@ -46,6 +47,7 @@ class _Encoding:
     resume: bool = flag("Continue an interrupted command: encode only the missing shards.", section="Shards")
     ray: ClusterArguments = group(ClusterArguments)
     skip_invalid: bool = skip_invalid_option
+    fields: FieldArguments = group(FieldArguments)
     device: str | None = device_option
     dtype: str = dtype_option
     quiet: bool = quiet_option
@@ -65,11 +67,11 @@ def encode(encoding: _Encoding) -> None:
     dense index --vectors vectors-*
     """  # noqa: D301 (click looks for the backspace)
     from dense.models.resolve import vector_width
-    from sparta.data.corpus import CorpusReader
     from sparta.models.resolve import model_for
 
     corpus, output = encoding.corpus, encoding.output
-    CorpusReader(corpus)  # a wrong path fails before the model is loaded
+    # A wrong path fails before the model is loaded.
+    reader = encoding.fields.open(corpus, skip_invalid=encoding.skip_invalid)
     part, cluster = encoding.shards.part, encoding.ray.cluster
     model = model_for(encoding.model, encoding.language, "dense")
     vector_width(model)
@@ -77,12 +79,11 @@ def encode(encoding: _Encoding) -> None:
 
     unit = encoding.unit.name or "passage"
     report, counts = encode_vectors(
-        corpus,
+        reader,
         output,
         model,
         made(VectorOptions, encoding, part=part, unit=unit),
         resume=encoding.resume,
-        skip_invalid=encoding.skip_invalid,
         device=encoding.device,
         progress=False if encoding.quiet else None,
         cluster=cluster,

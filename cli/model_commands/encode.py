@@ -9,6 +9,7 @@ import click
 from cli._arguments import arguments, command, flag, folder_type, group, option, takes
 from cli._options import (
     ClusterArguments,
+    FieldArguments,
     ModelArguments,
     ShardArguments,
     TermArguments,
@@ -27,6 +28,7 @@ class _Encoding:
     output: Path = option("Folder for the shards.", required=True, type=folder_type)
     model: ModelArguments = group(ModelArguments)
     terms: TermArguments = group(TermArguments)
+    fields: FieldArguments = group(FieldArguments)
     shards: ShardArguments = group(ShardArguments)
     language: str = language_option
     resume: bool = flag("Continue an interrupted command: encode only the missing shards.", section="Shards")
@@ -47,11 +49,11 @@ def encode(encoding: _Encoding) -> None:
     sparta encode --corpus wiki.jsonl --output shards-1 --shard 1/2
     sparta index --vectors shards-*
     """  # noqa: D301 (click looks for the backspace)
-    from sparta.data.corpus import CorpusReader
     from sparta.models.resolve import model_for
 
     corpus, output, model, terms = encoding.corpus, encoding.output, encoding.model, encoding.terms
-    CorpusReader(corpus)  # a wrong path fails before the model is loaded
+    # A wrong path fails before the model is loaded.
+    reader = encoding.fields.open(corpus, skip_invalid=terms.skip_invalid)
     if not encoding.resume and (output / "manifest.json").exists():
         raise folder_in_use(output)
     part, cluster = encoding.shards.part, encoding.ray.cluster
@@ -61,13 +63,12 @@ def encode(encoding: _Encoding) -> None:
     size = encoding.shards.shard_size
     options = encoding_options(model, terms, encoding.language, part=part, shard_size=size)
     report = encode_corpus(
-        corpus,
+        reader,
         output,
         name,
         options,
         bits=model.bits,
         resume=encoding.resume,
-        skip_invalid=terms.skip_invalid,
         progress=False if encoding.quiet else None,
         cluster=cluster,
     )

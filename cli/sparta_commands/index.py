@@ -8,6 +8,7 @@ import click
 
 from cli._arguments import Excludes, argument, arguments, command, flag, group, option, takes, typed
 from cli._options import (
+    FieldArguments,
     IndexModelArguments,
     IndexTermArguments,
     WriteArguments,
@@ -21,7 +22,10 @@ from cli._reports import print_index_report
 from sparta.base.errors import InputError
 
 # Options that have an effect only with --corpus.
-_OF_CORPUS = ("channels", "model", "bits", "unit", "chunk", "overlap", "top_k", "min_weight", "skip_invalid")
+_OF_CORPUS = (
+    *("channels", "model", "bits", "unit", "chunk", "overlap", "top_k", "min_weight", "skip_invalid"),
+    *("id_field", "text_field", "title_field", "query"),
+)
 
 
 @arguments
@@ -45,6 +49,7 @@ class _Index:
     )
     model: IndexModelArguments = group(IndexModelArguments)
     terms: IndexTermArguments = group(IndexTermArguments)
+    fields: FieldArguments = group(FieldArguments)
     language: str | None = option("Language code of the texts [default: as in the existing index, else en].")
     append: bool = flag("Add passages to an existing index.", section="Existing index")
     overwrite: bool = flag(

@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from cli._arguments import arguments, command, flag, group, option, takes
-from cli._options import IndexModelArguments, IndexTermArguments, WriteArguments, index_option, index_options
+from cli._options import (
+    FieldArguments,
+    IndexModelArguments,
+    IndexTermArguments,
+    WriteArguments,
+    index_option,
+    index_options,
+)
 from cli._reports import print_index_report
 
 
@@ -17,6 +24,7 @@ class _Update:
     index: Path | None = index_option
     model: IndexModelArguments = group(IndexModelArguments)
     terms: IndexTermArguments = group(IndexTermArguments)
+    fields: FieldArguments = group(FieldArguments)
     resume: bool = flag("Continue an interrupted update.")
     writing: WriteArguments = group(WriteArguments)
 

@@ -32,7 +32,7 @@ from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy
 from sparta.base.renames import renamed_fields
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import CorpusReader, open_corpus
 from sparta.data.languages import folded, language_of
 from sparta.data.sentences import sentence_splitter, split_units
 from sparta.neural.devices import best_device
@@ -208,7 +208,7 @@ class VectorJob:
 
 
 def encode_vectors(
-    source: str | Path,
+    source: str | Path | CorpusReader,
     output: str | Path,
     model: str | Path | None,
     options: VectorOptions,
@@ -222,20 +222,22 @@ def encode_vectors(
 ) -> tuple[VectorReport, dict[str, Any]]:
     """Encode a corpus into a folder of shards, and return the report and the counts of the read corpus.
 
-    :param source: corpus file or folder
+    :param source: corpus file or folder, or an open reader, which knows how to read the records
     :param resume: encode only the missing shards of an interrupted encoding
     :param progress: show a progress bar over the bytes of the corpus; None shows the bar on a terminal
     :param advance: called with the number of passages that were encoded since the last call
     :param cluster: encode on these machines instead of this process; the cluster's devices replace `device`
     """
     output = path_of(output, "a folder")
-    reader = CorpusReader(source, skip_invalid=skip_invalid)
+    reader = open_corpus(source, skip_invalid=skip_invalid)
     dtype = cluster.dtype(options.dtype) if cluster else options.dtype
     encoder = PassageEncoder(model, "cpu" if cluster else device, dtype)
     if cluster and cluster.gpus_per_worker:
         encoder.use_torch()
     encoder.dtype = encoder.arithmetic()  # resolved here, so that all machines use the same
-    manifest = _manifest(encoder, options, str(source))
+    manifest = _manifest(encoder, options, reader.source)
+    if reader.reading:
+        manifest["reading"] = reader.reading
     report, totals = VectorReport(), Counter[str]()
 
     def check_finished_shard(path: Path, block: Sequence[Passage]) -> None:

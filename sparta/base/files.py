@@ -428,13 +428,14 @@ def longest_line() -> int:
 
 
 def numbered_lines(
-    path: str | Path, tally: Tally | None = None, opened: BinaryIO | None = None
+    path: str | Path, tally: Tally | None = None, opened: BinaryIO | None = None, *, blank: bool = False
 ) -> Iterator[tuple[int, bytes]]:
     r"""Yield (line number from 1, bytes without the line end) for every line that is not blank.
 
     Lines end in \n or \r\n. A line with only spaces is blank; a line with tabs is not. `open_decompressed`
     opens the file.
 
+    :param blank: yield blank lines, too, as empty bytes
     :raises InputError: the file cannot be read, has an unsupported encoding or compression, or has a line
         longer than `longest_line`.
     """
@@ -448,6 +449,8 @@ def numbered_lines(
             content = line.removeprefix(_BOM) if number == 1 else line
             if content.strip(b" \r\n"):
                 yield number, line.rstrip(b"\r\n")
+            elif blank:
+                yield number, b""
 
 
 def unread_form(data: bytes, path: str | Path) -> tuple[str, str] | None:

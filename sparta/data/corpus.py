@@ -1,11 +1,12 @@
 """Reading a corpus as a stream of passages, and checking its records.
 
-JSONL files have one object per line. TSV files have a header (`id`, `text`, `title`) and quoting as DPR and
-Python's csv module write it, or no header and the two columns id and text. A page of KILT's knowledge
-source is split into passages of 100 words. A table row is a passage. The suffix .jsonl, .ndjson or .tsv
-decides the format; other names are decided by the first line. Blank lines are ignored and not counted. In a
-folder without such files, each .txt or .md file is a passage, including those in subfolders. All files may
-be compressed by gzip, bzip2 or zstd.
+JSONL files have one object per line, JSON files a list of objects. TSV and CSV files have a header (`id`,
+`text`, `title`) and quoting as Python's csv module writes it; TSV may have no header and the two columns id
+and text. The rows of a query to an SQLite database are records. A page of KILT's knowledge source is split
+into passages of 100 words. A table row is a passage. The suffix decides the format; other names are decided
+by the first line. Blank lines are ignored and not counted. A .txt or .md file is one passage, and in a folder
+without records each of these files is one, including those in subfolders. All files may be compressed by
+gzip, bzip2 or zstd.
 """
 
 from __future__ import annotations
@@ -13,12 +14,10 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,38 +26,27 @@ from sparta.base.files import (
     STANDARD_INPUT,
     Tally,
     input_errors,
-    longest_line,
     numbered_lines,
-    open_decompressed,
-    plain_name,
-    shown_name,
-    too_long,
-    unread_form,
     unreadable,
 )
 from sparta.base.records import Passage, Skip
 from sparta.base.remedies import Option, remedy
-from sparta.data.files import check_one_a_line, files_of, format_of, is_text_of, no_records
-from sparta.data.kilt import is_page, page_passages
-from sparta.data.parsing import (
-    EMPTY_TEXT,
-    BadRecordError,
-    as_object,
-    decoded,
-    parse_object,
-    read_header,
-    read_markdown,
-    read_pair,
-    read_passage,
-    read_row,
+from sparta.data.files import files_of, format_of, is_text_of
+from sparta.data.formats.fields import USUAL_FIELDS, Fields
+from sparta.data.formats.objects import is_collection, rows_of
+from sparta.data.formats.reading import (
+    RECORDS,
+    Outcome,
+    file_outcomes,
+    object_outcomes,
+    record_outcomes,
+    text_file,
 )
+from sparta.data.formats.sqlite import is_database, needs_query, query_rows
+from sparta.data.parsing import EMPTY_TEXT, BadRecordError
 from sparta.data.seen_ids import SeenIds
-from sparta.data.tables import is_row, row_passage
 
 KEPT_SKIPS = 20
-RECORDS = "records"
-"""The source name of records in memory."""
-
 logger = logging.getLogger("sparta.data")
 _BATCH_RECORDS = 1000
 _BATCH_BYTES = 8 << 20  # bounds memory when the lines are very long
@@ -97,35 +85,39 @@ class ReadCounts:
         return {**counts, "reasons": dict(self.reasons), **({"cut": self.cut} if self.cut else {})}
 
 
-type _Outcome = Passage | BadRecordError
 type Record = str | Mapping[str, Any] | Passage
 """A passage in memory: a text, a dictionary of record fields (docs/formats.md), or a Passage."""
 type Corpus = str | Path | Iterable[Record] | CorpusReader
 """A file, a folder, `-` for standard input, or records in memory."""
 
 
-def open_corpus(corpus: Corpus, *, skip_invalid: bool = False) -> CorpusReader:
+def open_corpus(
+    corpus: Corpus,
+    *,
+    skip_invalid: bool = False,
+    fields: Fields = USUAL_FIELDS,
+    query: str | None = None,
+) -> CorpusReader:
     """Return the reader of a corpus.
 
-    Texts in memory without an id are numbered from 0 in each list.
+    Texts in memory without an id are numbered from 0 in each list. Tables of pandas, polars and pyarrow, data
+    sets of Hugging Face, rows of sqlite3, and documents of LangChain and LlamaIndex are collections of
+    records, too.
 
+    :param fields: the names of the fields that hold id, text and title
+    :param query: the SQL query whose rows are the records of an SQLite database
     :raises InputError: the file does not exist, or `corpus` is a single record instead of a list.
     """
     if isinstance(corpus, CorpusReader):
         return corpus
     if isinstance(corpus, str | Path):
-        return CorpusReader(corpus, skip_invalid=skip_invalid)
-    if isinstance(corpus, Mapping | Passage):
+        return CorpusReader(corpus, skip_invalid=skip_invalid, fields=fields, query=query)
+    if isinstance(corpus, Passage) or (isinstance(corpus, Mapping) and not is_collection(corpus)):
         raise InputError(
             "the corpus is a single record, not a list of records",
             remedy="put the record into a list: [record]",
         )
-    if hasattr(corpus, "columns"):  # iterating over a data frame of pandas or polars yields columns
-        raise InputError(
-            f"the corpus is a table ({type(corpus).__name__}), not a list of records",
-            remedy='pass the rows: frame.to_dict("records") of pandas, frame.to_dicts() of polars',
-        )
-    return RecordReader(corpus, skip_invalid=skip_invalid)
+    return RecordReader(corpus, skip_invalid=skip_invalid, fields=fields)
 
 
 class CorpusReader:
@@ -144,15 +136,32 @@ class CorpusReader:
     iteration.
     """
 
-    def __init__(self, source: str | Path, *, skip_invalid: bool = False) -> None:
+    def __init__(
+        self,
+        source: str | Path,
+        *,
+        skip_invalid: bool = False,
+        fields: Fields = USUAL_FIELDS,
+        query: str | None = None,
+    ) -> None:
         self.source = str(source)
         self.skip_invalid = skip_invalid
+        self.fields, self.query = fields, query
         self.counts = ReadCounts()
         self.position = 0
         """Where the last yielded passage ends, in bytes of the files or in records of a list."""
         self._paths, self._left_out = files_of(self.source)
         self._file: BinaryIO | None = None
-        if self._paths == [self.source] and Path(self.source).is_file():
+        self._is_database = is_database(self.source)
+        if self._is_database and query is None:
+            raise needs_query(self.source)
+        if query is not None and not self._is_database:
+            raise InputError(
+                "a query needs an SQLite database, and the corpus is none",
+                where=self.source,
+                remedy=remedy("omit {}", Option("query", "…")),
+            )
+        if self._paths == [self.source] and Path(self.source).is_file() and not self._is_database:
             with input_errors(self.source):
                 self._file = Path(self.source).open("rb")  # noqa: SIM115 (closed after reading)
             for _, first_line in itertools.islice(numbered_lines(self.source, Tally(), self._file), 1):
@@ -191,6 +200,13 @@ class CorpusReader:
             return None, False
         return sum(path.stat().st_size for path in files), True
 
+    @property
+    def reading(self) -> str:
+        """Describe the fields and the query for a manifest; empty for the usual fields and no query."""
+        return " ".join(
+            part for part in (str(self.fields), f"query={self.query}" if self.query else "") if part
+        )
+
     def identity(self) -> dict[str, Any]:
         """Return the absolute path, size and SHA-256 of the corpus, before it is read.
 
@@ -217,8 +233,8 @@ class CorpusReader:
             raise ValueError("the fingerprint needs the whole corpus, which has not been read to its end")
         return _fingerprint(self.source, self._tally)
 
-    def _batches(self) -> Iterator[list[tuple[int, _Outcome | InputError]]]:
-        batch: list[tuple[int, _Outcome | InputError]] = []
+    def _batches(self) -> Iterator[list[tuple[int, Outcome | InputError]]]:
+        batch: list[tuple[int, Outcome | InputError]] = []
         size = position = 0
         try:
             for length, outcome in self._outcomes():
@@ -234,16 +250,27 @@ class CorpusReader:
         if batch:
             yield batch
 
-    def _outcomes(self) -> Iterator[tuple[int, _Outcome]]:
+    def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
+        if self._is_database and self.query is not None:
+            yield from self._database_outcomes(self.query)
+            return
         for path in self._paths:
             if is_text_of(path, self.source):
-                yield _text_file(path, self.source, self._tally)
+                yield text_file(path, self.source, self._tally)
                 self._tally.end_text(path, self.source)
             else:
-                yield from _outcomes_of(path, self._tally, self._file)
+                yield from file_outcomes(path, self._tally, self._file, self.fields)
+
+    def _database_outcomes(self, query: str) -> Iterator[tuple[int, Outcome]]:
+        with input_errors(self.source), Path(self.source).open("rb") as stream:
+            while data := stream.read(1 << 20):
+                self._tally.add(data)
+        for number, row in enumerate(query_rows(self.source, query), 1):
+            for outcome in object_outcomes(row, f"{self.source}:{number}", self.fields):
+                yield 0, outcome
 
     def _release(
-        self, batch: Sequence[tuple[int, _Outcome | InputError]], seen_ids: SeenIds
+        self, batch: Sequence[tuple[int, Outcome | InputError]], seen_ids: SeenIds
     ) -> Iterator[Passage]:
         numbered_passages = [
             (number, item) for number, (_, item) in enumerate(batch) if isinstance(item, Passage)
@@ -277,7 +304,7 @@ class CorpusReader:
             raise bad
         self.counts.skip(bad)
 
-    def _stops(self, outcome: _Outcome) -> bool:
+    def _stops(self, outcome: Outcome) -> bool:
         return isinstance(outcome, BadRecordError) and not self.skip_invalid and outcome.reason != EMPTY_TEXT
 
 
@@ -288,8 +315,10 @@ class RecordReader(CorpusReader):
     fingerprint, so an index cannot recognize them later.
     """
 
-    def __init__(self, records: Iterable[Record], *, skip_invalid: bool = False) -> None:
-        super().__init__(STANDARD_INPUT, skip_invalid=skip_invalid)
+    def __init__(
+        self, records: Iterable[Record], *, skip_invalid: bool = False, fields: Fields = USUAL_FIELDS
+    ) -> None:
+        super().__init__(STANDARD_INPUT, skip_invalid=skip_invalid, fields=fields)
         self.source = RECORDS
         self._records = records
 
@@ -302,38 +331,11 @@ class RecordReader(CorpusReader):
         """Return the identity of records in memory, which has neither size nor hash."""
         return {"source": RECORDS, "bytes": None, "sha256": None}
 
-    def _outcomes(self) -> Iterator[tuple[int, _Outcome]]:
-        for number, record in enumerate(self._records):
+    def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
+        for number, record in enumerate(rows_of(self._records)):
             self._tally.size = number + 1
-            for outcome in _record_outcomes(record, number):
+            for outcome in record_outcomes(record, number, self.fields):
                 yield len(outcome.text) if isinstance(outcome, Passage) else 0, outcome
-
-
-def _record_outcomes(record: object, number: int) -> list[_Outcome]:
-    where = f"{RECORDS}:{number}"
-    if isinstance(record, str):
-        record = {"id": str(number), "text": record}
-    if isinstance(record, Passage):
-        return [_checked(record, where)]
-    if not isinstance(record, Mapping):
-        detail = f"expected a dictionary, a Passage or a string, found {type(record).__name__}"
-        remedy = 'pass records as {"id": …, "text": …, "title": …}'
-        return [BadRecordError("record of the wrong type", detail, where=where, remedy=remedy)]
-    return _passages_of(lambda _: as_object(record), b"", where)
-
-
-def _checked(passage: Passage, where: str) -> _Outcome:
-    """Check a Passage made by a program by the rules for a record of a file."""
-    record: dict[str, Any] = {"id": passage.passage_id, "text": passage.text, "title": passage.title}
-    context: dict[str, Any] = {}
-    if passage.context:
-        context = {"context": passage.context, "start": passage.start, "end": passage.end}
-    try:
-        stored = as_object({**passage.record, **context})
-        return replace(read_passage(as_object(record | context), where), record=stored)
-    except BadRecordError as bad:
-        bad.where = where
-        return bad
 
 
 def source_fingerprint(source: str | Path, opened: BinaryIO | None = None) -> dict[str, Any]:
@@ -381,79 +383,3 @@ def _listed(names: Sequence[str]) -> str:
     """Join the first names, and say how many more names there are."""
     more = len(names) - KEPT_SKIPS
     return ", ".join(names[:KEPT_SKIPS]) + (f" and {more:,} more" if more > 0 else "")
-
-
-# From lines to passages
-
-
-def _outcomes_of(path: str, tally: Tally, opened: BinaryIO | None) -> Iterator[tuple[int, _Outcome]]:
-    lines = numbered_lines(path, tally, opened)
-    first_line = next(lines, None)
-    if first_line is None:
-        raise no_records(path)
-    if format_of(path, first_line[1]) == "jsonl":
-        parse: Callable[[str], dict[str, Any]] = parse_object
-        check_one_a_line(path, first_line)
-        lines = itertools.chain([first_line], lines)
-    else:
-        columns = read_header(path, first_line)
-        parse = read_pair if columns is None else partial(read_row, columns)
-        lines = itertools.chain([first_line], lines) if columns is None else lines
-    line_number = 0
-    for line_number, line in lines:
-        outcomes = _passages_of(parse, line, f"{shown_name(path)}:{line_number}")
-        for outcome in outcomes:
-            yield len(line) // len(outcomes), outcome
-    if not line_number:
-        raise no_records(path)
-
-
-def _text_file(path: str, folder: str, tally: Tally) -> tuple[int, _Outcome]:
-    """Read a text or Markdown file in a folder as a passage.
-
-    The passage id is the path within the folder. The title is the file's name, unless Markdown gives a
-    title.
-    """
-    max_bytes = longest_line()
-    with input_errors(path), open_decompressed(path, tally) as stream:
-        data = stream.read(max_bytes + 1)
-    if len(data) > max_bytes:
-        raise too_long(path, "a text file", max_bytes)
-    name = Path(plain_name(path))
-    passage_id = re.sub(r"\s+", "_", name.relative_to(folder).as_posix())
-
-    def parse(text: str) -> dict[str, Any]:
-        if (shown_id := _in_utf8(passage_id)) != passage_id:
-            detail = f"the file name, which is the passage id, is not UTF-8: {shown_id}"
-            raise BadRecordError("invalid id", detail, remedy="rename the file (for example with convmv)")
-        record = {"text": text} if name.suffix.lower() == ".txt" else read_markdown(text)
-        title = record.get("title") or (name.stem if text.strip() else "")
-        return {**record, "id": passage_id, "title": title, "text": record["text"].strip()}
-
-    where = f"{_in_utf8(path)}:1"
-    if unsupported := unread_form(data, path):
-        description, conversion = unsupported
-        detail = f"expected UTF-8 text, found {description}"
-        return len(data), BadRecordError("invalid UTF-8", detail, where=where, remedy=conversion)
-    return len(data), _passages_of(parse, data, where)[0]
-
-
-def _in_utf8(path: str) -> str:
-    r"""Return a path as valid Unicode, with bytes that are not UTF-8 as \xNN."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def _passages_of(parse: Callable[[str], Mapping[str, Any]], line: bytes, where: str) -> list[_Outcome]:
-    """Return the passages of a record as a list; a bad record gives its error as the only element.
-
-    A KILT page may have several passages, any other record has one.
-    """
-    try:
-        record = parse(decoded(line))
-        if is_row(record):
-            return [read_passage(row_passage(record, where.rpartition(":")[2]), where)]
-        passages = page_passages(record) if is_page(record) else [record]
-        return [read_passage(passage, where) for passage in passages]
-    except BadRecordError as bad:
-        bad.where = where
-        return [bad]

@@ -14,7 +14,9 @@ from sparta.data.parsing import shortened
 
 BEIR_CORPUS = "corpus.jsonl"
 _RECORD_SUFFIXES = (".jsonl", ".ndjson", ".tsv")
-_TEXT_SUFFIXES = (".txt", ".md", ".markdown")
+_MARKDOWN_SUFFIXES = (".md", ".markdown")
+_TEXT_SUFFIXES = (".txt", *_MARKDOWN_SUFFIXES)
+_TABLE_SUFFIXES = (".csv",)  # read from a folder only if the folder has neither texts nor JSONL nor TSV
 _NOT_PASSAGES = re.compile(r"(queries|questions|qrels)(?![^\W_])")
 
 
@@ -32,6 +34,11 @@ def files_of(source: str) -> tuple[list[str], list[str]]:
         entries = sorted(_visible_files_below(path))
     reasons = {entry: reason for entry in entries if (reason := _reason_to_ignore(entry, path))}
     files = [entry for entry in entries if entry not in reasons]
+    if tables := [entry for entry in files if _has_suffix(entry, _TABLE_SUFFIXES)]:
+        others = [entry for entry in files if entry not in tables]
+        ignored_tables = tables if others else []
+        reasons |= dict.fromkeys(ignored_tables, "a CSV file beside other files")
+        files = others or tables
     if records := [entry for entry in files if _has_suffix(entry, _RECORD_SUFFIXES)]:
         reasons |= dict.fromkeys(set(files) - set(records), "a text file beside JSONL or TSV files")
         files = records
@@ -41,7 +48,7 @@ def files_of(source: str) -> tuple[list[str], list[str]]:
         files = beir_corpus
     if not files:
         raise InputError(
-            "no corpus in this folder: no file *.jsonl, *.tsv, *.txt or *.md (also .gz, .bz2, .zst)",
+            "no corpus in this folder: no file *.jsonl, *.tsv, *.csv, *.txt or *.md (also .gz, .bz2, .zst)",
             where=source,
             remedy="name a file, or a folder with such files (JSONL and TSV not in subfolders)",
         )
@@ -79,7 +86,9 @@ def _reason_to_ignore(path: Path, folder: Path) -> str:
     if not path.is_file():
         kind = "a link to a folder" if path.is_symlink() else "a folder"
         return kind if path.is_dir() else "not a file"
-    if not _has_suffix(path, _RECORD_SUFFIXES + _TEXT_SUFFIXES):
+    if path.parent != folder and _has_suffix(path, _TABLE_SUFFIXES):
+        return "a CSV file in a subfolder"
+    if not _has_suffix(path, _RECORD_SUFFIXES + _TEXT_SUFFIXES + _TABLE_SUFFIXES):
         return "another format"
     return "queries or judgments" if _NOT_PASSAGES.match(path.name) else ""
 
@@ -90,66 +99,65 @@ def no_records(path: str | Path) -> InputError:
     return InputError(message, where=shown_name(path), remedy="check that the file was written completely")
 
 
-def format_of(path: str | Path, first_line: bytes) -> Literal["jsonl", "tsv"]:
+type Format = Literal["jsonl", "json", "table", "text"]
+"""The formats of a corpus file: an object per line, a JSON list, TSV or CSV, and a text as one passage."""
+
+
+def format_of(path: str | Path, first_line: bytes) -> Format:
     """Recognize a file's format by its name, otherwise by its first line.
 
     :raises InputError: the format is unknown.
     """
     name = plain_name(path).lower()
-    if name.endswith((".jsonl", ".ndjson")):
+    first_character = first_line.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    if name.endswith((".jsonl", ".ndjson")) and first_character != b"[":
         return "jsonl"
-    if name.endswith(".tsv"):
-        return "tsv"
-    if first_line.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
-        return "jsonl"
+    if name.endswith((".tsv", ".csv")):
+        return "table"
+    if name.endswith(_MARKDOWN_SUFFIXES):
+        return "text"
+    if first_character in (b"{", b"["):
+        return "json" if first_character == b"[" else "jsonl"
     if b"\t" in first_line:
-        return "tsv"
+        return "table"
+    if name.endswith(_TEXT_SUFFIXES) and b"\0" not in first_line:
+        return "text"
     if b"\0" in first_line:
         raise InputError(
             "unknown format: the corpus file is binary, not text",
             where=shown_name(path),
             remedy="convert the file to JSONL: one object per line, with id, text and optionally title",
         )
-    is_text = name.endswith(_TEXT_SUFFIXES)
-    folder_advice = "name its folder, where each .txt or .md file is a passage; or " if is_text else ""
     raise InputError(
         f"unknown format: expected a JSON object or tab-separated columns, found {shortened(first_line)}",
         where=f"{shown_name(path)}:1",
-        remedy=f"{folder_advice}convert the file to JSONL: {_conversion(path)}",
+        remedy="name the file .txt if it is one text, .csv if it is a table; or convert it to JSONL:"
+        f" {_conversion(path)}",
     )
 
 
 def check_one_a_line(path: str, first_line: tuple[int, bytes]) -> None:
-    """Check that a JSONL file does not begin with an array or an object that spans several lines.
+    """Check that a JSONL file does not begin with an object that spans several lines.
 
     :param first_line: number and content of the first line
-    :raises InputError: the first line begins an array, or an object without its end.
+    :raises InputError: the first line begins an object without its end.
     """
     text = first_line[1].decode("utf-8", "replace").strip().removeprefix("\ufeff")
-    is_array = text.startswith("[")
-    if is_array or text == "{":
+    if text == "{":
         decompress, stdin, jsonl_name = _shell_parts(path)
-        value, selector = ("an array", ".[]") if is_array else ("an object of several lines", ".")
         raise InputError(
-            f"the JSONL file must have one JSON object per line, found {value}",
+            "the JSONL file must have one JSON object per line, found an object of several lines",
             where=f"{shown_name(path)}:{first_line[0]}",
-            remedy=f"convert the file to lines: {decompress}jq -c '{selector}'{stdin} > {jsonl_name}",
+            remedy=f"convert the file to lines: {decompress}jq -c .{stdin} > {jsonl_name}",
         )
 
 
 def _conversion(path: str | Path) -> str:
-    """Return a shell command that converts CSV with a header, or one text per line, to JSONL."""
-    plain = plain_name(path)
+    """Return a shell command that converts one text per line to JSONL."""
     decompress, stdin, jsonl_name = _shell_parts(path)
     open_stdin = 'open(0, encoding="utf-8-sig", newline="")'
-    records = (
-        f"csv.DictReader({open_stdin})"
-        if plain.endswith(".csv")
-        else f'({{"id": i, "text": t.strip()}} for i, t in enumerate({open_stdin}))'
-    )
-    code = (
-        f"import csv, json, sys; csv.field_size_limit(sys.maxsize); [print(json.dumps(r)) for r in {records}]"
-    )
+    records = f'({{"id": i, "text": t.strip()}} for i, t in enumerate({open_stdin}))'
+    code = f"import json; [print(json.dumps(r)) for r in {records}]"
     return f"{decompress}python3 -c '{code}'{stdin} > {jsonl_name}"
 
 

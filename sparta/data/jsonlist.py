@@ -46,6 +46,14 @@ def list_elements(stream: BinaryIO) -> Iterator[Any]:
 
     :raises ValueError: the stream is not a list, or contains broken JSON.
     """
+    return (value for value, _ in placed_elements(stream))
+
+
+def placed_elements(stream: BinaryIO) -> Iterator[tuple[Any, str]]:
+    """Yield the elements of a JSON list in a UTF-8 stream, each with its JSON text.
+
+    :raises ValueError: the stream is not a list, or contains broken JSON.
+    """
     text = _Text(stream)
     if text.take("[]") != "[":
         raise ValueError("the file does not begin with [")
@@ -104,8 +112,8 @@ class _Text:
                 return ""
             self._read()
 
-    def element(self) -> Any:
-        """Consume and return a JSON value; reads more of the stream until the value is complete.
+    def element(self) -> tuple[Any, str]:
+        """Consume and return a JSON value and its text; reads more of the stream until the value is complete.
 
         :raises ValueError: there is no valid value.
         """
@@ -126,9 +134,10 @@ class _Text:
             else:
                 # Without a separator behind it, a number may continue in the next bytes.
                 if is_last_try or self._text[end : end + 1] in _AFTER_ELEMENT:
-                    refuse_half_pairs(self._text[self._position : end], value)
+                    element = self._text[self._position : end]
+                    refuse_half_pairs(element, value)
                     self._position = end
-                    return value
+                    return value, element
             self._read()
 
     def _read(self) -> None:

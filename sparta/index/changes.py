@@ -50,7 +50,7 @@ def job_name(job: Job) -> str:
 
 def how_to_finish(generation: Generation, index: Path) -> Remedy:
     """Return the remedy that finishes a generation's interrupted job."""
-    from sparta.data.corpus import RECORDS
+    from sparta.data.formats.reading import RECORDS
 
     job, resume = generation.job, Option("resume", True)
     if job.source == RECORDS:

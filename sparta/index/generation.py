@@ -39,7 +39,15 @@ _STORED_NAMES = {"kind": "from", "size": "bytes"}
 """The manifest's names of the fields of a `Job` that have another name here."""
 _ENCODING = ("size", "unit", "top_k", "min_weight")
 """The fields that only jobs of encoded passages have."""
-_OMITTED = {"folders": (), "channels": BOTH_CHANNELS, "mode": "", "language": "", "codec": "", "run": ""}
+_OMITTED = {
+    "folders": (),
+    "channels": BOTH_CHANNELS,
+    "reading": "",
+    "mode": "",
+    "language": "",
+    "codec": "",
+    "run": "",
+}
 """The fields that a manifest omits while they have these values."""
 _INTEGER, _STRING = (int, type(None)), (str, type(None))
 _JOB_FIELDS: dict[str, Any] = {
@@ -52,6 +60,7 @@ _JOB_FIELDS: dict[str, Any] = {
     "top_k?": _INTEGER,
     "min_weight?": (int, float),
     "channels?": str,
+    "reading?": str,
     "mode?": str,
     "language?": str,
     "codec?": _STRING,
@@ -93,7 +102,8 @@ class Job:
     `kind` is the kind of input: `corpus`, `shards` or `json`. `source` is the input's absolute path, or a
     name for standard input and for records. `size` in bytes and `sha256` identify the input's content; None
     if the input can be read only once. `folders` lists the folders of shards. `top_k` and `min_weight`
-    describe the pruning. `mode` is one of `jobs.MODES`. Jobs that append or update have neither `language`
+    describe the pruning. `reading` names the fields of the records and the query; empty for the usual fields.
+    `mode` is one of `jobs.MODES`. Jobs that append or update have neither `language`
     nor `codec`. `run` is a random id, empty before the job starts.
     """
 
@@ -106,6 +116,7 @@ class Job:
     top_k: int | None = None
     min_weight: float = 0.0
     channels: str = BOTH_CHANNELS
+    reading: str = ""
     mode: str = ""
     language: str = ""
     codec: str = ""

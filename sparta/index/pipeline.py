@@ -16,6 +16,7 @@ from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
+from sparta.data.formats.fields import Fields
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.data.units import same_chunks
 from sparta.index.build import (
@@ -65,7 +66,9 @@ class IndexOptions:
     model, or the model of the index's dense channel, encodes vectors in the same pass. `model` is a folder or
     a hub id, `bits` the number of bits of an impact, `device` one torch device or several separated by
     commas. `unit` is `passage`, `sentence` or `chunk_unit(200, 50)`. `top_k` keeps each passage's strongest
-    terms, `min_weight` the terms of at least this weight. The writer commits every `commit_seconds`.
+    terms, `min_weight` the terms of at least this weight. `id_field`, `text_field` (a name, or several whose
+    texts are joined) and `title_field` name the fields of the records, `query` the rows of an SQLite
+    database. The writer commits every `commit_seconds`.
     """
 
     channels: str | None = None
@@ -81,8 +84,17 @@ class IndexOptions:
     threads: int = 2
     optimize: bool = False
     skip_invalid: bool = False
+    id_field: str | None = None
+    text_field: str | Sequence[str] | None = None
+    title_field: str | None = None
+    query: str | None = None
     resume: bool = False
     commit_seconds: float = DEFAULT_COMMIT_SECONDS
+
+    def reader(self, corpus: Corpus) -> CorpusReader:
+        """Open a corpus with the options for reading."""
+        fields = Fields.of(self.id_field, self.text_field, self.title_field)
+        return open_corpus(corpus, skip_invalid=self.skip_invalid, fields=fields, query=self.query)
 
     def for_writing(self, mode: str) -> WriteOptions:
         """Return the options for writing Lucene's index."""
@@ -141,7 +153,7 @@ def build_index(
     requested = replace(requested, channels=in_lucene)
     if not isinstance(corpus, Iterable | Path):
         raise InputError(f"the corpus must be a file, a folder or a list of passages, found {corpus!r}")
-    reader = open_corpus(corpus, skip_invalid=requested.skip_invalid)  # a wrong path fails first
+    reader = requested.reader(corpus)  # a wrong path fails first
     folder = IndexFolder(path)
     chosen = _resolved(folder, requested, mode, encodes=True)
     find_runtime()  # missing Java fails here, before hours of encoding

@@ -17,7 +17,7 @@ from sparta.base.files import STANDARD_INPUT
 from sparta.base.manifest import write_manifest
 from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import CorpusReader, open_corpus
 from sparta.data.languages import folded, language_of
 from sparta.data.sentences import split_units
 from sparta.models.document_encoder import DocumentEncoder
@@ -178,7 +178,7 @@ class SparseJob:
 
 
 def encode_corpus(
-    source: str | Path,
+    source: str | Path | CorpusReader,
     output: str | Path,
     model: SparseModel | str | None,
     options: EncodeOptions,
@@ -194,6 +194,7 @@ def encode_corpus(
 
     :param model: a model, its folder or hub id; None means the default model, which ships with sparta
     :param bits: the bits per impact, if the model is named; None means the model's setting
+    :param source: a file or folder, or an open reader, which knows how to read the records
     :param progress: show a progress bar of the finished bytes of the corpus; None shows it on a terminal
     :param cluster: encode on this cluster instead of this process; then the cluster's devices are used
     :raises Interrupted: Ctrl-C; the error says how many passages are in the folder.
@@ -204,7 +205,7 @@ def encode_corpus(
             model = open_encoder(model, bits, ("cpu",) if cluster else options.devices)
     if cluster and cluster.gpus_per_worker:
         model = model.as_module()  # workers may lack the model's folder
-    reader = CorpusReader(source, skip_invalid=skip_invalid)
+    reader = open_corpus(source, skip_invalid=skip_invalid)
     progress_bar = ReadingProgress(shown=progress, advance=advance)
     passages = progress_bar.follow(reader, split_units(reader, options.unit, options.language))
     query_side = model.query_side()
@@ -215,11 +216,12 @@ def encode_corpus(
     manifest = {
         "kind": KIND,
         "format_version": FORMAT_VERSION,
-        "source": str(source),
+        "source": reader.source,
         "options": options.identity(),
         "model": query_side.identity(),
         "arithmetic": runtime_name,
         "complete": False,
+        **({"reading": reader.reading} if reader.reading else {}),
     }
     report = EncodeReport()
 
@@ -242,7 +244,7 @@ def encode_corpus(
                 report.count(facts)
         fingerprint = reader.fingerprint()
         if fingerprint["source"] != STANDARD_INPUT:  # the shards may be read from another working folder
-            fingerprint["source"] = str(Path(source).absolute())
+            fingerprint["source"] = str(Path(reader.source).absolute())
         report.corpus = {"counts": reader.counts.as_dict(), "fingerprint": fingerprint}
         write_manifest(output, {**manifest, "complete": True, "counts": report.as_dict()})
     return report

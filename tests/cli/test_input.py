@@ -40,15 +40,10 @@ BAD_CORPORA = {
         GOOD + b'["b"]\n',
         ["corpus.jsonl:2: not a JSON object", "the line contains a list"],
     ),
-    "missing id": (
-        GOOD + b'{"text": "x"}\n',
-        [
-            "corpus.jsonl:2: missing id",
-            'expected the field "id" or "_id", found \'text\'',
-            "correct the line",
-        ],
+    "missing text": (
+        GOOD + b'{"id": "b"}\n',
+        ["corpus.jsonl:2: missing text", "found 'id'", "--text-field NAME"],
     ),
-    "missing text": (GOOD + b'{"id": "b"}\n', ["corpus.jsonl:2: missing text", "found 'id'"]),
     "duplicate id": (
         GOOD + b"\n" + GOOD,
         [
@@ -222,11 +217,11 @@ def test_queries_that_are_not_what_they_should_be(built, tmp_path):
 
 @pytest.mark.parametrize("command", ["index", "update", "encode"])
 def test_an_unknown_format_is_told_before_anything_is_loaded(command, tmp_path, built):
-    text = tmp_path / "README.md"
+    text = tmp_path / "notes.dat"
     text.write_text("# Moon\n\nThe moon is round.\n")
     where = ["--output", "shards"] if command == "encode" else ["--index", built]
     arguments = [command, "--corpus", text, *where, "--model", "no/such/model"]
-    refused(sparta(*arguments), 2, f"{text}:1: unknown format", "name its folder", "each .txt or .md file")
+    refused(sparta(*arguments), 2, f"{text}:1: unknown format", "name the file .txt if it is one text")
 
 
 def test_skipped_records_that_are_not_listed_are_counted(tmp_path, model):

@@ -59,7 +59,8 @@ def corpus_job(
     corpus: Corpus, unit: str, top_k: int | None, min_weight: float, channels: str = BOTH_CHANNELS
 ) -> Job:
     """Return the job that indexes a corpus."""
-    identity = open_corpus(corpus).identity()
+    reader = open_corpus(corpus)
+    identity = reader.identity()
     return Job(
         kind=CORPUS,
         source=identity["source"],
@@ -69,6 +70,7 @@ def corpus_job(
         top_k=top_k,
         min_weight=min_weight,
         channels=channels,
+        reading=reader.reading,
     )
 
 

@@ -170,7 +170,6 @@ RECORD_ERRORS = [
     ('{"id": ' + "1" * 5000 + "}", "broken JSON", "4300"),
     ('["a"]', "not a JSON object", "the line contains a list"),
     ("7", "not a JSON object", "the line contains a number"),
-    ('{"text": "b", "title": "c"}', "missing id", 'expected the field "id" or "_id", found \'text, title\''),
     ('{"id": 2, "body": "b"}', "missing text", 'expected the field "text" or "contents"'),
     ("{}", "missing text", "found 'no field'"),
     ('{"id": 2, "text": 5}', "text of the wrong type", "expected a string, found a number"),
@@ -244,7 +243,7 @@ TSV_ERRORS = [
     ("2\tb", "wrong number of columns", r"expected 3 columns \(id, text, title\), found 2"),
     ("2\tb\tc\td", "wrong number of columns", "found 4"),
     ('2\t"b" c\td', "column with broken quotes", "inner quotes doubled"),
-    ('2\t"b\tc', "column with broken quotes", "on this line"),
+    ('2\t"b\tc', "column with broken quotes", "at the end of the field"),
     ("\tb\tc", "invalid id", "the id is empty"),
 ]
 
@@ -262,7 +261,7 @@ def test_a_bad_row(tmp_path: Path, row: str, reason: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     "header",
-    ["1\tsome text\ttitle", "id\ttitle", "text\ttitle", "id\ttext\ttext", "\t", '"id', '"id" \ttext'],
+    ["1\tsome text\ttitle", "id\ttitle", "id\ttext\ttext", "\t", '"id', '"id" \ttext'],
 )
 def test_a_bad_header_is_always_an_error(tmp_path: Path, header: str) -> None:
     path = written(tmp_path / "c.tsv", f"{header}\n1\ta\tb\n")
@@ -315,20 +314,15 @@ def test_missing_sources_are_said_before_anything_is_read(tmp_path: Path) -> Non
 
 def test_an_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"unknown format: .*'Once upon a time'") as caught:
-        ids_of(written(tmp_path / "book.txt", "Once upon a time"))
-    assert caught.value.where == f"{tmp_path / 'book.txt'}:1"
+        ids_of(written(tmp_path / "book.dat", "Once upon a time"))
+    assert caught.value.where == f"{tmp_path / 'book.dat'}:1"
 
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        (
-            "my corpus.csv",
-            'id,text,title\na,"the moon, \nand ""more""",Moon\nb,der Fluß,\n',
-            [("a", 'the moon, \nand "more"', "Moon"), ("b", "der Fluß", "")],
-        ),
-        ("lines.txt", "the moon\nit's the sun\n", [("0", "the moon", ""), ("1", "it's the sun", "")]),
+        ("my lines.dat", "the moon\nit's the sun\n", [("0", "the moon", ""), ("1", "it's the sun", "")]),
     ],
 )
 def test_the_advice_for_other_formats_works(
@@ -339,29 +333,20 @@ def test_the_advice_for_other_formats_works(
     with pytest.raises(InputError, match="unknown format") as caught:
         ids_of(path)
     what, _, command = str(caught.value.remedy).partition(": ")
-    assert what.endswith("convert the file to JSONL")
+    assert what.endswith("convert it to JSONL")
     assert "\n" not in command
     subprocess.run(command, shell=True, check=True, env={**os.environ, "PYTHONUTF8": "1"})
     made = CorpusReader(tmp_path / f"{name}.jsonl")
     assert [(p.passage_id, p.text, p.title) for p in made] == expected
 
 
-def test_a_json_array_gets_its_own_advice(tmp_path: Path) -> None:
-    """Whatever stands on its lines, of which few would be records with --skip-invalid."""
-    for text in ('[{"id": 1, "text": "a"}]', '[\n{"id": 1, "text": "a"},\n{"id": 2, "text": "a"}\n]'):
-        with pytest.raises(InputError, match="found an array") as caught:
-            list(CorpusReader(written(tmp_path / "c.json", text), skip_invalid=True))
-        assert "jq -c '.[]'" in str(caught.value.remedy)
-    packed = tmp_path / "p.json.gz"
-    packed.write_bytes(gzip.compress(b'[{"id": 1}]'))
-    with pytest.raises(InputError, match=r"gzip -dc .*p\.json\.gz \| jq -c '\.\[\]' > .*p\.json\.jsonl"):
-        ids_of(packed)
+def test_an_object_of_several_lines_gets_its_own_advice(tmp_path: Path) -> None:
     cut = written(tmp_path / "cut.jsonl", '{"id": "1", "text": "a",\n{"id": "2", "text": "b"}\n')
     assert [p.passage_id for p in CorpusReader(cut, skip_invalid=True)] == ["2"]
     spread = '{\n"id": 1,\n"text": "a"\n}\n'
     with pytest.raises(InputError, match="an object of several lines") as caught:
         list(CorpusReader(written(tmp_path / "c.json", spread), skip_invalid=True))
-    assert "jq -c '.'" in str(caught.value.remedy)
+    assert "jq -c ." in str(caught.value.remedy)
 
 
 def incompressible(count: int) -> str:
@@ -421,8 +406,8 @@ def test_one_record_is_no_list_of_them(one: Any) -> None:
         ({"id": "a", "text": "t \ud800"}, "half a surrogate pair"),
         ({"id": "a", "text": "t", "n": math.nan}, "a finite number"),
         (
-            {"id": "a", "text": "t", "day": date(2020, 1, 1)},
-            "value not JSON-serializable: Object of type date",
+            {"id": "a", "text": "t", "day": complex(1)},
+            "value not JSON-serializable: Object of type complex",
         ),
         (Passage("a b", "t"), "one word"),
         (Passage("", "t"), "the id is empty"),

@@ -27,7 +27,7 @@ from tests.sparta.data.corpora import small, written
 
 def random_line(rng: random.Random, used: set[str]) -> tuple[str, str]:
     """A line, and what must become of it."""
-    kind = rng.choice(["good", "good", "good", "blank", "empty", "duplicate", "broken", "no id", "list"])
+    kind = rng.choice(["good", "good", "good", "blank", "empty", "duplicate", "broken", "no text", "list"])
     fresh = f"{len(used)}-{rng.getrandbits(40)}"
     if kind == "good" or (kind == "duplicate" and not used):
         used.add(fresh)
@@ -37,7 +37,7 @@ def random_line(rng: random.Random, used: set[str]) -> tuple[str, str]:
         "empty": json.dumps({"id": fresh, "text": " "}),
         "duplicate": json.dumps({"_id": rng.choice(sorted(used)) if used else "", "contents": "again"}),
         "broken": '{"id": "' + fresh,
-        "no id": '{"text": "t"}',
+        "no text": json.dumps({"id": fresh}),
         "list": "[]",
     }
     return lines[kind], kind
@@ -65,7 +65,7 @@ def test_counts_add_up_at_every_moment(tmp_path: Path, monkeypatch: pytest.Monke
         "empty": "empty text",
         "duplicate": "duplicate id",
         "broken": "broken JSON",
-        "no id": "missing id",
+        "no text": "missing text",
     }
     expected = Counter(
         names.get(fate, "not a JSON object") for fate in fates if fate not in ("good", "blank")

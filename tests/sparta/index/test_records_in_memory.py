@@ -9,7 +9,6 @@ import pytest
 
 from hybrid.retrieval.searcher import open_retriever
 from sparta.api import Index
-from sparta.base.errors import InputError
 from sparta.index.pipeline import IndexOptions
 
 pytestmark = pytest.mark.jvm
@@ -50,14 +49,3 @@ def test_windows_of_ones_own_are_no_sentences(tmp_path: Path) -> None:
         assert {hit.passage_id for hit in hits} == {"d#1", "v#0", "w#0"}
         assert not any("context" in hit.metadata for hit in hits)
         assert [hit.passage_id for hit in index.search("engine", filter={"start": "00:01:02"})] == ["v#0"]
-
-
-def test_a_table_is_no_list_of_records(tmp_path: Path) -> None:
-    class DataFrame(list[str]):
-        """As those of pandas and polars, iterating gives the columns."""
-
-        columns = ("id", "text")
-
-    with pytest.raises(InputError, match=r"the corpus is a table \(DataFrame\)") as caught:
-        Index.create(tmp_path / "ix", DataFrame(DataFrame.columns), options=BM25)
-    assert 'frame.to_dict("records")' in caught.value.remedy.for_command_line()

@@ -1,0 +1,1 @@
+"""The formats of corpora: from files and objects to records."""

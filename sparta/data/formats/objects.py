@@ -1,0 +1,82 @@
+"""Reading Python objects as records: tables, data sets, and documents of other frameworks.
+
+The objects are recognized by their attributes, so none of their packages is imported.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def rows_of(corpus: Any) -> Any:
+    """Return the records of a collection.
+
+    Tables of pandas, polars and pyarrow give a dictionary per row, a `DatasetDict` the rows of all its
+    splits. Any other iterable is returned unchanged.
+    """
+    if hasattr(corpus, "iter_rows") and hasattr(corpus, "columns"):  # polars
+        return corpus.iter_rows(named=True)
+    if hasattr(corpus, "to_batches") and hasattr(corpus, "schema"):  # pyarrow
+        return itertools.chain.from_iterable(batch.to_pylist() for batch in corpus.to_batches())
+    if hasattr(corpus, "itertuples") and hasattr(corpus, "columns"):  # pandas
+        return _pandas_rows(corpus)
+    if isinstance(corpus, Mapping) and corpus:
+        splits = list(corpus.values())
+        if all(hasattr(split, "features") for split in splits):  # DatasetDict
+            return itertools.chain.from_iterable(splits)
+    return corpus
+
+
+def is_collection(corpus: Any) -> bool:
+    """Return whether a mapping is a collection of records, as a `DatasetDict` is, and not one record."""
+    return rows_of(corpus) is not corpus
+
+
+def _pandas_rows(frame: Any) -> Iterator[dict[str, Any]]:
+    names = [str(name) for name in frame.columns]
+    for row in frame.itertuples(index=False, name=None):
+        yield {name: value for name, value in zip(names, row, strict=True) if not _is_missing(value)}
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether pandas means that the value is missing: NaN, NaT or NA."""
+    if value is None or type(value).__name__ in ("NaTType", "NAType"):
+        return True
+    return isinstance(value, float) and math.isnan(value)
+
+
+def record_of(row: Any) -> Any:
+    """Return a row or a document as a dictionary; other objects are returned unchanged.
+
+    Documents of LangChain give `page_content` as the text, nodes and documents of LlamaIndex their content,
+    each with its id and its metadata. Dates and times become ISO strings.
+    """
+    if isinstance(row, str):
+        return row
+    if hasattr(row, "page_content") and hasattr(row, "metadata"):  # LangChain
+        return _document(getattr(row, "id", None), row.page_content, row.metadata)
+    if hasattr(row, "get_content") and hasattr(row, "node_id"):  # LlamaIndex
+        return _document(row.node_id, row.get_content(), row.metadata)
+    if isinstance(row, Mapping):
+        return _with_iso_dates(row)
+    if hasattr(row, "keys") and hasattr(row, "__getitem__"):  # sqlite3.Row
+        return _with_iso_dates({name: row[name] for name in row.keys()})  # noqa: SIM118
+    return row
+
+
+def _document(document_id: str | None, text: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    named = {} if document_id is None else {"id": document_id}
+    return {**_with_iso_dates(metadata), **named, "text": text}
+
+
+def _with_iso_dates(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not any(isinstance(value, datetime.date | datetime.time) for value in record.values()):
+        return record
+    return {
+        name: value.isoformat() if isinstance(value, datetime.date | datetime.time) else value
+        for name, value in record.items()
+    }

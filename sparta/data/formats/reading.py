@@ -1,0 +1,197 @@
+"""From the lines, elements and texts of a file, or from objects, to passages."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sparta.base.errors import InputError
+from sparta.base.files import (
+    Tally,
+    input_errors,
+    longest_line,
+    numbered_lines,
+    open_decompressed,
+    plain_name,
+    shown_name,
+    too_long,
+    unread_form,
+)
+from sparta.base.records import Passage
+from sparta.data.files import check_one_a_line, format_of, no_records
+from sparta.data.formats.fields import USUAL_FIELDS, Fields
+from sparta.data.formats.markdown import read_markdown
+from sparta.data.formats.objects import record_of
+from sparta.data.formats.rows import delimiter_of, joined_rows, read_header, read_pair, read_row
+from sparta.data.jsonlist import placed_elements
+from sparta.data.kilt import is_page, page_passages
+from sparta.data.parsing import BadRecordError, as_object, decoded, parse_object, read_passage
+from sparta.data.tables import is_row, row_passage
+
+RECORDS = "records"
+"""The source name of records in memory."""
+
+type Outcome = Passage | BadRecordError
+"""What a record gives: a passage, or the error of a bad record."""
+
+
+def file_outcomes(
+    path: str, tally: Tally, opened: BinaryIO | None, fields: Fields
+) -> Iterator[tuple[int, Outcome]]:
+    """Yield the passages and the bad records of a file, each with its length in bytes.
+
+    :param tally: counts and hashes the stored bytes
+    :param opened: the file, if it is already open
+    :raises InputError: the file cannot be read, is empty, or its format is unknown.
+    """
+    lines = numbered_lines(path, tally, opened, blank=True)
+    first_line = next(((number, line) for number, line in lines if line), None)
+    if first_line is None:
+        raise no_records(path)
+    form = format_of(path, first_line[1])
+    if form == "text":
+        del lines  # closes the file
+        yield text_file(path, str(Path(path).parent), tally)
+        return
+    if form == "json":
+        del lines  # closes the file
+        yield from _list_outcomes(path, tally, opened, fields)
+        return
+    parse: Callable[[str], Mapping[str, Any]] = parse_object
+    rows: Iterator[tuple[int, bytes]] = itertools.chain(
+        [first_line], ((number, line) for number, line in lines if line)
+    )
+    if form == "jsonl":
+        check_one_a_line(path, first_line)
+    else:
+        delimiter = delimiter_of(plain_name(path).lower(), first_line[1])
+        columns = read_header(path, first_line, delimiter, fields)
+        parse = read_pair if columns is None else partial(read_row, columns, delimiter)
+        if columns is not None:
+            rows = joined_rows(lines, delimiter)
+    line_number = 0
+    for line_number, line in rows:
+        outcomes = _passages_of(parse, line, f"{shown_name(path)}:{line_number}", fields)
+        for outcome in outcomes:
+            yield len(line) // len(outcomes), outcome
+    if not line_number:
+        raise no_records(path)
+
+
+def _list_outcomes(
+    path: str, tally: Tally, opened: BinaryIO | None, fields: Fields
+) -> Iterator[tuple[int, Outcome]]:
+    """Yield the outcomes of a JSON list of records. `where` counts the elements of the list from 1."""
+    number = 0
+    try:
+        with input_errors(path), open_decompressed(path, tally, opened) as stream:
+            for number, (_, element) in enumerate(placed_elements(stream), 1):
+                line = element.encode("utf-8", "surrogatepass")
+                for outcome in _passages_of(parse_object, line, f"{shown_name(path)}:{number}", fields):
+                    yield len(line), outcome
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"broken JSON after {number:,} complete elements of the list: {getattr(error, 'msg', error)}",
+            where=shown_name(path),
+            remedy="correct the JSON: python3 -m json.tool names the broken line",
+        ) from None
+    if not number:
+        raise no_records(path)
+
+
+def text_file(path: str, folder: str, tally: Tally) -> tuple[int, Outcome]:
+    """Read a text or Markdown file in a folder as a passage.
+
+    The passage id is the path within the folder. The title is the file's name, unless Markdown gives a
+    title.
+    """
+    max_bytes = longest_line()
+    with input_errors(path), open_decompressed(path, tally) as stream:
+        data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise too_long(path, "a text file", max_bytes)
+    name = Path(plain_name(path))
+    passage_id = re.sub(r"\s+", "_", name.relative_to(folder).as_posix())
+
+    def parse(text: str) -> dict[str, Any]:
+        if (shown_id := _in_utf8(passage_id)) != passage_id:
+            detail = f"the file name, which is the passage id, is not UTF-8: {shown_id}"
+            raise BadRecordError("invalid id", detail, remedy="rename the file (for example with convmv)")
+        record = {"text": text} if name.suffix.lower() == ".txt" else read_markdown(text)
+        title = record.get("title") or (name.stem if text.strip() else "")
+        return {**record, "id": passage_id, "title": title, "text": record["text"].strip()}
+
+    where = f"{_in_utf8(path)}:1"
+    if unsupported := unread_form(data, path):
+        description, conversion = unsupported
+        detail = f"expected UTF-8 text, found {description}"
+        return len(data), BadRecordError("invalid UTF-8", detail, where=where, remedy=conversion)
+    return len(data), _passages_of(parse, data, where)[0]
+
+
+def _in_utf8(path: str) -> str:
+    r"""Return a path as valid Unicode, with bytes that are not UTF-8 as \xNN."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _passages_of(
+    parse: Callable[[str], Mapping[str, Any]], line: bytes, where: str, fields: Fields = USUAL_FIELDS
+) -> list[Outcome]:
+    """Return the passages of a record as a list; a bad record gives its error as the only element.
+
+    A KILT page may have several passages, any other record has one.
+    """
+    try:
+        record = parse(decoded(line))
+        if is_row(record):
+            return [read_passage(row_passage(record, where.rpartition(":")[2]), where)]
+        passages = page_passages(record) if is_page(record) else [fields.of_record(record)]
+        return [read_passage(passage, where) for passage in passages]
+    except BadRecordError as bad:
+        bad.where = where
+        if bad.reason == "missing text":
+            bad.remedy = fields.remedy("give every record a text")
+        return [bad]
+
+
+def record_outcomes(record: object, number: int, fields: Fields) -> list[Outcome]:
+    """Return the passages of an element of a list in memory, or its error.
+
+    :param number: the element's number, from 0; it is the id of a plain text
+    """
+    where = f"{RECORDS}:{number}"
+    record = record_of(record)
+    if isinstance(record, str):
+        record = {"id": str(number), "text": record}
+    if isinstance(record, Passage):
+        return [_checked(record, where)]
+    if not isinstance(record, Mapping):
+        detail = f"expected a dictionary, a Passage or a string, found {type(record).__name__}"
+        remedy = 'pass records as {"id": …, "text": …, "title": …}'
+        return [BadRecordError("record of the wrong type", detail, where=where, remedy=remedy)]
+    return object_outcomes(record, where, fields)
+
+
+def object_outcomes(record: Mapping[str, Any], where: str, fields: Fields) -> list[Outcome]:
+    """Return the passages of a record in memory, or its error."""
+    return _passages_of(lambda _: as_object(record), b"", where, fields)
+
+
+def _checked(passage: Passage, where: str) -> Outcome:
+    """Check a Passage made by a program by the rules for a record of a file."""
+    record: dict[str, Any] = {"id": passage.passage_id, "text": passage.text, "title": passage.title}
+    context: dict[str, Any] = {}
+    if passage.context:
+        context = {"context": passage.context, "start": passage.start, "end": passage.end}
+    try:
+        stored = as_object({**passage.record, **context})
+        return replace(read_passage(as_object(record | context), where), record=stored)
+    except BadRecordError as bad:
+        bad.where = where
+        return bad

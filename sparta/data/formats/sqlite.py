@@ -1,0 +1,74 @@
+"""Reading the rows of a query to an SQLite database as records."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from sparta.base.errors import InputError
+from sparta.base.files import input_errors
+from sparta.base.remedies import Option, remedy
+
+MAGIC = b"SQLite format 3\0"
+_MOST_TABLES = 8
+
+
+def is_database(path: str | Path) -> bool:
+    """Return whether a file is an SQLite database."""
+    if not Path(path).is_file():
+        return False
+    with input_errors(path), Path(path).open("rb") as stream:
+        return stream.read(len(MAGIC)) == MAGIC
+
+
+def query_rows(path: str, query: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a query, by column name. The database is opened read-only.
+
+    :raises InputError: the query fails, it returns no rows, or the database is damaged.
+    """
+    address = f"{Path(path).absolute().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as database:
+            rows = database.execute(query)
+            if rows.description is None:
+                raise InputError("the query returns no rows", where=path, remedy="write a query: select …")
+            names = [column[0] for column in rows.description]
+            for row in rows:
+                yield dict(zip(names, row, strict=True))
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        raise InputError(f"SQLite refuses the query: {error}", where=path, remedy=_example(path)) from error
+
+
+def needs_query(path: str) -> InputError:
+    """Return the error for a database without a query, with the names of its tables."""
+    return InputError(
+        "the corpus is an SQLite database, and no query is named", where=path, remedy=_example(path)
+    )
+
+
+def _example(path: str) -> Any:
+    tables = _tables(path)
+    table = tables[0] if tables else "TABLE"
+    known = f"; the tables are {', '.join(tables)}" if tables else ""
+    return remedy(
+        f"name the rows with {{}}{known.replace('{', '{{').replace('}', '}}')}",
+        Option("query", f"select id, text from {table}"),
+    )
+
+
+def _tables(path: str) -> list[str]:
+    """Return the names of the first tables and views; empty if the database is damaged."""
+    address = f"{Path(path).absolute().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as database:
+            found = database.execute(
+                "select name from sqlite_master where type in ('table', 'view')"
+                " and name not like 'sqlite_%' order by name limit ?",
+                (_MOST_TABLES,),
+            )
+            return [str(name) for (name,) in found]
+    except sqlite3.Error:
+        return []

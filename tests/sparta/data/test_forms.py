@@ -1,0 +1,279 @@
+"""The same fifty passages in every form: the same ids, texts, titles and metadata, and the same hits."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import gzip
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sparta import Index, IndexOptions
+from sparta.base.errors import InputError
+from sparta.data.corpus import CorpusReader, open_corpus
+from sparta.data.formats.fields import Fields
+
+WORDS = ["moon", "river", "town", "mill", "wind", "wheel", "stone", "bread", "water", "light"]
+RECORDS = [
+    {
+        "id": f"p{number}",
+        "title": f"{WORDS[number % 10].title()} {number}",
+        "text": f'The {WORDS[number % 10]} of "{WORDS[number * 7 % 10]}",\nand\tthe {WORDS[number * 3 % 9]}.',
+        "kind": WORDS[number % 4],
+        "day": f"2020-01-{number % 28 + 1:02d}",
+    }
+    for number in range(50)
+]
+NAMES = {"id": "url", "title": "headline", "text": "body"}
+QUERIES = [f"the {first} {second}" for first in WORDS[:5] for second in WORDS[5:9]]
+
+
+def jsonl(path: Path, records: Iterable[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def table(path: Path, delimiter: str) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, list(RECORDS[0]), delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(RECORDS)
+    return path
+
+
+def zipped(path: Path) -> Path:
+    packed = path.with_name(f"{path.name}.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    return packed
+
+
+def json_list(path: Path) -> Path:
+    path.write_text(json.dumps(RECORDS, indent=2))
+    return path
+
+
+def database(path: Path) -> Path:
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table pages (id text, title text, text text, kind text, day text)")
+        connection.executemany("insert into pages values (:id, :title, :text, :kind, :day)", RECORDS)
+    connection.close()
+    return path
+
+
+def markdown(folder: Path) -> Path:
+    folder.mkdir()
+    for record in RECORDS:
+        front = "".join(f"{name}: {record[name]}\n" for name in ("title", "kind", "day"))
+        (folder / f"{record['id']}.md").write_text(f"---\n{front}---\n{record['text']}\n")
+    return folder
+
+
+def renamed() -> list[dict[str, Any]]:
+    return [{NAMES.get(name, name): value for name, value in record.items()} for record in RECORDS]
+
+
+def dated() -> list[dict[str, Any]]:
+    return [{**record, "day": datetime.date.fromisoformat(record["day"])} for record in RECORDS]
+
+
+class Frame:
+    """What pandas, polars and pyarrow have in common with their tables, by kind."""
+
+    def __init__(self, kind: str) -> None:
+        if kind == "polars":
+            self.columns = list(RECORDS[0])
+            self.iter_rows = lambda named: iter(dated()) if named else None
+        elif kind == "pyarrow":
+            self.schema = "a schema"
+            halves = RECORDS[:25], RECORDS[25:]
+            self.to_batches = lambda: [SimpleNamespace(to_pylist=lambda half=half: half) for half in halves]
+        else:
+            self.columns = [*RECORDS[0], "missing"]
+            self.itertuples = lambda index, name: (
+                (*record.values(), float("nan")) for record in dated() if not index and name is None
+            )
+
+
+def sqlite_rows(folder: Path) -> Iterator[sqlite3.Row]:
+    connection = sqlite3.connect(database(folder / "rows.db"))
+    connection.row_factory = sqlite3.Row
+    rows = connection.execute("select * from pages").fetchall()
+    connection.close()
+    return iter(rows)
+
+
+class Split(list[dict[str, Any]]):
+    features = "those of a Hugging Face data set"
+
+
+def langchain() -> list[Any]:
+    return [
+        SimpleNamespace(
+            id=record["id"],
+            page_content=record["text"],
+            metadata={name: record[name] for name in ("title", "kind", "day")},
+        )
+        for record in RECORDS
+    ]
+
+
+def llamaindex() -> list[Any]:
+    return [
+        SimpleNamespace(
+            node_id=record["id"],
+            get_content=lambda record=record: record["text"],
+            metadata={name: record[name] for name in ("title", "kind", "day")},
+        )
+        for record in RECORDS
+    ]
+
+
+FIELDS = Fields("url", ("body",), "headline")
+FORMS: dict[str, Callable[[Path], CorpusReader]] = {
+    "JSONL": lambda folder: open_corpus(jsonl(folder / "c.jsonl", RECORDS)),
+    "JSONL, zipped": lambda folder: open_corpus(zipped(jsonl(folder / "c.jsonl", RECORDS))),
+    "JSON list": lambda folder: open_corpus(json_list(folder / "c.json")),
+    "JSON list, zipped": lambda folder: open_corpus(zipped(json_list(folder / "c.json"))),
+    "JSON list named .jsonl": lambda folder: open_corpus(json_list(folder / "c.jsonl")),
+    "TSV": lambda folder: open_corpus(table(folder / "c.tsv", "\t")),
+    "CSV": lambda folder: open_corpus(table(folder / "c.csv", ",")),
+    "CSV with semicolons": lambda folder: open_corpus(table(folder / "c.csv", ";")),
+    "CSV, zipped": lambda folder: open_corpus(zipped(table(folder / "c.csv", ","))),
+    "folder of CSV": lambda folder: open_corpus(table(folder / "c.csv", ",").parent),
+    "SQLite": lambda folder: open_corpus(
+        database(folder / "c.db"), query="select * from pages order by rowid"
+    ),
+    "Markdown": lambda folder: open_corpus(markdown(folder / "texts")),
+    "other names": lambda folder: open_corpus(jsonl(folder / "c.jsonl", renamed()), fields=FIELDS),
+    "dictionaries": lambda _: open_corpus(RECORDS),
+    "dictionaries, other names": lambda _: open_corpus(renamed(), fields=FIELDS),
+    "generator": lambda _: open_corpus(record for record in RECORDS),
+    "dates": lambda _: open_corpus(dated()),
+    "pandas": lambda _: open_corpus(Frame("pandas")),  # type: ignore[arg-type]
+    "polars": lambda _: open_corpus(Frame("polars")),  # type: ignore[arg-type]
+    "pyarrow": lambda _: open_corpus(Frame("pyarrow")),  # type: ignore[arg-type]
+    "DatasetDict": lambda _: open_corpus({"train": Split(RECORDS[:30]), "test": Split(RECORDS[30:])}),
+    "sqlite3.Row": lambda folder: open_corpus(sqlite_rows(folder)),  # type: ignore[arg-type]
+    "LangChain": lambda _: open_corpus(langchain()),
+    "LlamaIndex": lambda _: open_corpus(llamaindex()),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_passages(tmp_path: Path, form: str) -> None:
+    passages = list(FORMS[form](tmp_path))
+    expected = {record["id"]: record for record in RECORDS}
+    assert len(passages) == len(expected)
+    for passage in passages:
+        record = expected[passage.passage_id.removesuffix(".md")]
+        assert (passage.text, passage.title) == (record["text"], record["title"])
+        metadata = {name: passage.record[name] for name in passage.record.keys() - {"id", "text", "title"}}
+        assert metadata == {"kind": record["kind"], "day": record["day"]}
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("form", ["JSON list", "CSV", "SQLite", "other names", "pandas"])
+def test_every_form_gives_the_same_hits(tmp_path: Path, form: str) -> None:
+    options = IndexOptions(channels="bm25")
+    with (
+        Index.create(tmp_path / "expected", RECORDS, options=options) as expected,
+        Index.create(tmp_path / "index", FORMS[form](tmp_path), options=options) as index,
+    ):
+        assert index.run(QUERIES, k=10) == expected.run(QUERIES, k=10)
+        assert len(index.search("moon", filter={"kind": "moon"})) == len(
+            expected.search("moon", filter={"kind": "moon"})
+        )
+
+
+def test_texts_of_several_fields_are_joined() -> None:
+    records = [{"id": 1, "a": "one", "b": None, "c": "three"}, {"id": 2, "b": "two"}]
+    passages = list(open_corpus(records, fields=Fields(text=("a", "b", "c"))))
+    assert [passage.text for passage in passages] == ["one\n\nthree", "two"]
+    with pytest.raises(InputError, match='missing text: expected the field "a" or "b", found \'id, c\''):
+        list(open_corpus([{"id": 1, "c": "three"}], fields=Fields(text=("a", "b"))))
+
+
+def test_without_an_id_the_content_is_the_id(tmp_path: Path) -> None:
+    texts = [{"text": "one"}, {"text": "two"}, {"text": "two", "title": "other"}]
+    ids = [passage.passage_id for passage in open_corpus(texts)]
+    assert len(set(ids)) == 3
+    assert ids[::-1] == [
+        passage.passage_id for passage in open_corpus(jsonl(tmp_path / "c.jsonl", texts[::-1]))
+    ]
+    with pytest.raises(InputError, match="duplicate id"):
+        list(open_corpus([{"text": "one"}, {"text": "one"}]))
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        (None, "no query is named"),
+        ("select * from absent", "no such table"),
+        ("delete from pages", "readonly"),
+        ("select id from pages", 'missing text: expected the field "text"'),
+        ("select 1; select 2", "one statement"),
+    ],
+)
+def test_a_wrong_query_is_refused(tmp_path: Path, query: str | None, words: str) -> None:
+    path = database(tmp_path / "c.db")
+    with pytest.raises(InputError, match=words):
+        list(open_corpus(path, query=query))
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("select count(*) from pages").fetchone() == (50,)
+    connection.close()
+
+
+def test_a_query_needs_a_database(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="needs an SQLite database"):
+        open_corpus(jsonl(tmp_path / "c.jsonl", RECORDS), query="select 1")
+
+
+def test_a_damaged_database_is_an_error(tmp_path: Path) -> None:
+    path = database(tmp_path / "c.db")
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(InputError, match="SQLite refuses the query"):
+        list(open_corpus(path, query="select * from pages"))
+
+
+@pytest.mark.parametrize("delimiter", ["\t", ","])
+def test_a_missing_quote_makes_one_row_bad(tmp_path: Path, delimiter: str) -> None:
+    rows = ["id,text", '1,"open', "2,fine", '3,"also fine"', '4,"open again', '5,"two\n\nlines"', '6,""']
+    path = tmp_path / ("c.csv" if delimiter == "," else "c.tsv")
+    path.write_text("\n".join(rows).replace(",", delimiter) + "\n")
+    reader = CorpusReader(path, skip_invalid=True)
+    assert [(passage.passage_id, passage.text) for passage in reader] == [
+        ("2", "fine"),
+        ("3", "also fine"),
+        ("5", "two\n\nlines"),
+    ]
+    assert [skip.where.rpartition(":")[2] for skip in reader.counts.first_skips] == ["2", "5", "9"]
+
+
+def test_many_missing_quotes_take_linear_time(tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    path.write_text("id,text\n" + "".join(f'{number},"open {number}\n' for number in range(60_000)))
+    reader = CorpusReader(path, skip_invalid=True)
+    assert list(reader) == []
+    assert reader.counts.reasons == {"column with broken quotes": 60_000}
+
+
+@pytest.mark.parametrize(("name", "title"), [("one.md", "Moon"), ("one.txt", "one")])
+def test_a_single_text_file_is_a_passage(tmp_path: Path, name: str, title: str) -> None:
+    (tmp_path / name).write_text("# Moon\n\nThe moon is round.\n")
+    (passage,) = open_corpus(tmp_path / name)
+    assert (passage.passage_id, passage.title) == (name, title)
+
+
+@pytest.mark.parametrize(
+    "content", ["[", '[{"id": 1, "text": "a"}', '[{"id": 1, "text": "a"}] x', "[]", "[NaN]"]
+)
+def test_a_broken_list_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "c.json").write_text(content)
+    with pytest.raises(InputError):
+        list(open_corpus(tmp_path / "c.json"))
