@@ -297,12 +297,12 @@ def search_fused(
 def _write_hits(retriever: Any, search: SearchArguments, queries: Sequence[Query], output: Path) -> None:
     """Write a JSON object per hit: the query's id, the rank, and the hit with its text."""
     lines, page = 0, search.page.for_retriever()
+    is_chain = hasattr(retriever, "batch_find_paths")
+    find = retriever.batch_find_paths if is_chain else retriever.batch_search
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
         for block in itertools.batched(queries, _QUERIES_AT_ONCE):
             texts, query_ids = [q.text for q in block], [q.query_id for q in block]
-            for query_id, hits in retriever.batch_search(
-                texts, query_ids, search.k, threads=search.threads, **page
-            ).items():
+            for query_id, hits in find(texts, query_ids, search.k, threads=search.threads, **page).items():
                 for rank, hit in enumerate(hits, 1 + page["offset"]):
                     line = {"query_id": query_id, "rank": rank, **hit.as_dict()}
                     stream.write(dumps(line, unicode=True) + "\n")

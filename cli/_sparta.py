@@ -15,11 +15,15 @@ _COMMANDS = {
         ),
         "serve": Place("cli.service_commands.serve:serve", "Serve an index over HTTP, with a web page."),
         "mcp": Place("cli.service_commands.mcp:mcp", "Serve an index to a language model (MCP)."),
-        "demo": Place("cli.start_commands.demo:demo", "Build the example index and ask it a question."),
+        "demo": Place(
+            "cli.start_commands.demo:demo",
+            "Build the example index and ask it a question.",
+        ),
     },
     "Change an index": {
         "update": Place("cli.sparta_commands.update:update", "Replace passages by id, and add new ones."),
-        "delete": Place("cli.sparta_commands.delete:delete", "Delete passages by id."),
+        "sync": Place("cli.sparta_commands.sync:sync", "Make an index follow a folder."),
+        "delete": Place("cli.sparta_commands.delete:delete", "Delete passages by id or by a filter."),
     },
     "Keep and share": {
         "backup": Place(

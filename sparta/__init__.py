@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sparta.index.pipeline import IndexOptions
     from sparta.index.reader import IndexReader
     from sparta.index.snapshot import IndexSnapshot, IndexVersion
+    from sparta.index.sync import SyncReport
     from sparta.lucene.bridge import Bm25
     from sparta.models.load import load_model
     from sparta.models.quantize import Quantizer
@@ -93,6 +94,7 @@ _HOMES = {
     "SpartaModel": "sparta.models.sparta",
     "SpartaRecipe": "sparta.training.options",
     "StorageError": "sparta.base.errors",
+    "SyncReport": "sparta.index.sync",
     "TermContribution": "sparta.search.explain",
     "TermShare": "sparta.search.explain:TermContribution",
     "Text": "sparta.reader.records",
@@ -145,6 +147,7 @@ __all__ = [
     "SpartaModel",
     "SpartaRecipe",
     "StorageError",
+    "SyncReport",
     "TermContribution",
     "TermShare",
     "Text",

@@ -34,6 +34,7 @@ from sparta.search.retriever import Retriever
 from sparta.search.searcher import Searcher, channel_name, no_channel
 
 if TYPE_CHECKING:
+    from sparta.index.sync import SyncReport
     from sparta.sharing.backup import BackupReport
 
 
@@ -149,6 +150,26 @@ class Index(Closing):
         with self._write():
             report = delete_from_index(self.path, [str(name) for name in ids], filter=filter, yes=yes)
         return report.requested - len(report.missing)
+
+    def sync(
+        self,
+        corpus: str | Path,
+        *,
+        options: IndexOptions | None = None,
+        dry_run: bool = False,
+        yes: bool = False,
+        progress: bool | None = False,
+    ) -> SyncReport:
+        """Add, update and delete passages, so that the index holds exactly those of a file or folder.
+
+        :param dry_run: only report the differences
+        :param yes: delete even more than half of the index
+        :raises InputError: the corpus has no passages, or more than half of the index would be deleted
+        """
+        from sparta.index.sync import sync_index
+
+        with self._write():
+            return sync_index(self.path, corpus, options, dry_run=dry_run, yes=yes, progress=progress)
 
     def backup(self, destination: str | Path) -> BackupReport:
         """Copy the newest commit, with all channels, to a new folder, also while another process writes.

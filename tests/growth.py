@@ -24,8 +24,9 @@ from hybrid.replications.wikipedia.wikitext import anchored, paragraphs_of, targ
 from sparta.base.errors import SpartaError
 from sparta.base.filters import Filter
 from sparta.base.normal_form import normal_form
-from sparta.data import answers, parsing, qa_formats
+from sparta.data import answers, qa_formats
 from sparta.data.corpus import CorpusReader, open_corpus
+from sparta.data.formats.markdown import read_markdown
 from sparta.data.jsonlist import json_list
 from sparta.data.kilt import page_passages
 from sparta.data.languages import language_of
@@ -314,7 +315,7 @@ PARSERS: dict[str, tuple[Any, ...]] = {
     ),
     "exact match": (lambda t: answers.exact_match(t, [t[1:], "a"]), "a ", "the ", "."),
     "Markdown": (
-        parsing.read_markdown,
+        read_markdown,
         *(
             "# ",
             ("# ", "", "a"),

@@ -82,7 +82,7 @@ def test_searching_needs_nothing_neural(bare: Path, index: Path, tmp_path: Path)
     assert (tmp_path / "postings.ciff").stat().st_size > 10_000
     doctor = run(bare / "sparta", "doctor", "--index", index, cwd=tmp_path)
     assert doctor.returncode == 0, doctor.stdout
-    assert "sparta-search[dense]" in doctor.stdout
+    assert "summary: works: searching; indexing, answering and serving" in doctor.stdout
 
 
 def test_ready_vectors_are_indexed_without_an_encoder(bare: Path, tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from cli._output import counted
 @click.argument("destination", metavar="DIR", type=click.Path(path_type=Path))
 @index_option
 def backup(destination: Path, index: Path | None) -> None:
-    """Copy one commit of an index, with all its channels, to the new folder DIR.
+    """Copy one commit of an index, even while it is written.
 
-    Searches and writes go on meanwhile. On the same disk, DIR has hard links and takes no space; on another
+    The new folder DIR gets all channels. Searches and writes go on meanwhile. On the same disk, DIR has hard links and takes no space; on another
     disk, DIR has copies. DIR is an index: check it with sparta verify --index DIR.
     """
     from sparta.index.folder import default_index

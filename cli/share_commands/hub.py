@@ -17,9 +17,9 @@ _repository = click.argument("repository", metavar="OWNER/NAME")
 @click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @click.option("--revision", metavar="NAME", help="A branch, a tag or a commit.  [default: main]")
 def pull(repository: str, folder: Path | None, revision: str | None) -> None:
-    """Fetch an index or a model from a Hugging Face hub into the new folder DIR.
+    """Fetch an index or a model from a hub.
 
-    Without DIR, the folder is NAME. The hub is $HF_ENDPOINT, or huggingface.co; private repositories need an
+    The new folder is DIR. Without DIR, the folder is NAME. The hub is $HF_ENDPOINT, or huggingface.co; private repositories need an
     access token in $HF_TOKEN. The command checks every file, and fetches no pickles.
     """
     from sparta.sharing import hub
@@ -37,9 +37,9 @@ def pull(repository: str, folder: Path | None, revision: str | None) -> None:
 @click.option("--private", is_flag=True, help="Make a new repository private.")
 @index_option
 def upload(repository: str, model: Path | None, private: bool, index: Path | None) -> None:
-    """Publish an index, or a model, as a repository of a Hugging Face hub.
+    """Publish an index or a model on a hub.
 
-    Needs an access token in $HF_TOKEN. Local paths are removed from the manifests of an index. A second
+    The hub is $HF_ENDPOINT, or huggingface.co. Needs an access token in $HF_TOKEN. Local paths are removed from the manifests of an index. A second
     upload replaces the files of the first.
     """
     from sparta.index.folder import default_index

@@ -29,7 +29,7 @@ class _Deletion:
 @command()
 @takes(_Deletion)
 def delete(deletion: _Deletion) -> None:
-    """Delete passages by id, or all passages that match a filter."""
+    """Delete passages by id or by a filter."""
     from sparta.base.files import numbered_lines
     from sparta.base.filters import Filter
     from sparta.data.parsing import decoded

@@ -25,10 +25,10 @@ _NEXT = (
 @index_option
 @click.pass_context
 def demo(context: click.Context, index: Path | None) -> None:
-    """Build the example index, ask it a question, and print the next commands.
+    """Build the example index and ask it a question.
 
-    Indexes 223 short passages that are part of the installation. A second run asks again and builds nothing.
-    Other indexes stay unchanged.
+    Prints the next commands to try. Indexes 223 short passages that are part of the installation. A second
+    run asks again and builds nothing. Other indexes stay unchanged.
     """
     from sparta.index.folder import default_index
 

@@ -152,8 +152,13 @@ class CorpusReader:
         """Where the last yielded passage ends, in bytes of the files or in records of a list."""
         self._paths, self._left_out = files_of(self.source)
         self._file: BinaryIO | None = None
-        self._is_database = is_database(self.source)
+        self._is_database = False
+        if self._paths == [self.source] and Path(self.source).is_file():
+            with input_errors(self.source):
+                self._file = Path(self.source).open("rb")  # noqa: SIM115 (closed after reading)
+                self._is_database = is_database(self._file)
         if self._is_database and query is None:
+            self.close()
             raise needs_query(self.source)
         if query is not None and not self._is_database:
             raise InputError(
@@ -161,9 +166,7 @@ class CorpusReader:
                 where=self.source,
                 remedy=remedy("omit {}", Option("query", "…")),
             )
-        if self._paths == [self.source] and Path(self.source).is_file() and not self._is_database:
-            with input_errors(self.source):
-                self._file = Path(self.source).open("rb")  # noqa: SIM115 (closed after reading)
+        if self._file is not None and not self._is_database:
             for _, first_line in itertools.islice(numbered_lines(self.source, Tally(), self._file), 1):
                 format_of(self.source, first_line)
         self._tally = _SourceTally()

@@ -168,7 +168,7 @@ def last_commit(folder: IndexFolder) -> tuple[Generation, Committed]:
     """
     # An overwrite may remove the generation that a manifest names.
     return retry_if_replaced(
-        lambda state: _commit_of(folder, state), folder.state, folder.state(), folder.path
+        lambda state: _commit_of(folder, state), lambda: folder.state(), folder.state(), folder.path
     )
 
 

@@ -57,6 +57,6 @@ def test_the_main_path(tmp_path: Path, tiny_model_folder: Path) -> None:
     for channel in ("impact", "bm25"):
         found = run("search", "moon", "--channel", channel, "--index", index, "--json")
         assert json.loads(found.splitlines()[0])["id"] == "1"
-    assert run("answer", "what is the moon of", "--index", index)
+    assert run("answer", "what is the moon of", "--threshold", "0", "--index", index)
     assert "summary: works" in run("doctor", "--quick", "--index", index)
     run("delete", "2", "--index", index)

@@ -181,6 +181,7 @@ def test_models(monkeypatch, tmp_path):
 
     names = (resolve.default_name("model"), resolve.default_name("reader"))
     monkeypatch.setattr(resolve, "files", lambda package: tmp_path)
+    monkeypatch.setattr("sparta.models.registered.find_spec", lambda _: None)  # no package is installed
     for name in names:
         (tmp_path / "models" / name).mkdir(parents=True)
         for file in doctor.MODEL_FILES:

@@ -17,7 +17,7 @@ _IN = re.compile(r"([^=<>\s]+)\s+(not\s+)?in\s+(\S.*)", re.DOTALL)
 _EXISTS = re.compile(r"([^=<>\s]+)\s+exists")
 _COMPARISON = re.compile(r"([^=<>]*?[^=<>\s])\s*(>=|<=|!=|=|>|<)\s*(.*)", re.DOTALL)
 _NEGATED = re.compile(r"not\s+(\S.*)", re.DOTALL)
-_OR = re.compile(r"(\s+or\s+)")
+_OR = re.compile(r"(?<!\s)(\s++or\s++)")  # begins at the first blank, so long blanks take linear time
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 
 

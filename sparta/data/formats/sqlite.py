@@ -6,22 +6,19 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sparta.base.errors import InputError
-from sparta.base.files import input_errors
 from sparta.base.remedies import Option, remedy
 
 MAGIC = b"SQLite format 3\0"
 _MOST_TABLES = 8
 
 
-def is_database(path: str | Path) -> bool:
-    """Return whether a file is an SQLite database."""
-    if not Path(path).is_file():
-        return False
-    with input_errors(path), Path(path).open("rb") as stream:
-        return stream.read(len(MAGIC)) == MAGIC
+def is_database(stream: BinaryIO) -> bool:
+    """Return whether an open file is an SQLite database."""
+    stream.seek(0)
+    return stream.read(len(MAGIC)) == MAGIC
 
 
 def query_rows(path: str, query: str) -> Iterator[Mapping[str, Any]]:

@@ -207,11 +207,11 @@ def test_a_kill_leaves_nothing_half_written(folder: Path, tmp_path: Path) -> Non
 import pathlib, sys
 from cli._hybrid import main
 from hybrid.multihop.searcher import ChainSearcher
-search, began = ChainSearcher.search, pathlib.Path(sys.argv.pop())
+find_paths, began = ChainSearcher.find_paths, pathlib.Path(sys.argv.pop())
 def told(*given):
     began.touch()
-    return search(*given)
-ChainSearcher.search = told
+    return find_paths(*given)
+ChainSearcher.find_paths = told
 main(sys.argv[1:])
 """
     given = ["eval", "--index", folder / "ix", "--no-dense", "--chain", "hop", "--per-query", out]

@@ -228,7 +228,7 @@ ROW = "q\t['a']\n"
         ("x.jsonl", '{"question": "q", "answer": "a"\n', ":1", "broken JSON"),
         ("x.jsonl", '{"id": 1, "question": "q", "answer": "a"}\n' * 2, ":2", "'1' was already the id of"),
         ("x.json", "[]", "", "the list of questions is empty"),
-        ("x.json", '[{"question": "q",\n "answers": }]', "", "after 0 complete elements"),
+        ("x.json", '[{"question": "q",\n "answers": }]', "", "Expecting value"),
         ("x.json", '[{"question": "q", "answers": ["a"]}, "q"]', ", item 2", 'found "q"'),
         (
             "x.json",

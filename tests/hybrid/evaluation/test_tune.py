@@ -84,7 +84,7 @@ class Made(Channels):
         return {n: self._found(n, text, k) for n in names or self.runs}
 
     def batch_search(
-        self, texts: Any, k: int, threads: int = 1, names: Any = None, *, filter: Any = None
+        self, texts: Any, k: int, threads: int = 1, names: Any = None, **_: Any
     ) -> dict[str, list[Ranking]]:
         self.calls += 1
         return {n: [self._found(n, text, k) for text in texts] for n in names or self.runs}

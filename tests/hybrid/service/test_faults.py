@@ -75,8 +75,8 @@ def test_a_term_signal_loses_no_request_in_flight(running, index) -> None:
 def test_a_reader_does_not_hold_up_the_end(built, tmp_path) -> None:
     """What is read when the time is over is refused, and the process ends."""
     code = (
-        "import sys, time; from hybrid.service.live.answers import Answers; Answers.answer = lambda *_:"
-        " time.sleep(100); from hybrid.service.server import serve; from hybrid.service.settings import"
+        "import sys, time; from hybrid.service.live.answers import Answers; Answers.answer = lambda *_,"
+        " **__: time.sleep(100); from hybrid.service.server import serve; from hybrid.service.settings import"
         " Settings; serve(Settings(index=sys.argv[1], port=int(sys.argv[2]), drain=1))"
     )
     one = Running(built, tmp_path / "log", (), {}, (code,))

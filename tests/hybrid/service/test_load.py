@@ -116,7 +116,7 @@ def test_answers_take_no_place_of_other_side_work(built, monkeypatch, open_clien
     from hybrid.service.live.answers import Answers
 
     go = threading.Event()
-    monkeypatch.setattr(Answers, "answer", lambda *_: go.wait(60) and [])
+    monkeypatch.setattr(Answers, "answer", lambda *_, **__: go.wait(60) and {"answers": []})
     monkeypatch.setattr(service, "_MOST_ASIDE", 1)
     client = open_client(built, limits=Limits(answer=1))
     with ThreadPoolExecutor(1) as other:

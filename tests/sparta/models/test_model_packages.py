@@ -84,6 +84,7 @@ def as_in_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_missing_model_names_its_installation(
     as_in_the_wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sparta.models.registered.find_spec", lambda _: None)  # no package is installed
     missing: list[tuple[str, Callable[[], object]]] = [
         ("taser-det-en", lambda: dense_model_folder(None)),
         ("taser-det-en", lambda: dense_model_folder("taser-det-en")),

@@ -14,6 +14,7 @@ from sparta.api import Index
 from sparta.base.errors import IndexStateError, InputError
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
+from sparta.index.generation import Job
 from sparta.index.inputs.impact_batches import quantized_batch
 from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import Source, WriteOptions
@@ -280,7 +281,7 @@ def test_bm25_over_title_and_text(index_of, tmp_path, tiny_tokenizer):
     shard = EncodedShard(0, 0, ids, tuple(map(json.dumps, records)), nothing)
     side = QuerySide(tiny_tokenizer, None, "m", "h", Quantizer(1.0))
     batch = quantized_batch(shard, side.quantizer)
-    source = Source({"source": "x", "sha256": "y"}, side, lambda *_: iter([batch]))
+    source = Source(Job(source="x", sha256="y"), side, lambda *_: iter([batch]))
     write_index(IndexFolder(tmp_path / "bm25"), source, WriteOptions(ram_buffer_mb=16))
     texts = [f"{r['title']} {r['contents']}" for r in records]
     with Searcher(tmp_path / "bm25", channel="bm25") as searcher:

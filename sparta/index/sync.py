@@ -1,0 +1,150 @@
+"""Make an index hold exactly the passages of a corpus, and encode only what changed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sparta.base.errors import InputError
+from sparta.base.files import STANDARD_INPUT
+from sparta.base.records import Passage
+from sparta.base.remedies import Option, remedy
+from sparta.data.corpus import CorpusReader
+from sparta.data.sentences import split_units
+from sparta.data.units import passage_of
+from sparta.index.folder import IndexFolder
+from sparta.index.pipeline import (
+    IndexOptions,
+    build_index,
+    delete_from_index,
+    options_to_grow,
+)
+from sparta.index.reader import IndexReader
+from sparta.index.snapshot import IndexSnapshot
+from sparta.shards.store import stored_record
+
+_PASSAGES_PER_LOOK = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport:
+    """The differences between a corpus and an index, by passage id, and what was done.
+
+    `added` and `updated` name passages of the corpus, `deleted` passages that only the index had. `unchanged`
+    counts the other passages. `behind` names the channels that failed to update. `dry_run` says that the
+    index was not changed.
+    """
+
+    path: Path
+    added: tuple[str, ...]
+    updated: tuple[str, ...]
+    deleted: tuple[str, ...]
+    unchanged: int
+    behind: tuple[str, ...] = ()
+    dry_run: bool = False
+
+
+def sync_index(
+    path: str | Path,
+    corpus: str | Path,
+    options: IndexOptions | None = None,
+    *,
+    dry_run: bool = False,
+    yes: bool = False,
+    progress: bool | None = False,
+) -> SyncReport:
+    """Add, update and delete passages, so that an index holds exactly the passages of a file or folder.
+
+    A passage is unchanged if its stored record is the same, so file times do not matter. Two commits change
+    the index: additions with updates, then deletions. After a kill, the same call does what is missing.
+
+    :param dry_run: only report the differences
+    :param yes: whether more than half of the index may be deleted
+    :raises InputError: the corpus has no passages or is standard input, or more than half of the index would
+        be deleted; nothing is changed.
+    """
+    if str(corpus) == STANDARD_INPUT or not isinstance(corpus, str | Path):
+        raise InputError("the corpus must be a file or a folder, because it is read twice")
+    requested = options or IndexOptions()
+    folder = IndexFolder(path)
+    reader = requested.reader(corpus)
+    if not folder.exists():
+        ids = [passage.passage_id for passage in reader]
+        if not dry_run:
+            build_index(path, corpus, "create", requested, progress=progress)
+        return SyncReport(folder.path, tuple(ids), (), (), 0, dry_run=dry_run)
+    chosen = options_to_grow(path, requested)
+    found = _differences(folder, reader, chosen)
+    _check_deletions(found, str(corpus), yes=yes)
+    if dry_run:
+        return replace(found, dry_run=True)
+    behind: tuple[str, ...] = ()
+    if changed := {*found.added, *found.updated}:
+        passages = (passage for passage in requested.reader(corpus) if passage.passage_id in changed)
+        behind = build_index(path, passages, "update", requested, progress=progress).behind
+    if found.deleted:
+        behind = delete_from_index(path, found.deleted).behind
+    return replace(found, behind=behind)
+
+
+def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOptions) -> SyncReport:
+    """Compare a corpus with the last commit of an index."""
+    added: list[str] = []
+    updated: list[str] = []
+    seen = set[str]()
+    unit, language = options.unit or "passage", options.language or "en"
+    with IndexReader(folder.path) as index, index.snapshot() as snapshot:
+        stored_counts = _stored_units(snapshot)
+        passages = _units_by_passage(split_units(reader, unit, language))
+        for some in itertools.batched(passages, _PASSAGES_PER_LOOK):
+            records = _stored_records(snapshot, [unit.passage_id for units in some for unit in units])
+            for units in some:
+                passage_id = passage_of(units[0].passage_id) if unit != "passage" else units[0].passage_id
+                seen.add(passage_id)
+                if passage_id not in stored_counts:
+                    added.append(passage_id)
+                elif len(units) != stored_counts[passage_id] or any(
+                    records.get(each.passage_id) != stored_record(each) for each in units
+                ):
+                    updated.append(passage_id)
+        deleted = tuple(passage_id for passage_id in stored_counts if passage_id not in seen)
+    unchanged = len(seen) - len(added) - len(updated)
+    return SyncReport(folder.path, tuple(added), tuple(updated), deleted, unchanged)
+
+
+def _stored_units(snapshot: IndexSnapshot) -> dict[str, int]:
+    """Return the number of stored units by passage id."""
+    lucene, counts = snapshot.lucene, dict[str, int]()
+    is_whole = snapshot.generation.unit == "passage"
+    for unit_id in lucene.ids(lucene.live()):
+        passage_id = unit_id if is_whole else passage_of(unit_id)
+        counts[passage_id] = counts.get(passage_id, 0) + 1
+    return counts
+
+
+def _units_by_passage(units: Iterable[Passage]) -> Iterator[list[Passage]]:
+    """Group neighboring units of the same passage."""
+    for _, group in itertools.groupby(units, lambda unit: passage_of(unit.passage_id)):
+        yield list(group)
+
+
+def _stored_records(snapshot: IndexSnapshot, unit_ids: list[str]) -> dict[str, str]:
+    """Return the stored JSON of units by id; units that the index lacks are left out."""
+    docids = snapshot.lucene.docids(unit_ids)
+    stored = [(unit_id, docid) for unit_id, docid in zip(unit_ids, docids, strict=True) if docid >= 0]
+    raws = snapshot.lucene.raws([docid for _, docid in stored])
+    return dict(zip((unit_id for unit_id, _ in stored), raws, strict=True))
+
+
+def _check_deletions(found: SyncReport, corpus: str, *, yes: bool) -> None:
+    """Raise if more than half of the passages would be deleted, as with a folder that is not mounted."""
+    before = len(found.updated) + len(found.deleted) + found.unchanged
+    if not yes and 2 * len(found.deleted) > before:
+        raise InputError(
+            f"{len(found.deleted):,} of the {before:,} passages of the index are missing from the corpus,"
+            " which is more than half",
+            where=corpus,
+            remedy=remedy("check that the folder is complete; to delete them, add {}", Option("yes", True)),
+        )

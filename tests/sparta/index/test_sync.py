@@ -1,0 +1,135 @@
+"""An index follows a folder: only changed passages are encoded, and missing passages are deleted."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sparta import Index, IndexOptions
+from sparta.base.errors import IndexStateError, InputError
+from sparta.index.sync import sync_index
+
+pytestmark = pytest.mark.jvm
+
+BM25 = IndexOptions(channels="bm25")
+WORDS = ["moon", "river", "town", "mill", "wind", "wheel", "stone", "bread", "water", "light"]
+
+
+def folder_of(path: Path, n: int = 8) -> Path:
+    path.mkdir()
+    for number in range(n):
+        text = f"The {WORDS[number % 10]} is old. The {WORDS[number * 3 % 10]} is new. Both are far away."
+        (path / f"{number}.md").write_text(f"# {WORDS[number % 10]}\n\n{text}\n")
+    return path
+
+
+def assert_like_new(index: Path, corpus: Path, options: IndexOptions) -> None:
+    """The index ranks like one that is built now."""
+    new = index.with_name(f"{index.name}-new")
+    shutil.rmtree(new, ignore_errors=True)
+    with Index.create(new, corpus, options=options) as expected, Index(index) as followed:
+        assert len(followed) == len(expected)
+        for word in WORDS:
+            hits = {hit.passage_id: hit.score for hit in expected.search(word, 50)}
+            assert {hit.passage_id: hit.score for hit in followed.search(word, 50)} == pytest.approx(hits)
+
+
+@pytest.mark.parametrize("unit", [None, "sentence", "chunk:6:2"])
+def test_an_index_follows_its_folder(tmp_path, unit):
+    options = IndexOptions(channels="bm25", unit=unit)
+    corpus, index = folder_of(tmp_path / "texts"), tmp_path / "ix"
+    first = sync_index(index, corpus, options)
+    assert (len(first.added), first.updated, first.deleted, first.unchanged) == (8, (), (), 0)
+    assert_like_new(index, corpus, options)
+    (corpus / "1.md").write_text("# wheel\n\nA short text.\n")
+    (corpus / "2.md").unlink()
+    (corpus / "new.md").write_text("# new\n\nThe stone is light. Water and bread. A third sentence.\n")
+    (corpus / "3.md").rename(corpus / "renamed.md")
+    dry = sync_index(index, corpus, options, dry_run=True)
+    second = sync_index(index, corpus, IndexOptions())
+    assert (dry.added, dry.updated, dry.deleted, dry.unchanged) == (
+        second.added,
+        second.updated,
+        second.deleted,
+        second.unchanged,
+    )
+    assert (second.added, second.updated) == (("new.md", "renamed.md"), ("1.md",))
+    assert (sorted(second.deleted), second.unchanged) == (["2.md", "3.md"], 5)
+    assert_like_new(index, corpus, options)
+    third = sync_index(index, corpus)
+    assert (third.added, third.updated, third.deleted, third.unchanged) == ((), (), (), 8)
+
+
+def test_only_changed_passages_are_encoded(tmp_path, tiny_model_folder):
+    options = IndexOptions(model=str(tiny_model_folder), dtype="fp32")
+    corpus, index = folder_of(tmp_path / "texts"), tmp_path / "ix"
+    sync_index(index, corpus, options)
+    (corpus / "1.md").write_text("# wheel\n\nA short text.\n")
+    (corpus / "new.md").write_text("# new\n\nThe stone is light.\n")
+    sync_index(index, corpus, options)
+    counts = json.loads((index / "manifest.json").read_text())["live"]["counts"]
+    assert counts["passages"] == 2
+    assert_like_new(index, corpus, options)
+
+
+@pytest.mark.parametrize("left", [0, 3])
+def test_most_of_an_index_is_deleted_only_with_yes(tmp_path, left):
+    corpus, index = folder_of(tmp_path / "texts"), tmp_path / "ix"
+    sync_index(index, corpus, BM25)
+    for path in sorted(corpus.iterdir())[left:]:
+        path.unlink()
+    with pytest.raises(InputError):
+        sync_index(index, corpus)
+    assert len(Index(index)) == 8
+    if left:
+        report = sync_index(index, corpus, yes=True)
+        assert (len(report.deleted), report.unchanged) == (5, 3)
+        assert_like_new(index, corpus, BM25)
+
+
+def test_what_cannot_be_read_twice_is_refused(tmp_path):
+    with pytest.raises(InputError, match="read twice"):
+        sync_index(tmp_path / "ix", "-")
+    with pytest.raises(InputError, match="no such file"):
+        sync_index(tmp_path / "ix", tmp_path / "nowhere")
+    assert not (tmp_path / "ix").exists()
+
+
+def test_a_dry_run_without_an_index_makes_none(tmp_path):
+    report = sync_index(tmp_path / "ix", folder_of(tmp_path / "texts"), BM25, dry_run=True)
+    assert len(report.added) == 8
+    with pytest.raises(IndexStateError):
+        Index(tmp_path / "ix")
+
+
+@pytest.mark.slow
+def test_a_killed_sync_is_finished_by_the_next(tmp_path):
+    corpus, index = folder_of(tmp_path / "texts", 60), tmp_path / "ix"
+    sync_index(index, corpus, BM25)
+    rng = random.Random(1)
+    command = [sys.executable, "-c", "from cli._sparta import main; main()", "sync", str(corpus), "--quiet"]
+    command += ["--index", str(index)]
+    started = time.monotonic()
+    subprocess.run(command, check=True, capture_output=True)
+    seconds = time.monotonic() - started
+    for turn in range(8):
+        for number in rng.sample(range(60), 20):
+            (corpus / f"{number}.md").write_text(
+                f"# turn {turn}\n\nThe {rng.choice(WORDS)} of turn {turn}.\n"
+            )
+        for number in rng.sample(range(60), 6):
+            (corpus / f"{number}.md").unlink(missing_ok=True)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(seconds * rng.uniform(0.4, 1.1))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        sync_index(index, corpus)
+        assert_like_new(index, corpus, BM25)
