@@ -17,8 +17,9 @@ from cli._output import counted
 def backup(destination: Path, index: Path | None) -> None:
     """Copy one commit of an index, even while it is written.
 
-    The new folder DIR gets all channels. Searches and writes go on meanwhile. On the same disk, DIR has hard links and takes no space; on another
-    disk, DIR has copies. DIR is an index: check it with sparta verify --index DIR.
+    The new folder DIR gets all channels. Searches and writes go on meanwhile. On the same disk, DIR has hard
+    links and takes no space; on another disk, DIR has copies. DIR is an index: check it with sparta verify
+    --index DIR.
     """
     from sparta.index.folder import default_index
     from sparta.sharing.backup import backup_index

@@ -19,8 +19,8 @@ _repository = click.argument("repository", metavar="OWNER/NAME")
 def pull(repository: str, folder: Path | None, revision: str | None) -> None:
     """Fetch an index or a model from a hub.
 
-    The new folder is DIR. Without DIR, the folder is NAME. The hub is $HF_ENDPOINT, or huggingface.co; private repositories need an
-    access token in $HF_TOKEN. The command checks every file, and fetches no pickles.
+    The new folder is DIR; without DIR, it is NAME. The hub is $HF_ENDPOINT, or huggingface.co. Private
+    repositories need an access token in $HF_TOKEN. The command checks every file, and fetches no pickles.
     """
     from sparta.sharing import hub
 
@@ -39,8 +39,8 @@ def pull(repository: str, folder: Path | None, revision: str | None) -> None:
 def upload(repository: str, model: Path | None, private: bool, index: Path | None) -> None:
     """Publish an index or a model on a hub.
 
-    The hub is $HF_ENDPOINT, or huggingface.co. Needs an access token in $HF_TOKEN. Local paths are removed from the manifests of an index. A second
-    upload replaces the files of the first.
+    The hub is $HF_ENDPOINT, or huggingface.co. Needs an access token in $HF_TOKEN. Local paths are removed
+    from the manifests of an index. A second upload replaces the files of the first.
     """
     from sparta.index.folder import default_index
     from sparta.sharing import hub
