@@ -34,6 +34,7 @@ def test_a_search_ranks_once() -> None:
     assert "opened 1 times: ix/manifest.json" in printed
 
 
+@pytest.mark.slow
 def test_an_evaluation_opens_each_manifest_and_lucene_once() -> None:
     _, _, printed = walked("eval")
     assert "Lucene readers opened: 1" in printed

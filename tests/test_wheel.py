@@ -28,7 +28,7 @@ from fastmcp.client.transports import StdioTransport
 async def search(sparta, index):
     async with Client(StdioTransport(sparta, ["mcp", "--index", index])) as client:
         found = await client.call_tool("search", {"query": "who founded google", "k": 1})
-        print(found.structured_content["hits"][0]["title"])
+        print(found.structured_content["result"][0]["title"])
 
 asyncio.run(search(*sys.argv[1:]))
 """

@@ -95,6 +95,7 @@ def test_explained_is_the_best_path_that_holds_the_passage(index: Path) -> None:
     assert (unknown.exit_code, "no passage with the id 'nobody'" in unknown.output) == (2, True)
 
 
+@pytest.mark.slow
 def test_sentences_are_read_in_their_passage(index: Path, tmp_path: Path) -> None:
     """By a reader of paths too; and a path holds a passage that it has a sentence of."""
     options = IndexOptions(channels="bm25", unit="sentence")

@@ -37,6 +37,7 @@ def test_the_installed_corpus_is_that_of_the_examples() -> None:
         assert (EXAMPLES / name).samefile(installed / name)
 
 
+@pytest.mark.slow
 def test_twice(few_passages: Path) -> None:
     first, second = done(sparta("demo")).stdout, done(sparta("demo")).stdout
     assert "sparta-index: 3 passages, " in first
@@ -64,6 +65,7 @@ def test_another_index_stays_as_it_is(few_passages: Path) -> None:
     assert (few_passages / "sparta-index" / "manifest.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_an_interrupted_demo_continues(few_passages: Path) -> None:
     done(sparta("demo"))
     folder = IndexFolder(few_passages / "sparta-index")

@@ -37,6 +37,7 @@ def shown_on_a_terminal(*arguments: object) -> str:
     return shown.decode()
 
 
+@pytest.mark.slow
 def test_indexing_shows_how_much_of_the_corpus_is_done(tmp_path: Path) -> None:
     corpus = written(tmp_path / "corpus.jsonl", *RECORDS)
     command = ("index", "--corpus", corpus, "--channels", "bm25", "--index")

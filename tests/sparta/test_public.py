@@ -114,6 +114,7 @@ def test_old_names_of_attributes_and_arguments_work_with_a_warning(make, renamed
         assert value == getattr(made, new)
 
 
+@pytest.mark.slow
 def test_every_old_argument_of_a_training_and_an_index_warns(tmp_path):
     """What they refuse afterwards is not of interest here."""
     with (

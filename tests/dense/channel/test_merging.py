@@ -87,6 +87,7 @@ def test_a_channel_of_many_shards_is_merged_by_the_next_write(index: Path, model
     assert build_dense(index).unchanged
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.parametrize("kind", ["flat", "hnsw"])
 def test_many_appends_leave_few_shards(

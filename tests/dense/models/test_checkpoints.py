@@ -163,6 +163,7 @@ def test_the_loss_is_the_cross_entropy_of_dot_products(
     assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codes", [0, 2])
 def test_training_learns_resumes_and_repeats(
     make_tiny_model: Callable[..., Any],

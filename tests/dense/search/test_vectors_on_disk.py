@@ -131,6 +131,7 @@ def test_find_is_a_dictionary() -> None:
     assert find(np.empty(0, np.uint64), np.array([4], np.uint64)).tolist() == [-1]
 
 
+@pytest.mark.slow
 def test_more_shards_than_files_may_usually_be_open(tmp_path: Path) -> None:
     """The process raises its own limit; where it may not, the user is told to, and not to delete anything."""
     resource = pytest.importorskip("resource")

@@ -233,6 +233,7 @@ class TitleReader(FixedReader):
             yield self.spans[f"{text.title}|{text.text}"][:n]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [0.2, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("falling", [True, False])
 def test_stopping_early_with_ties_shared_texts_and_hits_in_any_order(weight: float, falling: bool) -> None:

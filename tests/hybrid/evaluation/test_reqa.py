@@ -142,9 +142,9 @@ def test_exact_search_by_numpy(encoder_folder: Path, tmp_path: Path, codes: int,
     passages = [Passage(f"p{i}", " ".join(words[i : i + 4])) for i in range(12)]
     queries = tuple(Query(f"p{i}", " ".join(words[i : i + 2])) for i in range(70))
     tested = testsets.QuestionSet("x", queries, {"p0": {"p1": 1}}, excludes_query_id=True)
-    run, _ = search_exactly(folder, passages, tested, 5)
+    run, _ = search_exactly(folder, passages, tested, 5, dtype="fp32")
     model = DenseModel.load(folder)
-    vectors = model.encode_passages(passages).astype(np.float64)
+    vectors = model.encode_passages(passages, "fp32").astype(np.float64)
     for query, vector in zip(queries, model.encode_questions([q.text for q in queries]), strict=True):
         products = vectors @ vector.astype(np.float64)  # (passages, vectors)
         weights = np.exp(products - products.max(1, keepdims=True))

@@ -39,6 +39,7 @@ def test_langchain(index: Path, channels: str, retriever: Any, question: str) ->
     assert all(("channels" in d.metadata) == ("," in channels) for d in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_llamaindex(index: Path, channels: str, retriever: Any, question: str) -> None:
     pytest.importorskip("llama_index.core")

@@ -154,6 +154,7 @@ def test_answers_are_merged_as_in_the_language_of_the_index(
     assert [one["answer"] for one in found] == ["die Alpen"]
 
 
+@pytest.mark.slow
 def test_over_standard_input_and_output(index: Path) -> None:
     given = {
         "command": sys.executable,
@@ -183,8 +184,9 @@ def test_answers_are_the_answerers(index: Path) -> None:
         pytest.skip("no reader is in this checkout")
     server = mcp_server(index)
     with open_answerer(index) as answerer:
-        own = [found.as_dict() for found in answerer.answer(QUESTIONS[0], 2)]
-    assert own
+        answers = answerer.answer(QUESTIONS[0], 2)
+    own = [found.as_dict() for found in answers]
+    assert own or answers.abstained
     assert call(server, "answer", query=QUESTIONS[0], n=2) == own
     assert call(server, "answer", query=QUESTIONS[:1], n=2) == [{"query": QUESTIONS[0], "answers": own}]
 

@@ -50,6 +50,7 @@ def arguments(where: Data, encoder: Path, output: Path, **changes: Any) -> list[
     return ["leave-out", *tasks, *(part for name, v in options.items() for part in (f"--{name}", str(v)))]
 
 
+@pytest.mark.slow
 def test_the_whole_table_and_resumed(
     data: Data, encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,6 +156,7 @@ def test_it_learns(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     assert "| data.jsonl | 120 |" in card
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_the_same(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     train_path_reader([data], recipe(encoder_folder), tmp_path / "whole")
     training = PathTraining(recipe(encoder_folder), read_path_examples(data), tmp_path / "parts")

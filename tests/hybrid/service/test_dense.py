@@ -90,6 +90,7 @@ def test_a_write_warns_of_nothing(dense_index, open_client, caplog) -> None:
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
 
 
+@pytest.mark.slow
 def test_a_smaller_index_copied_into_a_served_folder(
     dense_index, running, tiny_model_folder, make_records, tmp_path
 ) -> None:

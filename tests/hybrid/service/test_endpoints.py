@@ -251,7 +251,7 @@ def test_the_page_of_the_api_needs_no_other_host(client) -> None:
         assert client.get(f"/{name}").status_code == 200, name
     assert "://" not in page.text
     parameters = client.get("/openapi.json").json()["paths"]["/search"]["get"]["parameters"]
-    names = ["q", "k", "offset", "channels", "collapse", "explain", "filter", "facet"]
+    names = ["q", "k", "offset", "channels", "collapse", "hits", "join", "explain", "filter", "facet"]
     assert [own["name"] for own in parameters] == names
 
 

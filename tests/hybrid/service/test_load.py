@@ -68,6 +68,7 @@ def test_more_than_may_wait_is_told_to_come_back_and_the_service_recovers(built,
     assert {answer.json()["hits"][0]["id"] for answer in answers if answer.status_code == 200} == {"google"}
 
 
+@pytest.mark.slow
 def test_a_search_that_takes_too_long_is_given_up(built, slow) -> None:
     slow(1.6)
     answers, later = asked(built, Limits(timeout=0.8), 3, after=2.0)

@@ -255,6 +255,7 @@ def test_a_missing_quote_makes_one_row_bad(tmp_path: Path, delimiter: str) -> No
     assert [skip.where.rpartition(":")[2] for skip in reader.counts.first_skips] == ["2", "5", "9"]
 
 
+@pytest.mark.slow
 def test_many_missing_quotes_take_linear_time(tmp_path: Path) -> None:
     path = tmp_path / "c.csv"
     path.write_text("id,text\n" + "".join(f'{number},"open {number}\n' for number in range(60_000)))

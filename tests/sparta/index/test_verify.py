@@ -164,6 +164,7 @@ def hits(index: Path, channel: str) -> Result:
     return run("search", "the moon of the earth", "--channel", channel, "--json", "--index", index)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["missing", "empty", "half", "flipped"])
 def test_the_remedies_that_are_printed_work(
     whole: Path, tmp_path: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch, damage: str

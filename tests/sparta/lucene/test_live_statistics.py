@@ -65,6 +65,7 @@ def assert_like_fresh(path: Path, live: Texts, fresh: Path, language: str = "en"
     shutil.rmtree(fresh)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 def test_statistics_are_those_of_live_passages_after_every_commit(tmp_path, codec):
     source = random.Random(codec)

@@ -93,6 +93,7 @@ def test_the_shipped_ranges_are_those_of_the_shipped_weights(tmp_path, monkeypat
     assert same(shipped, found)
 
 
+@pytest.mark.slow
 def test_weights_are_released_and_read_again(tmp_path):
     model = load_model(device="cpu")
     text = "Google was founded by Larry Page."

@@ -78,6 +78,7 @@ def test_an_exported_encoder_equals_torch(name: str, make: Any, monkeypatch: pyt
     np.testing.assert_allclose(open_question_encoder(folder).encode_questions(TEXTS), questions, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_cache_is_written_once_and_mended(
     make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

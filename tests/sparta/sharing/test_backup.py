@@ -64,6 +64,7 @@ def contents(path: Path) -> dict[str, str]:
     return {str(file.relative_to(path)): sha256_file(file) for file in path.rglob("*") if file.is_file()}
 
 
+@pytest.mark.slow
 def test_a_backup_ranks_like_its_index_after_the_index_changed(tmp_path, index):
     expected, backup = rankings(index), tmp_path / "folder" / "backup"
     report = backup_index(index, backup)

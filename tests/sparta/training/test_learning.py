@@ -55,6 +55,7 @@ def test_pressure_makes_fewer_terms(training):
     assert terms[1] > 0
 
 
+@pytest.mark.slow
 def test_a_number_of_terms_can_be_asked_for(training):
     """The pressure moves until it is reached; where the model has fewer by itself, it is all but lifted."""
     counts, pressure = {}, {}

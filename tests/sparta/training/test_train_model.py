@@ -231,6 +231,7 @@ def test_occurrences_count_in_training_as_in_encoding(training, train, share):
         train("none", encoder=str(result.folder), lexical=False)
 
 
+@pytest.mark.slow
 def test_a_new_model_gives_contexts_a_share_and_an_old_one_keeps_its_own(train):
     from sparta.base.errors import InputError
     from sparta.models.sparta import SpartaModel
