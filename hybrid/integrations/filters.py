@@ -39,6 +39,8 @@ def condition_of(field: str, operator: str, value: Any) -> dict[str, Any]:
 def combined(operator: str, filters: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the filter that joins filters by `and`, `or` or `not` (not all of them); without any, `{}`."""
     if not filters:
+        if operator == "or":
+            raise unknown_filter("OR without conditions")
         return {}
     return {"not": {"and": filters}} if operator == "not" else {operator: filters}
 

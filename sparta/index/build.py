@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -173,6 +174,9 @@ def delete_matching(index: IndexFolder, filter: Filter, *, yes: bool = False) ->
     def matching(generation: Generation, searcher: ImpactSearcher) -> list[str]:
         require_fields(generation, index.path, filter.fields, searcher.fields)
         unit_ids = searcher.ids(np.flatnonzero(searcher.matching(filter)))
+        if is_cut(generation.unit):  # a match deletes the whole passage, so all its units count
+            passage_ids = list(dict.fromkeys(map(passage_of, unit_ids)))
+            unit_ids = list(itertools.chain(*_unit_ids(searcher, passage_ids, generation.unit).values()))
         if 2 * len(unit_ids) > searcher.num_docs and not yes:
             raise InputError(
                 f"the filter matches {len(unit_ids):,} of the index's {searcher.num_docs:,}"

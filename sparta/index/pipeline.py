@@ -17,6 +17,7 @@ from sparta.base.records import Advance
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.data.formats.fields import Fields
+from sparta.data.formats.objects import rows_of
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.data.units import same_chunks
 from sparta.index.build import (
@@ -151,8 +152,9 @@ def build_index(
     requested = options or IndexOptions()
     in_lucene, names = split_channels(requested.channels)
     requested = replace(requested, channels=in_lucene)
-    if not isinstance(corpus, Iterable | Path):
-        raise InputError(f"the corpus must be a file, a folder or a list of passages, found {corpus!r}")
+    if not isinstance(corpus, Iterable | Path) and rows_of(corpus) is corpus:
+        kind = type(corpus).__name__
+        raise InputError(f"the corpus must be a file, a folder or a list of passages, found {kind}")
     reader = requested.reader(corpus)  # a wrong path fails first
     folder = IndexFolder(path)
     chosen = _resolved(folder, requested, mode, encodes=True)

@@ -205,7 +205,7 @@ def _covers(job: Job, interrupted: Job) -> bool:
 
     A pipe or in-memory records may miss the rest of the interrupted input, so `_plan_growth` warns the user.
     """
-    return job.mode == "update" and job.source == interrupted.source
+    return job.mode == "update" and (job.source, job.reading) == (interrupted.source, interrupted.reading)
 
 
 def has_written(index: IndexFolder, generation: Generation) -> bool:

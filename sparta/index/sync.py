@@ -57,8 +57,9 @@ def sync_index(
 ) -> SyncReport:
     """Add, update and delete passages, so that an index holds exactly the passages of a file or folder.
 
-    A passage is unchanged if its stored record is the same, so file times do not matter. Two commits change
-    the index: additions with updates, then deletions. After a kill, the same call does what is missing.
+    A passage is unchanged if its stored record is the same, so file times do not matter. Additions and
+    updates come first, then deletions. After a kill of a later call, the same call does what is missing; an
+    interrupted first build is finished by `resume` of the options of `build_index`.
 
     :param dry_run: only report the differences
     :param yes: whether more than half of the index may be deleted
@@ -97,7 +98,10 @@ def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOption
     unit, language = options.unit or "passage", options.language or "en"
     with IndexReader(folder.path) as index, index.snapshot() as snapshot:
         stored_counts = _stored_units(snapshot)
-        passages = _units_by_passage(split_units(reader, unit, language))
+        units_of_corpus = split_units(reader, unit, language)
+        passages = (
+            ([each] for each in units_of_corpus) if unit == "passage" else _units_by_passage(units_of_corpus)
+        )
         for some in itertools.batched(passages, _PASSAGES_PER_LOOK):
             records = _stored_records(snapshot, [unit.passage_id for units in some for unit in units])
             for units in some:

@@ -73,17 +73,22 @@ def push_index(
     :raises ServerError: the hub cannot be reached, or refuses the upload.
     """
     index = lasting_path(path)
-    with IndexReader(index) as reader, reader.snapshot() as snapshot:
-        if not snapshot.is_whole:
-            raise IndexStateError(
-                "the last job of the index was interrupted", where=str(index), remedy="finish the job first"
-            )
     with _staging(index) as staging:
         copy = staging / "index"
         backup_index(index, copy)
+        _check_whole(copy, index)
         remove_local_paths(copy)
         (copy / CARD).write_text(_index_card(copy, repo_id), encoding="utf-8")
         return _push(copy, repo_id, _index_files(copy), private, token, message or "sparta index")
+
+
+def _check_whole(copy: Path, index: Path) -> None:
+    """Raise if the copied commit contains only a part of a job."""
+    with IndexReader(copy) as reader, reader.snapshot() as snapshot:
+        if not snapshot.is_whole:
+            raise IndexStateError(
+                "the last job of the index is not finished", where=str(index), remedy="finish the job first"
+            )
 
 
 def push_model(
@@ -135,7 +140,7 @@ def pull(
         info = HfApi(token=token).model_info(repo_id, revision=revision)
     actual_kind, wanted = _kind_of(repo_id, _names(info))
     if kind not in (None, actual_kind):
-        raise InputError(f"the repository holds a {actual_kind}, not an {kind}", where=repo_id)
+        raise InputError(f"expected a repository of kind {kind}, found kind {actual_kind}", where=repo_id)
     with storage_errors(target), appearing_folder(target) as folder:
         with hub_errors(repo_id):
             snapshot_download(
@@ -218,10 +223,11 @@ def _push(
 
         api = HfApi(token=token)
         address = api.create_repo(repo_id, private=private, exist_ok=True)
+        pattern = _INDEX_FILE if MANIFEST_NAME in names else _MODEL_FILE  # other files are not ours to delete
         stale = [
             name
             for name in _names(api.model_info(repo_id))
-            if name not in names and (_INDEX_FILE.fullmatch(name) or _MODEL_FILE.fullmatch(name))
+            if name not in names and pattern.fullmatch(name) and name != CARD
         ]
         operations: list[Any] = [CommitOperationAdd(name, folder / name) for name in names]
         operations += [CommitOperationDelete(name) for name in stale]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from sparta.base.manifest import MANIFEST_NAME, write_manifest
@@ -12,6 +13,9 @@ from sparta.index.channels import sync_channels
 from sparta.index.folder import IndexFolder
 from sparta.index.jobs import Progress
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
+
+_PATH = re.compile(r"(?<![\w:/.])/(?:[^\s/]+/)+")
+"""The folders of an absolute path, also inside a message."""
 
 
 def remove_local_paths(index: Path) -> None:
@@ -43,6 +47,4 @@ def _without_paths(value: Any) -> Any:
         return {name: _without_paths(part) for name, part in value.items()}
     if isinstance(value, list):
         return [_without_paths(part) for part in value]
-    if isinstance(value, str) and PurePosixPath(value).is_absolute():
-        return PurePosixPath(value).name
-    return value
+    return _PATH.sub("", value) if isinstance(value, str) else value

@@ -50,19 +50,16 @@ def file_outcomes(
     :param opened: the file, if it is already open
     :raises InputError: the file cannot be read, is empty, or its format is unknown.
     """
-    lines = numbered_lines(path, tally, opened, blank=True)
-    first_line = next(((number, line) for number, line in lines if line), None)
-    if first_line is None:
-        raise no_records(path)
+    can_reopen = Path(path).is_file()
+    lines = numbered_lines(path, Tally() if can_reopen else tally, opened, blank=True)
+    first_line = _first_line(lines, path)
     form = format_of(path, first_line[1])
-    if form == "text":
-        del lines  # closes the file
-        yield text_file(path, str(Path(path).parent), tally)
+    if form in ("text", "json"):
+        yield from _whole_file(form, path, tally, opened, fields)
         return
-    if form == "json":
-        del lines  # closes the file
-        yield from _list_outcomes(path, tally, opened, fields)
-        return
+    if can_reopen:  # only this reading counts and hashes the file
+        lines = numbered_lines(path, tally, opened, blank=True)
+        first_line = _first_line(lines, path)
     parse: Callable[[str], Mapping[str, Any]] = parse_object
     rows: Iterator[tuple[int, bytes]] = itertools.chain(
         [first_line], ((number, line) for number, line in lines if line)
@@ -82,6 +79,36 @@ def file_outcomes(
             yield len(line) // len(outcomes), outcome
     if not line_number:
         raise no_records(path)
+
+
+def _first_line(lines: Iterator[tuple[int, bytes]], path: str) -> tuple[int, bytes]:
+    """Return the first line that is not blank.
+
+    :raises InputError: all lines are blank.
+    """
+    first_line = next(((number, line) for number, line in lines if line), None)
+    if first_line is None:
+        raise no_records(path)
+    return first_line
+
+
+def _whole_file(
+    form: str, path: str, tally: Tally, opened: BinaryIO | None, fields: Fields
+) -> Iterator[tuple[int, Outcome]]:
+    """Yield the outcomes of a text or of a JSON list, which are read from the beginning of the file.
+
+    :raises InputError: the file is a pipe, which cannot be read again.
+    """
+    if not Path(path).is_file():
+        raise InputError(
+            "a JSON list cannot be read from a pipe",
+            where=shown_name(path),
+            remedy="name a file, or send one object per line: jq -c '.[]'",
+        )
+    if form == "text":
+        yield text_file(path, str(Path(path).parent), tally)
+    else:
+        yield from _list_outcomes(path, tally, opened, fields)
 
 
 def _list_outcomes(

@@ -33,6 +33,9 @@ def query_rows(path: str, query: str) -> Iterator[Mapping[str, Any]]:
             if rows.description is None:
                 raise InputError("the query returns no rows", where=path, remedy="write a query: select …")
             names = [column[0] for column in rows.description]
+            if len(set(names)) < len(names):
+                message = f"the query returns two columns of the same name: {', '.join(names)}"
+                raise InputError(message, where=path, remedy="rename a column: select a.id as other …")
             for row in rows:
                 yield dict(zip(names, row, strict=True))
     except (sqlite3.Error, sqlite3.Warning) as error:

@@ -279,7 +279,8 @@ def _check_same_encoding(first: ShardFolder, second: ShardFolder) -> None:
     def facts(folder: ShardFolder) -> dict[str, Any]:
         options = {**folder.manifest["options"], "part": None}
         corpus = folder.manifest["counts"]["corpus"]["fingerprint"]
-        return {"model": folder.manifest["model"], "corpus": corpus["sha256"], "language": "en", **options}
+        identity = {"model": folder.manifest["model"], "corpus": corpus["sha256"], "language": "en"}
+        return {**identity, "reading": folder.manifest.get("reading", ""), **options}
 
     first_facts, second_facts = facts(first), facts(second)
     differing = [name for name in first_facts if first_facts[name] != second_facts.get(name)]

@@ -133,3 +133,12 @@ def test_a_killed_sync_is_finished_by_the_next(tmp_path):
         process.wait()
         sync_index(index, corpus)
         assert_like_new(index, corpus, BM25)
+
+
+def test_ids_that_end_like_numbers_of_units_are_whole_ids(tmp_path):
+    corpus = tmp_path / "c.jsonl"
+    records = [{"id": f"doc#{number}", "text": f"The {word}."} for number, word in enumerate(WORDS)]
+    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
+    sync_index(tmp_path / "ix", corpus, BM25)
+    again = sync_index(tmp_path / "ix", corpus)
+    assert (again.added, again.updated, again.deleted, again.unchanged) == ((), (), (), len(WORDS))
