@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import itertools
 import json
 import math
@@ -88,16 +89,31 @@ def parse_object(line: str) -> dict[str, Any]:
 def as_object(record: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a record in memory to the object that its JSON line would give.
 
+    Dates and times become ISO strings, NumPy's arrays become lists, also inside lists and objects.
+
     :raises BadRecordError: the record is not JSON-serializable.
     """
     try:
-        line = json.dumps(dict(record), default=plain_number)
+        line = json.dumps(dict(record), default=_plain)
     except RecursionError:
         raise _too_deep("more") from None
     except (TypeError, ValueError) as error:
         remedy = "convert the values to strings, numbers, lists and dictionaries, as in str(date)"
         raise BadRecordError("value not JSON-serializable", str(error), remedy=remedy) from None
     return parse_object(line)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON lacks as one that JSON has.
+
+    :raises TypeError: there is no such value.
+    """
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if getattr(value, "ndim", 0) and hasattr(value, "tolist"):
+        is_times = value.dtype.kind == "M"  # NumPy gives nanoseconds as bare integers
+        return (value.astype("datetime64[us]") if is_times else value).tolist()
+    return plain_number(value)
 
 
 def parse_value(line: str) -> Any:

@@ -5,7 +5,6 @@ The objects are recognized by their attributes, so none of their packages is imp
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import math
 from collections.abc import Iterator, Mapping
@@ -53,7 +52,7 @@ def record_of(row: Any) -> Any:
     """Return a row or a document as a dictionary; other objects are returned unchanged.
 
     Documents of LangChain give `page_content` as the text, nodes and documents of LlamaIndex their content,
-    each with its id and its metadata. Dates and times become ISO strings.
+    each with its id and its metadata.
     """
     if isinstance(row, str):
         return row
@@ -61,22 +60,11 @@ def record_of(row: Any) -> Any:
         return _document(getattr(row, "id", None), row.page_content, row.metadata)
     if hasattr(row, "get_content") and hasattr(row, "node_id"):  # LlamaIndex
         return _document(row.node_id, row.get_content(), row.metadata)
-    if isinstance(row, Mapping):
-        return _with_iso_dates(row)
-    if hasattr(row, "keys") and hasattr(row, "__getitem__"):  # sqlite3.Row
-        return _with_iso_dates({name: row[name] for name in row.keys()})  # noqa: SIM118
+    if not isinstance(row, Mapping) and hasattr(row, "keys") and hasattr(row, "__getitem__"):  # sqlite3.Row
+        return {name: row[name] for name in row.keys()}  # noqa: SIM118
     return row
 
 
 def _document(document_id: str | None, text: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
     named = {} if document_id is None else {"id": document_id}
-    return {**_with_iso_dates(metadata), **named, "text": text}
-
-
-def _with_iso_dates(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not any(isinstance(value, datetime.date | datetime.time) for value in record.values()):
-        return record
-    return {
-        name: value.isoformat() if isinstance(value, datetime.date | datetime.time) else value
-        for name, value in record.items()
-    }
+    return {**metadata, **named, "text": text}

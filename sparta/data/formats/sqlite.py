@@ -13,6 +13,8 @@ from sparta.base.remedies import Option, remedy
 
 MAGIC = b"SQLite format 3\0"
 _MOST_TABLES = 8
+_STEPS_PER_CHECK = 100_000
+"""SQLite calls Python after this many steps of its virtual machine, so that Ctrl-C ends a long query."""
 
 
 def is_database(stream: BinaryIO) -> bool:
@@ -29,6 +31,8 @@ def query_rows(path: str, query: str) -> Iterator[Mapping[str, Any]]:
     address = f"{Path(path).absolute().as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(address, uri=True)) as database:
+            database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)  # `attach` would create files
+            database.set_progress_handler(_go_on, _STEPS_PER_CHECK)
             rows = database.execute(query)
             if rows.description is None:
                 raise InputError("the query returns no rows", where=path, remedy="write a query: select …")
@@ -39,7 +43,14 @@ def query_rows(path: str, query: str) -> Iterator[Mapping[str, Any]]:
             for row in rows:
                 yield dict(zip(names, row, strict=True))
     except (sqlite3.Error, sqlite3.Warning) as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+            raise KeyboardInterrupt from None
         raise InputError(f"SQLite refuses the query: {error}", where=path, remedy=_example(path)) from error
+
+
+def _go_on() -> int:
+    """Let SQLite continue. Python handles signals in this call; an exception ends the query."""
+    return 0
 
 
 def needs_query(path: str) -> InputError:

@@ -6,7 +6,9 @@ import csv
 import datetime
 import gzip
 import json
+import signal
 import sqlite3
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -218,15 +220,88 @@ def test_without_an_id_the_content_is_the_id(tmp_path: Path) -> None:
         ("delete from pages", "readonly"),
         ("select id from pages", 'missing text: expected the field "text"'),
         ("select 1; select 2", "one statement"),
+        ("attach database 'other.db' as other", "attached"),
     ],
 )
-def test_a_wrong_query_is_refused(tmp_path: Path, query: str | None, words: str) -> None:
+def test_a_wrong_query_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str | None, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     path = database(tmp_path / "c.db")
     with pytest.raises(InputError, match=words):
         list(open_corpus(path, query=query))
     with sqlite3.connect(path) as connection:
         assert connection.execute("select count(*) from pages").fetchone() == (50,)
     connection.close()
+    assert [each.name for each in tmp_path.iterdir()] == ["c.db"]
+
+
+def test_ctrl_c_ends_a_long_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = "with recursive n(i) as (select 1 union all select i + 1 from n limit 100000000)"
+    reader = open_corpus(database(tmp_path / "c.db"), query=f"{count} select i as id from n where i < 0")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(reader)
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, before)
+
+
+def test_nested_dates_and_arrays_of_real_tables() -> None:
+    numpy, pandas = pytest.importorskip("numpy"), pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {
+            "id": ["a", "b"],
+            "text": ["one", "two"],
+            "count": [1, None],
+            "day": [pandas.Timestamp("2020-01-02"), pandas.NaT],
+            "days": [[datetime.date(2020, 1, 2)], []],
+            "numbers": [numpy.array([1, 2]), numpy.array([], dtype=int)],
+            "times": [numpy.array(["2020-01-02"], dtype="datetime64[ns]"), numpy.array([], dtype="M8[ns]")],
+        }
+    )
+    assert [passage.record for passage in open_corpus(frame)] == [
+        {
+            "id": "a",
+            "text": "one",
+            "count": 1.0,
+            "day": "2020-01-02T00:00:00",
+            "days": ["2020-01-02"],
+            "numbers": [1, 2],
+            "times": ["2020-01-02T00:00:00"],
+        },
+        {"id": "b", "text": "two", "days": [], "numbers": [], "times": []},
+    ]
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars", "pyarrow", "datasets"])
+def test_tables_of_the_real_packages(package: str) -> None:
+    module = pytest.importorskip(package)
+    columns = {name: [record[name] for record in RECORDS] for name in RECORDS[0]}
+    if package == "pyarrow":
+        table = module.table(columns)
+    elif package == "datasets":
+        table = module.DatasetDict(train=module.Dataset.from_dict(columns))
+    else:
+        table = module.DataFrame(columns)
+    assert [passage.record for passage in open_corpus(table)] == RECORDS
+
+
+def test_documents_of_the_real_packages() -> None:
+    langchain = pytest.importorskip("langchain_core.documents")
+    llamaindex = pytest.importorskip("llama_index.core.schema")
+    metadata = {"title": "Moon", "day": datetime.date(2020, 1, 2)}
+    documents = [
+        langchain.Document(id="a", page_content="one", metadata=metadata),
+        llamaindex.TextNode(id_="b", text="two", metadata=metadata),
+    ]
+    assert [passage.record for passage in open_corpus(documents)] == [
+        {"id": passage_id, "text": text, "title": "Moon", "day": "2020-01-02"}
+        for passage_id, text in (("a", "one"), ("b", "two"))
+    ]
 
 
 def test_a_query_needs_a_database(tmp_path: Path) -> None:
