@@ -89,11 +89,9 @@ class FieldArguments:
 
     def open(self, corpus: str, *, skip_invalid: bool) -> CorpusReader:
         """Open a corpus with these options for reading."""
-        from sparta.data.corpus import CorpusReader
-        from sparta.data.formats.fields import Fields
+        from sparta.index.pipeline import IndexOptions
 
-        fields = Fields.of(self.id_field, self.text_field, self.title_field)
-        return CorpusReader(corpus, skip_invalid=skip_invalid, fields=fields, query=self.query)
+        return made(IndexOptions, self, skip_invalid=skip_invalid).reader(corpus)
 
 
 encoder_options = options(device_option, dtype_option, quiet_option)

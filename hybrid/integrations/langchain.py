@@ -106,8 +106,8 @@ class LangChainVectorStore(VectorStore):
     ) -> list[str]:
         """Add texts, and replace texts with known ids; return the ids. A missing id becomes a random id."""
         listed = list(texts)
-        given = list(ids) if ids is not None else [None] * len(listed)
-        names = [name or uuid4().hex for name in given]
+        typed_ids = list(ids) if ids is not None else [None] * len(listed)
+        names = [name or uuid4().hex for name in typed_ids]
         rows = zip(names, listed, metadatas or [{}] * len(listed), strict=True)
         self.store.write(
             [(name, text_of_passage(text, name), plain(metadata)) for name, text, metadata in rows]

@@ -113,12 +113,17 @@ def make_folder(path: str | Path) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)
 
 
+def is_unused(folder: Path) -> bool:
+    """Return whether a new folder may take this path: it does not exist, or is an empty folder."""
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+
+
 def check_new_folder(path: Path) -> None:
     """Check that an output folder does not exist yet or is empty.
 
     :raises IndexStateError: the folder holds files, or the path is a file.
     """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if not is_unused(path):
         raise folder_in_use(path, resumable=False)
 
 
@@ -286,6 +291,15 @@ class Tally:
         """Add bytes to the size and the hash."""
         self.size += len(data)
         self._digest.update(data)
+
+    def mark(self) -> Callable[[], None]:
+        """Return a function that takes back all bytes that are added after this call."""
+        size, digest = self.size, self._digest.copy()
+
+        def take_back() -> None:
+            self.size, self._digest = size, digest
+
+        return take_back
 
     def sha256(self) -> str:
         """Return the SHA-256 of all bytes added so far, in hexadecimal."""

@@ -1,4 +1,4 @@
-"""What an index's manifest says: the generations of the index, and the job that wrote each of them.
+"""The content of an index's manifest: the generations of the index, and the job that wrote each of them.
 
 - `Job`: one call that writes an index, with its input, its options and its mode. `started()` adds a random
   run id. `id` names the job in Lucene's commits, so a resumed job knows its own commits.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT
-from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import CorpusReader
+from sparta.data.languages import DEFAULT_LANGUAGE
 from sparta.data.sentences import split_units
-from sparta.data.units import passage_of
+from sparta.data.units import is_cut, passage_of
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import (
     IndexOptions,
@@ -95,17 +95,17 @@ def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOption
     added: list[str] = []
     updated: list[str] = []
     seen = set[str]()
-    unit, language = options.unit or "passage", options.language or "en"
+    unit, language = options.unit or "passage", options.language or DEFAULT_LANGUAGE
     with IndexReader(folder.path) as index, index.snapshot() as snapshot:
-        stored_counts = _stored_units(snapshot)
-        units_of_corpus = split_units(reader, unit, language)
-        passages = (
-            ([each] for each in units_of_corpus) if unit == "passage" else _units_by_passage(units_of_corpus)
+        passage_id_of = passage_of if is_cut(unit) else str
+        stored_counts = Counter(map(passage_id_of, snapshot.lucene.ids(snapshot.lucene.live())))
+        groups = itertools.groupby(
+            split_units(reader, unit, language), lambda each: passage_id_of(each.passage_id)
         )
+        passages = ((passage_id, list(units)) for passage_id, units in groups)
         for some in itertools.batched(passages, _PASSAGES_PER_LOOK):
-            records = _stored_records(snapshot, [unit.passage_id for units in some for unit in units])
-            for units in some:
-                passage_id = passage_of(units[0].passage_id) if unit != "passage" else units[0].passage_id
+            records = _stored_records(snapshot, [each.passage_id for _, units in some for each in units])
+            for passage_id, units in some:
                 seen.add(passage_id)
                 if passage_id not in stored_counts:
                     added.append(passage_id)
@@ -116,22 +116,6 @@ def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOption
         deleted = tuple(passage_id for passage_id in stored_counts if passage_id not in seen)
     unchanged = len(seen) - len(added) - len(updated)
     return SyncReport(folder.path, tuple(added), tuple(updated), deleted, unchanged)
-
-
-def _stored_units(snapshot: IndexSnapshot) -> dict[str, int]:
-    """Return the number of stored units by passage id."""
-    lucene, counts = snapshot.lucene, dict[str, int]()
-    is_whole = snapshot.generation.unit == "passage"
-    for unit_id in lucene.ids(lucene.live()):
-        passage_id = unit_id if is_whole else passage_of(unit_id)
-        counts[passage_id] = counts.get(passage_id, 0) + 1
-    return counts
-
-
-def _units_by_passage(units: Iterable[Passage]) -> Iterator[list[Passage]]:
-    """Group neighboring units of the same passage."""
-    for _, group in itertools.groupby(units, lambda unit: passage_of(unit.passage_id)):
-        yield list(group)
 
 
 def _stored_records(snapshot: IndexSnapshot, unit_ids: list[str]) -> dict[str, str]:

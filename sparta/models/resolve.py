@@ -228,13 +228,14 @@ def _download(name: str) -> Path:
         )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelError(
-            f"no such folder, and the download from the hub failed: {_first_line(error)}",
+            f"no such folder, and the download from the hub failed: {first_line_of(error)}",
             where=name,
             remedy=remedy("check the name and the network, or set {} to a folder", Option("model")),
         ) from error
 
 
-def _first_line(error: Exception) -> str:
+def first_line_of(error: Exception) -> str:
+    """Return the first line of an error's message, or the error's name if there is no message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

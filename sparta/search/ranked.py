@@ -11,7 +11,7 @@ from sparta.base.remedies import Command, Option, remedy
 from sparta.data.units import is_chunk, passage_of
 
 DOCUMENTS, CHUNKS = "documents", "chunks"
-"""What a hit of an index of chunks is: a document, with its best chunk, or a chunk."""
+"""The two kinds of hits in an index of chunks: a document, with its best chunk, or a chunk."""
 _PASSAGES_PER_GROUP = 4  # the first guess of how many passages a group has
 
 

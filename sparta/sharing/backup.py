@@ -17,7 +17,7 @@ from pathlib import Path
 from sparta.base.checks import path_of
 from sparta.base.disk.new_folders import appearing_folder, check_new
 from sparta.base.errors import IndexStateError
-from sparta.base.files import storage_errors
+from sparta.base.files import atomic_write, storage_errors
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.index.channels import CHANNELS
 from sparta.index.folder import IndexFolder, lasting_path
@@ -98,7 +98,7 @@ def _copy_commit(folder: IndexFolder, generation: Generation, committed: Committ
     linked = sum(_link(folder.path / file, copy / file) for file in files)
     for name, manifest in committed.manifests.items():
         channel = folder.channel_path(name, generation).relative_to(folder.path)
-        (copy / channel / MANIFEST_NAME).write_bytes(manifest)
+        atomic_write(copy / channel / MANIFEST_NAME, manifest)
     live = folder.state().live
     is_live = live is not None and live.number == generation.number
     state = IndexState(live=generation) if is_live else IndexState(building=generation)

@@ -25,6 +25,7 @@ from sparta.base.remedies import Command
 from sparta.index.folder import IndexFolder, lasting_path
 from sparta.index.reader import IndexReader
 from sparta.index.verify import verify_index
+from sparta.models.resolve import first_line_of
 from sparta.sharing.backup import backup_index
 from sparta.sharing.paths import remove_local_paths
 
@@ -244,7 +245,7 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         yield
     except HFValidationError as error:
         raise InputError(
-            f"the name of the repository is invalid: {_first_line(error)}",
+            f"the name of the repository is invalid: {first_line_of(error)}",
             where=repo_id,
             remedy="name a repository as OWNER/NAME",
         ) from error
@@ -252,7 +253,7 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         if not _is_from_hub(error):
             raise
         raise ServerError(
-            f"the hub failed: {_first_line(error)}",
+            f"the hub failed: {first_line_of(error)}",
             where=repo_id,
             remedy="check the name, the network and the access token ($HF_TOKEN)",
         ) from error
@@ -262,10 +263,6 @@ def _is_from_hub(error: Exception) -> bool:
     """Return whether `huggingface_hub` raised an error, or the HTTP client of one of its versions."""
     packages = {base.__module__.partition(".")[0] for base in type(error).__mro__}
     return bool(packages & {"huggingface_hub", "httpx", "httpx2", "requests"})
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 @contextmanager

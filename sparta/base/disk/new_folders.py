@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sparta.base.errors import IndexStateError
-from sparta.base.files import sync_folder
+from sparta.base.files import is_unused, sync_folder
 
 
 def check_new(folder: Path) -> None:
@@ -17,7 +17,7 @@ def check_new(folder: Path) -> None:
 
     :raises IndexStateError: the folder holds files, or the path is a file.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not is_unused(folder):
         raise IndexStateError(
             "the new folder already contains files", where=str(folder), remedy="name a new folder"
         )

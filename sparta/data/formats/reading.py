@@ -38,7 +38,7 @@ RECORDS = "records"
 """The source name of records in memory."""
 
 type Outcome = Passage | BadRecordError
-"""What a record gives: a passage, or the error of a bad record."""
+"""The result of reading a record: a passage, or the error of a bad record."""
 
 
 def file_outcomes(
@@ -50,16 +50,16 @@ def file_outcomes(
     :param opened: the file, if it is already open
     :raises InputError: the file cannot be read, is empty, or its format is unknown.
     """
-    can_reopen = Path(path).is_file()
-    lines = numbered_lines(path, Tally() if can_reopen else tally, opened, blank=True)
-    first_line = _first_line(lines, path)
+    take_back = tally.mark()
+    lines = numbered_lines(path, tally, opened, blank=True)
+    first_line = next(((number, line) for number, line in lines if line), None)
+    if first_line is None:
+        raise no_records(path)
     form = format_of(path, first_line[1])
     if form in ("text", "json"):
+        take_back()  # the file is read again from its beginning
         yield from _whole_file(form, path, tally, opened, fields)
         return
-    if can_reopen:  # only this reading counts and hashes the file
-        lines = numbered_lines(path, tally, opened, blank=True)
-        first_line = _first_line(lines, path)
     parse: Callable[[str], Mapping[str, Any]] = parse_object
     rows: Iterator[tuple[int, bytes]] = itertools.chain(
         [first_line], ((number, line) for number, line in lines if line)
@@ -79,17 +79,6 @@ def file_outcomes(
             yield len(line) // len(outcomes), outcome
     if not line_number:
         raise no_records(path)
-
-
-def _first_line(lines: Iterator[tuple[int, bytes]], path: str) -> tuple[int, bytes]:
-    """Return the first line that is not blank.
-
-    :raises InputError: all lines are blank.
-    """
-    first_line = next(((number, line) for number, line in lines if line), None)
-    if first_line is None:
-        raise no_records(path)
-    return first_line
 
 
 def _whole_file(
