@@ -24,6 +24,7 @@ from hybrid.replications.wikipedia.wikitext import anchored, paragraphs_of, targ
 from sparta.base.errors import SpartaError
 from sparta.base.filters import Filter
 from sparta.base.normal_form import normal_form
+from sparta.base.records import Passage
 from sparta.data import answers, qa_formats
 from sparta.data.corpus import CorpusReader, open_corpus
 from sparta.data.formats.markdown import read_markdown
@@ -33,6 +34,7 @@ from sparta.data.languages import language_of
 from sparta.data.queries import read_queries
 from sparta.data.sentences import sentence_splitter, split_units
 from sparta.data.trec import read_qrels, read_run
+from sparta.models.lexical_terms import IdfTable, LexicalTerms, TermSettings
 from sparta.models.query_encoder import QueryTokenizer, WordTokenizer, load_tokenizer
 from sparta.models.resolve import shipped_folder
 from sparta.reader.config import ReaderLayout
@@ -166,6 +168,12 @@ def _splitter(language: str) -> Parse:
 @cache
 def _shipped() -> QueryTokenizer:
     return QueryTokenizer(load_tokenizer(shipped_folder("sparta-bge-small-en")), None, 1.0, language_of("en"))
+
+
+@cache
+def _lexical() -> LexicalTerms:
+    table = IdfTable(np.zeros(0, np.uint32), np.zeros(0, np.uint8))
+    return LexicalTerms(TermSettings(), table, load_tokenizer(shipped_folder("sparta-bge-small-en")))
 
 
 @cache
@@ -391,6 +399,23 @@ PARSERS: dict[str, tuple[Any, ...]] = {
         "好",
         "[SEP]",
         "😀",
+    ),
+    "lexical terms": (
+        lambda t: _lexical().passage_terms(Passage("p", t)),
+        *(
+            "a ",
+            "a",
+            "moon.",
+            "moon river ",
+            ("a.", "", " "),
+            "+",
+            "a+",
+            "'",
+            "a's",
+            "好",
+            MARKS,
+            (MARKS, "a"),
+        ),
     ),
     "words of queries": (lambda t: WordTokenizer(language_of("zh")).terms(t), "a ", "好", (MARKS, "a"), "."),
     "snippets": (
