@@ -23,6 +23,10 @@ _COMMANDS = {
         ),
     },
     "Experiments of the papers": {
+        "replicate": Place(
+            "cli.hybrid_commands.replicate:replicate",
+            "Measure a table of the papers; without TABLE, list all tables.",
+        ),
         "tasks": Place(
             "cli.hybrid_commands.tasks:tasks", "Measure bi-encoders on tasks of KILT, over all passages."
         ),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-GENERATED = ("docs/cli.md", "docs/messages.md")
+GENERATED = ("docs/cli.md", "docs/messages.md", "docs/replications.md")
 MOST_WORDS = 30
 MOST_WORDS_ON_AVERAGE = 20
 MOST_LINES = 110

@@ -1,0 +1,106 @@
+"""Indexes of a table's passages: the whole collection, or a part that its questions need."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hybrid.evaluation.questions import judged
+from hybrid.evaluation.testsets import QuestionSet
+from hybrid.replications.tables.experiment import Experiment
+from sparta.base.files import atomic_path, atomic_write, make_folder
+from sparta.data.corpus import CorpusReader
+from sparta.index.pipeline import IndexOptions, build_index
+from sparta.search.searcher import Searcher
+
+logger = logging.getLogger("sparta.hybrid")
+SHARED = "shared"
+POOL_DEPTH = 100
+ALL_CHANNELS = "impact,bm25,dense"
+
+
+def index_of(
+    experiment: Experiment,
+    name: str,
+    corpora: Sequence[Path],
+    sets: Sequence[QuestionSet],
+    channels: str = ALL_CHANNELS,
+    language: str = "en",
+) -> Path:
+    """Build an index of the passages of some files, once.
+
+    A cut on the passages keeps the passages that KILT's provenance or the qrels name, then the passages that
+    BM25 ranks best in the whole collection: the first of every question, the second of every question, and
+    so on. So the part is easier than the whole collection.
+
+    :param name: the name of the collection; the indexes of all tables share the whole collection
+    """
+    shared = experiment.folder.parent / SHARED
+    make_folder(shared)
+    if experiment.cut.passages is None:
+        corpus = corpora[0] if len(corpora) == 1 else _joined(corpora, shared / f"{name}.jsonl.gz")
+        return built(shared / f"{name}-{channels.replace(',', '-')}", corpus, channels, language)
+    corpus = corpora[0] if len(corpora) == 1 else _joined(corpora, shared / f"{name}.jsonl.gz")
+    whole = built(shared / f"{name}-bm25", corpus, "bm25", language)
+    part = experiment.folder / f"{name}.jsonl"
+    if not part.exists():
+        kept = set(itertools.islice(_pool(whole, sets), experiment.cut.passages))
+        with atomic_path(part) as temporary, temporary.open("w", encoding="utf-8") as out:
+            for passage in CorpusReader(corpus):
+                if passage.passage_id in kept:
+                    record = {"_id": passage.passage_id, "title": passage.title, "text": passage.text}
+                    out.write(json.dumps(record, ensure_ascii=False) + "\n")
+    return built(experiment.folder / f"{name}-index", part, channels, language)
+
+
+def built(path: Path, corpus: Path, channels: str, language: str = "en") -> Path:
+    """Return an index of a corpus, built once; an interrupted build continues."""
+    done = path.parent / f"{path.name}.done"
+    if not done.exists():
+        options = IndexOptions(channels=channels, language=language, resume=path.exists())
+        build_index(path, corpus, options=options, progress=None)
+        atomic_write(done, b"")
+    return path
+
+
+def _joined(corpora: Sequence[Path], path: Path) -> Path:
+    """Return one file with the records of several gzipped files: gzip files can follow each other."""
+    if not path.exists():
+        with atomic_path(path) as temporary, temporary.open("wb") as out:
+            for corpus in corpora:
+                with corpus.open("rb") as stream:
+                    shutil.copyfileobj(stream, out)
+    return path
+
+
+def _pool(index: Path, sets: Sequence[QuestionSet]) -> Iterator[str]:
+    """Yield ids of passages: judged passages, then by rank in BM25's rankings; no id twice."""
+    seen: dict[str, None] = {}
+    judged_sets = [judged(questions, index) for questions in sets]
+    for questions in judged_sets:
+        for relevance in questions.qrels.values():
+            seen.update(dict.fromkeys(relevance))
+    yield from list(seen)
+    with Searcher(index, channel="bm25") as searcher:
+        runs = [
+            searcher.run([q.text for q in s.queries], [q.query_id for q in s.queries], POOL_DEPTH)
+            for s in sets
+        ]
+    for rank in range(POOL_DEPTH):
+        for run in runs:
+            for hits in run.values():
+                if rank < len(hits) and hits[rank].passage_id not in seen:
+                    seen[hits[rank].passage_id] = None
+                    yield hits[rank].passage_id
+
+
+def sampled(questions: QuestionSet, experiment: Experiment, *, skip: int = 0) -> QuestionSet:
+    """Return the questions within the cut, without the first `skip` questions of the file."""
+    rest = replace(questions, queries=questions.queries[skip:])
+    n = experiment.cut.questions
+    return rest if n is None else rest.sample(n)

@@ -1,0 +1,418 @@
+"""The tables of SPARTA: open-domain answers, retrieval of sentences, terms, sparsity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from hybrid.replications.tables.experiment import Experiment
+from hybrid.replications.tables.table import Figures, PaperTable, rows_of
+
+if TYPE_CHECKING:
+    from hybrid.evaluation.testsets import QuestionSet
+    from sparta.models.model import SparseModel
+    from sparta.training.paragraphs import ParagraphSet
+
+READ = 10
+"""The number of passages that the reader reads."""
+KS = (50, 100, 500, 1000, 1500, 2000)
+NO_USE_QA = "USE-QA is not available offline."
+
+
+def open_answers(experiment: Experiment) -> None:
+    """Measure table 1: EM and F1 of answers from Wikipedia, by SPARTA and by BM25."""
+    sets = {"SQuAD": "squad", "NQ dev": "nq-dev", "NQ test": "nq-test"}
+    _open(experiment, sets, "wikipedia", "en")
+
+
+def chinese_answers(experiment: Experiment) -> None:
+    """Measure table 2: EM and F1 of answers from Chinese Wikipedia."""
+    _open(experiment, {"CMRC": "cmrc", "DRCD": "drcd"}, "wikipedia-zh", "zh")
+
+
+def _open(experiment: Experiment, sets: Mapping[str, str], collection: str, language: str) -> None:
+    """Measure answers of each set; the set's passages, if it has any, are part of the collection."""
+    from hybrid.evaluation.questions import questions_of
+    from hybrid.replications.tables.collection import index_of, sampled
+
+    passages = experiment.located(collection)
+    assert passages is not None
+    for column, source in sets.items():
+        located = experiment.located(source)
+        if located is None:
+            continue
+        questions = sampled(questions_of(located.path), experiment)
+        texts = _texts_of(located.path, experiment.folder / f"{source}-texts.jsonl")
+        corpora = [passages.path, *([texts] if texts else [])]
+        label = f"{located.label}; passages of {passages.label}"
+
+        def measure(
+            questions: QuestionSet = questions, corpora: list[Path] = corpora, column: str = column
+        ) -> Mapping[str, Figures]:
+            index = index_of(experiment, column.split()[0], corpora, [questions], "impact,bm25", language)
+            return _answered(index, questions, column, language)
+
+        experiment.measure(["SPARTA", "BM25"], label, measure)
+
+
+def _texts_of(questions: Path, path: Path) -> Path | None:
+    """Write the paragraphs of a SQuAD JSON or a BEIR folder as JSON lines; None if it has no texts."""
+    import gzip
+    import json
+
+    from sparta.base.files import atomic_write, plain_name
+    from sparta.data.qa_formats import read_squad
+
+    if questions.is_dir():
+        return questions / "corpus.jsonl"
+    if not plain_name(questions.name).endswith(".json"):
+        return None
+    texts = dict.fromkeys((paragraph.title, paragraph.text) for paragraph in read_squad(questions))
+    lines = (
+        json.dumps({"_id": f"q{n}", "title": title, "text": text}, ensure_ascii=False) + "\n"
+        for n, (title, text) in enumerate(texts)
+    )
+    target = path.with_name(f"{path.name}.gz")
+    atomic_write(target, gzip.compress("".join(lines).encode(), mtime=0))
+    return target
+
+
+def _answered(index: Path, questions: QuestionSet, column: str, language: str) -> dict[str, Figures]:
+    """Return EM, F1 and answer recall of the index's channels, with the shipped reader."""
+    from hybrid.evaluation.answering import Answering
+    from hybrid.evaluation.compare import compare
+    from hybrid.retrieval.channels import Channels
+    from sparta.reader.config import reader_folder
+    from sparta.reader.reader import Reader
+
+    answering = Answering(Reader.open(reader_folder(None, language)), [READ])
+    with Channels(index, ["impact", "bm25"]) as channels:
+        results = compare(channels, questions, (), answering=answering, measures=["answer_recall@20"])
+    names = {"impact": "SPARTA", "bm25": "BM25"}
+    measures = {"EM": "EM", "F1": "F1", "answer recall@20": "answer_recall@20"}
+    return {
+        names[e.name]: {f"{column} {shown}": 100 * e.mean(name) for shown, name in measures.items()}
+        for e in results.evaluations
+    }
+
+
+IN_DOMAIN = {
+    "SQuAD": "reqa-squad",
+    "News": "reqa-news",
+    "Trivia": "reqa-trivia",
+    "NQ": "reqa-nq",
+    "HotPot": "reqa-hotpot",
+}
+OUT_OF_DOMAIN = {
+    **IN_DOMAIN,
+    "Bio": "reqa-bioasq",
+    "DROP": "reqa-drop",
+    "DuoRC": "reqa-duorc",
+    "RACE": "reqa-race",
+    "RE": "reqa-re",
+    "Text": "reqa-text",
+}
+
+
+def reqa(experiment: Experiment) -> None:
+    """Measure table 4 or 5: MRR of sentences, by BM25, the shipped model, and models trained on SQuAD.
+
+    SPARTA and the Poly-Encoder start from the experiment's encoder and train on the same SQuAD questions with
+    the same number of steps. Table 4 of the paper trains on each domain; here all trained models learn from
+    SQuAD alone, so its other columns are out of domain.
+    """
+    import torch
+
+    from hybrid.evaluation.evaluate import evaluate_set
+    from sparta.models.load import load_model
+    from sparta.shards.encode import EncodeOptions
+
+    assert experiment.encoder is not None
+    suffix = " on SQuAD" if experiment.table.number == "5" else ""
+    columns = OUT_OF_DOMAIN if suffix else IN_DOMAIN
+    paper_model, poly = _sparta_of_paper(experiment), _poly_encoder(experiment)
+    for column, source in columns.items():
+        located = experiment.test_set(source)
+        if located is None:
+            continue
+        _, folder, label = located
+
+        def measure(folder: Path = folder, column: str = column) -> Mapping[str, Figures]:
+            torch.manual_seed(experiment.seed)
+            figures: dict[str, Figures] = {}
+            for name, model in ((f"SPARTA{suffix}", paper_model), ("SPARTA, shipped model", None)):
+                is_paper = model is not None
+                results = evaluate_set(
+                    folder,
+                    load_model(model),
+                    EncodeOptions(),
+                    measures=["RR"],
+                    dense=[poly] if is_paper else [],
+                )
+                means = {e.name: 100 * e.mean("RR") for e in results.evaluations}
+                figures[name] = {column: means["impact"]}
+                figures["BM25"] = {column: means["bm25"]}
+                if is_paper:
+                    figures[f"Poly-Encoder{suffix}"] = {column: means[str(poly)]}
+            return figures
+
+        names = ["BM25", f"Poly-Encoder{suffix}", f"SPARTA{suffix}", "SPARTA, shipped model"]
+        experiment.measure(names, label, measure)
+
+
+def _squad_set(experiment: Experiment) -> ParagraphSet:
+    from sparta.training.paragraphs import open_set
+
+    located = experiment.located("squad-train")
+    assert located is not None
+    return open_set(located.path, "pairs", 12)
+
+
+def _sparta_of_paper(experiment: Experiment) -> Path:
+    """Train SPARTA by the paper's recipe on SQuAD; return the model's folder."""
+    from sparta.training.options import SpartaRecipe
+    from sparta.training.train import train_model
+
+    steps = experiment.cut.steps or 10_000
+    recipe = SpartaRecipe(
+        encoder=str(experiment.encoder),
+        steps=steps,
+        learning_rate=3e-5,
+        validate_every=max(1, steps // 4),
+        seed=experiment.seed,
+        device=experiment.device,
+        paper=True,
+    )
+    output = experiment.folder / "sparta-paper"
+    return train_model([_squad_set(experiment)], recipe, output, resume=True).folder
+
+
+def _poly_encoder(experiment: Experiment) -> Path:
+    """Train a Poly-Encoder with four vectors per answer on SQuAD; return the model's folder."""
+    from dense.training.train import Recipe, train_dense
+
+    steps = experiment.cut.steps or 10_000
+    recipe = Recipe(
+        encoder=str(experiment.encoder),
+        steps=steps,
+        codes=4,
+        shared=False,
+        validate_every=max(1, steps // 4),
+        seed=experiment.seed,
+        device=experiment.device,
+    )
+    output = experiment.folder / "poly-encoder"
+    return train_dense([_squad_set(experiment)], recipe, output, resume=True).folder
+
+
+ANSWERS = {
+    "Google": (
+        "Google was founded in September 1998",
+        "Google was founded in September 1998 by Larry Page and Sergey Brin while they were Ph.D. students at"
+        " Stanford University in California.",
+    ),
+    "Yellowstone": (
+        "with parts in Wyoming, Montana and Idaho",
+        "Yellowstone National Park is an American national park located in the western United States,"
+        " with parts in Wyoming, Montana and Idaho.",
+    ),
+    "Gates": (
+        "William Henry Gates is an American business magnate, software developer, investor, and"
+        " philanthropist",
+        "William Henry Gates is an American business magnate, software developer, investor, and"
+        " philanthropist. He is best known as the co-founder of Microsoft Corporation.",
+    ),
+    "Question answering": (
+        "Question answering (QA)",
+        "Question answering (QA) is a computer science discipline within the fields of information retrieval"
+        " and natural language processing (NLP).",
+    ),
+}
+"""The answers of table 6, each with its context."""
+
+
+def terms(experiment: Experiment) -> None:
+    """Measure table 6: the strongest terms of the paper's four answers, and the number of non-zero terms."""
+    from sparta.base.records import Passage
+    from sparta.models.load import load_model
+
+    def measure() -> Mapping[str, Figures]:
+        model = load_model()
+        figures: dict[str, Figures] = {}
+        for name, (answer, context) in ANSWERS.items():
+            start = context.index(answer)
+            passage = Passage(name, answer, "", context, start, start + len(answer))
+            strongest, n = _strongest(model, passage)
+            figures[name] = {"top terms": ", ".join(strongest), "non-zero terms": n}
+        mean = fmean(int(str(f["non-zero terms"])) for f in figures.values())
+        return {**figures, "mean": {"non-zero terms": round(mean)}}
+
+    experiment.measure([*ANSWERS, "mean"], "the paper's answers, shipped model", measure)
+
+
+def _strongest(model: SparseModel, passage: object, n: int = 14) -> tuple[list[str], int]:
+    """Return a passage's strongest terms, and its number of non-zero terms."""
+    row = model.encode_document([passage])  # type: ignore[list-item]
+    order = row.data.argsort()[::-1][:n]
+    return [str(model.tokenizer.id_to_token(int(row.indices[i]))) for i in order], int(row.nnz)
+
+
+def sparsity(experiment: Experiment) -> None:
+    """Measure table 7: MRR and R@1 of sentences with the K strongest terms of each."""
+    from hybrid.evaluation.sweep import sweep
+    from sparta.models.load import load_model
+    from sparta.shards.encode import EncodeOptions
+
+    for column, source in (("SQuAD", "reqa-squad"), ("NQ", "reqa-nq")):
+        located = experiment.test_set(source)
+        if located is None:
+            continue
+        questions, _, label = located
+
+        def measure(questions: QuestionSet = questions, column: str = column) -> Mapping[str, Figures]:
+            pruned = sweep(questions, load_model(), EncodeOptions(), KS, measures=["RR", "Success@1"])
+            return {
+                _kept(result.top_k): {
+                    f"{column} MRR": 100 * result.evaluation.mean("RR"),
+                    f"{column} R@1": 100 * result.evaluation.mean("Success@1"),
+                    f"{column} terms": result.mean_terms,
+                }
+                for result in pruned
+            }
+
+        experiment.measure([_kept(k) for k in (*KS, None)], f"{label}, shipped model", measure)
+
+
+def _kept(k: int | None) -> str:
+    """Return the name of the row with this many terms."""
+    return "all terms" if k is None else f"{k:,} terms"
+
+
+TABLES = (
+    PaperTable(
+        name="sparta-1",
+        number="1",
+        title="OpenSQuAD and OpenNQ: answers from Wikipedia",
+        figures=rows_of(
+            "SQuAD F1, SQuAD EM, NQ dev EM, NQ test EM",
+            {
+                "BERT + BM25": (None, None, 24.8, 26.5),
+                "Graph retriever": (63.8, 56.5, 31.7, 32.6),
+                "SPARTA": (66.5, 59.3, 36.8, 37.5),
+            },
+        ),
+        measure=open_answers,
+        sources=("wikipedia",),
+        any_of=("squad", "nq-dev", "nq-test"),
+    ),
+    PaperTable(
+        name="sparta-2",
+        number="2",
+        title="OpenCMRC and OpenDRCD: answers from Chinese Wikipedia",
+        figures=rows_of(
+            "CMRC F1, CMRC EM, DRCD F1, DRCD EM",
+            {
+                "BERTserini": (60.9, 44.5, 65.0, 50.7),
+                "BERTserini+DS": (64.6, 48.6, 67.7, 55.4),
+                "SPARTA": (79.9, 62.9, 74.6, 63.1),
+            },
+        ),
+        measure=chinese_answers,
+        sources=("wikipedia-zh",),
+        any_of=("cmrc", "drcd"),
+    ),
+    PaperTable(
+        name="sparta-4",
+        number="4",
+        title="ReQA in domain: MRR of sentences",
+        figures=rows_of(
+            "SQuAD, News, Trivia, NQ, HotPot, Avg",
+            {
+                "BM25": (58.0, 19.4, 29.0, 19.7, 23.9, 30.0),
+                "USE-QA": (62.5, 26.2, 41.2, 58.2, 25.5, 42.7),
+                "Poly-Encoder": (64.6, 28.3, 39.5, 69.9, 51.8, 50.8),
+                "SPARTA": (78.5, 46.6, 55.5, 77.1, 63.8, 64.3),
+            },
+        ),
+        measure=reqa,
+        sources=("squad-train",),
+        any_of=tuple(IN_DOMAIN.values()),
+        trains=True,
+        gaps=(NO_USE_QA,),
+    ),
+    PaperTable(
+        name="sparta-5",
+        number="5",
+        title="ReQA out of domain: MRR of sentences",
+        figures=rows_of(
+            "SQuAD, News, Trivia, NQ, HotPot, Bio, DROP, DuoRC, RACE, RE, Text, Avg",
+            {
+                "BM25": (58.0, 19.4, 29.0, 19.7, 23.9, 8.9, 32.6, 20.1, 14.8, 87.4, 21.6, 30.5),
+                "USE-QA": (62.5, 26.2, 41.2, 58.2, 25.5, 7.7, 31.9, 20.8, 25.6, 84.8, 26.4, 37.4),
+                "Poly-Encoder on SQuAD": (
+                    *(64.6, 22.2, 35.9, 57.6, 26.5, 9.1, 32.6, 25.4, 24.7, 88.3, 26.0, 37.5),
+                ),
+                "SPARTA on SQuAD": (
+                    *(78.5, 41.2, 45.8, 62.0, 47.7, 14.5, 37.2, 35.9, 29.7, 96.0, 28.7, 47.0),
+                ),
+                "Poly-Encoder on SQuAD + NQ": (
+                    *(63.9, 19.8, 36.9, 69.7, 29.6, 8.8, 30.7, 19.6, 25.2, 72.8, 24.6, 36.5),
+                ),
+                "SPARTA on SQuAD + NQ": (
+                    *(79.0, 40.3, 47.6, 75.8, 47.5, 15.0, 37.9, 36.3, 30.0, 97.0, 29.3, 48.7),
+                ),
+            },
+        ),
+        measure=reqa,
+        sources=("squad-train",),
+        any_of=tuple(OUT_OF_DOMAIN.values()),
+        trains=True,
+        gaps=(NO_USE_QA,),
+    ),
+    PaperTable(
+        name="sparta-6",
+        number="6",
+        title="The strongest terms of four answers",
+        figures={
+            "Google": {
+                "top terms": "google, when, founded, page, stanford, sergey, larry, founding, established,"
+                " did, 1998, was, year, formed"
+            },
+            "Yellowstone": {
+                "top terms": "montana, yellowstone, wyoming, idaho, park, where, national, western,"
+                " american, us, utah"
+            },
+            "Gates": {
+                "top terms": "who, gates, investors, magnate, developer, microsoft, philanthropist,"
+                " benefactor, investors"
+            },
+            "Question answering": {
+                "top terms": "answering, question, q, computer, information, retrieval, language, natural,"
+                " human, nl, science"
+            },
+            "mean": {"non-zero terms": 1600},
+        },
+        measure=terms,
+    ),
+    PaperTable(
+        name="sparta-7",
+        number="7",
+        title="Sparsity: MRR and R@1 of sentences with the K strongest terms",
+        figures=rows_of(
+            "SQuAD MRR, SQuAD R@1, NQ MRR, NQ R@1",
+            {
+                "50 terms": (69.5, 61.3, 63.2, 52.5),
+                "100 terms": (72.3, 64.4, 65.6, 55.7),
+                "500 terms": (76.9, 69.4, 74.4, 64.3),
+                "1,000 terms": (78.2, 70.8, 75.5, 65.6),
+                "1,500 terms": (78.6, 71.2, 75.7, 65.7),
+                "2,000 terms": (78.9, 71.4, 75.9, 66.0),
+                "all terms": (79.0, 71.6, 75.8, 66.0),
+            },
+        ),
+        measure=sparsity,
+        any_of=("reqa-squad", "reqa-nq"),
+    ),
+)
