@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from cli._arguments import arguments, command, file_type, flag, group, made, option, takes, whole
-from cli._options import Bm25Arguments, index_option
+from cli._arguments import arguments, command, flag, group, made, option, takes, whole
+from cli._options import Bm25Arguments
 from cli._search import channel_option
 
 
 @arguments
 class _Service:
-    index: Path | None = index_option
+    index: tuple[str, ...] = option(
+        "Index folder; NAME=PATH, once for each of several, serves an index under /indexes/NAME/"
+        " [default: $SPARTA_INDEX or ./sparta-index].",
+        metavar="[NAME=]PATH",
+    )
     host: str = option("Address to listen on; any other address needs --keys.", default="127.0.0.1")
     port: int = whole(8080, "Port to listen on.", most=65535)
-    keys: Path | None = option(
-        "File of API keys, one per line: read KEY, or write KEY [default: $SPARTA_SERVE_KEYS].",
-        type=file_type,
+    keys: tuple[str, ...] = option(
+        "File of API keys, one per line: read KEY, or write KEY; NAME=FILE has the keys of the index NAME"
+        " [default: $SPARTA_SERVE_KEYS].",
+        metavar="[NAME=]FILE",
         section="Access",
     )
     writable: bool = flag("Allow requests that add, replace and delete passages.", section="Access")
@@ -69,24 +72,30 @@ def serve(service: _Service) -> None:
 
     \b
     sparta serve &
+    sparta serve --index wiki=PATH --index news=PATH
     curl localhost:8080/search -d '{"query": "who founded google"}'
     """  # noqa: D301 (click looks for the backspace)
     from hybrid.retrieval.limits import Limits
-    from hybrid.service.keys import Keys
     from hybrid.service.server import serve as run
-    from hybrid.service.settings import Settings
+    from hybrid.service.settings import Settings, keys_by_index, named_indexes
     from sparta.index.folder import default_index
 
-    settings = made(
-        Settings,
-        service,
-        index=service.index or default_index(),
-        keys=Keys.read(service.keys),
-        origins=service.cors,
-        bm25=service.bm25.parameters,
-        limits=made(Limits, service),
-    )
-    run(settings, log_level=service.log_level, announce=_announce)
+    indexes = named_indexes(service.index) or {"": default_index()}
+    keys = keys_by_index(service.keys, indexes)
+    settings = [
+        made(
+            Settings,
+            service,
+            name=name,
+            index=path,
+            keys=keys[name],
+            origins=service.cors,
+            bm25=service.bm25.parameters,
+            limits=made(Limits, service),
+        )
+        for name, path in indexes.items()
+    ]
+    run(*settings, log_level=service.log_level, announce=_announce)
 
 
 def _announce(address: str) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -36,7 +37,10 @@ _QUERIES_PER_BATCH = 256
 _FILTERS_KEPT = 4
 """Number of recent filters whose matching rows stay in memory."""
 _MODEL_KEY = "dense model"
-"""Key of the model's hash and its question encoder among the objects that channels share."""
+"""Key of the model's question encoder among the objects that successive channels of an index share."""
+_encoders: WeakValueDictionary[str, QuestionEncoder] = WeakValueDictionary()
+"""The open question encoders by the hash of their model; all indexes of the process share them."""
+_opening = threading.Lock()
 
 
 class Selection(NamedTuple):
@@ -56,14 +60,14 @@ class DenseChannel:
     row, or -1 for rows without a live passage.
 
     :param manifest: the bytes of the channel's manifest; None if there is none
-    :param shared: holds the model's question encoder, so that the next snapshot's channel can reuse it
+    :param kept: holds the model's question encoder open until the next snapshot's channel uses the encoder
     :raises IndexStateError: the dense channel is missing or in a newer format.
     """
 
     def __init__(
-        self, folder: IndexFolder, generation: Generation, manifest: bytes | None, shared: dict[str, Any]
+        self, folder: IndexFolder, generation: Generation, manifest: bytes | None, kept: dict[str, Any]
     ) -> None:
-        self.folder, self.generation, self._shared_models = folder, generation, shared
+        self.folder, self.generation, self._kept = folder, generation, kept
         self._manifest = manifest
         self._lock = threading.Lock()
         self.selections: dict[Filter, Selection] = {}
@@ -131,22 +135,26 @@ class DenseChannel:
     @cached_property
     def model(self) -> QuestionEncoder:
         """The question encoder of the channel's model, loaded at the first query."""
-        hash_and_encoder = self._shared_models.get(_MODEL_KEY)
-        if hash_and_encoder is None or hash_and_encoder[0] != self.vectors.model.sha256:
-            try:
-                identity = find_dense_model(self.vectors.model._replace(name=self.model_name))
-            except SpartaError as error:
-                command = Command.of("dense index", model="FOLDER", index=self.folder.path)
-                error.remedy = remedy(
-                    "name the folder that holds this model now: {}; or rebuild the channel with {}",
-                    command,
-                    Option("overwrite", True),
-                )
-                raise
-            hash_and_encoder = identity.sha256, open_question_encoder(dense_model_folder(identity.name))
-            self._shared_models[_MODEL_KEY] = hash_and_encoder
-        encoder: QuestionEncoder = hash_and_encoder[1]
+        with _opening:
+            encoder = _encoders.get(self.vectors.model.sha256)
+            if encoder is None:
+                encoder = self._open_encoder()
+                _encoders[self.vectors.model.sha256] = encoder
+        self._kept[_MODEL_KEY] = encoder
         return encoder
+
+    def _open_encoder(self) -> QuestionEncoder:
+        try:
+            identity = find_dense_model(self.vectors.model._replace(name=self.model_name))
+        except SpartaError as error:
+            command = Command.of("dense index", model="FOLDER", index=self.folder.path)
+            error.remedy = remedy(
+                "name the folder that holds this model now: {}; or rebuild the channel with {}",
+                command,
+                Option("overwrite", True),
+            )
+            raise
+        return open_question_encoder(dense_model_folder(identity.name))
 
     def encode(self, queries: Iterable[str]) -> dict[str, Floats]:
         """Return the vector `(width,)` of each distinct query that is not blank, from one run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, BinaryIO
@@ -21,11 +21,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hybrid.service import schemas
 from hybrid.service.errors import HttpError
 from hybrid.service.journal import Journal
+from hybrid.service.live.models import SharedModels
 from hybrid.service.live.ndjson import CONTENT_TYPES, as_lines, check_content_type, is_json, spooled
 from hybrid.service.live.parameters import described_parameters, search_request
 from hybrid.service.live.service import Service
 from hybrid.service.metrics import CONTENT_TYPE, Metrics
-from hybrid.service.middleware import OPEN_PATHS, middleware
+from hybrid.service.middleware import OPEN_PATHS, middleware, route_path
 from hybrid.service.schemas import dumps
 from hybrid.service.settings import Settings
 
@@ -62,21 +63,30 @@ class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document; if the service has keys, with security schemes."""
         described = super().openapi()
-        if self.state.service.settings.keys and "security" not in described:
-            described["components"]["securitySchemes"] = {
-                "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
-                "bearer": {"type": "http", "scheme": "bearer"},
-            }
-            described["security"] = [{"key": []}, {"bearer": []}]
-            for path in described["paths"].keys() & OPEN_PATHS:
-                described["paths"][path]["get"]["security"] = []
+        if self.state.service.settings.keys:
+            describe_keys(described)
         return described
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """Return the application for one index: it opens the index at startup and closes it at shutdown."""
+def describe_keys(described: dict[str, Any]) -> None:
+    """Declare in an OpenAPI document how clients send keys, and which paths need none."""
+    described["components"]["securitySchemes"] = {
+        "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        "bearer": {"type": "http", "scheme": "bearer"},
+    }
+    described["security"] = [{"key": []}, {"bearer": []}]
+    for path in described["paths"].keys() & OPEN_PATHS:
+        described["paths"][path]["get"]["security"] = []
+
+
+def create_app(settings: Settings, models: SharedModels | None = None) -> FastAPI:
+    """Return the application for one index: it opens the index at startup and closes it at shutdown.
+
+    :param models: the models, which other indexes may share; None opens new models
+    """
     metrics = Metrics()
-    service, journal = Service(settings, metrics), Journal(metrics)
+    models = models or SharedModels(settings.reader, settings.device)
+    service, journal = Service(settings, metrics, models), Journal(metrics)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -84,24 +94,20 @@ def create_app(settings: Settings) -> FastAPI:
             yield
 
     app = _App(
-        title="sparta",
-        summary="Search that says why.",
-        version="1",
+        **APPLICATION,
         lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
         middleware=[*middleware(settings, journal), Middleware(_Search, service)],
-        redirect_slashes=False,  # a redirect would use http, and the host that the client names
-        exception_handlers={HTTPException: _refused, RequestValidationError: _refused},
-        responses={
-            "4XX": {"model": schemas.ErrorAnswer, "description": "What is wrong, and what to do."},
-            "5XX": {"model": schemas.ErrorAnswer, "description": "Timeout, not ready, or an internal error."},
-        },
     )
     app.state.service, app.state.journal = service, journal
     _add_reading(app, service)
     _add_writing(app, service)
-    _add_state(app, service, metrics)
+    add_state(app, [service], metrics)
+    add_pages(app, "index.html")
+    return app
+
+
+def add_pages(app: FastAPI, first: str) -> None:
+    """Add the page `first`, the page of the API, and their files."""
     static = files("hybrid.service") / "static"
     app.mount("/static", _PageFiles(directory=str(static)), name="static")
 
@@ -111,10 +117,8 @@ def create_app(settings: Settings) -> FastAPI:
             html = (static / name).read_bytes()
             return Response(html, headers=_PAGE_HEADERS, media_type="text/html; charset=utf-8")
 
-    add_page("/", "index.html")
+    add_page("/", first)
     add_page("/docs", "docs.html")
-
-    return app
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -129,9 +133,25 @@ async def _refused(request: Request, error: Exception) -> Response:
     raise HttpError(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
 
 
+APPLICATION: dict[str, Any] = {
+    "title": "sparta",
+    "summary": "Search that says why.",
+    "version": "1",
+    "docs_url": None,
+    "redoc_url": None,
+    "redirect_slashes": False,  # a redirect would use http, and the host that the client names
+    "exception_handlers": {HTTPException: _refused, RequestValidationError: _refused},
+    "responses": {
+        "4XX": {"model": schemas.ErrorAnswer, "description": "What is wrong, and what to do."},
+        "5XX": {"model": schemas.ErrorAnswer, "description": "Timeout, not ready, or an internal error."},
+    },
+}
+"""Arguments of every application of the service."""
+
+
 def _allowed(request: Request) -> list[str]:
     """Return the HTTP methods that a request's path allows; a path without a route (a file) allows GET."""
-    path = request.scope["path"]
+    path = route_path(request.scope)
     routes = [
         route for route in request.app.routes if isinstance(route, Route) and route.path_regex.match(path)
     ]
@@ -160,7 +180,7 @@ class _Search:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a search, and pass other requests on."""
-        if scope["type"] != "http" or scope["path"] != self.path or scope["method"] != "POST":
+        if scope["type"] != "http" or route_path(scope) != self.path or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
         scope["route"] = self
@@ -291,7 +311,9 @@ def _upload(text: str, example: str) -> dict[str, Any]:
     return {"responses": {200: {"model": schemas.Written}}, "openapi_extra": body}
 
 
-def _add_state(app: FastAPI, service: Service, metrics: Metrics) -> None:
+def add_state(app: FastAPI, services: Sequence[Service], metrics: Metrics) -> None:
+    """Add the paths that say whether these services run and can search, and the metrics."""
+
     @app.get("/health")
     async def health() -> dict[str, str]:
         """Return "ok" while the service runs."""
@@ -300,8 +322,9 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics) -> None:
     @app.get("/ready")
     async def ready() -> dict[str, str]:
         """Return "ready" if the service answers searches; 503 before the index is open and at shutdown."""
-        if not service.ready:
-            raise HttpError(503, "the index is not open")
+        for service in services:
+            if not service.ready:
+                raise HttpError(503, f"the index {service.settings.shown_name} is not open")
         return {"status": "ready"}
 
     @app.get("/metrics", include_in_schema=False)

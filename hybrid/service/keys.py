@@ -56,6 +56,15 @@ class Keys:
             )
         return keys
 
+    @classmethod
+    def of_all(cls, several: Iterable[Keys]) -> Keys:
+        """Return the keys of several indexes together; empty if an index has none."""
+        keys, several = cls(), list(several)
+        if all(several):
+            for each in several:
+                keys._scopes |= each._scopes
+        return keys
+
     def __bool__(self) -> bool:
         return bool(self._scopes)
 

@@ -32,6 +32,12 @@ _ID, _HEADERS = "sparta.request_id", "sparta.headers"
 _WITH_KEYS = Command.of("sparta serve", keys="FILE")
 
 
+def route_path(scope: Scope) -> str:
+    """Return the path of a request below the path of its index."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
 def middleware(settings: Settings, journal: Journal) -> list[Middleware]:
     """Return the layers that every request passes, the outermost first.
 
@@ -67,6 +73,7 @@ class Recorded:
             await self._app(scope, receive, send)
             return
         began, method, status = time.perf_counter(), scope["method"], 0
+        path = route_path(scope)
         if method == "HEAD":
             scope = {**scope, "method": "GET"}
         scope[_HEADERS] = headers = dict(scope["headers"])
@@ -95,7 +102,7 @@ class Recorded:
             time.perf_counter() - began,
             method=method,
             path=scope["path"],
-            route=_route(scope),
+            route=_route(scope, path),
             client=(scope.get("client") or ("",))[0],
         )
 
@@ -124,7 +131,7 @@ class SameOrigin:
         origin = headers.get(b"origin")
         if origin is None:
             is_link = scope["method"] == "GET" and (
-                scope["path"] in PAGES or scope["path"].startswith(_STATIC)
+                route_path(scope) in PAGES or route_path(scope).startswith(_STATIC)
             )
             return headers.get(b"sec-fetch-site", b"").lower() == b"cross-site" and not is_link
         scheme, _, host = origin.decode("latin-1").lower().partition("://")
@@ -183,7 +190,7 @@ class Access:
         :raises HttpError: 401, 403 or 421 for a refused request; 400 for a path with a control character
         """
         if scope["type"] == "http":
-            self._check(scope["path"], scope["method"], scope[_HEADERS])
+            self._check(route_path(scope), scope["method"], scope[_HEADERS])
         await self._app(scope, receive, send)
 
     def _check(self, path: str, method: str, headers: dict[bytes, bytes]) -> None:
@@ -222,7 +229,7 @@ class BoundedBody:
         :raises HttpError: 413 or 415; reading the body raises 408 or 413
         """
         if scope["type"] == "http":
-            receive = self._bounded(scope["path"], scope[_HEADERS], receive)
+            receive = self._bounded(route_path(scope), scope[_HEADERS], receive)
         await self._app(scope, receive, send)
 
     def _bounded(self, path: str, headers: dict[bytes, bytes], receive: Receive) -> Receive:
@@ -270,10 +277,13 @@ _WRITE_REMEDY = remedy("start the service with: {}", Command.of("sparta serve", 
 _KEY_REMEDY = "send a key in the header X-API-Key: KEY, or Authorization: Bearer KEY"
 
 
-def _route(scope: Scope) -> str:
-    """Return the name of a request's route, even if the request was refused before routing."""
+def _route(scope: Scope, path: str) -> str:
+    """Return the name of a request's route, even if the request was refused before routing.
+
+    :param path: the request's `route_path` before routing, because a mount changes `root_path`
+    """
     routes = scope["app"].routes if "app" in scope else ()
-    matching = (route for route in routes if route.path_regex.match(scope["path"]))
+    matching = (route for route in routes if route.path_regex.match(path))
     return getattr(scope.get("route") or next(matching, None), "path", OTHER)
 
 

@@ -297,6 +297,12 @@ class Info(BaseModel):
     examples: Annotated[list[str], Field(description="Questions to begin with.")] = []
 
 
+class Indexes(BaseModel):
+    """The names of the indexes; the paths of an index begin with /indexes/NAME/."""
+
+    indexes: list[str]
+
+
 class LineError(BaseModel):
     """The error of one line of an upload; lines are numbered from 1."""
 

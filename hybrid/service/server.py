@@ -32,10 +32,12 @@ _STANDARD_ATTRIBUTES = frozenset((*vars(logging.makeLogRecord({})), "color_messa
 
 @optional_packages()
 def serve(
-    settings: Settings, *, log_level: str = "info", announce: Callable[[str], object] | None = None
+    *indexes: Settings, log_level: str = "info", announce: Callable[[str], object] | None = None
 ) -> None:
-    """Answer requests until a signal arrives; running requests then have `settings.drain` seconds to finish.
+    """Answer requests until a signal arrives; running requests then have `drain` seconds to finish.
 
+    :param indexes: the settings of one index, or of several named indexes, which differ in their names,
+        folders and keys only
     :param announce: called with the service's address once the service listens
 
     If a reader still runs after that, the process exits at once, because a reading cannot be interrupted.
@@ -46,23 +48,17 @@ def serve(
     """
     import uvicorn
 
-    from hybrid.retrieval.channels import channels_of
-    from hybrid.service.app import create_app
     from hybrid.service.connections import TimedProtocol
-    from hybrid.service.live.search import require_channels, weights_of
     from hybrid.service.live.service import READER
+    from hybrid.service.several import application
 
-    newest_commit(settings.index)  # raises if there is no index, before anything starts
-    if settings.reader:
-        reader_folder(settings.reader)
-    if settings.model and settings.writable:
-        model_folder(settings.model)
-    if settings.channels:
-        require_channels(weights_of(settings.channels), channels_of(settings.index))
+    for each in indexes:
+        _check(each)
+    settings = indexes[0]
     listening_socket = _socket(settings.host, settings.port)
     allow_open_files(_CONNECTIONS)
     _log_as_json(log_level)
-    app = create_app(settings)
+    app = application(indexes)
     protocol: Any = partial(TimedProtocol, seconds=settings.limits.timeout, refusal=app.state.journal.refusal)
     config = uvicorn.Config(
         app,
@@ -89,6 +85,24 @@ def serve(
     if any(thread.name.startswith(READER) for thread in threading.enumerate()):
         logging.shutdown()
         os._exit(0)
+
+
+def _check(settings: Settings) -> None:
+    """Raise an error if the service cannot serve an index, before anything starts."""
+    from hybrid.retrieval.channels import channels_of
+    from hybrid.service.live.search import require_channels, weights_of
+
+    newest_commit(settings.index)
+    if settings.reader:
+        reader_folder(settings.reader)
+    if settings.model and settings.writable:
+        model_folder(settings.model)
+    if settings.channels:
+        try:
+            require_channels(weights_of(settings.channels), channels_of(settings.index))
+        except InputError as error:
+            error.where = str(settings.index)
+            raise
 
 
 def _shown_host(host: str) -> str:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing
-from importlib.util import find_spec
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from hybrid.answering.answerer import Answerer
 from hybrid.answering.answers import as_read
+from hybrid.service.live.models import SharedModels
 from hybrid.service.live.search import BatchSearch, Plan
-from sparta.base.extras import optional_packages
 from sparta.models.resolve import shipped_for
-from sparta.reader.config import reader_folder
 
 if TYPE_CHECKING:
     from sparta.reader.reader import Reader
@@ -24,22 +22,12 @@ if TYPE_CHECKING:
 class Answers:
     """Extracts answers to a question from the passages that a search returns."""
 
-    def __init__(self, reader: str | None = None, device: str | None = None) -> None:
-        self._name, self._device = reader, device
-        self._opened: dict[str, Reader] = {}
+    def __init__(self, models: SharedModels) -> None:
+        self._models = models
 
     def can_answer(self, language: str) -> bool:
-        """Return whether a reader exists for a language and its packages are installed."""
-        return find_spec("openvino") is not None and bool(self._name or shipped_for(language, "reader"))
-
-    @optional_packages()
-    def _reader(self, language: str) -> Reader:
-        if language not in self._opened:
-            from sparta.reader.reader import Reader
-
-            folder = reader_folder(self._name, language)
-            self._opened[language] = Reader.open(folder, device=self._device)
-        return self._opened[language]
+        """Return whether there is a reader for a language."""
+        return bool(self._models.reader_name or shipped_for(language, "reader"))
 
     def answer(
         self,
@@ -58,7 +46,7 @@ class Answers:
         """
         [hits] = search.hits(plan, [query])
         searcher = search.lucene
-        reader: Any = _Stopped(self._reader(searcher.language), stop or Event())
+        reader: Any = _Stopped(self._models.reader(searcher.language), stop or Event())
         if threshold is None:
             threshold = reader.config.threshold_for(plan.name, plan.page.k)
         answerer = Answerer(searcher, reader, depth=plan.page.k, threshold=threshold)

@@ -15,6 +15,7 @@ from typing import Any
 from hybrid.service.errors import BusyError, contained, within
 from hybrid.service.live.answers import Answers
 from hybrid.service.live.batching import Batcher
+from hybrid.service.live.models import SharedModels
 from hybrid.service.live.page import example_questions, marks_of_text
 from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
 from hybrid.service.live.writes import Writer
@@ -34,13 +35,16 @@ READER = "reader"
 
 
 class Service:
-    """Answers requests with one index. Call `open` first."""
+    """Answers requests with one index. Call `open` first.
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        self.settings, self.metrics = settings, metrics
+    :param models: the models, which other indexes of the process may share
+    """
+
+    def __init__(self, settings: Settings, metrics: Metrics, models: SharedModels) -> None:
+        self.settings, self.metrics, self._models = settings, metrics, models
         self.ready = False
         self._aside: Counter[ThreadPoolExecutor] = Counter()
-        self._answers = Answers(settings.reader, settings.device)
+        self._answers = Answers(models)
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -53,7 +57,7 @@ class Service:
             self.reader = await loop.run_in_executor(self._side, opening)
             self._search = BatchSearch(self.reader, settings.threads, self.metrics)
             self._batcher, self._dense_batcher = self._batcher_named("search"), self._batcher_named("dense")
-            self.writer = Writer(self.reader, self._refresh, settings)
+            self.writer = Writer(self.reader, self._refresh, settings, self._models)
             self._watch_metrics()
             self._examples = await loop.run_in_executor(self._side, example_questions, settings.index)
             following = asyncio.create_task(self._follow())
@@ -191,7 +195,7 @@ class Service:
         def look() -> dict[str, Any]:
             lucene = self._search.lucene
             return {
-                "index": self.settings.index.name,
+                "index": self.settings.shown_name,
                 "passages": lucene.num_docs,
                 "channels": self._search.channels,
                 "default_channels": self.default_channels,
@@ -214,8 +218,8 @@ class Service:
     def _refresh(self) -> None:
         """Let searches use the newest commit from now on."""
         if self.reader.refresh():
-            version = self.reader.version._asdict()
-            logger.info("new commit of the index opened", extra=version)
+            facts = {"index": self.settings.shown_name, **self.reader.version._asdict()}
+            logger.info("new commit of the index opened", extra=facts)
 
     async def _follow(self) -> None:
         """Open every new commit; log a commit that cannot be opened, and try again."""
@@ -234,6 +238,7 @@ class Service:
                         "the new commit cannot be opened, so searches use the previous commit: %s",
                         last_error,
                         exc_info=error,
+                        extra={"index": self.settings.shown_name},
                     )
 
     def _watch_metrics(self) -> None:

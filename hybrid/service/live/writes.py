@@ -12,11 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hybrid.service.errors import BusyError, HttpError, contained
+from hybrid.service.live.models import SharedModels
 from hybrid.service.live.ndjson import Line, LineErrors, read_lines
 from hybrid.service.schemas import DeleteRequest
 from hybrid.service.settings import Settings
 from sparta.base.closing import Closing
-from sparta.base.extras import optional_packages
 from sparta.data.units import is_cut, passage_of
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index, options_to_grow
 from sparta.index.reader import IndexReader
@@ -34,15 +34,21 @@ Report = dict[str, Any]
 class Writer(Closing):
     """Writes into the index of a service, in its own thread; uploads run one after the other."""
 
-    def __init__(self, reader: IndexReader, refresh: Callable[[], object], settings: Settings) -> None:
-        self._reader, self._refresh, self._settings = reader, refresh, settings
+    def __init__(
+        self,
+        reader: IndexReader,
+        refresh: Callable[[], object],
+        settings: Settings,
+        models: SharedModels,
+    ) -> None:
+        self._reader, self._refresh, self._settings, self._models = reader, refresh, settings, models
         self._thread = ThreadPoolExecutor(1, "writer")
         self._parser = ThreadPoolExecutor(1, "parser")
         self._parsed = asyncio.Semaphore(_MOST_PARSED)
         self._waiting = 0
         self.writing = False
         """Whether a write runs; an index with vectors takes several commits for one write."""
-        self._opened: tuple[tuple[str | None, int | None], SparseModel] | None = None
+        self._model: SparseModel | None = None
 
     @contextmanager
     def place(self) -> Iterator[None]:
@@ -191,9 +197,8 @@ class Writer(Closing):
         """Return the model, which stays open between uploads; None for a BM25-only index."""
         if options.channels == BM25:
             return None
-        if self._opened is None or self._opened[0] != (options.model, options.bits):
-            self._opened = (options.model, options.bits), _open_encoder(options)
-        return self._opened[1]
+        self._model = self._models.encoder(options)
+        return self._model
 
     def _without_ids_of_parts(self, lines: list[Line], errors: LineErrors) -> list[Line]:
         """Return the lines whose ids are no ids of parts, which an index of sentences or chunks reserves."""
@@ -219,13 +224,6 @@ class Writer(Closing):
             if is_cut(snapshot.generation.unit):
                 held_ids |= set(map(passage_of, snapshot.lucene.sentences(passage_ids)))
             return held_ids
-
-
-@optional_packages()
-def _open_encoder(options: IndexOptions) -> SparseModel:
-    from sparta.models.load import open_encoder
-
-    return open_encoder(options.model, options.bits, options.for_encoding().devices)
 
 
 def _too_late(seconds: float, *, begun: bool) -> HttpError:

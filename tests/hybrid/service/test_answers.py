@@ -40,7 +40,7 @@ def test_answers_are_told_apart_by_the_rules_of_the_language(
 ) -> None:
     from hybrid.answering.answerer import Answerer
     from hybrid.answering.answers import AnswerList
-    from hybrid.service.live.answers import Answers
+    from hybrid.service.live.models import SharedModels
     from sparta.index.pipeline import IndexOptions, build_index
     from sparta.reader.config import ReaderConfig
 
@@ -53,7 +53,7 @@ def test_answers_are_told_apart_by_the_rules_of_the_language(
         return AnswerList()
 
     monkeypatch.setattr(Answerer, "answer_hits", answer_hits)
-    monkeypatch.setattr(Answers, "_reader", lambda *_: SimpleNamespace(config=ReaderConfig()))
+    monkeypatch.setattr(SharedModels, "reader", lambda *_: SimpleNamespace(config=ReaderConfig()))
     assert open_client(tmp_path / "ix").post("/answer", json={"query": "Mond"}).json()["answers"] == []
     assert languages == ["de"]
 

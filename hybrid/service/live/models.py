@@ -1,0 +1,58 @@
+"""The models of a service: each is opened at its first use, once for all indexes."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from sparta.base.extras import optional_packages
+from sparta.reader.config import reader_folder
+
+if TYPE_CHECKING:
+    from sparta.index.pipeline import IndexOptions
+    from sparta.models.model import SparseModel
+    from sparta.reader.reader import Reader
+
+
+class SharedModels:
+    """Opens readers and the models that encode written passages; threads and indexes share them.
+
+    The dense channels of a process share their question encoders without this object.
+
+    :param reader: folder or name of the reader; None is the shipped reader of an index's language
+    :param device: device of the reader
+    """
+
+    def __init__(self, reader: str | None = None, device: str | None = None) -> None:
+        self.reader_name, self._device = reader, device
+        self._readers: dict[str, Reader] = {}
+        self._encoders: WeakValueDictionary[tuple[str | None, int | None], SparseModel] = (
+            WeakValueDictionary()
+        )
+        self._lock = threading.Lock()
+
+    @optional_packages()
+    def reader(self, language: str) -> Reader:
+        """Return the reader for an index of this language."""
+        from sparta.reader.reader import Reader
+
+        key = "" if self.reader_name else language
+        with self._lock:
+            if key not in self._readers:
+                folder = reader_folder(self.reader_name, language)
+                self._readers[key] = Reader.open(folder, device=self._device)
+            return self._readers[key]
+
+    @optional_packages()
+    def encoder(self, options: IndexOptions) -> SparseModel:
+        """Return the model of these options. A model stays open while a caller holds the model."""
+        from sparta.models.load import open_encoder
+
+        key = options.model, options.bits
+        with self._lock:
+            encoder = self._encoders.get(key)
+            if encoder is None:
+                encoder = open_encoder(*key, options.for_encoding().devices)
+                self._encoders[key] = encoder
+            return encoder
