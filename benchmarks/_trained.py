@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hybrid.evaluation.evaluate import corpus_of, search_exactly
-from hybrid.evaluation.measures import Evaluation, evaluate
+from hybrid.evaluation.measures import ANSWERS, Evaluation, can_measure, evaluate, kind_of
+from hybrid.evaluation.rankings import Holds, answer_recall
 from hybrid.evaluation.testsets import open_test_set
 from sparta.data.corpus import CorpusReader
 from sparta.training.options import TrainResult
 from sparta.training.paragraphs import LAYOUTS, ParagraphSet, open_set
 
 DEPTH = 100
+ANSWER_RECALL = "answer_recall@20"
+"""R@20 of DPR and TASER: an answer is in the text of the first 20 passages."""
 QUICK_STEPS = 20
 
 
@@ -75,8 +78,15 @@ def train_once(
 
 
 def evaluate_dense(name: str, folder: Path, path: Path, measures: tuple[str, ...]) -> Evaluation:
-    """Exact search over all passages of a test set."""
+    """Exact search over all passages of a test set. Recall of answers needs a set with answers."""
     with tempfile.TemporaryDirectory() as work:
         tested = open_test_set(path, Path(work))
-        run, _ = search_exactly(folder, CorpusReader(corpus_of(tested)), tested, DEPTH)
-    return evaluate(name, run, tested.qrels, measures)
+        passages = list(CorpusReader(corpus_of(tested)))
+        run, _ = search_exactly(folder, passages, tested, DEPTH)
+    judged = [measure for measure in measures if kind_of(measure) is not ANSWERS]
+    per_query = dict(evaluate(name, run, tested.qrels, judged).per_query)
+    if len(judged) < len(measures) and can_measure(tested, ANSWER_RECALL):
+        texts = {passage.passage_id: passage.text for passage in passages}
+        holds = Holds(tested.answers, lambda _, passage_id: texts[passage_id], match=tested.match)
+        per_query |= answer_recall(name, run, holds, [20]).per_query
+    return Evaluation(name, per_query)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,7 @@ from cli._arguments import (
     one_of,
     option,
     takes,
+    typed,
     whole,
 )
 from cli._training import (
@@ -89,6 +90,9 @@ class _Learning:
         type=click.FloatRange(0),
         default=0.01,
     )
+    negatives: int = whole(
+        2, "Number of hard negatives per positive in a batch; 1 in DPR and TASER.", least=0
+    )
     questions: int = whole(6, "Highest number of questions per paragraph in a batch.")
     question_length: int | None = option(
         "Longest question in wordpieces, in training and in search [default: as in the model of"
@@ -136,6 +140,13 @@ class _Learning:
 @arguments
 class _Training:
     data: DataArguments = group(DataArguments)
+    paper: str | None = option(
+        "Set the form and the learning of a paper, and print them; typed options win. The paper's batch size"
+        " and steps are printed too.",
+        "--recipe",
+        type=click.Choice(["dpr", "taser"]),
+        section="Architecture",
+    )
     form: _Form = group(_Form)
     lengths: _Lengths = group(_Lengths)
     learning: _Learning = group(_Learning)
@@ -153,6 +164,7 @@ class _Training:
         Needs(
             "--dev or --held-out", ("candidates", "validate_by"), lambda a: a.learning.held_out or a.data.dev
         ),
+        Excludes(("paper",), ("routing", "two_encoders", "codes"), "the recipe decides the encoders"),
         *RETRIEVER_RULES,
     )
 
@@ -161,9 +173,16 @@ class _Training:
         from dense.training.train import Recipe
 
         form = self.form
-        return made(
-            Recipe, self, shared=not form.two_encoders, cosine=not form.dot, routing=form.routing or ""
-        )
+        values = {"shared": not form.two_encoders, "cosine": not form.dot, "routing": form.routing or ""}
+        return made(Recipe, self, **{**values, **self.settings_of_paper()})
+
+    def settings_of_paper(self) -> dict[str, Any]:
+        """Return the settings of --recipe that no typed option replaces, by the fields of `Recipe`."""
+        from dense.training.train import PAPER_RECIPES
+
+        options = {"shared": "two_encoders", "cosine": "dot"}
+        settings = PAPER_RECIPES[self.paper] if self.paper else {}
+        return {name: value for name, value in settings.items() if not typed(options.get(name, name))}
 
 
 @command()
@@ -194,9 +213,23 @@ def train(training: _Training) -> None:
             replace(training_set, weight=training_set.weight * size)
             for training_set, size in zip(sets, sizes, strict=True)
         ]
+    if training.paper:
+        _print_paper(training, sum(each.n_questions for each in sets if not each.dev))
     from dense.training.stages import train_in_two_stages
     from dense.training.train import train_dense
 
     train = partial(train_in_two_stages, only_p2=learning.p2_alone) if learning.two_stages else train_dense
     resume, command = training.end.resume, typed_command()
     report(train(sets, training.recipe(), data.output, resume=resume, command=command))
+
+
+def _print_paper(training: _Training, questions: int) -> None:
+    """Print the settings of --recipe, and the paper's numbers for this number of questions."""
+    from dense.training.train import PAPER_BATCH, PAPER_EPOCHS
+
+    settings = training.settings_of_paper()
+    words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
+    steps = max(1, questions * PAPER_EPOCHS // PAPER_BATCH)
+    batch = PAPER_BATCH * 2
+    click.echo(f"recipe {training.paper}: {words}", err=True)
+    click.echo(f"the paper's batches and epochs: --batch-size {batch} --steps {steps}", err=True)

@@ -29,13 +29,40 @@ from sparta.training.metrics import RECIPROCAL
 from sparta.training.model_card import DENSE
 from sparta.training.negatives import Scorer
 from sparta.training.options import TrainOptions, TrainResult, fields_of
-from sparta.training.paragraphs import ParagraphSet
+from sparta.training.paragraphs import NEGATIVES, ParagraphSet
 from sparta.training.ranking import RankingConfig, RankingTraining, table_of
 from sparta.training.run import check_output, rate_groups, trainer_config
 from sparta.training.teachers import Teacher, open_teacher
 
 SCALE_RATE = 100.0
 ENTROPY_WEIGHT = 0.01
+_OF_PAPERS: dict[str, dict[str, Any]] = {
+    "dpr": {"shared": False, "learning_rate": 1e-5},
+    "taser": {"routing": "det", "learning_rate": 3e-5},
+}
+PAPER_RECIPES: dict[str, dict[str, Any]] = {
+    name: {
+        "pooling": "cls",
+        "cosine": False,
+        "separate_title": True,
+        "context": False,
+        "mined": False,
+        "negatives": 1,
+        "questions": 1,
+        "train_length": 256,
+        "dropout": 0.1,
+        "validate_by": "average-rank",
+        **settings,
+    }
+    for name, settings in _OF_PAPERS.items()
+}
+"""The settings of DPR (§5, appendix) and TASER (§3, appendix C), by the names of `Recipe`'s fields.
+
+One hard negative per question comes from the training file (BM25's best passage without an answer). Questions
+share the negatives of their batch of 128. TASER chooses 3e-5 or 5e-5 as its learning rate.
+"""
+PAPER_BATCH, PAPER_EPOCHS = 128, 40
+"""The questions of a batch and the epochs, in both papers."""
 _LAYER = re.compile(r"\.layers?\.(\d+)\.")
 
 
@@ -86,6 +113,7 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         encoders = [model.passage_encoder, model.question_encoder]
         super().__init__(model, encoders, QueryTokenizer(model.tokenizer), sets, config, folder, teacher)
         self.entropy, self.layer_decay = entropy, layer_decay
+        self.negatives = sets[0].negatives
 
     def encode_queries(self, questions: Sequence[str]) -> torch.Tensor:
         """Return the vectors of questions, `(n, width)`."""
@@ -111,9 +139,9 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         return read_in_shares(items, read) if gather else read(items)
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts of the training, including the entropy weight and layer decay if not default."""
-        defaults = {"entropy": ENTROPY_WEIGHT, "layer_decay": 1.0}
-        values = {"entropy": self.entropy, "layer_decay": self.layer_decay}
+        """Return the facts of the training, including entropy, layer decay and negatives if not default."""
+        defaults = {"entropy": ENTROPY_WEIGHT, "layer_decay": 1.0, "negatives": NEGATIVES}
+        values = {"entropy": self.entropy, "layer_decay": self.layer_decay, "negatives": self.negatives}
         return {**super().facts(), **dict(values.items() - defaults.items())}
 
     def scorer(self, candidates: Sequence[Passage]) -> Scorer:
@@ -152,8 +180,9 @@ class Recipe(TrainOptions):
     `separate_title` puts [SEP] between them, as in DPR. `entropy` is the β of eq. 6 (TASER). `layer_decay`
     multiplies the learning rate once for every layer below the highest. `question_length` is the number of
     wordpieces of a question that are encoded, in training and in search; None keeps the start model's, or 64
-    for a new model. With `gather`, the processes of torchrun share one batch, so that each question is ranked
-    against the candidates of all processes.
+    for a new model. A batch has at most `negatives` hard negatives per positive: DPR and TASER have one. With
+    `gather`, the processes of torchrun share one batch, so that each question is ranked against the
+    candidates of all processes.
     """
 
     codes: int = 0
@@ -166,6 +195,7 @@ class Recipe(TrainOptions):
     separate_title: bool = False
     entropy: float = ENTROPY_WEIGHT
     layer_decay: float = 1.0
+    negatives: int = NEGATIVES
     questions: int = 6
     question_length: int | None = None
     dropout: float = 0.0
@@ -207,6 +237,7 @@ class Recipe(TrainOptions):
             **fields_of(self, RankingConfig),
         )
         tokenizer = QueryTokenizer(model.tokenizer)
+        sets = [replace(data, negatives=self.negatives) for data in sets]
         teacher = open_teacher(self.teachers, sets, tokenizer, str(model.device), [open_bi_encoder])
         return DenseTraining(
             model, sets, config, folder, teacher, entropy=self.entropy, layer_decay=self.layer_decay

@@ -192,15 +192,22 @@ def _rows(results: SetResults, columns: Sequence[str], main: str) -> list[list[C
 
 
 def _means(sets: Sequence[SetResults], columns: Sequence[str]) -> list[list[Cell]]:
-    """Return one row for each ranking that all sets have, with its means over the sets."""
-    evaluations_by_set = [
-        {evaluation.name: evaluation for evaluation in results.evaluations} for results in sets
-    ]
+    """Return one row for each ranking that several sets have, with its means over these sets.
+
+    If a set lacks the ranking, the row names the sets of the means.
+    """
+    by_ranking: dict[str, dict[str, Evaluation]] = {}
+    for results in sets:
+        for evaluation in results.evaluations:
+            by_ranking.setdefault(evaluation.name, {})[results.name] = evaluation
     label = f"mean, {sets[0].domain}" if sets[0].domain else "mean"
     return [
-        [label, name, *_mean_cells([by_name[name] for by_name in evaluations_by_set], columns), "", None, ""]
-        for name in evaluations_by_set[0]
-        if all(name in by_name for by_name in evaluations_by_set)
+        [
+            label if len(of_sets) == len(sets) else f"{label} of {', '.join(of_sets)}",
+            *(name, *_mean_cells(list(of_sets.values()), columns), "", None, ""),
+        ]
+        for name, of_sets in by_ranking.items()
+        if len(of_sets) > 1
     ]
 
 

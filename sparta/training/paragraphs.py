@@ -28,8 +28,8 @@ Span = tuple[int, int]
 LAYOUTS = ("pairs", "articles", "passages")
 LONGEST_WORDS = 130
 LONGEST_CHARACTERS = 1200
-GROUP_SIZE = 3
-"""The number of paragraphs in a group: a positive, and two hard negatives for its questions."""
+NEGATIVES = 2
+"""The number of hard negatives that a batch has for each positive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,10 @@ class ParagraphSet:
     """One training file: its paragraphs in order, its weight in drawing batches, and its batch size.
 
     `hard_negatives` holds, for each paragraph, the numbers of paragraphs that rank high for its questions
-    without answering them. A share `hard_negative_share` of a batch's groups uses hard negatives. `seeds` are
-    the paragraphs with questions. A `dev` set is used for validation only. `known` holds the right passages
-    and the answers of all questions of the file.
+    without answering them. A share `hard_negative_share` of a batch's groups uses hard negatives. A group has
+    at most `negatives` negatives beside its positive. `seeds` are the paragraphs with questions. A `dev` set
+    is used for validation only. `known` holds the right passages and the answers of all questions of the
+    file.
     """
 
     name: str
@@ -89,6 +90,7 @@ class ParagraphSet:
     batch_size: int = 12
     hard_negatives: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
     hard_negative_share: float = 0.5
+    negatives: int = NEGATIVES
     dev: bool = False
     known: KnownAnswers = field(default_factory=KnownAnswers, repr=False, compare=False)
     seeds: tuple[int, ...] = field(default=(), init=False, repr=False)
@@ -151,13 +153,14 @@ class ParagraphSet:
         """Return the other members of a group: mined negatives, the file's negatives, or neighbors."""
         mined = self.hard_negatives[seed] if self.hard_negatives else ()
         if mined and rng.random() < self.hard_negative_share:
-            return rng.sample(mined, min(len(mined), GROUP_SIZE - 1))
+            return rng.sample(mined, min(len(mined), self.negatives))
         next_positive = seed + 1
         while next_positive < len(self.paragraphs) and not self.paragraphs[next_positive].questions:
             next_positive += 1
         if next_positive > seed + 1:  # the file's negatives follow their positive
-            return rng.sample(range(seed + 1, next_positive), min(next_positive - seed - 1, GROUP_SIZE - 1))
-        return [seed + i for i in range(1, GROUP_SIZE) if seed + i < len(self.paragraphs)]
+            n = min(next_positive - seed - 1, self.negatives)
+            return rng.sample(range(seed + 1, next_positive), n)
+        return [seed + i for i in range(1, 1 + self.negatives) if seed + i < len(self.paragraphs)]
 
 
 def _warn_left_out(name: str, n: int, of: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import logging
@@ -13,7 +14,7 @@ from pathlib import Path
 from hybrid.evaluation.questions import judged
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.replications.tables.experiment import Experiment
-from sparta.base.files import atomic_path, atomic_write, make_folder
+from sparta.base.files import atomic_path, atomic_write, make_folder, open_decompressed
 from sparta.data.corpus import CorpusReader
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.search.searcher import Searcher
@@ -69,11 +70,11 @@ def built(path: Path, corpus: Path, channels: str, language: str = "en") -> Path
 
 
 def _joined(corpora: Sequence[Path], path: Path) -> Path:
-    """Return one file with the records of several gzipped files: gzip files can follow each other."""
+    """Return one gzipped file with the lines of several JSONL files, plain or compressed."""
     if not path.exists():
-        with atomic_path(path) as temporary, temporary.open("wb") as out:
+        with atomic_path(path) as temporary, gzip.open(temporary, "wb", compresslevel=1) as out:
             for corpus in corpora:
-                with corpus.open("rb") as stream:
+                with open_decompressed(corpus) as stream:
                     shutil.copyfileobj(stream, out)
     return path
 

@@ -306,6 +306,7 @@ TABLES = (
         measure=open_answers,
         sources=("wikipedia",),
         any_of=("squad", "nq-dev", "nq-test"),
+        gaps=("The paragraphs of SQuAD are part of the collection.",),
     ),
     PaperTable(
         name="sparta-2",
@@ -322,6 +323,7 @@ TABLES = (
         measure=chinese_answers,
         sources=("wikipedia-zh",),
         any_of=("cmrc", "drcd"),
+        gaps=("The paragraphs of CMRC and DRCD are part of the collection.",),
     ),
     PaperTable(
         name="sparta-4",

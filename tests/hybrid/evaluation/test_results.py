@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hybrid.evaluation.measures import Evaluation
-from hybrid.evaluation.results import SetResults, verdict
+from hybrid.evaluation.results import SetResults, results_table, verdict
 from hybrid.evaluation.tables import Table
 
 
@@ -66,3 +68,14 @@ def test_whether_a_fusion_is_better_in_words() -> None:
     )
     assert words(good, great).startswith("2 fusions are significantly better than the best channel: RR 72.05")
     assert words() == ""
+
+
+def test_means_are_over_the_sets_that_have_the_ranking() -> None:
+    """A ranking that a set lacks has a mean over the other sets, which the row names."""
+
+    def results(name: str, **means: float) -> SetResults:
+        return SetResults(name, [Evaluation(model, {"RR": {"q": value}}) for model, value in means.items()])
+
+    sets = [results("a", bm25=0.5, few=0.2), results("b", bm25=0.7, few=0.6), results("zsre", bm25=0.9)]
+    rows = [row[:3] for row in results_table(sets, ["RR"]).rows[-2:]]
+    assert rows == [["mean", "bm25", pytest.approx(70.0)], ["mean of a, b", "few", pytest.approx(40.0)]]

@@ -1,0 +1,91 @@
+"""`--negatives` and `--recipe`: the batches and the loss of DPR and TASER, against plain torch."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from dense.training.train import PAPER_RECIPES, Recipe
+from sparta.training.paragraphs import Paragraph, ParagraphSet
+from tests.dense.training.recipes import USUAL, dense, questions_on
+from tests.dense.training.test_papers_settings import made
+
+pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
+
+
+@pytest.mark.parametrize("negatives", [0, 1, 2, 3])
+def test_a_group_has_a_positive_and_its_negatives(negatives: int) -> None:
+    paragraphs: list[Paragraph] = []
+    for n in range(20):
+        paragraphs.append(Paragraph(f"right {n}", questions=((f"question {n}", -1),)))
+        paragraphs += [Paragraph(f"wrong {n} {i}") for i in range(4)]
+    data = ParagraphSet("made", tuple(paragraphs), batch_size=4 * (1 + negatives), negatives=negatives)
+    batch = data.draw(random.Random(3))
+    rights = [p.text.split()[1] for p in batch if p.questions]
+    wrongs = [p.text.split()[1] for p in batch if not p.questions]
+    assert len(batch) == 4 * (1 + negatives)
+    assert sorted(wrongs) == sorted(rights * negatives)
+
+
+def test_dprs_loss_is_that_of_plain_torch(encoder: str, words: list[str], tmp_path: Path) -> None:
+    """Eq. 2 of TASER: softmax over the positives and the hard negatives of all questions of the batch."""
+    data = questions_on(words, n=12, size=8)
+    alternating = [part for p in data.paragraphs for part in (p, Paragraph(p.text[::-1].replace("  ", " ")))]
+    paragraphs = tuple(
+        p if i % 2 else Paragraph(p.text, questions=((p.questions[0][0], -1),))
+        for i, p in enumerate(alternating)
+    )
+    whole = ParagraphSet("made", paragraphs, batch_size=8)
+    settings = {**USUAL, **PAPER_RECIPES["dpr"], "dropout": 0.0, "held_out": 0}
+    training = Recipe(encoder=encoder, **settings).training([whole], tmp_path)
+    training.model.eval()
+    batch = training.batch(0)
+    assert (len(batch.questions), len(batch.candidates)) == (4, 8)
+    with torch.no_grad():
+        questions = training.model.questions(batch.questions)
+        passages = torch.from_numpy(training.model.encode_passages(batch.candidates))[:, 0]
+        gold = torch.tensor(
+            [[c.text for c in batch.candidates].index(_text(whole, q)) for q in batch.questions]
+        )
+        expected = functional.cross_entropy(questions[:, :] @ passages.T, gold)
+        loss = training.loss(0)[0]
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
+
+
+def _text(data: ParagraphSet, question: str) -> str:
+    return next(p.text for p in data.paragraphs if p.questions and p.questions[0][0] == question)
+
+
+def test_a_recipe_sets_the_papers_settings_and_typed_options_win(
+    encoder: str, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words: list[Any] = [
+        "--encoder",
+        encoder,
+        "--output",
+        tmp_path / "out",
+        "--batch-size",
+        8,
+        "--passages",
+        pairs,
+    ]
+    _, recipe = made(monkeypatch, *words, "--recipe", "taser", "--dropout", 0)
+    assert (recipe.routing, recipe.shared, recipe.negatives, recipe.questions) == ("det", True, 1, 1)
+    assert (recipe.pooling, recipe.cosine, recipe.separate_title) == ("cls", False, True)
+    assert (recipe.learning_rate, recipe.dropout, recipe.validate_by) == (3e-5, 0, "average-rank")
+    _, recipe = made(monkeypatch, *words, "--recipe", "dpr", "--negatives", 2)
+    assert (recipe.shared, recipe.routing, recipe.negatives, recipe.dropout) == (False, "", 2, 0.1)
+    _, recipe = made(monkeypatch, *words)
+    assert (recipe.negatives, recipe.pooling, recipe.cosine) == (2, "mean", True)
+    result = dense("train", *words, "--recipe", "dpr", "--routing", "det")
+    assert (result.exit_code, "--recipe cannot be combined with --routing" in result.output) == (2, True)
+    n = sum(1 for line in pairs.read_text().splitlines() if json.loads(line))
+    result = dense("train", *words, "--recipe", "dpr")
+    assert "recipe dpr: pooling cls, cosine False" in result.output
+    assert f"--batch-size 256 --steps {n * 40 // 128}" in result.output
