@@ -15,7 +15,7 @@ import itertools
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -339,6 +339,23 @@ class RecordReader(CorpusReader):
             self._tally.size = number + 1
             for outcome in record_outcomes(record, number, self.fields):
                 yield len(outcome.text) if isinstance(outcome, Passage) else 0, outcome
+
+
+class PartOfCorpus(RecordReader):
+    """The passages of a corpus with these ids. The index names the whole corpus as their source.
+
+    :param whole: the reader of the corpus
+    """
+
+    def __init__(self, whole: CorpusReader, passage_ids: Container[str]) -> None:
+        super().__init__(passage for passage in whole if passage.passage_id in passage_ids)
+        self.fields, self.query = whole.fields, whole.query
+        self._whole = whole
+        self.source = whole.source
+
+    def identity(self) -> dict[str, Any]:
+        """Return the path of the corpus, without a hash: an index must not take the part for the whole."""
+        return {"source": str(Path(self._whole.source).resolve()), "bytes": None, "sha256": None}
 
 
 def source_fingerprint(source: str | Path, opened: BinaryIO | None = None) -> dict[str, Any]:

@@ -245,6 +245,16 @@ class IndexFolder:
         self.write_state(IndexState(replace(generation, complete=True), building))
         self.sweep()
 
+    def accept_unfinished_build(self) -> None:
+        """Make the passages of an interrupted first build the live generation, which stays incomplete.
+
+        An update from the same source then adds the other passages. Without such a build, nothing changes.
+        """
+        with self.lock():
+            state = self.state()
+            if state.live is None and state.building:
+                self.write_state(IndexState(state.building))
+
     def refuse_foreign(self) -> None:
         """Raise if a new index would share its folder with other files, which a cleanup could remove."""
         if self.exists() or not self.path.is_dir():

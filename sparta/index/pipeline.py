@@ -34,6 +34,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.generation import BM25, BOTH_CHANNELS, GROWING, Generation, Job
 from sparta.index.inputs.sources import corpus_job, corpus_source, text_source, vectors_source
 from sparta.index.jobs import DEFAULT_COMMIT_SECONDS, JSON_VECTORS, Source, WriteOptions
+from sparta.index.writer import refuse_stored
 from sparta.lucene.jvm import find_runtime
 from sparta.models.query_encoder import QuerySide
 from sparta.models.resolve import (
@@ -165,6 +166,8 @@ def build_index(
     with _reporting_interrupts(folder, mode):
         report = _report_if_up_to_date(folder, job, mode, chosen)
         if report is None:
+            if mode == "append" and not chosen.resume and reader.size[0] is not None:  # it can be read twice
+                refuse_stored(folder, reader)
             with ReadingProgress(shown=progress, advance=advance) as shown, ExitStack() as stack:
                 for channel_pass in passes.values():
                     stack.callback(channel_pass.close)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.remedies import Command, Option, Remedy, remedy
@@ -144,7 +145,7 @@ def _plan_growth(
     grown = replace(live, job=job.started(), complete=False, origin=live.first_source)
 
     def begin() -> Generation:
-        if unfinished and not comparable:
+        if unfinished and _may_lack_passages(job):
             logger.warning(
                 "the %s was interrupted after %s passages. The index misses the remaining passages unless"
                 " this update contains them",
@@ -208,6 +209,15 @@ def _covers(job: Job, interrupted: Job) -> bool:
     return job.mode == "update" and (job.source, job.reading) == (interrupted.source, interrupted.reading)
 
 
+def _may_lack_passages(job: Job) -> bool:
+    """Return whether the input of an update may lack passages of an interrupted job of the same source.
+
+    A part of a file or folder has no hash either, but contains all passages that the index lacks (`sync`).
+    """
+    source = Path(job.source or "")
+    return job.sha256 is None and not (source.is_absolute() and (source.is_file() or source.is_dir()))
+
+
 def has_written(index: IndexFolder, generation: Generation) -> bool:
     """Return whether the job in the manifest made the last commit."""
     return committed(index, generation).job == generation.job.id
@@ -217,6 +227,12 @@ def committed(index: IndexFolder, generation: Generation) -> Progress:
     """Return the progress stored in the last commit."""
     with ImpactSearcher(index.lucene_path(generation), language=generation.analysis) as searcher:
         return Progress.loads(searcher.user_data or "")
+
+
+def has_commit(index: IndexFolder) -> bool:
+    """Return whether the live generation, or an unfinished first build, has made a commit."""
+    state = index.state()
+    return state.live is not None or has_passages(index, state.building)
 
 
 def has_passages(index: IndexFolder, building: Generation | None) -> bool:

@@ -10,19 +10,19 @@ from pathlib import Path
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT
 from sparta.base.remedies import Option, remedy
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import CorpusReader, PartOfCorpus
 from sparta.data.languages import DEFAULT_LANGUAGE
 from sparta.data.sentences import split_units
 from sparta.data.units import is_cut, passage_of
-from sparta.index.folder import IndexFolder
+from sparta.index.folder import IndexFolder, no_passages
 from sparta.index.pipeline import (
     IndexOptions,
     build_index,
     delete_from_index,
     options_to_grow,
 )
-from sparta.index.reader import IndexReader
-from sparta.index.snapshot import IndexSnapshot
+from sparta.index.plan import has_commit
+from sparta.lucene.bridge import ImpactSearcher
 from sparta.shards.store import stored_record
 
 _PASSAGES_PER_LOOK = 500
@@ -58,8 +58,8 @@ def sync_index(
     """Add, update and delete passages, so that an index holds exactly the passages of a file or folder.
 
     A passage is unchanged if its stored record is the same, so file times do not matter. Additions and
-    updates come first, then deletions. After a kill of a later call, the same call does what is missing; an
-    interrupted first build is finished by `resume` of the options of `build_index`.
+    updates come first, then deletions. After a kill, also of the first build, the same call does what is
+    missing.
 
     :param dry_run: only report the differences
     :param yes: whether more than half of the index may be deleted
@@ -71,7 +71,7 @@ def sync_index(
     requested = options or IndexOptions()
     folder = IndexFolder(path)
     reader = requested.reader(corpus)
-    if not folder.exists():
+    if not folder.exists() or not has_commit(folder):
         ids = [passage.passage_id for passage in reader]
         if not dry_run:
             build_index(path, corpus, "create", requested, progress=progress)
@@ -82,9 +82,11 @@ def sync_index(
     if dry_run:
         return replace(found, dry_run=True)
     behind: tuple[str, ...] = ()
-    if changed := {*found.added, *found.updated}:
-        passages = (passage for passage in requested.reader(corpus) if passage.passage_id in changed)
-        behind = build_index(path, passages, "update", requested, progress=progress).behind
+    folder.accept_unfinished_build()
+    changed = {*found.added, *found.updated}
+    if changed or not folder.require_live().complete:
+        part = PartOfCorpus(requested.reader(corpus), changed)
+        behind = build_index(path, part, "update", requested, progress=progress).behind
     if found.deleted:
         behind = delete_from_index(path, found.deleted).behind
     return replace(found, behind=behind)
@@ -96,15 +98,18 @@ def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOption
     updated: list[str] = []
     seen = set[str]()
     unit, language = options.unit or "passage", options.language or DEFAULT_LANGUAGE
-    with IndexReader(folder.path) as index, index.snapshot() as snapshot:
+    generation = folder.state().searchable
+    if generation is None:
+        raise no_passages(folder.path)
+    with ImpactSearcher(folder.lucene_path(generation), language=generation.analysis) as lucene:
         passage_id_of = passage_of if is_cut(unit) else str
-        stored_counts = Counter(map(passage_id_of, snapshot.lucene.ids(snapshot.lucene.live())))
+        stored_counts = Counter(map(passage_id_of, lucene.ids(lucene.live())))
         groups = itertools.groupby(
             split_units(reader, unit, language), lambda each: passage_id_of(each.passage_id)
         )
         passages = ((passage_id, list(units)) for passage_id, units in groups)
         for some in itertools.batched(passages, _PASSAGES_PER_LOOK):
-            records = _stored_records(snapshot, [each.passage_id for _, units in some for each in units])
+            records = _stored_records(lucene, [each.passage_id for _, units in some for each in units])
             for passage_id, units in some:
                 seen.add(passage_id)
                 if passage_id not in stored_counts:
@@ -118,11 +123,11 @@ def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOption
     return SyncReport(folder.path, tuple(added), tuple(updated), deleted, unchanged)
 
 
-def _stored_records(snapshot: IndexSnapshot, unit_ids: list[str]) -> dict[str, str]:
+def _stored_records(lucene: ImpactSearcher, unit_ids: list[str]) -> dict[str, str]:
     """Return the stored JSON of units by id; units that the index lacks are left out."""
-    docids = snapshot.lucene.docids(unit_ids)
+    docids = lucene.docids(unit_ids)
     stored = [(unit_id, docid) for unit_id, docid in zip(unit_ids, docids, strict=True) if docid >= 0]
-    raws = snapshot.lucene.raws([docid for _, docid in stored])
+    raws = lucene.raws([docid for _, docid in stored])
     return dict(zip((unit_id for unit_id, _ in stored), raws, strict=True))
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import batched, pairwise
 from pathlib import Path
 
 import numpy as np
 
 from sparta.base.errors import InputError, Interrupted
 from sparta.base.interrupts import interrupt_held
+from sparta.base.records import Passage
 from sparta.base.remedies import Command, remedy
 from sparta.data.units import is_cut, passage_of
 from sparta.index.folder import IndexFolder
@@ -23,6 +24,7 @@ from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 from sparta.lucene.packing import EXACT_SCORES
 
 logger = logging.getLogger(__name__)
+_PASSAGES_PER_CHECK = 1000
 
 
 def write(index: IndexFolder, generation: Generation, source: Source, options: WriteOptions) -> Progress:
@@ -237,13 +239,34 @@ def _check_new(
         stored_ids = [passage_id for passage_id, docid in stored if docid >= 0]
         stored_ids += existing.sentences(passage_ids)
     if stored_ids:
-        raise InputError(
-            f"the index already holds a passage with the id {stored_ids[0]!r}",
-            remedy=remedy(
-                "give every new passage an unused id, or replace passages with: {}",
-                Command.of("sparta update", corpus="FILE", index=existing.path.parent),
-            ),
-        )
+        raise _already_stored(stored_ids[0], existing)
+
+
+def refuse_stored(index: IndexFolder, passages: Iterable[Passage]) -> None:
+    """Raise if the index already holds one of these passages, whole or in parts.
+
+    An append reads its corpus for this check before it encodes anything.
+    """
+    live = index.require_live()
+    with ImpactSearcher(index.lucene_path(live), language=live.analysis) as existing:
+        for some in batched(passages, _PASSAGES_PER_CHECK):
+            ids = [passage.passage_id for passage in some]
+            stored = zip(ids, existing.docids(ids), strict=True)
+            stored_ids = [passage_id for passage_id, docid in stored if docid >= 0]
+            if is_cut(live.unit):
+                stored_ids += map(passage_of, existing.sentences(ids))
+            if stored_ids:
+                raise _already_stored(stored_ids[0], existing)
+
+
+def _already_stored(passage_id: str, existing: ImpactSearcher) -> InputError:
+    return InputError(
+        f"the index already holds a passage with the id {passage_id!r}",
+        remedy=remedy(
+            "give every new passage an unused id, or replace passages with: {}",
+            Command.of("sparta update", corpus="FILE", index=existing.path.parent),
+        ),
+    )
 
 
 def _positions(batch: ImpactBatch, progress: Progress, existing: ImpactSearcher | None) -> np.ndarray:

@@ -12,6 +12,7 @@ import pytest
 from sparta.base.errors import IndexStateError, InputError
 from sparta.index.build import delete_passages
 from sparta.index.jobs import Source
+from sparta.index.pipeline import IndexOptions, build_index
 from tests.sparta.index.building import Doc, Stop, snapshot
 
 
@@ -164,6 +165,19 @@ def test_an_id_twice_stops_an_append(builder, docs, caplog):
     assert not caplog.records
     builder.write(builder.source(b, name="b"), "append")
     assert builder.contents() == a + b
+
+
+@pytest.mark.parametrize("unit", ["passage", "sentence"])
+def test_a_stored_id_stops_an_append_before_anything_is_read_into_batches(tmp_path, monkeypatch, unit):
+    from sparta.index import pipeline
+
+    index = tmp_path / "ix"
+    records = [{"id": f"p{number}", "text": "The moon is old. The sun is new."} for number in range(5)]
+    build_index(index, records, "create", IndexOptions(channels="bm25", unit=unit))
+    monkeypatch.setattr(pipeline, "_source", lambda *_: pytest.fail("the source was opened"))
+    new = [{"id": f"q{number}", "text": "A town."} for number in range(1200)]
+    with pytest.raises(InputError, match="already holds a passage with the id 'p3'"):
+        build_index(index, [*new, records[3]], "append", IndexOptions())
 
 
 def test_an_append_that_failed_late_is_mended_by_an_update(builder, docs, caplog):

@@ -15,6 +15,9 @@ import pytest
 
 from sparta import Index, IndexOptions
 from sparta.base.errors import IndexStateError, InputError
+from sparta.index import writer
+from sparta.index.folder import IndexFolder
+from sparta.index.inputs import sources
 from sparta.index.sync import sync_index
 
 pytestmark = pytest.mark.jvm
@@ -108,6 +111,73 @@ def test_a_dry_run_without_an_index_makes_none(tmp_path):
     assert len(report.added) == 8
     with pytest.raises(IndexStateError):
         Index(tmp_path / "ix")
+
+
+@pytest.fixture
+def stop_first_build(monkeypatch):
+    """A function that builds an index, stopped after a number of batches of two passages."""
+
+    def stop(index: Path, corpus: Path, batches: int) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(sources, "_PASSAGES_PER_BATCH", 2)
+            positions, calls = writer._positions, iter(range(100))
+
+            def stop_or_go_on(*arguments):
+                if next(calls) == batches:
+                    raise KeyboardInterrupt
+                return positions(*arguments)
+
+            patch.setattr(writer, "_positions", stop_or_go_on)
+            with pytest.raises(KeyboardInterrupt):
+                sync_index(index, corpus, BM25)
+
+    return stop
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_an_interrupted_first_build_is_continued_by_the_same_call(
+    tmp_path, stop_first_build, caplog, changes
+):
+    corpus, index = folder_of(tmp_path / "texts"), tmp_path / "ix"
+    stop_first_build(index, corpus, 2)
+    if changes:
+        (corpus / "1.md").write_text("# wheel\n\nA short text.\n")
+        (corpus / "2.md").unlink()
+    caplog.clear()
+    dry = sync_index(index, corpus, BM25, dry_run=True)
+    report = sync_index(index, corpus, BM25)
+    assert (dry.added, dry.updated, dry.deleted) == (report.added, report.updated, report.deleted)
+    assert len(report.added) == 4
+    assert (report.updated, report.deleted) == ((("1.md",), ("2.md",)) if changes else ((), ()))
+    assert_like_new(index, corpus, BM25)
+    assert not caplog.records
+    state = IndexFolder(index).state()
+    assert state.live.complete
+    assert (state.live.corpus, state.building) == (corpus, None)
+
+
+def test_a_first_build_without_a_commit_starts_again(tmp_path, stop_first_build):
+    corpus, index = folder_of(tmp_path / "texts"), tmp_path / "ix"
+    stop_first_build(index, corpus, 0)
+    report = sync_index(index, corpus, BM25)
+    assert (len(report.added), report.unchanged) == (8, 0)
+    assert_like_new(index, corpus, BM25)
+
+
+def test_a_build_stopped_after_its_last_commit_is_finished(tmp_path, monkeypatch):
+    corpus, index = folder_of(tmp_path / "texts"), tmp_path / "ix"
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexFolder, "finish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            sync_index(index, corpus, BM25)
+    assert not IndexFolder(index).state().live
+    report = sync_index(index, corpus, BM25)
+    assert (report.added, report.unchanged) == ((), 8)
+    assert IndexFolder(index).state().live.complete
 
 
 @pytest.mark.slow
