@@ -137,6 +137,11 @@ class ModelArguments:
     bits: int | None = option(
         "Bits per impact [default: as the model says, usually 8].", type=click.IntRange(1, 16)
     )
+    query_encoder: str | None = option(
+        "How queries become terms, for models whose network also encodes queries (SPLADE): network, or none,"
+        " which only tokenizes and counts each term once [default: as the model says].",
+        type=click.Choice(["network", "none"]),
+    )
     device: str | None = _devices_option
     dtype: str = dtype_option
 
@@ -153,6 +158,12 @@ class IndexModelArguments(ModelArguments):
     bits: int | None = option(
         "Bits per impact [default: as in the existing index, else as the model says, usually 8].",
         type=click.IntRange(1, 16),
+    )
+    query_encoder: str | None = option(
+        "How queries become terms, for models whose network also encodes queries (SPLADE): network, or none,"
+        " which only tokenizes and counts each term once [default: as in the existing index, else as the"
+        " model says].",
+        type=click.Choice(["network", "none"]),
     )
 
 

@@ -94,7 +94,7 @@ def sweep(chosen: _Sweep) -> None:
 
     encoding = made(EncodeOptions, chosen, devices=parse_devices(chosen.model.device))
     name = model_for(chosen.model.model, chosen.language)
-    model = open_encoder(name, chosen.model.bits, encoding.devices)
+    model = open_encoder(name, chosen.model.bits, encoding.devices, chosen.model.query_encoder)
     results = []
     sets: list[tuple[Path | QuestionSet, str]] = [*names_of(chosen.sets).items()]
     for source, set_name in sets or [(set_beside(chosen.index or default_index()), "")]:

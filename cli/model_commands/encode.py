@@ -68,6 +68,7 @@ def encode(encoding: _Encoding) -> None:
         name,
         options,
         bits=model.bits,
+        query_encoder=model.query_encoder,
         resume=encoding.resume,
         progress=False if encoding.quiet else None,
         cluster=cluster,

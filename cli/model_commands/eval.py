@@ -218,4 +218,5 @@ def _ranked_by(chosen: _Evaluation, options: Any) -> tuple[tuple[str, ...], Any]
         return channels, None
     from sparta.models.load import open_encoder
 
-    return channels, open_encoder(model_for(model, language), chosen.model.bits, options.devices)
+    name, arguments = model_for(model, language), chosen.model
+    return channels, open_encoder(name, arguments.bits, options.devices, arguments.query_encoder)

@@ -23,7 +23,18 @@ from sparta.base.errors import InputError
 
 # Options that have an effect only with --corpus.
 _OF_CORPUS = (
-    *("channels", "model", "bits", "unit", "chunk", "overlap", "top_k", "min_weight", "skip_invalid"),
+    *(
+        "channels",
+        "model",
+        "bits",
+        "query_encoder",
+        "unit",
+        "chunk",
+        "overlap",
+        "top_k",
+        "min_weight",
+        "skip_invalid",
+    ),
     *("id_field", "text_field", "title_field", "query"),
 )
 

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
+from sparta.base.errors import InputError
+from sparta.base.remedies import Option, remedy
 from sparta.models.query_encoder import QuerySide
 
 MOST_WEIGHT = 64
@@ -41,7 +43,19 @@ def query_weights(side: QuerySide) -> dict[str, float]:
 
 
 def tokenizer_zip(side: QuerySide) -> bytes:
-    """Return the zip that OpenSearch registers as SPARSE_TOKENIZE; the same model gives the same bytes."""
+    """Return the zip that OpenSearch registers as SPARSE_TOKENIZE; the same model gives the same bytes.
+
+    :raises InputError: a network encodes queries, which this model of OpenSearch cannot do
+    """
+    if side.has_network:
+        raise InputError(
+            "OpenSearch's tokenizer model cannot encode queries with the network of the index's model",
+            where=side.model,
+            remedy=remedy(
+                "push the index to OpenSearch and search it through sparta, or build it again with {}",
+                Option("query_encoder", "none"),
+            ),
+        )
     files = {
         "tokenizer.json": side.tokenizer.to_str(),
         "idf.json": json.dumps(query_weights(side), ensure_ascii=False),

@@ -66,7 +66,8 @@ class IndexOptions:
 
     `channels` is `impact,bm25`, or `bm25` to encode nothing. With `,dense` at the end, the shipped dense
     model, or the model of the index's dense channel, encodes vectors in the same pass. `model` is a folder or
-    a hub id, `bits` the number of bits of an impact, `device` one torch device or several separated by
+    a hub id, `bits` the number of bits of an impact, `query_encoder` is `network` or `none` (for models whose
+    network also encodes queries), `device` one torch device or several separated by
     commas. `unit` is `passage`, `sentence` or `chunk_unit(200, 50)`. `top_k` keeps each passage's strongest
     terms, `min_weight` the terms of at least this weight. `id_field`, `text_field` (a name, or several whose
     texts are joined) and `title_field` name the fields of the records, `query` the rows of an SQLite
@@ -76,6 +77,7 @@ class IndexOptions:
     channels: str | None = None
     model: str | None = None
     bits: int | None = None
+    query_encoder: str | None = None
     device: str | None = None
     dtype: str = "auto"
     unit: str | None = None
@@ -206,7 +208,7 @@ def _source(
     from sparta.models.load import open_encoder
 
     encoding = options.for_encoding()
-    model = encoder or open_encoder(options.model, options.bits, encoding.devices)
+    model = encoder or open_encoder(options.model, options.bits, encoding.devices, options.query_encoder)
     if bm25_only:
         return text_source(reader, job, model.query_side(), encoding.language, progress)
     return corpus_source(reader, model, encoding, progress=progress, job=job, passes=passes)
@@ -345,7 +347,11 @@ def _with_index_model(options: IndexOptions, live: Generation, folder: IndexFold
     name = str(live.model["name"])
     if not name or name.startswith(JSON_VECTORS):
         return options  # the index has no model that sparta can encode with
-    filled = replace(options, bits=options.bits or live.model["quantizer"]["bits"])
+    filled = replace(
+        options,
+        bits=options.bits or live.model["quantizer"]["bits"],
+        query_encoder=options.query_encoder or (None if live.model.get("query_network") else "none"),
+    )
     if options.model is not None:
         return filled
     try:

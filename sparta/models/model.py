@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +40,9 @@ class SparseModel(ABC):
     identity: str
     runtime: str
     """The name of the runtime that encodes: `openvino` or `torch`."""
+    _query_weights: npt.NDArray[np.float32] | None = None
+    has_query_network: bool = False
+    """Whether a network encodes queries (SPLADE); otherwise queries are tokenized."""
 
     @property
     @abstractmethod
@@ -51,7 +55,7 @@ class SparseModel(ABC):
 
         None means that every occurrence of a term counts 1.
         """
-        return None
+        return self._query_weights
 
     @property
     def query_quantizer(self) -> QueryQuantizer | None:
@@ -89,8 +93,13 @@ class SparseModel(ABC):
         return self
 
     def excluded(self) -> npt.NDArray[np.bool_]:
-        """Return which terms get no impacts, `(vocabulary,)`: special and unused entries, and punctuation."""
+        """Return which terms get no impacts, `(vocabulary,)`: special and unused entries, and punctuation.
+
+        A network that encodes queries may give these entries weights too, so it excludes none.
+        """
         excluded = np.zeros(self.n_terms, dtype=np.bool_)
+        if self.has_query_network:
+            return excluded
         special = {i for i, token in self.tokenizer.get_added_tokens_decoder().items() if token.special}
         vocabulary = self.tokenizer.get_vocab().items()
         wordless = {i for token, i in vocabulary if _UNUSED.fullmatch(token) or is_punctuation(token)}
@@ -166,7 +175,7 @@ class SparseModel(ABC):
 
         texts = [inputs] if isinstance(inputs, str) else list(inputs)
         tokenizer = self.query_tokenizer()
-        bags = [tokenizer.bag(text) for text in texts]
+        bags = tokenizer.bags(texts)
         if max_active_dims is not None:
             bags = [
                 dict(sorted(bag.items(), key=lambda entry: (-entry[1], entry[0]))[:max_active_dims])
@@ -179,8 +188,17 @@ class SparseModel(ABC):
         )
         return csr_matrix((weights, ids, indptr), shape=(len(bags), self.n_terms))
 
+    def without_query_network(self) -> None:
+        """Convert queries by tokenization: each distinct term of a query counts 1 (SPLADE-doc)."""
+        if self.has_query_network:
+            self.has_query_network = False
+            self._query_weights = np.ones(self.n_terms, np.float32)
+            self.config = replace(self.config, query_quantizer=QueryQuantizer(1.0, 1))
+
     def query_tokenizer(self) -> QueryTokenizer:
         """Return the tokenizer that converts queries to bags of terms."""
+        if self.has_query_network:
+            return self.query_side().query_tokenizer()
         weights, grid = self.query_weights, self.query_quantizer
         if weights is None or grid is None:
             return QueryTokenizer(self.tokenizer)
@@ -195,13 +213,15 @@ class SparseModel(ABC):
             raise ModelError(
                 "the model has no quantizer", remedy="load the model with sparta.models.load.load_model"
             )
+        weights, grid = self.query_weights, self.query_quantizer
         return QuerySide(
             self.tokenizer,
-            self.query_tokenizer().weights,
+            None if weights is None or grid is None else grid.integers(weights),
             self.name,
             self.identity,
             self.config.quantizer,
-            self.query_quantizer,
+            self.config.query_quantizer if self.has_query_network else grid,
+            self.has_query_network,
         )
 
     def decode(

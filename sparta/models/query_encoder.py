@@ -7,6 +7,7 @@ import itertools
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -32,6 +33,7 @@ MODEL_FIELDS: dict[str, Any] = {
     "weighted_queries": bool,
     "quantizer": _QUANTIZER,
     "query_quantizer?": _QUANTIZER,
+    "query_network?": bool,
 }
 """The fields of a model's query side in a manifest."""
 _PREFIX = re.compile(r"^(?:##|\u2581|\u0120)(?=.)")  # marks of WordPiece, SentencePiece, byte-level BPE
@@ -176,9 +178,18 @@ class QueryTokenizer:
         weights = {i: int(self.weights[i]) for i in counts if i < len(self.weights)}
         return {i: weight for i, weight in weights.items() if weight}
 
+    def bags(self, texts: Sequence[str]) -> list[dict[int, int]]:
+        """Return the `bag` of each text."""
+        return [self.bag(text) for text in texts]
+
     def terms(self, text: str) -> dict[str, int]:
         """Return the weight of each term by wordpiece; terms of weight 0 are omitted."""
-        return {self.tokenizer.id_to_token(i) or "": weight for i, weight in self.bag(text).items()}
+        return self.all_terms([text])[0]
+
+    def all_terms(self, texts: Sequence[str]) -> list[dict[str, int]]:
+        """Return the `terms` of each text."""
+        name = self.tokenizer.id_to_token
+        return [{name(i) or "": weight for i, weight in bag.items()} for bag in self.bags(texts)]
 
     def pieces(self, text: str) -> list[tuple[str, int, int]]:
         """Return all tokens of a text with their character spans: `(token, start, end)`."""
@@ -210,9 +221,9 @@ class WordTokenizer(QueryTokenizer):
         spans = [span for span in word_spans if span not in paired_spans] + pairs
         return [(folded[a:b].lower(), a, b) for a, b in sorted(spans)]
 
-    def terms(self, text: str) -> dict[str, int]:
-        """Return the number of occurrences of each term."""
-        return dict(Counter(term for term, _, _ in self.pieces(text)))
+    def all_terms(self, texts: Sequence[str]) -> list[dict[str, int]]:
+        """Return the number of occurrences of each term, for each text."""
+        return [dict(Counter(term for term, _, _ in self.pieces(text))) for text in texts]
 
 
 def no_tokenizer() -> Tokenizer:
@@ -225,7 +236,8 @@ class QuerySide:
     """The parts of a model that searching needs: tokenizer, quantizer, and query-term weights, if any.
 
     `weights (vocabulary,) int32` count steps of `query_quantizer`; without a query quantizer, a step is 1.
-    The query side is saved with encoded shards and in the index. The manifests hold its identity.
+    With `has_network`, the model's network encodes queries, so its folder must still exist. The query side is
+    saved with encoded shards and in the index. The manifests hold its identity.
     """
 
     tokenizer: Tokenizer
@@ -234,6 +246,7 @@ class QuerySide:
     model_hash: str
     quantizer: Quantizer
     query_quantizer: QueryQuantizer | None = None
+    has_network: bool = False
 
     @staticmethod
     def none() -> QuerySide:
@@ -249,6 +262,7 @@ class QuerySide:
             "quantizer": self.quantizer.as_dict(),
             "weighted_queries": self.weights is not None,
             **({"query_quantizer": self.query_quantizer.as_dict()} if self.query_quantizer else {}),
+            **({"query_network": True} if self.has_network else {}),
         }
 
     def save(self, folder: Path) -> None:
@@ -300,6 +314,7 @@ class QuerySide:
             identity["sha256"],
             Quantizer(**identity["quantizer"]),
             QueryQuantizer(**grid) if grid else None,
+            bool(identity.get("query_network")),
         )
 
     def query_tokenizer(self, language: Language | None = None) -> QueryTokenizer:
@@ -307,6 +322,10 @@ class QuerySide:
         if not self.model:
             return WordTokenizer(language or Language())
         grid = self.query_quantizer
+        if self.has_network and grid:
+            from sparta.models.network_queries import NetworkQueryTokenizer
+
+            return NetworkQueryTokenizer(self.tokenizer, self.model, self.model_hash, grid, language)
         return QueryTokenizer(self.tokenizer, self.weights, grid.step if grid else 1.0, language)
 
     def vocabulary(self) -> list[str]:

@@ -14,10 +14,11 @@ from tokenizers import Tokenizer
 from sparta.base.checks import check_vocabulary
 from sparta.models.backends.openvino import OpenVinoBackend, TermWeights, calibrated
 from sparta.models.config import SpartaConfig
+from sparta.models.folders.kinds import Kind, kind_of
+from sparta.models.folders.sparse_folder import read_beir_folder, read_sparse_folder
 from sparta.models.model import SparseModel
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import QUERY_WEIGHTS
-from sparta.models.sparse_folder import SparseFolder, read_beir_folder, read_sparse_folder
 from sparta.neural.batches import GPU_TOKENS
 from sparta.neural.devices import uses_cpu
 from sparta.neural.stored import check_length, read_json
@@ -34,6 +35,7 @@ class StoredModel(SparseModel):
     :param folder: the model's folder
     :param weights: the weights that encode passages
     :param query_weights: the weight of each query term, or None
+    :param has_query_network: whether a network encodes queries
     """
 
     runtime = "openvino"
@@ -45,12 +47,15 @@ class StoredModel(SparseModel):
         config: SpartaConfig,
         weights: TermWeights,
         query_weights: npt.NDArray[np.float32] | None,
+        *,
+        has_query_network: bool = False,
     ) -> None:
         self.folder, self.tokenizer, self.config = folder, tokenizer, config
         self.name = self.identity = ""
         self._weights: TermWeights | None = weights
         self._width, self._n_terms = weights.encoder.width, len(weights.terms.numbers)
         self._query_weights, self._has_folder = query_weights, True
+        self.has_query_network = has_query_network
         check_vocabulary(tokenizer, str(folder))
         self._compiled: tuple[str, OpenVinoBackend] | None = None
         self._lock = threading.Lock()
@@ -61,11 +66,6 @@ class StoredModel(SparseModel):
     def n_terms(self) -> int:
         """The number of term embeddings."""
         return self._n_terms
-
-    @property
-    def query_weights(self) -> npt.NDArray[np.float32] | None:
-        """The weight of each query term, or None."""
-        return self._query_weights
 
     @property
     def device_name(self) -> str:
@@ -82,6 +82,8 @@ class StoredModel(SparseModel):
 
         module = load_module(self.folder, bits=self.config.quantizer.bits if self.config.quantizer else None)
         module.name, module.identity = self.name, self.identity
+        if not self.has_query_network:
+            module.without_query_network()
         return module
 
     def arithmetic(self, dtype: str) -> str:
@@ -150,17 +152,26 @@ class StoredModel(SparseModel):
 
 
 def open_stored(folder: Path) -> StoredModel:
-    """Read a model's folder: a SPARTA model, a SparseEncoder of sentence-transformers, or a plain encoder.
+    """Read the folder of a sparse model.
 
-    :raises ValueError: the folder has another format, or its encoder is neither a BERT nor a DistilBERT.
-    :raises ModelError: the configuration is invalid.
+    :raises ValueError: the encoder is neither a BERT nor a DistilBERT.
+    :raises ModelError: the folder is of no known kind, or the configuration is invalid.
     """
-    if (folder / "modules.json").is_file():
-        return _language_model(read_sparse_folder(folder), folder)
+    kind = kind_of(folder)
+    if kind not in (Kind.SPARTA, Kind.BEIR):
+        read = read_sparse_folder(folder)
+        return StoredModel(
+            folder,
+            read.tokenizer,
+            read.config,
+            language_model(read.network),
+            read.query_weights,
+            has_query_network=read.query_network is not None,
+        )
     raw = read_json(folder / "config.json")
     if not is_supported(raw):
         raise ValueError("expected a BERT or a DistilBERT")
-    return _sparta(folder, raw) if "sparta" in raw else _plain_encoder(folder, raw)
+    return _sparta(folder, raw) if kind is Kind.SPARTA else _plain_encoder(folder, raw)
 
 
 def _sparta(folder: Path, raw: dict[str, Any]) -> StoredModel:
@@ -185,22 +196,24 @@ def _sparta(folder: Path, raw: dict[str, Any]) -> StoredModel:
 
 def _plain_encoder(folder: Path, raw: dict[str, Any]) -> StoredModel:
     """Read a plain encoder: its terms have its word embeddings and no bias."""
-    if "dense" in raw or "reader" in raw:
-        raise ValueError("expected an encoder or a SPARTA model")
     read, stored = read_beir_folder(folder, raw), StoredWeights(folder)
     encoder = read_encoder(stored, _prefix(stored, raw["model_type"]), raw)
     weights = TermWeights(encoder, None, encoder.words, 1.0, np.zeros((), np.float32), None)
     return StoredModel(folder, read.tokenizer, read.config, weights, None)
 
 
-def _language_model(read: SparseFolder, folder: Path) -> StoredModel:
-    """Read a masked language model: its decoder holds the terms."""
-    raw, stored = read_json(read.network / "config.json"), StoredWeights(read.network)
+def language_model(folder: Path, *, keeps_stored: bool = True) -> TermWeights:
+    """Return the weights of a masked language model: its decoder holds the terms.
+
+    :param keeps_stored: keep 8-bit matrices beside their float32
+    :raises ValueError: the encoder is neither a BERT nor a DistilBERT, or weights are missing.
+    """
+    raw, stored = read_json(folder / "config.json"), StoredWeights(folder, keeps_stored=keeps_stored)
     encoder = read_encoder(stored, _prefix(stored, str(raw.get("model_type"))), raw)
     n_terms, width = encoder.words.numbers.shape
     names = _DECODERS[raw["model_type"]]
     is_tied = names.terms not in stored and raw.get("tie_word_embeddings", True)
-    weights = TermWeights(
+    return TermWeights(
         encoder,
         (stored.linear(names.dense, width, width), stored.norm(names.norm, width)),
         encoder.words if is_tied else stored.matrix(names.terms, n_terms, width),
@@ -208,7 +221,6 @@ def _language_model(read: SparseFolder, folder: Path) -> StoredModel:
         stored.floats(names.bias, n_terms),
         None,
     )
-    return StoredModel(folder, read.tokenizer, read.config, weights, read.query_weights)
 
 
 class _Decoder(NamedTuple):

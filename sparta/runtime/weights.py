@@ -168,8 +168,9 @@ class StoredWeights:
         return Linear(stored.floats(), bias, stored if self._keeps_stored else None)
 
     def norm(self, name: str, width: int) -> Norm:
-        """Return the LayerNorm whose tensors are `name.weight` and `name.bias`."""
-        return Norm(self.floats(f"{name}.weight", width), self.floats(f"{name}.bias", width))
+        """Return the LayerNorm whose tensors are `name.weight` and `name.bias`, or older names."""
+        weight, bias = ("gamma", "beta") if f"{name}.gamma" in self._names else ("weight", "bias")
+        return Norm(self.floats(f"{name}.{weight}", width), self.floats(f"{name}.{bias}", width))
 
 
 class Encoder(NamedTuple):

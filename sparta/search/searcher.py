@@ -167,7 +167,7 @@ class Searcher(ChannelSearcher):
                 snapshot.require_impacts()
             if page.fields:
                 snapshot.require_fields(page.fields)
-            bags = [snapshot.tokenizer.terms(query) for query in impact_queries]
+            bags = snapshot.tokenizer.all_terms(impact_queries)
             folded_queries = [
                 "" if is_blank(text) else snapshot.tokenizer.language.fold(text) for text in bm25_queries
             ]

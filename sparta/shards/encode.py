@@ -184,6 +184,7 @@ def encode_corpus(
     options: EncodeOptions,
     *,
     bits: int | None = None,
+    query_encoder: str | None = None,
     resume: bool = False,
     skip_invalid: bool = False,
     advance: Advance | None = None,
@@ -194,6 +195,7 @@ def encode_corpus(
 
     :param model: a model, its folder or hub id; None means the default model, which ships with sparta
     :param bits: the bits per impact, if the model is named; None means the model's setting
+    :param query_encoder: `network` or `none`, if the model is named; None means as the model says
     :param source: a file or folder, or an open reader, which knows how to read the records
     :param progress: show a progress bar of the finished bytes of the corpus; None shows it on a terminal
     :param cluster: encode on this cluster instead of this process; then the cluster's devices are used
@@ -202,7 +204,7 @@ def encode_corpus(
     output = path_of(output, "a folder")
     if not isinstance(model, SparseModel):
         with kept_on_interrupt(output):
-            model = open_encoder(model, bits, ("cpu",) if cluster else options.devices)
+            model = open_encoder(model, bits, ("cpu",) if cluster else options.devices, query_encoder)
     if cluster and cluster.gpus_per_worker:
         model = model.as_module()  # workers may lack the model's folder
     reader = open_corpus(source, skip_invalid=skip_invalid)

@@ -27,7 +27,7 @@ class SharedModels:
     def __init__(self, reader: str | None = None, device: str | None = None) -> None:
         self.reader_name, self._device = reader, device
         self._readers: dict[str, Reader] = {}
-        self._encoders: WeakValueDictionary[tuple[str | None, int | None], SparseModel] = (
+        self._encoders: WeakValueDictionary[tuple[str | None, int | None, str | None], SparseModel] = (
             WeakValueDictionary()
         )
         self._lock = threading.Lock()
@@ -49,10 +49,11 @@ class SharedModels:
         """Return the model of these options. A model stays open while a caller holds the model."""
         from sparta.models.load import open_encoder
 
-        key = options.model, options.bits
+        key = options.model, options.bits, options.query_encoder
         with self._lock:
             encoder = self._encoders.get(key)
             if encoder is None:
-                encoder = open_encoder(*key, options.for_encoding().devices)
+                devices = options.for_encoding().devices
+                encoder = open_encoder(options.model, options.bits, devices, options.query_encoder)
                 self._encoders[key] = encoder
             return encoder

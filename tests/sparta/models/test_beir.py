@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.base.remedies import Command
-from sparta.models.foreign import load_beir_sparta
+from sparta.models.folders.foreign import load_beir_sparta
 from sparta.models.load import load_model
 from sparta.models.stored_model import StoredModel
 

@@ -16,11 +16,12 @@ from tokenizers import Tokenizer
 
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
-from sparta.models.foreign import load_sparse_encoder
+from sparta.models.folders.foreign import load_sparse_encoder
 from sparta.models.load import load_model
 from sparta.models.quantize import QueryQuantizer
 from sparta.models.sparse import SparseEncoder
 from sparta.models.stored_model import StoredModel
+from tests.sparta.models.language_models import language_model, save_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -31,54 +32,6 @@ TEXTS = [
     "the earth of all the years and the west of the east " * 3,
 ]
 QUESTIONS = ["who founded google", "the moon of the moon", "what is the largest city in 中国"]
-
-
-def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> Any:
-    from transformers import PreTrainedTokenizerFast
-
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(tokenizer.to_str()),
-        unk_token="[UNK]",
-        pad_token="[PAD]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_input_names=["input_ids", "attention_mask"],
-    )
-    fast.save_pretrained(folder)
-    return fast
-
-
-def language_model(kind: str, vocabulary: int) -> Any:
-    """A masked language model with random weights, biases of the decoder included."""
-    from transformers import BertConfig, BertForMaskedLM, DistilBertConfig, DistilBertForMaskedLM
-
-    torch.manual_seed(3)
-    if kind == "bert":
-        bert = BertConfig(
-            vocab_size=vocabulary,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=64,
-            max_position_embeddings=96,
-            initializer_range=0.3,
-        )
-        model: Any = BertForMaskedLM(bert)
-    else:
-        distil = DistilBertConfig(
-            vocab_size=vocabulary,
-            dim=32,
-            hidden_dim=64,
-            n_layers=2,
-            n_heads=2,
-            max_position_embeddings=96,
-            initializer_range=0.3,
-        )
-        model = DistilBertForMaskedLM(distil)
-    with torch.no_grad():
-        model.get_output_embeddings().bias.normal_(-0.5)
-    return model.eval()
 
 
 Maker = Callable[..., Any]
@@ -102,8 +55,6 @@ def make_sparse(tiny_tokenizer: Tokenizer, tmp_path: Path) -> Maker:
         activation: str = "relu",
         pooling: str = "max",
         legacy: bool = False,
-        static_queries: bool = True,
-        router: bool = True,
     ) -> Any:
         source = tmp_path / "source"
         size = tiny_tokenizer.get_vocab_size()
@@ -115,9 +66,9 @@ def make_sparse(tiny_tokenizer: Tokenizer, tmp_path: Path) -> Maker:
             transformer = Transformer(str(source), transformer_task="fill-mask")
         document: list[Any] = [transformer, SpladePooling(pooling, activation_function=activation)]
         weights = torch.rand(size, generator=torch.Generator().manual_seed(5)) * 3
-        query = [SparseStaticEmbedding(fast, weight=weights)] if static_queries else document
+        query = [SparseStaticEmbedding(fast, weight=weights)]
         modules = [Router.for_query_document(query_modules=query, document_modules=document)]
-        encoder = SparseEncoder(modules=modules if router else document, device="cpu")
+        encoder = SparseEncoder(modules=modules, device="cpu")
         encoder.save_pretrained(str(tmp_path / "model"))
         return encoder
 
@@ -299,20 +250,6 @@ def test_load_model_calibrates_it(make_sparse: Maker, tmp_path: Path) -> None:
     assert side.identity()["weighted_queries"]
 
 
-def test_a_query_side_that_is_a_network_is_refused(make_sparse: Maker, tmp_path: Path) -> None:
-    make_sparse(static_queries=False)
-    with pytest.raises(ModelError, match="needs a neural network at query time") as caught:
-        load_sparse_encoder(tmp_path / "model")
-    assert "SparseStaticEmbedding" in str(caught.value)
-
-
-@pytest.mark.parametrize("legacy", [False, True])
-def test_a_plain_splade_model_is_refused(make_sparse: Maker, tmp_path: Path, legacy: bool) -> None:
-    make_sparse(router=False, legacy=legacy)
-    with pytest.raises(ModelError, match="needs a neural network at query time"):
-        load_model(tmp_path / "model")
-
-
 def test_sum_pooling_is_refused(make_sparse: Maker, tmp_path: Path) -> None:
     make_sparse(pooling="sum")
     with pytest.raises(ModelError, match=r"must pool by max.*, found sum"):
@@ -325,7 +262,7 @@ BROKEN: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "module-unknown": (
         "modules.json",
         lambda v: [{**v[0], "type": "x.y.Dense"}],
-        "must consist of one Router module, found Dense",
+        "known kind of sparse model: it has the modules Dense",
     ),
     "types-missing": (
         "router_config.json",
@@ -340,7 +277,7 @@ BROKEN: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "extra-module": (
         "router_config.json",
         lambda v: {**v, "structure": {**v["structure"], "document": v["structure"]["document"] * 2}},
-        "masked language model and SpladePooling, found Transformer",
+        "it has the modules Transformer",
     ),
     "task": (
         "document_0_Transformer/sentence_bert_config.json",

@@ -1,7 +1,6 @@
 """Reading the folders of other projects' sparse encoders, without torch.
 
-Two formats are known: inference-free SparseEncoders of sentence-transformers, and plain encoders, read as
-BEIR reads SPARTA checkpoints. sentence-transformers is not needed.
+`sparta.models.folders.kinds` decides which function reads a folder. sentence-transformers is not needed.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from tokenizers import Tokenizer
 from sparta.base.errors import ModelError
 from sparta.base.extras import optional_packages
 from sparta.models.config import SpartaConfig
+from sparta.models.folders.kinds import IDF, Kind, kind_of, module_entries, unknown_modules
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.inputs import CONTEXT, InputLayout
 from sparta.neural.stored import read_json
@@ -33,18 +33,28 @@ _TRANSFORMERS = ("Transformer", "MLMTransformer")
 _DOCUMENT_ROUTES = ("document", "doc", "passage", "corpus")
 _LOG_COUNTS = {"relu": 1, "log1p_relu": 2}
 _NO_LIMIT = 512
-_WITHOUT_NETWORK = (
-    "use a model whose query side is a SparseStaticEmbedding (inference-free), or a SPARTA model"
-)
+
+
+class Network(NamedTuple):
+    """The folder of a masked language model, and how it encodes texts into weights of terms."""
+
+    folder: Path
+    config: SpartaConfig
 
 
 class SparseFolder(NamedTuple):
-    """The parts of a sparse encoder's folder: the network's folder, and what needs no network."""
+    """The parts of a sparse encoder's folder.
+
+    :param network: the folder of the network that encodes passages
+    :param query_weights: the weight of each query term, `(vocabulary,)`; None without
+    :param query_network: encodes queries; None if queries need no network
+    """
 
     network: Path
     tokenizer: Tokenizer
     config: SpartaConfig
-    query_weights: npt.NDArray[np.float32] | None
+    query_weights: npt.NDArray[np.float32] | None = None
+    query_network: Network | None = None
 
 
 def read_beir_folder(
@@ -56,22 +66,37 @@ def read_beir_folder(
     """
     longest = min(BEIR_MAX_LENGTH, _positions(encoder_config))
     config = SpartaConfig(layout=_layout(longest), tied=True, pool_special=pool_special)
-    return SparseFolder(folder, load_tokenizer(folder), config, None)
+    return SparseFolder(folder, load_tokenizer(folder), config)
 
 
 def read_sparse_folder(folder: Path) -> SparseFolder:
-    """Read the folder of a SparseEncoder whose query side is a weight table.
+    """Read the folder of a masked language model that encodes passages: SPLADE and its inference-free forms.
 
-    :raises ModelError: the folder has a different format, or the query side needs a network.
+    :raises ModelError: the folder is of another kind, or parts of the model are not supported.
     """
+    kind = kind_of(folder)
+    if kind is not Kind.SPARSE_ENCODER:
+        return _read_language_model(folder, kind)
     try:
-        return _read_sparse_folder(folder)
+        return _read_sparse_encoder(folder)
     except (KeyError, TypeError, AttributeError) as error:
         raise ModelError(
             f"the folder is not a valid sentence-transformers SparseEncoder: {error!r}",
             where=str(folder),
             remedy="save the model again with a current sentence-transformers",
         ) from error
+
+
+def _read_language_model(folder: Path, kind: Kind) -> SparseFolder:
+    """Read a masked language model that transformers saved: log(1 + ReLU(logit)), maximum over the tokens.
+
+    The network also encodes queries, unless the folder holds a table of query-term weights.
+    """
+    module, tokenizer = _Module("", folder), load_tokenizer(folder)
+    config = _config(module, log_count=1)
+    if kind is Kind.INFERENCE_FREE:
+        return SparseFolder(folder, tokenizer, config, _table(folder, folder / IDF, tokenizer))
+    return SparseFolder(folder, tokenizer, config, query_network=Network(folder, config))
 
 
 class _Module(NamedTuple):
@@ -85,22 +110,28 @@ class _Module(NamedTuple):
         return next((read_json(self.folder / n) for n in names if (self.folder / n).is_file()), {})
 
 
-def _read_sparse_folder(folder: Path) -> SparseFolder:
+def _read_sparse_encoder(folder: Path) -> SparseFolder:
     _check_settings(folder)
     query, document = _routes(folder)
-    transformer, pooling = _document_side(folder, document)
-    tokenizer = load_tokenizer(transformer.folder)
-    weights = _query_weights(folder, query, tokenizer)
-    config = SpartaConfig(
-        layout=replace(
-            _layout(_longest(transformer, read_json(transformer.folder / "config.json"))),
-            answer_segment=CONTEXT,  # sentence-transformers uses no segments
-        ),
+    network = _network(folder, document)
+    tokenizer = load_tokenizer(network.folder)
+    if [module.name for module in query] == ["SparseStaticEmbedding"]:
+        weights = _query_weights(folder, query[0], tokenizer)
+        return SparseFolder(network.folder, tokenizer, network.config, weights)
+    query_network = _network(folder, query)
+    _check_tokenizer(query_network.folder, tokenizer)
+    return SparseFolder(network.folder, tokenizer, network.config, query_network=query_network)
+
+
+def _config(transformer: _Module, log_count: int) -> SpartaConfig:
+    """Return how a masked language model encodes texts; [CLS] and [SEP] count in the maximum."""
+    longest = _longest(transformer, read_json(transformer.folder / "config.json"))
+    return SpartaConfig(
+        layout=replace(_layout(longest), answer_segment=CONTEXT),  # SPLADE uses no segments
         tied=True,
         pool_special=True,
-        log_count=_log_count(pooling),
+        log_count=log_count,
     )
-    return SparseFolder(transformer.folder, tokenizer, config, weights)
 
 
 def _check_settings(folder: Path) -> None:
@@ -119,23 +150,11 @@ def _check_settings(folder: Path) -> None:
 
 def _routes(folder: Path) -> tuple[list[_Module], list[_Module]]:
     """Return the modules of the query side and of the document side."""
-    path = folder / "modules.json"
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(
-            f"the list of the model's modules cannot be read: {error}", where=str(path)
-        ) from error
-    modules = [_module(folder, entry["type"], entry["path"]) for entry in entries]
+    modules = [_module(folder, entry["type"], entry["path"]) for entry in module_entries(folder)]
+    if _is_splade(modules):
+        return modules, modules
     if len(modules) != 1 or modules[0].name not in _ROUTERS:
-        names = _names(modules)
-        if len(modules) == 2 and modules[0].name in _TRANSFORMERS and modules[1].name == "SpladePooling":
-            raise _needs_network(folder, names)
-        raise ModelError(
-            f"the model must consist of one Router module, found {names}",
-            where=str(path),
-            remedy=_WITHOUT_NETWORK,
-        )
+        raise unknown_modules(folder, _names(modules))
     router = modules[0]
     settings = router.settings("router_config.json", "config.json")
     sides = {
@@ -150,6 +169,10 @@ def _routes(folder: Path) -> tuple[list[_Module], list[_Module]]:
     return sides["query"], document
 
 
+def _is_splade(modules: list[_Module]) -> bool:
+    return len(modules) == 2 and modules[0].name in _TRANSFORMERS and modules[1].name == "SpladePooling"
+
+
 def _module(folder: Path, kind: str, subfolder: str) -> _Module:
     if Path(subfolder).is_absolute() or ".." in Path(subfolder).parts:
         raise ModelError(
@@ -162,22 +185,10 @@ def _names(modules: Iterable[_Module]) -> str:
     return " + ".join(module.name for module in modules) or "nothing"
 
 
-def _needs_network(folder: Path, names: str) -> ModelError:
-    return ModelError(
-        f"the model needs a neural network at query time ({names}), which sparta does not support",
-        where=str(folder),
-        remedy=_WITHOUT_NETWORK,
-    )
-
-
-def _document_side(folder: Path, modules: list[_Module]) -> tuple[_Module, _Module]:
-    """Return the transformer module and the pooling module, if eq. 4 to 6 can express them."""
-    if len(modules) != 2 or modules[0].name not in _TRANSFORMERS or modules[1].name != "SpladePooling":
-        raise ModelError(
-            f"the document route must be a masked language model and SpladePooling, found {_names(modules)}",
-            where=str(folder),
-            remedy=_WITHOUT_NETWORK,
-        )
+def _network(folder: Path, modules: list[_Module]) -> Network:
+    """Return the network of a route, if eq. 4 to 6 can express it."""
+    if not _is_splade(modules):
+        raise unknown_modules(folder, _names(modules))
     settings = modules[0].settings("sentence_bert_config.json")
     default_task = "fill-mask" if modules[0].name == "MLMTransformer" else "feature-extraction"
     task = settings.get("transformer_task", default_task)
@@ -190,7 +201,7 @@ def _document_side(folder: Path, modules: list[_Module]) -> tuple[_Module, _Modu
             where=str(modules[1].folder),
             remedy="use a model that was trained with pooling_strategy max",
         )
-    return modules[0], modules[1]
+    return Network(modules[0].folder, _config(modules[0], _log_count(modules[1])))
 
 
 def _log_count(pooling: _Module) -> int:
@@ -206,19 +217,24 @@ def _log_count(pooling: _Module) -> int:
 # ---------------------------------------------------------------------- query side
 
 
-def _query_weights(folder: Path, modules: list[_Module], tokenizer: Tokenizer) -> npt.NDArray[np.float32]:
+def _query_weights(folder: Path, module: _Module, tokenizer: Tokenizer) -> npt.NDArray[np.float32]:
     """Return the query weight of each token: `(vocabulary,) float32`."""
-    if [module.name for module in modules] != ["SparseStaticEmbedding"]:
-        raise _needs_network(folder, _names(modules))
-    module = modules[0]
-    _check_tokenizer(module, tokenizer)
+    _check_tokenizer(module.folder, tokenizer)
     path = module.settings("config.json").get("path")
-    weights = _weights_from_json(folder, module, path, tokenizer) if path else _stored_weights(module)
+    if path:
+        return _table(folder, _weights_file(folder, module, path), tokenizer)
+    return _checked_weights(folder, _stored_weights(module), tokenizer)
+
+
+def _checked_weights(
+    folder: Path, weights: npt.NDArray[np.float32], tokenizer: Tokenizer
+) -> npt.NDArray[np.float32]:
+    """Return query weights of at least 0; negative weights become 0, with a warning."""
     if weights.shape != (tokenizer.get_vocab_size(),) or not np.isfinite(weights).all():
         raise ModelError(
             f"the model needs {tokenizer.get_vocab_size()} finite query weights, one per term,"
             f" found {weights.shape}",
-            where=str(module.folder),
+            where=str(folder),
         )
     if (weights < 0).any():
         logger.warning(
@@ -229,31 +245,34 @@ def _query_weights(folder: Path, modules: list[_Module], tokenizer: Tokenizer) -
     return np.maximum(weights, 0)
 
 
-def _check_tokenizer(module: _Module, tokenizer: Tokenizer) -> None:
+def _check_tokenizer(query_folder: Path, tokenizer: Tokenizer) -> None:
     """Refuse a query side with a different tokenizer, since an index has only one tokenizer."""
-    if not any((module.folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+    if not any((query_folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
         return
-    query_tokenizer = load_tokenizer(module.folder)
+    query_tokenizer = load_tokenizer(query_folder)
     document_settings, query_settings = json.loads(tokenizer.to_str()), json.loads(query_tokenizer.to_str())
     if tokenizer.get_vocab() != query_tokenizer.get_vocab() or any(
         document_settings[k] != query_settings[k] for k in ("normalizer", "pre_tokenizer")
     ):
         raise ModelError(
-            "the model has different tokenizers for queries and documents", where=str(module.folder)
+            "the model has different tokenizers for queries and documents", where=str(query_folder)
         )
 
 
-def _weights_from_json(
-    folder: Path, module: _Module, path: str, tokenizer: Tokenizer
-) -> npt.NDArray[np.float32]:
-    """Return the weights by wordpiece from a JSON file in the model's folder.
+def _weights_file(folder: Path, module: _Module, path: str) -> Path:
+    """Return the JSON file of query weights in the model's folder.
 
     :param path: the file's path on its author's machine; only its name is used
     """
-    name = Path(path).name if path.endswith(".json") else "idf.json"
+    name = Path(path).name if path.endswith(".json") else IDF
     weight_file = next((p for p in (module.folder / name, folder / name) if p.is_file()), None)
     if weight_file is None:
         raise ModelError(f"the file of query weights, {name}, is missing", where=str(folder))
+    return weight_file
+
+
+def _table(folder: Path, weight_file: Path, tokenizer: Tokenizer) -> npt.NDArray[np.float32]:
+    """Return the query weights by wordpiece of a JSON file; wordpieces without a weight have 0."""
     weights = np.zeros(tokenizer.get_vocab_size(), dtype=np.float32)
     for token, weight in read_json(weight_file).items():
         if not isinstance(weight, int | float):
@@ -264,7 +283,7 @@ def _weights_from_json(
         term = tokenizer.token_to_id(token)
         if term is not None:
             weights[term] = weight
-    return weights
+    return _checked_weights(folder, weights, tokenizer)
 
 
 def _stored_weights(module: _Module) -> npt.NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""Loading BEIR's SPARTA checkpoints and inference-free sentence-transformers encoders in torch."""
+"""Loading BEIR's SPARTA checkpoints and masked language models (SPLADE) in torch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import nn
 
 from sparta.base.errors import ModelError
 from sparta.models.config import SpartaConfig
+from sparta.models.folders.sparse_folder import Network, read_beir_folder, read_sparse_folder
 from sparta.models.sparse import SparseEncoder
-from sparta.models.sparse_folder import read_beir_folder, read_sparse_folder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import encoder_config, load_encoder
 from sparta.neural.checkpoint import from_pretrained
@@ -50,18 +50,16 @@ class SpladeDocumentEncoder(SparseEncoder):
         language_model: nn.Module,
         tokenizer: Tokenizer,
         config: SpartaConfig,
-        query_weights: npt.NDArray[np.float32],
     ) -> None:
         super().__init__(tokenizer, config)
         self.decoder = _take_decoder(language_model)
         self.language_model = language_model
-        self._query_weights = query_weights
+        self.has_query_network = True
         self.check_vocabulary()
 
-    @property
-    def query_weights(self) -> npt.NDArray[np.float32]:
-        """The weight table of the query side."""
-        return self._query_weights
+    def set_queries(self, weights: npt.NDArray[np.float32] | None, *, has_network: bool) -> None:
+        """Set the weight of each query term, or that a network encodes queries."""
+        self._query_weights, self.has_query_network = weights, has_network
 
     def hidden_states(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """Return the states before the decoder; segments are not used."""
@@ -78,26 +76,32 @@ class SpladeDocumentEncoder(SparseEncoder):
 
 
 def load_sparse_encoder(folder: Path) -> SparseEncoder:
-    """Load a sentence-transformers SparseEncoder whose query side is a weight table.
+    """Load a SPLADE, or an inference-free model of sentence-transformers or OpenSearch.
 
     The document side is a masked language model with max pooling. As in sentence-transformers, the maximum
-    covers all positions except padding, and a distinct query token counts once. Differences to
-    sentence-transformers:
+    covers all positions except padding. If a table has the query weights, a distinct query token counts once.
+    Differences to sentence-transformers:
 
-    - Special tokens have no impacts and no query weights. Since queries are tokenized without [CLS] and
-      [SEP], only [UNK] can make a difference. - Longer texts are encoded in overlapping windows instead of
-      being truncated. - A title is joined to its text by a space. - Negative query weights count as 0,
-      since an impact index can only add.
+    - With a table, special tokens have no impacts and no query weights. Since queries are tokenized without
+      [CLS] and [SEP], only [UNK] can make a difference.
+    - Longer texts are encoded in overlapping windows instead of being truncated.
+    - A title is joined to its text by a space.
+    - Negative query weights count as 0, since an impact index can only add.
 
-    :raises ModelError: the folder has a different format, or the query side needs a network.
+    :raises ModelError: the folder is of another kind, or parts of the model are not supported.
     """
     read = read_sparse_folder(folder)
+    model = load_language_model(Network(read.network, read.config), read.tokenizer)
+    model.set_queries(read.query_weights, has_network=read.query_network is not None)
+    return model
 
+
+def load_language_model(network: Network, tokenizer: Tokenizer) -> SpladeDocumentEncoder:
+    """Load a masked language model that encodes texts; its queries need the same network."""
     from transformers import AutoModelForMaskedLM
 
-    language_model = from_pretrained(AutoModelForMaskedLM, read.network)
-    weights = cast(npt.NDArray[np.float32], read.query_weights)
-    return SpladeDocumentEncoder(language_model, read.tokenizer, read.config, weights).eval()
+    language_model = from_pretrained(AutoModelForMaskedLM, network.folder)
+    return SpladeDocumentEncoder(language_model, tokenizer, network.config).eval()
 
 
 def _take_decoder(language_model: nn.Module) -> nn.Linear:

@@ -1,0 +1,1 @@
+"""Folders of sparse models: their kinds, and reading them."""

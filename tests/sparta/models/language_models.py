@@ -1,0 +1,57 @@
+"""Masked language models with random weights, and their tokenizers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(tokenizer.to_str()),
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_input_names=["input_ids", "attention_mask"],
+    )
+    fast.save_pretrained(folder)
+    return fast
+
+
+def language_model(kind: str, vocabulary: int) -> Any:
+    """A masked language model with random weights, biases of the decoder included."""
+    from transformers import BertConfig, BertForMaskedLM, DistilBertConfig, DistilBertForMaskedLM
+
+    torch.manual_seed(3)
+    if kind == "bert":
+        bert = BertConfig(
+            vocab_size=vocabulary,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            max_position_embeddings=96,
+            initializer_range=0.3,
+        )
+        model: Any = BertForMaskedLM(bert)
+    else:
+        distil = DistilBertConfig(
+            vocab_size=vocabulary,
+            dim=32,
+            hidden_dim=64,
+            n_layers=2,
+            n_heads=2,
+            max_position_embeddings=96,
+            initializer_range=0.3,
+        )
+        model = DistilBertForMaskedLM(distil)
+    with torch.no_grad():
+        model.get_output_embeddings().bias.normal_(-0.5)
+    return model.eval()

@@ -1,0 +1,177 @@
+"""SPLADE: passages and queries have sentence-transformers' weights, and are searched exactly."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from sparta import Index
+from sparta.base.errors import IndexStateError, ModelError
+from sparta.index.pipeline import IndexOptions
+from sparta.models import network_queries
+from sparta.models.load import load_model, load_module
+from sparta.models.network_queries import open_query_network
+from sparta.models.stored_model import StoredModel
+from tests.sparta.models.language_models import language_model, save_tokenizer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXTS = [
+    "Larry Page and Sergey Brin founded Google in a small house.",
+    "the moon, the moon!",
+    "the earth of all the years and the west of the east " * 2,
+]
+QUERIES = ["who founded google?", "the moon of the moon", "what is the largest city in 中国"]
+LAYOUTS = ("bert", "distilbert", "gamma", "modules", "legacy", "router")
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder of each layout."""
+    from safetensors.numpy import load_file, save_file
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.sparse_encoder.modules import (
+        MLMTransformer,
+        Router,
+        SpladePooling,
+        Transformer,
+    )
+
+    root, size = tmp_path_factory.mktemp("splade"), tiny_tokenizer.get_vocab_size()
+    for kind in ("bert", "distilbert"):
+        language_model(kind, size).save_pretrained(root / kind)
+        save_tokenizer(tiny_tokenizer, root / kind)
+    shutil.copytree(root / "bert", root / "gamma")
+    weights = load_file(root / "gamma" / "model.safetensors")
+    old_names = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    renamed = {
+        next((n.replace(new, old) for new, old in old_names.items() if n.endswith(new)), n): w
+        for n, w in weights.items()
+    }
+    assert renamed.keys() != weights.keys()
+    save_file(renamed, root / "gamma" / "model.safetensors", metadata={"format": "pt"})
+
+    def network(kind: str, *, legacy: bool = False) -> list[Any]:
+        source = str(root / kind)
+        is_old = MLMTransformer(source) if legacy else Transformer(source, transformer_task="fill-mask")
+        return [is_old, SpladePooling("max")]
+
+    both = Router.for_query_document(query_modules=network("bert"), document_modules=network("distilbert"))
+    for name, modules in {
+        "modules": network("bert"),
+        "legacy": network("distilbert", legacy=True),
+        "router": [both],
+    }.items():
+        SparseEncoder(modules=modules, device="cpu").save_pretrained(str(root / name))
+    return {name: root / name for name in LAYOUTS}
+
+
+def of_sentence_transformers(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The weights of QUERIES and of TEXTS, by sentence-transformers."""
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.sparse_encoder.modules import SpladePooling, Transformer
+
+    if (folder / "modules.json").is_file():
+        model = SparseEncoder(str(folder), device="cpu")
+    else:
+        network = Transformer(str(folder), transformer_task="fill-mask")
+        model = SparseEncoder(modules=[network, SpladePooling("max")], device="cpu")
+    return model.encode_query(QUERIES).to_dense().numpy(), model.encode_document(TEXTS).to_dense().numpy()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_weights_equal_sentence_transformers(folders: dict[str, Path], layout: str) -> None:
+    queries, documents = of_sentence_transformers(folders[layout])
+    model = load_model(folders[layout], device="cpu")
+    assert isinstance(model, StoredModel)
+    np.testing.assert_allclose(model.encode_document(TEXTS, dtype="fp32").toarray(), documents, atol=1e-5)
+    assert documents[:, :15].any(), "special and unused terms have weights too"
+    network = open_query_network(folders[layout])
+    in_numpy = network.weights(QUERIES)
+    np.testing.assert_allclose(in_numpy, queries, atol=1e-5)
+    many = network.weights(QUERIES * 12)  # enough for OpenVINO to take over
+    np.testing.assert_allclose(many, np.tile(in_numpy, (12, 1)), atol=1e-5)
+    grid = model.config.query_quantizer
+    assert grid is not None
+    np.testing.assert_allclose(model.encode_query(QUERIES).toarray(), queries, atol=0.51 * grid.step)
+
+
+def test_torch_gives_the_same_passages(folders: dict[str, Path]) -> None:
+    stored, module = load_model(folders["bert"], device="cpu"), load_module(folders["bert"])
+    ours, theirs = (model.encode_document(TEXTS, dtype="fp32").toarray() for model in (stored, module))
+    np.testing.assert_allclose(ours, theirs, atol=2e-5)
+    assert module.query_side().identity() == stored.query_side().identity()
+
+
+@pytest.fixture(scope="module")
+def index(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Index:
+    """An index of TEXTS, whose network for queries lies beside it."""
+    model = shutil.copytree(folders["bert"], tmp_path_factory.mktemp("model") / "splade")
+    options = IndexOptions(model=str(model), dtype="fp32", device="cpu")
+    return Index.create(tmp_path_factory.mktemp("index") / "ix", TEXTS, options=options)
+
+
+def test_a_search_sums_integers(index: Index, folders: dict[str, Path]) -> None:
+    model = load_model(folders["bert"], device="cpu")
+    quantizer = model.config.quantizer
+    assert quantizer is not None
+    rows = model.encode_document(TEXTS, dtype="fp32").toarray()
+    impacts = np.where(rows > 0, np.clip(np.rint(rows / quantizer.step), 1, 255), 0)
+    for query in QUERIES:
+        bag = np.zeros(rows.shape[1])
+        for term, weight in index.searcher.tokenizer.bag(query).items():
+            bag[term] = weight
+        hits = index.search(query)
+        assert {int(hit.passage_id): hit.score for hit in hits} == dict(enumerate(impacts @ bag))
+        explanation = index.explain(query, hits[0].passage_id)
+        assert (explanation.score, explanation.rank) == (hits[0].score, 1)
+    assert index.search("?!") == []
+
+
+def test_an_index_follows_its_model(index: Index) -> None:
+    """It appends with the same queries, refuses others, and says that the model is gone."""
+    index.append([{"id": "9", "text": "the queen of the year"}])
+    assert index.searcher.num_docs == len(TEXTS) + 1
+    with pytest.raises(IndexStateError, match="query"):
+        index.append([{"id": "10", "text": "x"}], options=IndexOptions(query_encoder="none"))
+    folder = Path(index.reader.folder.require_live().model["name"])
+    folder.rename(folder.with_name("moved"))
+    network_queries._network_of.cache_clear()
+    with Index(index.path) as opened:
+        with pytest.raises(IndexStateError, match="queries of this index need its model"):
+            opened.search("who founded google")
+        folder.with_name("moved").rename(folder)
+        assert opened.search("who founded google")
+
+
+def test_queries_without_the_network(folders: dict[str, Path], tmp_path: Path) -> None:
+    options = IndexOptions(model=str(folders["bert"]), query_encoder="none", dtype="fp32", device="cpu")
+    index = Index.create(tmp_path / "ix", TEXTS, options=options)
+    assert index.searcher.tokenizer.terms("the moon, the moon") == {"the": 1, "moon": 1}
+    identity = index.reader.folder.require_live().model
+    assert identity["weighted_queries"]
+    assert "query_network" not in identity
+    index.append([{"id": "9", "text": "one more"}])  # keeps the query encoder of the index
+
+
+def test_a_network_for_queries_that_is_missing(tiny_model_folder: Path) -> None:
+    with pytest.raises(ModelError, match="the model has no network for queries"):
+        load_model(tiny_model_folder, query_encoder="network")
+
+
+def test_a_query_encoded_again_is_not_computed(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = index.searcher.tokenizer
+    once = tokenizer.terms(QUERIES[0])
+    monkeypatch.setattr(tokenizer, "_weighted", None)
+    assert tokenizer.terms(QUERIES[0]) == once
+
+
+def test_the_manifest_names_the_network(index: Index) -> None:
+    manifest = json.loads((index.path / "manifest.json").read_text())
+    assert '"query_network": true' in json.dumps(manifest)
