@@ -225,6 +225,12 @@ class IndexTermArguments(TermArguments):
     min_weight: float | None = option(
         "Drop terms with a weight below this [default: as in the existing index, else 0].", type=Finite(0)
     )
+    lexical_terms: bool | None = option(
+        "Also index the model's lexical terms: rare words and pairs of words. --top-k and --min-weight do not"
+        " count them [default: as in the existing index, else as the model].",
+        "--lexical-terms/--no-lexical-terms",
+        default=None,
+    )
 
 
 def encoding_options(

@@ -215,7 +215,7 @@ def print_hits(
     :param contributions_of: returns the terms' contributions to each hit's score
     :param matched: marks the matched words of a text [default: the terms of the query]
     """
-    from sparta.search.explain import marked_snippet
+    from sparta.search.explain import by_word, marked_snippet
 
     query, as_json = search.query, search.as_json
     terms = set(retriever.tokenizer.terms(query))
@@ -247,7 +247,8 @@ def print_hits(
             continue
         echo_hit(rank, hit, shown_score(hit), snippet)
         if contributions:
-            click.echo("     " + " + ".join(f"{visible(s.term)} {s.contribution}" for s in contributions))
+            words = by_word(contributions)
+            click.echo("     " + " + ".join(f"{visible(word.word)} {word.contribution}" for word in words))
     _print_facets(retriever, search)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import string
 import subprocess
@@ -214,6 +215,21 @@ def tiny_model_folder(
     model.config = replace(SpartaConfig(), quantizer=quantizer)
     folder = tmp_path_factory.mktemp("models") / "tiny"
     model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def lexical_model(tmp_path: Path, tiny_model_folder: Path) -> Path:
+    """A folder of a tiny model with lexical terms."""
+    import numpy as np
+
+    from sparta.models.lexical_terms import IdfTable, LexicalTerms, TermSettings, hashes_of
+    from sparta.models.query_encoder import load_tokenizer
+
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model_folder, folder)
+    table = IdfTable.of(hashes_of(["zyxo", "moon earth"]), np.array([5, 900]), 1000)
+    LexicalTerms(TermSettings(), table, load_tokenizer(folder)).save(folder)
     return folder
 
 

@@ -35,10 +35,10 @@ class _Explanation:
 def explain(explanation: _Explanation) -> None:
     """Show why a passage has its score for a query.
 
-    Prints impact and weight of each query term, their sum (the score), and the passage's rank. With --channel
-    bm25, prints what each word adds to the BM25 score. With --filter
-    the rank counts only passages that pass the filter. With --chain, prints the best path that contains the
-    passage, with the score of each step.
+    Prints what each word of the query adds to the score, and the passage's rank. A word of several terms has
+    a line for each term, with count, impact and weight. With --channel bm25, prints what each word adds to
+    the BM25 score. With --filter the rank counts only passages that pass the filter. With --chain, prints the
+    best path that contains the passage, with the score of each step.
 
     \b
     sparta explain "who founded google" google
@@ -76,11 +76,16 @@ def _columns(why: Any) -> tuple[list[str], list[list[str]]]:
     if isinstance(why, Bm25Explanation):
         rows = [[word.term, str(word.count), f"{word.contribution:.4f}"] for word in why.terms]
         return ["word", "count in query", "adds to score"], rows
-    rows = [
-        [term.term, str(term.count), str(term.impact), f"{term.weight:.3f}", str(term.contribution)]
-        for term in why.terms
-    ]
-    return ["term", "count in query", "impact", "weight", "adds to score"], rows
+    rows = []
+    for word in why.words:
+        is_split = len(word.terms) > 1
+        if is_split:
+            rows.append([word.word, "", "", "", str(word.contribution)])
+        for term in word.terms:
+            name = f"  {term.term}" if is_split else word.word
+            numbers = [str(term.count), str(term.impact), f"{term.weight:.3f}"]
+            rows.append([name, *numbers, "" if is_split else str(term.contribution)])
+    return ["word", "count in query", "impact", "weight", "adds to score"], rows
 
 
 @command()

@@ -26,6 +26,6 @@ def info(index: Path | None, as_json: bool) -> None:
     sizes = facts.pop("bytes")
     for name, value in facts.items():
         if value not in (None, ""):
-            click.echo(f"{name:<12}{visible(f'{value:,}' if name == 'passages' else str(value))}")
+            click.echo(f"{name:<11} {visible(f'{value:,}' if name == 'passages' else str(value))}")
     for name, size in sizes.items():
         click.echo(f"{name:<16}{size / 1e6:,.1f} MB")

@@ -13,6 +13,7 @@ from hybrid.evaluation.measures import Evaluation, evaluate
 from hybrid.evaluation.plots import add_legend, figure
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.testsets import QuestionSet, open_test_set
+from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
 from sparta.index.info import folder_size
@@ -94,10 +95,11 @@ def sweep(
 def pruned_source(shards: Path, top_k: int | None) -> Source:
     """Return shards as a source of impacts that keeps each passage's `top_k` strongest terms."""
     source = vectors_source([shards])
+    language = language_of(source.language or DEFAULT_LANGUAGE)
 
     def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:
         pruned = (replace(shard, rows=prune(shard.rows, top_k=top_k)) for shard in read_shards([shards]))
-        return skip_passages((quantized_batch(shard, source.side.quantizer) for shard in pruned), done)
+        return skip_passages((quantized_batch(shard, source.side, language) for shard in pruned), done)
 
     return replace(source, job=replace(source.job, top_k=top_k), batches=batches)
 

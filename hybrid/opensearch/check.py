@@ -49,7 +49,8 @@ def _passage(source: Source, rank: int) -> StoredPassage:
     lucene, docid = source.contents.lucene, int(source.contents.docids[rank])
     vector = lucene.vector(docid)
     raw, passage_id = lucene.raws([docid])[0], lucene.ids([docid])[0]
-    return StoredPassage(passage_id, int(source.positions[rank]), raw, [*vector], [*vector.values()])
+    terms = [*map(source.contents.named, vector)]
+    return StoredPassage(passage_id, int(source.positions[rank]), raw, terms, [*vector.values()])
 
 
 def _compare_documents(server: Server, index: str, source: Source, passages: list[StoredPassage]) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hybrid.opensearch.fields import FIELDS, NUMBERS, field_values
-from hybrid.opensearch.query_side import side_id
+from hybrid.opensearch.query_side import feature_name, side_id
 from sparta.base.errors import InputError
 from sparta.base.remedies import Option, remedy
 from sparta.data.languages import LANGUAGES, Language, language_of
@@ -146,7 +146,7 @@ def opened_source(searcher: Searcher) -> Iterator[Source]:
     with searcher.reader.snapshot() as snapshot:
         snapshot.require_impacts()
         side = searcher.reader.folder.query_side(snapshot.generation)
-        contents = Contents.read(snapshot.lucene)
+        contents = Contents.read(snapshot.lucene, feature_name if side.lexical else str)
         check_sayable(contents.highest, snapshot.generation.analysis)
         positions = snapshot.lucene.positions(contents.docids)
         yield Source(contents, positions, snapshot.generation, snapshot.version, side)

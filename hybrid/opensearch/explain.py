@@ -26,7 +26,8 @@ def explain_remote(
     """
     server, view = opened.server, opened.now
     filter_queries = opened.chosen(filter, view)
-    term_weights = view.tokenizer.terms(query)
+    terms, words = view.tokenizer.terms(query), view.tokenizer.words_of_terms(query)
+    term_weights = view.features(query)
     passage_query = {"bool": {"should": [{"ids": {"values": [passage_id]}}, {"term": {PASSAGE: passage_id}}]}}
     hit = _best_part(server, view, term_weights, passage_query)
     if hit is None:
@@ -45,9 +46,9 @@ def explain_remote(
     }
     step = view.side.quantizer.step
     contributions = [
-        TermContribution(term, weight, impact, float(impact * step))
-        for term, weight in term_weights.items()
-        for impact in [impact_sums.get(term, 0) // weight]
+        TermContribution(term, weight, impact, float(impact * step), words.get(term, term))
+        for (term, weight), feature in zip(terms.items(), term_weights, strict=True)
+        for impact in [impact_sums.get(feature, 0) // weight]
     ]
     contributions.sort(key=lambda term: -term.contribution)
     score = sum(term.contribution for term in contributions)

@@ -112,6 +112,11 @@ def _readme(source: Source, files: int) -> str:
     else:
         scale = weight_scale(dict(enumerate(weights.tolist())))
         score_note = f"A score is 1/{scale} of sparta's." if scale > 1 else "Scores are sparta's."
+    if source.side.lexical:
+        score_note = (
+            "The tokenizer model makes wordpieces only. Searches of sparta also have the index's lexical\n"
+            f"terms, words and pairs, so their rankings differ.\n\n{score_note}"
+        )
     text = (resources.files("hybrid.opensearch") / "loading.md").read_text("utf-8")
     name = source.generation.model["name"]
     return text % {"passages": f"{len(source):,}", "model": name, "files": files, "counts": score_note}

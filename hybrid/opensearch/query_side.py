@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
@@ -16,6 +17,7 @@ from safetensors.numpy import save
 
 from sparta.base.errors import InputError
 from sparta.base.remedies import Option, remedy
+from sparta.models.lexical_terms import TERMS_FILE
 from sparta.models.query_encoder import QuerySide
 
 MOST_WEIGHT = 64
@@ -70,7 +72,21 @@ def tokenizer_zip(side: QuerySide) -> bytes:
 def side_document(side: QuerySide) -> dict[str, Any]:
     """Return the query side as a document on the server, so that a searcher needs only the server's URL."""
     weights = None if side.weights is None else side.weights.tolist()
-    return {"identity": side.identity(), "tokenizer": side.tokenizer.to_str(), "weights": weights}
+    document = {"identity": side.identity(), "tokenizer": side.tokenizer.to_str(), "weights": weights}
+    if side.lexical is None:
+        return document
+    with tempfile.TemporaryDirectory() as folder:
+        side.lexical.save(Path(folder))
+        content = (Path(folder) / TERMS_FILE).read_bytes()
+    return {**document, "lexical_terms": base64.b64encode(content).decode()}
+
+
+def feature_name(term: str) -> str:
+    """Return the name of a term of an index with lexical terms: names of features contain no dots.
+
+    A dot in the name of a field separates an object from its field. The one-dot leader is in no term.
+    """
+    return term.replace(".", "\u2024")
 
 
 def side_id(side: QuerySide) -> str:
@@ -89,4 +105,6 @@ def side_of_document(document: Mapping[str, Any]) -> QuerySide:
         if weights is not None:
             weights_file = save({"weights": np.array(weights, np.int32)})
             (Path(folder) / "query_weights.safetensors").write_bytes(weights_file)
+        if "lexical_terms" in document:
+            (Path(folder) / TERMS_FILE).write_bytes(base64.b64decode(document["lexical_terms"]))
         return QuerySide.load(Path(folder), document["identity"])

@@ -26,6 +26,7 @@ from hybrid.opensearch.queries import (
     text_query,
     within,
 )
+from hybrid.opensearch.query_side import feature_name
 from hybrid.opensearch.server import BUSY, Patience, Server, reason_of
 from hybrid.opensearch.state import count, live_index, load_side
 from sparta.base.errors import IndexStateError, InputError, ServerError
@@ -59,6 +60,11 @@ class View:
     def stamp(self) -> int:
         """32 bits of a hash of the index's name."""
         return _hash_of(self.index)
+
+    def features(self, query: str) -> dict[str, int]:
+        """Return the weight of each term of a query, by the term's name in OpenSearch."""
+        terms = self.tokenizer.terms(query)
+        return {feature_name(term): n for term, n in terms.items()} if self.side.lexical else terms
 
 
 class RemoteIndex:
@@ -252,7 +258,7 @@ def _hash_of(name: str) -> int:
 
 def _query(now: View, channel: str, text: str) -> tuple[Json, int]:
     """Return the query of a text in a channel, and the factor that turns its scores into the channel's."""
-    return (text_query(text), 1) if channel == BM25 else impacts_query(now.tokenizer.terms(text), now.kind)
+    return (text_query(text), 1) if channel == BM25 else impacts_query(now.features(text), now.kind)
 
 
 def _docid(now: View, hit: Mapping[str, Any]) -> int:

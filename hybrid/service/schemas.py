@@ -137,6 +137,7 @@ class Share(BaseModel):
     """The part of a score that one query term adds: count times impact."""
 
     term: str
+    word: str = Field(description="The word of the query that the term is from, or a pair of words.")
     count: int
     impact: int
     weight: float

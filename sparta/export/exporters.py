@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from sparta.base.errors import FREE_TEMPORARY, InputError, StorageError
 from sparta.base.files import atomic_path, atomic_write, storage_errors
 from sparta.base.remedies import Option, remedy
 from sparta.export import ciff
-from sparta.index.inputs.impact_batches import searched_text
+from sparta.index.inputs.impact_batches import PAIR_MARK, searched_text
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.lucene.packing import TermPostings
 from sparta.search.searcher import Searcher
@@ -35,9 +35,10 @@ def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]
 
     `pyserini-json` writes one object per line, `{"id", "contents", "vector": {term: impact}}`. `ciff`
     writes the Common Index File Format, version 1, with impacts as term frequencies and their sum as
-    passage length. Both formats keep the corpus order and omit deleted passages. A name that ends in .gz
-    gives a gzip file. The same index gives the same bytes. The file appears only when it is complete.
-    Memory use is a few numbers per passage and a few million postings.
+    passage length. A pair of words is written as `new!york`, because other engines split terms at spaces.
+    Both formats keep the corpus order and omit deleted passages. A name that ends in .gz gives a gzip file.
+    The same index gives the same bytes. The file appears only when it is complete. Memory use is a few
+    numbers per passage, the terms, and a few million postings.
 
     :param form: one of `FORMATS`
     :raises InputError: the format is unknown, or cannot represent the index.
@@ -51,7 +52,7 @@ def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]
         )
     with searcher.reader.snapshot() as snapshot, atomic_path(output) as temporary:
         snapshot.require_impacts()
-        contents = Contents.read(snapshot.lucene)
+        contents = Contents.read(snapshot.lucene, joined if snapshot.tokenizer.lexical else str)
         with _opened(temporary, zipped=output.suffix == ".gz") as stream:
             if form == "ciff":
                 _write_ciff(contents, stream, f"{snapshot.generation.model['name']}; {scale(searcher)}")
@@ -59,6 +60,14 @@ def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]
                 # The disk of the output has room for a temporary file. A pipe has no disk.
                 _write_json(contents, stream, temporary.parent if temporary.is_file() else None)
     return len(contents.docids), int(contents.sizes.sum())
+
+
+def joined(term: str) -> str:
+    """Return a term without spaces: a mark that no lexical term has joins the words of a pair.
+
+    Like the space, the mark sorts before all characters that occur within a word.
+    """
+    return term.replace(" ", PAIR_MARK)
 
 
 def scale(searcher: Searcher) -> str:
@@ -117,6 +126,7 @@ class Contents:
     :param sums: `(n_passages,) int64`, sums of impacts
     :param terms: the number of terms with postings
     :param highest: the highest impact
+    :param named: returns the exported name of a term; it keeps the byte order
     """
 
     lucene: ImpactSearcher
@@ -126,9 +136,10 @@ class Contents:
     sums: npt.NDArray[np.int64]
     terms: int
     highest: int
+    named: Callable[[str], str] = str
 
     @staticmethod
-    def read(lucene: ImpactSearcher) -> Contents:
+    def read(lucene: ImpactSearcher, named: Callable[[str], str] = str) -> Contents:
         """Sort the passages and count their postings, in one pass over all postings."""
         live = lucene.live()
         docids = live[np.argsort(lucene.positions(live), kind="stable")]
@@ -141,7 +152,7 @@ class Contents:
             np.add.at(sums, page.docids, page.impacts)
             terms += len(page.terms)
             highest = max(highest, int(page.impacts.max(initial=0)))
-        return Contents(lucene, docids, ranks, sizes[docids], sums[docids], terms, highest)
+        return Contents(lucene, docids, ranks, sizes[docids], sums[docids], terms, highest, named)
 
     def pages(self) -> Iterator[TermPostings]:
         """Yield all postings term by term, in byte order of the terms.
@@ -152,7 +163,8 @@ class Contents:
             ranks = self.ranks[page.docids]
             posting_terms = np.repeat(np.arange(len(page.terms)), np.diff(page.indptr))
             order = np.argsort(posting_terms << 32 | ranks)
-            yield TermPostings(page.terms, page.indptr, ranks[order], page.impacts[order])
+            terms = [*map(self.named, page.terms)]
+            yield TermPostings(terms, page.indptr, ranks[order], page.impacts[order])
 
 
 # ---------------------------------------------------------------- Common Index File Format
@@ -267,7 +279,7 @@ def _spread(contents: Contents, blocks: Blocks, spool: BinaryIO) -> list[str]:
         postings["term"] = np.repeat(np.arange(len(page.terms)) + len(terms), np.diff(page.indptr))
         postings["impact"] = page.impacts
         blocks.store(postings, spool)
-        terms += page.terms
+        terms += map(contents.named, page.terms)
     return terms
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from tokenizers import Tokenizer
 from sparta.base.errors import ModelError
 from sparta.base.extras import optional_packages
 from sparta.base.files import check_new_folder, make_folder, storage_errors
+from sparta.base.remedies import Command
 from sparta.models.load import load_module
 from sparta.models.sparse import SparseEncoder
 from sparta.models.sparta import SpartaModel
@@ -22,6 +24,7 @@ from sparta.neural.backbones import encoder_config, without_pooler
 if TYPE_CHECKING:
     from sparta.export.modeling_sparta import SpartaDocument, SpartaQuery
 
+logger = logging.getLogger(__name__)
 CODE = Path(__file__).with_name("modeling_sparta.py")
 CARD = """---
 library_name: sentence-transformers
@@ -66,6 +69,12 @@ def export_sentence_transformers(model: SparseEncoder | str | Path | None, outpu
         raise ModelError(
             f"the model {sparta_model.name!r} is not a SPARTA model; sentence-transformers can open it",
             remedy="name a model folder that sparta train wrote",
+        )
+    if sparta_model.lexical:
+        logger.warning(
+            "sentence-transformers cannot hold the model's lexical terms, so words and pairs are left out."
+            " To search with them, use sparta, or export an index: %s",
+            Command.of("sparta export").for_command_line(),
         )
     router = SpartaRouter.for_query_document([_query_side(sparta_model)], [_document_side(sparta_model)])
     make_folder(output.absolute().parent)

@@ -34,6 +34,7 @@ def describe_index(path: str | Path) -> dict[str, Any]:
         "language": generation.language,
         "codec": generation.codec,
         "model": generation.model["name"],
+        "lexical_terms": generation.model.get("lexical_terms"),
         "complete": is_whole,
         "interrupted": None if is_whole or folder.is_being_written() else job_name(generation.job),
         "generation": version.generation,

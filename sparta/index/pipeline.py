@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.generation import BM25, BOTH_CHANNELS, GROWING, Generation, Job
 from sparta.index.inputs.sources import corpus_job, corpus_source, text_source, vectors_source
 from sparta.index.jobs import DEFAULT_COMMIT_SECONDS, JSON_VECTORS, Source, WriteOptions
+from sparta.index.plan import with_lexical_terms
 from sparta.index.writer import refuse_stored
 from sparta.lucene.jvm import find_runtime
 from sparta.models.query_encoder import QuerySide
@@ -69,9 +71,10 @@ class IndexOptions:
     a hub id, `bits` the number of bits of an impact, `query_encoder` is `network` or `none` (for models whose
     network also encodes queries), `device` one torch device or several separated by
     commas. `unit` is `passage`, `sentence` or `chunk_unit(200, 50)`. `top_k` keeps each passage's strongest
-    terms, `min_weight` the terms of at least this weight. `id_field`, `text_field` (a name, or several whose
-    texts are joined) and `title_field` name the fields of the records, `query` the rows of an SQLite
-    database. The writer commits every `commit_seconds`.
+    terms, `min_weight` the terms of at least this weight; both count wordpieces only. `lexical_terms` decides
+    whether passages also have the model's lexical terms, words and pairs. `id_field`, `text_field` (a name,
+    or several whose texts are joined) and `title_field` name the fields of the records, `query` the rows of
+    an SQLite database. The writer commits every `commit_seconds`.
     """
 
     channels: str | None = None
@@ -84,6 +87,7 @@ class IndexOptions:
     language: str | None = None
     top_k: int | None = None
     min_weight: float | None = None
+    lexical_terms: bool | None = None
     codec: str | None = None
     threads: int = 2
     optimize: bool = False
@@ -174,7 +178,7 @@ def build_index(
                 for channel_pass in passes.values():
                     stack.callback(channel_pass.close)
                 in_pass = () if mode in GROWING else passes.values()
-                source = _source(reader, job, chosen, shown, encoder, in_pass)
+                source = _source(folder, mode, reader, job, chosen, shown, encoder, in_pass)
                 report = write_index(folder, source, chosen.for_writing(mode))
         reader.close()
     return _with_channels(folder, report, chosen, passes)
@@ -194,6 +198,8 @@ def _first_device(options: IndexOptions) -> str | None:
 
 
 def _source(
+    folder: IndexFolder,
+    mode: str,
     reader: CorpusReader,
     job: Job,
     options: IndexOptions,
@@ -203,15 +209,18 @@ def _source(
 ) -> Source:
     """Return the source of a corpus: passages with impacts, or without impacts for a BM25-only index."""
     bm25_only = options.channels == BM25
-    if bm25_only and (side := _known_side(options)):
+    writing = options.for_writing(mode)
+    if bm25_only and (known_side := _known_side(options)):
+        side = with_lexical_terms(known_side, folder, writing, options.lexical_terms)
         return text_source(reader, job, side, options.language or DEFAULT_LANGUAGE, progress)
     from sparta.models.load import open_encoder
 
     encoding = options.for_encoding()
     model = encoder or open_encoder(options.model, options.bits, encoding.devices, options.query_encoder)
+    side = with_lexical_terms(model.query_side(), folder, writing, options.lexical_terms)
     if bm25_only:
-        return text_source(reader, job, model.query_side(), encoding.language, progress)
-    return corpus_source(reader, model, encoding, progress=progress, job=job, passes=passes)
+        return text_source(reader, job, side, encoding.language, progress)
+    return corpus_source(reader, model, encoding, progress=progress, job=job, side=side, passes=passes)
 
 
 @optional_packages()
@@ -234,7 +243,9 @@ def build_index_from_vectors(
     chosen = _resolved(folder, requested, mode, encodes=False)
     find_runtime()
     with _reporting_interrupts(folder, mode):
-        source = vectors_source(vectors, tokenizer)
+        writing = chosen.for_writing(mode)
+        choose = partial(with_lexical_terms, index=folder, options=writing, wanted=chosen.lexical_terms)
+        source = vectors_source(vectors, tokenizer, choose)
         if requested.language is None and mode != "append" and source.language:
             chosen = replace(chosen, language=source.language)
         report = write_index(folder, source, chosen.for_writing(mode))
@@ -412,6 +423,7 @@ def _report_if_up_to_date(
     side = _known_side(options)
     if side is None:
         return None
+    side = with_lexical_terms(side, folder, options.for_writing(mode), options.lexical_terms)
     return up_to_date(folder, Source(job, side, lambda *_: iter(())), options.for_writing(mode))
 
 

@@ -21,6 +21,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.generation import (
     BM25,
     CORPUS,
+    GROWING,
     Generation,
     IndexState,
     Job,
@@ -28,6 +29,8 @@ from sparta.index.generation import (
 )
 from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions
 from sparta.lucene.bridge import ImpactSearcher
+from sparta.models.lexical_terms import LexicalTerms
+from sparta.models.query_encoder import QuerySide
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +63,45 @@ def plan(
     if options.mode == "create":
         _check_free(index, state, source, job, resume=options.resume)
     return lambda: index.begin(source.side, job.started(), source.arithmetic)
+
+
+def with_lexical_terms(
+    side: QuerySide,
+    index: IndexFolder,
+    options: WriteOptions,
+    wanted: bool | None,
+    offered: Callable[[], LexicalTerms | None] = lambda: None,
+) -> QuerySide:
+    """Return a query side with the lexical terms that a job writes.
+
+    An index keeps its lexical terms, or stays without any: a job that extends or resumes it takes them from
+    the index. A new index has those of `side`.
+
+    :param wanted: whether the index must have lexical terms; None means as the index, or else as `side`
+    :param offered: returns the lexical terms for a new index that must have some, if `side` has none
+    :raises InputError: the index or the model does not agree with `wanted`.
+    """
+    state = index.state_for(options.mode)
+    existing = state.live if options.mode in GROWING else state.building if options.resume else None
+    if existing is None and options.mode == "create":
+        existing = state.live
+    if existing and existing.model["name"]:
+        stored = index.query_side(existing).lexical
+        if wanted in (None, stored is not None):
+            return replace(side, lexical=stored)
+        flag = Option("lexical_terms", flag="" if wanted else "no_lexical_terms")
+        raise InputError(
+            f"the index has {'lexical' if stored else 'no lexical'} terms",
+            where=str(index.path),
+            remedy=remedy("omit {}, or rebuild with {}", flag, _OVERWRITE),
+        )
+    lexical = None if wanted is False else side.lexical or (offered() if wanted else None)
+    if wanted and side.model and not lexical:
+        raise InputError(
+            f"the model {side.model!r} has no lexical terms",
+            remedy=remedy("omit {}, or name another model", Option("lexical_terms", True)),
+        )
+    return replace(side, lexical=lexical)
 
 
 def _check_free(index: IndexFolder, state: IndexState, source: Source, job: Job, *, resume: bool) -> None:
@@ -308,4 +350,5 @@ def _differing_model_fields(generation: Generation, source: Source) -> list[str]
     old, new = generation.model, source.side.identity()
     if generation.channels == BM25 and not (old["name"] and new["name"]):
         return []  # a BM25-only index has no vectors, so a source without a model fits it
-    return [name for name in new if name != "name" and old.get(name) != new[name]]
+    names = (*new, *(name for name in old if name not in new))
+    return [name for name in names if name != "name" and old.get(name) != new.get(name)]

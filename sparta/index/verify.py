@@ -98,7 +98,8 @@ def _damaged_part(name: str, error: SpartaError) -> Part:
 def _check_tokenizer(folder: IndexFolder, generation: Generation) -> str:
     side = folder.query_side(generation)
     check_vocabulary(side.tokenizer, folder.path / generation.tokenizer_name)
-    return f"{side.tokenizer.get_vocab_size():,} terms"
+    lexical = f", lexical terms {side.lexical.name}" if side.lexical else ""
+    return f"{side.tokenizer.get_vocab_size():,} terms{lexical}"
 
 
 def _check_lucene(folder: IndexFolder, generation: Generation, quick: bool) -> str:

@@ -196,6 +196,7 @@ def _add_batch(
         batch.indptr,
         batch.term_ids,
         batch.impacts,
+        own_terms=batch.own_terms,
         fields=fields,
         update=update,
     )

@@ -121,6 +121,7 @@ class ImpactWriter(Closing):
         term_ids: Integers,
         impacts: Integers,
         *,
+        own_terms: Sequence[str] = (),
         fields: Sequence[Sequence[bytes]] | None = None,
         update: bool = False,
     ) -> None:
@@ -131,8 +132,10 @@ class ImpactWriter(Closing):
         :param texts: n texts for BM25
         :param positions: `(n,)` integers, the corpus positions, which decide ties
         :param indptr: `(n + 1,)` integers; passage i has the postings `[indptr[i], indptr[i+1])`
-        :param term_ids: `(n_postings,)` integers
+        :param term_ids: `(n_postings,)` integers: terms of the vocabulary, then terms of this batch
         :param impacts: `(n_postings,)` integers, 1 or more
+        :param own_terms: terms that the writer forgets after the batch, for many rare terms; their ids follow
+            the vocabulary's ids. The vocabulary must not hold any of them
         :param fields: each passage's metadata terms, made by `sparta.base.filters.term`; None means no
             metadata
         :param update: first delete passages with the same ids; a repeated id in the batch keeps its last
@@ -150,6 +153,7 @@ class ImpactWriter(Closing):
             pack_integers(indptr, np.int32, "indptr"),
             pack_integers(term_ids, np.int32, "term_ids"),
             pack_integers(impacts, np.int32, "impacts"),
+            pack_strings(own_terms),
             pack_bytes(values),
             pack_integers(np.cumsum([0, *map(len, passage_fields)]), np.int32, "ends of the fields"),
         )

@@ -14,6 +14,7 @@ from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 from sparta.models.document_encoder import fit_quantizer
 from sparta.models.folders.kinds import Kind, kind_of
+from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.model import SparseModel
 from sparta.models.network_queries import open_query_network
 from sparta.models.quantize import Quantizer
@@ -96,6 +97,7 @@ def _named[M: SparseModel](
     if model.has_query_network and model.config.query_quantizer is None:
         grid = open_query_network(folder).fitted_grid(fixed_lines("calibration.txt"))
         model.config = replace(model.config, query_quantizer=grid)
+    model.lexical = LexicalTerms.load(folder, model.tokenizer)
     quantizer = model.config.quantizer or fit_quantizer(model, calibration_passages())
     impact_bits = quantizer.bits if bits is None else bits
     model.config = replace(model.config, quantizer=Quantizer(quantizer.max_weight, impact_bits))

@@ -17,6 +17,7 @@ from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.models.backends.base import Backend
 from sparta.models.config import SpartaConfig
+from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.prune import check_top_k
 from sparta.models.quantize import QueryQuantizer
 from sparta.models.query_encoder import QuerySide, QueryTokenizer, is_punctuation
@@ -43,6 +44,8 @@ class SparseModel(ABC):
     _query_weights: npt.NDArray[np.float32] | None = None
     has_query_network: bool = False
     """Whether a network encodes queries (SPLADE); otherwise queries are tokenized."""
+    lexical: LexicalTerms | None = None
+    """The terms beyond wordpieces; None for models without them."""
 
     @property
     @abstractmethod
@@ -222,6 +225,7 @@ class SparseModel(ABC):
             self.config.quantizer,
             self.config.query_quantizer if self.has_query_network else grid,
             self.has_query_network,
+            self.lexical,
         )
 
     def decode(

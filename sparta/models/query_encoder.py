@@ -23,6 +23,7 @@ from sparta.base.checks import check_vocabulary
 from sparta.base.errors import IndexStateError, InputError, ModelError
 from sparta.base.files import atomic_write, storage_errors
 from sparta.data.languages import Language
+from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms
 from sparta.models.quantize import Quantizer, QueryQuantizer
 
 _QUANTIZER = {"bits": range(1, 17), "max_weight": (int, float)}
@@ -34,6 +35,7 @@ MODEL_FIELDS: dict[str, Any] = {
     "quantizer": _QUANTIZER,
     "query_quantizer?": _QUANTIZER,
     "query_network?": bool,
+    "lexical_terms?": str,
 }
 """The fields of a model's query side in a manifest."""
 _PREFIX = re.compile(r"^(?:##|\u2581|\u0120)(?=.)")  # marks of WordPiece, SentencePiece, byte-level BPE
@@ -129,7 +131,8 @@ class QueryTokenizer:
     Without `weights`, each token counts 1 at every occurrence (SPARTA, eq. 6). With `weights (vocabulary,)
     int32`, each distinct token counts its weight once per query, as inference-free models define it. One
     unit is a weight of `step` (decision 0020). Queries are folded by the rules of `language`, like the
-    indexed texts.
+    indexed texts. With `lexical`, queries also look up its words and pairs, each occurrence with the weight 1
+    (decision 0044).
     """
 
     def __init__(
@@ -138,9 +141,11 @@ class QueryTokenizer:
         weights: np.ndarray | None = None,
         step: float = 1.0,
         language: Language | None = None,
+        lexical: LexicalTerms | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.language = language or Language()
+        self.lexical = lexical
         self.weights = weights
         self.step = step
         added = tokenizer.get_added_tokens_decoder()
@@ -151,11 +156,22 @@ class QueryTokenizer:
 
         A text without a letter, digit or symbol has no wordpieces.
         """
+        return [i for i, _, _ in self._counted(text)]
+
+    def _counted(self, text: str) -> list[tuple[int, int, int]]:
+        """Return the wordpieces that count in a query, `(id, start, end)`, in order."""
         encoded = self._encoded(text)
         if is_blank(text):
             return []
-        pieces = zip(encoded.ids, encoded.tokens, strict=True)
-        return [i for i, token in pieces if i not in self._special and not is_punctuation(token)]
+        ignored = self.lexical.ignored_spans(self.language.fold(text)) if self.lexical else []
+        pieces = zip(encoded.ids, encoded.tokens, encoded.offsets, strict=True)
+        return [
+            (i, *span)
+            for i, token, span in pieces
+            if i not in self._special
+            and not is_punctuation(token)
+            and not any(start <= span[0] and span[1] <= end for start, end in ignored)
+        ]
 
     def _encoded(self, text: str) -> Encoding:
         try:
@@ -183,13 +199,47 @@ class QueryTokenizer:
         return [self.bag(text) for text in texts]
 
     def terms(self, text: str) -> dict[str, int]:
-        """Return the weight of each term by wordpiece; terms of weight 0 are omitted."""
+        """Return the weight of each term: wordpieces, then lexical terms. Terms of weight 0 are omitted."""
         return self.all_terms([text])[0]
 
     def all_terms(self, texts: Sequence[str]) -> list[dict[str, int]]:
         """Return the `terms` of each text."""
         name = self.tokenizer.id_to_token
-        return [{name(i) or "": weight for i, weight in bag.items()} for bag in self.bags(texts)]
+        return [
+            {name(i) or "": weight for i, weight in bag.items()} | self._lexical_terms(text)
+            for text, bag in zip(texts, self.bags(texts), strict=True)
+        ]
+
+    def _lexical_terms(self, text: str) -> dict[str, int]:
+        if self.lexical is None or is_blank(text):
+            return {}
+        unit = max(1, round(1 / self.step))
+        terms = self.lexical.query_terms(self.language.fold(text))
+        return {term: unit * count for term, count in terms.items()}
+
+    def has_piece(self, term: str) -> bool:
+        """Return whether a term is a wordpiece."""
+        return self.tokenizer.token_to_id(term) is not None
+
+    def words_of_terms(self, text: str) -> dict[str, str]:
+        """Return the word of each term of a query, as the query spells it; the first one of several words.
+
+        The wordpieces of a word, and the lexical term of the whole word, have the same word. The word of a
+        pair is the pair.
+        """
+        folded = self.language.fold(text)
+        occurrences = list(self.lexical.occurrences(folded)) if self.lexical else []
+        terms = [(self.tokenizer.id_to_token(i) or "", start, end) for i, start, end in self._counted(text)]
+        pairs = {term: " ".join(folded[start:end].split()) for term, start, end in occurrences if " " in term}
+        terms += [occurrence for occurrence in occurrences if occurrence.term not in pairs]
+        spans = [word.span() for word in self.language.words.finditer(folded)]
+        spans += [(start, end) for term, start, end in occurrences if term not in pairs]
+        spans.sort(key=lambda span: span[0] - span[1])  # the longest word around a term counts
+        words: dict[str, str] = {}
+        for term, start, end in terms:
+            around = next((span for span in spans if span[0] <= start < span[1]), (start, end))
+            words.setdefault(term, folded[slice(*around)])
+        return {**words, **pairs}
 
     def pieces(self, text: str) -> list[tuple[str, int, int]]:
         """Return all tokens of a text with their character spans: `(token, start, end)`."""
@@ -237,7 +287,8 @@ class QuerySide:
 
     `weights (vocabulary,) int32` count steps of `query_quantizer`; without a query quantizer, a step is 1.
     With `has_network`, the model's network encodes queries, so its folder must still exist. The query side is
-    saved with encoded shards and in the index. The manifests hold its identity.
+    saved with encoded shards and in the index. The manifests hold its identity. `lexical`
+    defines the terms beyond wordpieces; None means that passages and queries have wordpieces only.
     """
 
     tokenizer: Tokenizer
@@ -247,6 +298,7 @@ class QuerySide:
     quantizer: Quantizer
     query_quantizer: QueryQuantizer | None = None
     has_network: bool = False
+    lexical: LexicalTerms | None = None
 
     @staticmethod
     def none() -> QuerySide:
@@ -263,15 +315,18 @@ class QuerySide:
             "weighted_queries": self.weights is not None,
             **({"query_quantizer": self.query_quantizer.as_dict()} if self.query_quantizer else {}),
             **({"query_network": True} if self.has_network else {}),
+            **({"lexical_terms": self.lexical.name} if self.lexical else {}),
         }
 
     def save(self, folder: Path) -> None:
-        """Write tokenizer.json and, if the model has query-term weights, query_weights.safetensors."""
+        """Write tokenizer.json, and the query-term weights and lexical terms, if there are any."""
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         atomic_write(folder / "tokenizer.json", self.tokenizer.to_str(pretty=True).encode())
         if self.weights is not None:
             atomic_write(folder / "query_weights.safetensors", save({"weights": self.weights}))
+        if self.lexical:
+            self.lexical.save(folder)
 
     @staticmethod
     def load(folder: Path, identity: dict[str, Any]) -> QuerySide:
@@ -281,7 +336,7 @@ class QuerySide:
         """
         try:
             return QuerySide._load(folder, identity)
-        except (KeyError, TypeError, ValueError, SafetensorError, InputError) as error:
+        except (KeyError, TypeError, ValueError, SafetensorError, InputError, ModelError) as error:
             raise IndexStateError(
                 f"the folder with tokenizer and query weights is damaged ({type(error).__name__}: {error})",
                 where=str(folder),
@@ -292,7 +347,8 @@ class QuerySide:
     def _load(folder: Path, identity: dict[str, Any]) -> QuerySide:
         weights = None
         weight_files = ["query_weights.safetensors"] if identity["weighted_queries"] else []
-        for name in ["tokenizer.json", *weight_files]:
+        term_files = [TERMS_FILE] if "lexical_terms" in identity else []
+        for name in ["tokenizer.json", *weight_files, *term_files]:
             if not (folder / name).is_file():
                 raise IndexStateError(
                     "the file is missing",
@@ -306,6 +362,9 @@ class QuerySide:
         tokenizer = load_tokenizer(folder)
         if _tokenizer_hash(tokenizer) != identity.get("tokenizer_sha256"):
             raise ValueError("the tokenizer's hash differs from the manifest's")
+        lexical = LexicalTerms.load(folder, tokenizer) if term_files else None
+        if lexical and lexical.name != identity["lexical_terms"]:
+            raise ValueError(f"{TERMS_FILE} is {lexical.name}, not {identity['lexical_terms']}")
         grid = identity.get("query_quantizer")
         return QuerySide(
             tokenizer,
@@ -315,6 +374,7 @@ class QuerySide:
             Quantizer(**identity["quantizer"]),
             QueryQuantizer(**grid) if grid else None,
             bool(identity.get("query_network")),
+            lexical,
         )
 
     def query_tokenizer(self, language: Language | None = None) -> QueryTokenizer:
@@ -326,7 +386,14 @@ class QuerySide:
             from sparta.models.network_queries import NetworkQueryTokenizer
 
             return NetworkQueryTokenizer(self.tokenizer, self.model, self.model_hash, grid, language)
-        return QueryTokenizer(self.tokenizer, self.weights, grid.step if grid else 1.0, language)
+        step = grid.step if grid else 1.0
+        return QueryTokenizer(self.tokenizer, self.weights, step, language, self.lexical)
+
+    def has_term(self, term: str) -> bool:
+        """Return whether a query can have a term: a wordpiece, or a lexical term."""
+        if self.tokenizer.token_to_id(term) is not None:
+            return True
+        return self.lexical is not None and term in self.lexical.query_terms(term)
 
     def vocabulary(self) -> list[str]:
         """Return the wordpieces by term id; an id without a wordpiece is named `[id]`."""

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from sparta.base.errors import ModelError, SpartaError
 from sparta.base.remedies import Option, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
+from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms
 from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
 from sparta.models.registered import how_to_install, local_folder, looks_like_path, package_folder
@@ -36,7 +37,7 @@ SHIPPED = tuple(
 """The names of all shipped models."""
 QUERY_WEIGHTS = "query_term_weights"
 """The name of the tensor with a SPARTA model's query-term weights."""
-_MODEL_FILES = ["*.json", "*.txt", "*.safetensors", "*.bin"]
+_MODEL_FILES = ["*.json", "*.txt", "*.safetensors", "*.bin", TERMS_FILE]
 
 
 def shipped_folder(name: str) -> Path:
@@ -255,10 +256,13 @@ def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | N
             return None
         tokenizer = load_tokenizer(folder)
         weights, grid = _query_weights(folder, config["sparta"])
+        lexical = LexicalTerms.load(folder, tokenizer)
     except (OSError, ValueError, RecursionError, LookupError, TypeError, SafetensorError, SpartaError):
         return None
     lasting = lasting_name(name or DEFAULT_MODEL)
-    return QuerySide(tokenizer, weights, lasting, hash_folder(folder), quantizer_with_bits, grid)
+    return QuerySide(
+        tokenizer, weights, lasting, hash_folder(folder), quantizer_with_bits, grid, lexical=lexical
+    )
 
 
 def _query_weights(

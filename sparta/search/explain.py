@@ -33,19 +33,21 @@ class TermContribution:
 
     `weight` is the impact converted back to a weight.
     `count` is how often the query contains the term, or the model's weight of the term in steps of the
-    quantizer's grid.
+    quantizer's grid. `word` is the word of the query that the term is from, or a pair of words.
     """
 
     term: str
     count: int
     impact: int
     weight: float
+    word: str = ""
 
     def as_dict(self) -> dict[str, float | str]:
         """Return the fields as a dictionary for JSON."""
         weight = round(self.weight, 4)
         return {
             "term": self.term,
+            "word": self.word or self.term,
             "count": self.count,
             "impact": self.impact,
             "weight": weight,
@@ -56,6 +58,28 @@ class TermContribution:
     def contribution(self) -> int:
         """The term's contribution to the score, in units of impact."""
         return self.count * self.impact
+
+
+class WordContribution(NamedTuple):
+    """A query word's contribution to a score: that of its terms, which are wordpieces and lexical terms."""
+
+    word: str
+    terms: tuple[TermContribution, ...]
+
+    @property
+    def contribution(self) -> int:
+        """The word's contribution to the score, in units of impact."""
+        return sum(term.contribution for term in self.terms)
+
+
+def by_word(terms: Iterable[TermContribution]) -> list[WordContribution]:
+    """Return the contributions of words, the largest first. A pair counts only if it adds to the score."""
+    grouped: dict[str, list[TermContribution]] = {}
+    for term in terms:
+        if term.impact or " " not in term.term:
+            grouped.setdefault(term.word or term.term, []).append(term)
+    words = [WordContribution(word, tuple(of_word)) for word, of_word in grouped.items()]
+    return sorted(words, key=lambda word: -word.contribution)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +95,11 @@ class Explanation:
         """Return the fields as a dictionary for JSON."""
         terms = [term.as_dict() for term in self.terms]
         return {"id": self.passage_id, "rank": self.rank, "score": self.score, "terms": terms}
+
+    @property
+    def words(self) -> list[WordContribution]:
+        """The contributions of the query's words, the largest first."""
+        return by_word(self.terms)
 
     def __str__(self) -> str:
         lines = [f"{term.term}: {term.count} x {term.impact} = {term.contribution}" for term in self.terms]
@@ -94,7 +123,8 @@ def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike 
         if checked_filter:
             snapshot.require_fields(checked_filter.fields)
         bag = snapshot.tokenizer.terms(query_of(query))
-        docid, contributions = _contributions(snapshot, passage_id, bag)
+        words = snapshot.tokenizer.words_of_terms(query)
+        docid, contributions = _contributions(snapshot, passage_id, bag, words)
         rank = snapshot.lucene.rank(bag, docid, checked_filter)
         if rank and is_chunk(snapshot.generation.unit) and passage_of(passage_id) == passage_id:
             better_hits = snapshot.lucene.search_impacts([bag], rank, filter=checked_filter)
@@ -108,18 +138,19 @@ def term_contributions(
     """Return each query term's contribution to each passage's score, as in `explain`, without ranks."""
     with searcher.reader.snapshot() as snapshot:
         snapshot.require_impacts()
-        bag = snapshot.tokenizer.terms(query)
-        return [_contributions(snapshot, passage_id, bag)[1] for passage_id in passage_ids]
+        bag, words = snapshot.tokenizer.terms(query), snapshot.tokenizer.words_of_terms(query)
+        return [_contributions(snapshot, passage_id, bag, words)[1] for passage_id in passage_ids]
 
 
 def _contributions(
-    snapshot: IndexSnapshot, passage_id: str, bag: Mapping[str, int]
+    snapshot: IndexSnapshot, passage_id: str, bag: Mapping[str, int], words: Mapping[str, str]
 ) -> tuple[int, tuple[TermContribution, ...]]:
     docid, impacts = _best_part(snapshot, passage_id, bag)
     step = snapshot.quantizer.step
     rows = zip(bag.items(), impacts, strict=True)
     contributions = [
-        TermContribution(term, count, int(impact), float(impact * step)) for (term, count), impact in rows
+        TermContribution(term, count, int(impact), float(impact * step), words.get(term, term))
+        for (term, count), impact in rows
     ]
     return docid, tuple(sorted(contributions, key=lambda term: -term.contribution))
 
@@ -171,8 +202,9 @@ def marked_snippet(
     """Return the window of about `words` words whose distinct query terms contribute most.
 
     A word is marked if it begins with a query term and such terms cover at least half of the word. The terms
-    must have at least a tenth of the highest contribution. Runs of white space become one blank. A window of
-    more than 500 characters is cut to the characters around its first match.
+    must have at least a tenth of the highest contribution. Stop words are marked only if no other word is.
+    Runs of white space become one blank. A window of more than 500 characters is cut to the characters around
+    its first match.
 
     :param terms: query terms with their contributions to the score; without contributions, all count equally
     :param words: the length of the window in words; None means the language's default
@@ -306,18 +338,27 @@ def _parts(start: int, end: int, edges: Sequence[int]) -> Iterable[tuple[int, in
 
 
 def _places(tokenizer: QueryTokenizer, text: str, terms: Collection[str]) -> list[_Place]:
-    """Return the places of query terms in a text.
+    """Return the places of query terms in a text; stop words have places only if no other term has.
 
-    Text without spaces between words is tokenized as a whole.
+    Text without spaces between words is tokenized as a whole. Pairs have no places: their words have.
     """
     if not tokenizer.language.spaced:
         return [_Place(*piece) for piece in tokenizer.pieces(text) if piece[0] in terms]
     matches = _Matches(tokenizer, terms)
-    return [
+    places = [
         _Place(term, word.start() + start, word.start() + end)
         for word in tokenizer.language.words.finditer(text)
         for term, start, end in matches[word.group()]
     ]
+    if tokenizer.lexical is None:
+        return places
+    words = {term for term in terms if " " not in term and not tokenizer.has_piece(term)}
+    lower = text.lower()
+    if words and not (text.isascii() and not any(word in lower for word in words)):  # reading takes a while
+        occurrences = tokenizer.lexical.occurrences(tokenizer.language.fold(text))
+        places += [_Place(*occurrence) for occurrence in occurrences if occurrence.term in words]
+    stop_words = set(tokenizer.lexical.settings.stop_words.split())
+    return [place for place in places if place.term not in stop_words] or places
 
 
 class _Matches(dict[str, Sequence[_Place]]):

@@ -220,7 +220,7 @@ def encode_corpus(
         "format_version": FORMAT_VERSION,
         "source": reader.source,
         "options": options.identity(),
-        "model": query_side.identity(),
+        "model": replace(query_side, lexical=None).identity(),  # shards hold weights of wordpieces only
         "arithmetic": runtime_name,
         "complete": False,
         **({"reading": reader.reading} if reader.reading else {}),

@@ -101,7 +101,7 @@ def test_explain(built):
         assert why.rank == 1
         assert why.score == searcher.search(QUESTION, 1)[0].score
         step = why.terms[0].weight / why.terms[0].impact
-    assert header == ["term", "count in query", "impact", "weight", "adds to score"]
+    assert header == ["word", "count in query", "impact", "weight", "adds to score"]
     assert rows == [
         [s.term, str(s.count), str(s.impact), f"{s.impact * step:.3f}", str(s.contribution)]
         for s in why.terms

@@ -173,7 +173,7 @@ async function rankingView(results, signal) {
   document.title = `${state.q} – sparta`;
   versionIs(shown[0].version);
   const hits = shown.map((one) => one.hits);
-  putTogether(state.q, hits.flat());
+  putTogether(hits.flat());
   paint(hits.flat());
   answer(hits.flat().length);
   const name = (way) => named(way, state);

@@ -1,5 +1,6 @@
 // What gave a score, drawn to scale: words of the question, or channels.
 
+import { byWord } from "./words.js";
 import { fixed, folded, h, number, percent, scored, shownTerm, signed, table } from "./dom.js";
 
 const COLOURS = 8;
@@ -119,6 +120,13 @@ export function channelBars(hit, { low, high }, words, sum) {
     words && h("div", {}, h("dt", {}, "words"), h("dd", { class: "place" }), h("dd", {}, words), h("dd", { class: "n place" }, number(sum))));
 }
 
+/** The row of a word of several terms; its first cell opens and shows them. */
+function opening(word, terms, sum) {
+  const share = terms.reduce((all, own) => all + own.share, 0);
+  const parts = terms.map(({ term, count, impact, share: part }) => h("li", {}, `${shownTerm(term)}: ${number(count)} × ${number(impact)} = ${number(part)}`));
+  return [h("details", {}, h("summary", {}, shownTerm(word)), h("ul", {}, parts)), "", "", number(share), percent(sum ? share / sum : 0)];
+}
+
 /** All of it as tables. */
 export function numbers(hit, weights) {
   const tables = [];
@@ -129,8 +137,9 @@ export function numbers(hit, weights) {
   }
   if (hit.terms?.length) {
     const sum = hit.terms.reduce((all, { share }) => all + share, 0);
-    const rows = hit.terms.map(({ term, count, impact, share }) =>
-      [shownTerm(term), number(count), number(impact), number(share), percent(sum ? share / sum : 0)]);
+    const cells = ({ term, count, impact, share }) =>
+      [shownTerm(term), number(count), number(impact), number(share), percent(sum ? share / sum : 0)];
+    const rows = byWord(hit.terms).map(([word, own]) => (own.length > 1 ? opening(word, own, sum) : cells({ ...own[0], term: word })));
     tables.push(table(`Impact ${number(sum)}: what the words add`, ["Word", "Count", "Impact", "Adds", "Share"], rows));
   }
   return tables;

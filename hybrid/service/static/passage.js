@@ -21,7 +21,7 @@ export async function showPassage(place, state, signal, back, follow) {
   const { id, title, text, metadata } = found.value;
   const reason = why.value ?? { terms: [] };
   delete place.dataset.spot;
-  putTogether(state.q, [reason]);
+  putTogether([reason]);
   const colours = coloursOf([reason]);
   const known = folded(`${title ?? ""} ${text ?? ""}`);
   place.replaceChildren(

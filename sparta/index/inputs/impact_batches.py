@@ -7,24 +7,27 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers import Tokenizer
 
 from sparta.base.errors import InputError, JavaError
 from sparta.base.files import numbered_lines, shown_name
 from sparta.base.filters import LONGEST, Scalar, term, text_of
+from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.files import no_records
+from sparta.data.languages import Language, folded
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.data.seen_ids import SeenIds
 from sparta.data.units import SPACE_AFTER, UNIT_ID, passage_of
+from sparta.index.inputs.lexical_postings import Postings, lexical_rows
 from sparta.lucene.bridge import VectorReader
-from sparta.models.quantize import QuantizationCounts, Quantizer
+from sparta.models.quantize import QuantizationCounts
+from sparta.models.query_encoder import QuerySide
 from sparta.shards.store import EncodedShard
 
 LONGEST_TERM = 255
@@ -32,6 +35,8 @@ LARGEST_IMPACT = 2**16 - 1
 JSON_BATCH = 1000
 JSON_BATCH_BYTES = 2**24
 MOST_VALUES = 256
+PAIR_MARK = "!"
+"""Joins the words of a pair in JSON vectors and other exports, where terms have no spaces."""
 _TEXTS = {"id", "contents", "context", SPACE_AFTER}
 _OFFSETS = {"start", "end"}
 _FILTERABLE = (
@@ -44,7 +49,8 @@ _SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 class ImpactBatch:
     """A batch of passages with integer impacts, ready for the writer; term ids are the writer's.
 
-    `records` holds the stored JSON strings, `objects` the same records parsed, `texts` the input of BM25.
+    Ids from the size of the writer's vocabulary on name `own_terms`, which only this batch has. `records`
+    holds the stored JSON strings, `objects` the same records parsed, `texts` the input of BM25.
     `indptr (n + 1,) int32`, `term_ids (m,) int32`, `impacts (m,) int32`, at least 1.
     """
 
@@ -55,6 +61,7 @@ class ImpactBatch:
     term_ids: npt.NDArray[np.int32]
     impacts: npt.NDArray[np.int32]
     new_terms: Sequence[str] = ()
+    own_terms: Sequence[str] = ()
     quantization: QuantizationCounts = field(default_factory=QuantizationCounts)
     zeros: int = 0
     windowed: int = 0
@@ -79,21 +86,39 @@ def stored_title(record: Mapping[str, Any]) -> str:
     return title if isinstance(title, str) else ""
 
 
-def quantized_batch(shard: EncodedShard, quantizer: Quantizer) -> ImpactBatch:
-    """Return a shard's passages with their weights quantized to impacts."""
-    impacts, counts = quantizer.quantize(shard.rows.weights)
+def quantized_batch(shard: EncodedShard, side: QuerySide, language: Language) -> ImpactBatch:
+    """Return a shard's passages with their weights quantized to impacts, and with their lexical terms.
+
+    :param language: the language whose rules fold the texts for lexical terms
+    """
+    impacts, counts = side.quantizer.quantize(shard.rows.weights)
     objects = shard.objects or [json.loads(record) for record in shard.records]
+    postings = Postings(shard.rows.indptr, shard.rows.term_ids, impacts)
+    own_terms: Sequence[str] = ()
+    if side.lexical:
+        passages = (folded(_passage(record), language) for record in objects)
+        rows, own_terms = lexical_rows(passages, side.lexical)
+        lexical_impacts, lexical_counts = side.quantizer.quantize(rows.weights)
+        own_ids = rows.term_ids + side.tokenizer.get_vocab_size()
+        postings = postings.beside(Postings(rows.indptr, own_ids, lexical_impacts))
+        counts += lexical_counts
     return ImpactBatch(
         shard.passage_ids,
         shard.records,
         list(map(searched_text, objects)),
-        shard.rows.indptr.astype(np.int32),
-        shard.rows.term_ids,
-        impacts,
+        postings.indptr.astype(np.int32),
+        postings.term_ids,
+        postings.impacts,
+        own_terms=own_terms,
         quantization=counts,
         windowed=shard.windowed,
         objects=objects,
     )
+
+
+def _passage(record: Mapping[str, Any]) -> Passage:
+    """Return a record's passage without its context, for lexical terms."""
+    return Passage(record["id"], record["contents"], stored_title(record))
 
 
 logger = logging.getLogger(__name__)
@@ -110,9 +135,9 @@ class JsonVectors:
     Python parses the whole line, and either reports the error or passes the vector to Java in a simpler form.
     """
 
-    def __init__(self, path: Path, tokenizer: Tokenizer | None = None) -> None:
-        """Read this file or folder. With the query tokenizer, raise for lines that no query can match."""
-        self.path, self.tokenizer = path, tokenizer
+    def __init__(self, path: Path, side: QuerySide | None = None) -> None:
+        """Read this file or folder. With the query side, raise for lines that no query can match."""
+        self.path, self.side = path, side
         self._unknown: npt.NDArray[np.bool_] = np.zeros(0, bool)
         self._first_unknown = ""
 
@@ -123,20 +148,29 @@ class JsonVectors:
             lines = self._lines()
             while block := list(_block(lines)):
                 batch = _batch(block, reader, seen_ids)
+                if self.side and self.side.lexical:
+                    batch = replace(batch, new_terms=[*map(self._with_space, batch.new_terms)])
                 self._check_terms(batch, [where for where, _ in block])
                 yield batch
         if count := int(self._unknown.sum()):
             logger.warning(
-                "%d terms are not wordpieces, so no query can match the terms; %s", count, self._first_unknown
+                "%d terms are neither wordpieces nor lexical terms, so no query can match the terms; %s",
+                count,
+                self._first_unknown,
             )
 
+    def _with_space(self, term: str) -> str:
+        """Return a pair as the index has it; other terms do not change."""
+        pair = term.replace(PAIR_MARK, " ")
+        return pair if pair != term and self.side and self.side.has_term(pair) else term
+
     def _check_terms(self, batch: ImpactBatch, places: Sequence[str]) -> None:
-        """Raise if a line has only terms unknown to the tokenizer. Each term is looked up once."""
-        if self.tokenizer is None:
+        """Raise if a line has only terms that no query can have. Each term is looked up once."""
+        if self.side is None:
             return
-        term_id = self.tokenizer.token_to_id
+        is_known = self.side.has_term
         new_unknown = np.fromiter(
-            (term_id(term) is None for term in batch.new_terms), bool, len(batch.new_terms)
+            (not is_known(term) for term in batch.new_terms), bool, len(batch.new_terms)
         )
         if new_unknown.any() and not self._first_unknown:
             self._first_unknown = f"the first is {batch.new_terms[int(new_unknown.argmax())][:40]!r}"

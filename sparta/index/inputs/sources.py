@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
+from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.data.parsing import identifier, placed
 from sparta.data.seen_ids import SeenIds
 from sparta.data.units import passage_of
@@ -34,9 +35,16 @@ from sparta.index.inputs.impact_batches import (
     searched_text,
 )
 from sparta.index.jobs import JSON_VECTORS, Source, batch_bounds_changed, skip_passages
+from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
-from sparta.models.resolve import default_model_folder, known_query_side, sparta_folder
+from sparta.models.resolve import (
+    DEFAULT_MODEL,
+    default_model_folder,
+    find_model,
+    known_query_side,
+    sparta_folder,
+)
 from sparta.shards.folder import Block
 from sparta.shards.store import (
     ShardFolder,
@@ -83,11 +91,13 @@ def corpus_source(
     advance: Advance | None = None,
     progress: ReadingProgress | None = None,
     job: Job | None = None,
+    side: QuerySide | None = None,
     passes: Collection[ChannelPass] = (),
 ) -> Source:
     """Return a source that encodes a corpus block by block.
 
     :param job: the corpus's `corpus_job`, if the caller has already computed it
+    :param side: the query side of the index, if its lexical terms differ from the model's
     :param passes: other channels that encode each block after its impacts
     """
     from sparta.shards.encode import ShardEncoder, arithmetic_on
@@ -95,7 +105,8 @@ def corpus_source(
 
     reader = open_corpus(corpus, skip_invalid=skip_invalid)
     progress = progress or ReadingProgress(advance=advance)
-    side = model.query_side()
+    side = side or model.query_side()
+    language = language_of(options.language)
 
     def batches(passages: Iterator[Passage], done: int) -> Iterator[ImpactBatch]:
         paced, unfinished = PacedBlocks(options.shard_size), deque[Block]()
@@ -114,7 +125,7 @@ def corpus_source(
                     channel_pass.encode(done + first, block)
                 progress.advance(len(block))
             paced.finish()
-            yield quantized_batch(shard, side.quantizer)
+            yield quantized_batch(shard, side, language)
 
     job = job or corpus_job(reader, options.unit, options.top_k, options.min_weight)
     source = _units_source(reader, job, side, batches, options.language, progress)
@@ -187,11 +198,26 @@ def _check_last(source: str, done: int, last_id: str, skipped: int, skipped_id: 
         )
 
 
-def vectors_source(paths: Sequence[Path], tokenizer: str | Path | None = None) -> Source:
+class Choice(Protocol):
+    """Chooses the lexical terms of an index for a query side; `offered` returns terms that `side` lacks."""
+
+    def __call__(self, side: QuerySide, *, offered: Callable[[], LexicalTerms | None]) -> QuerySide:
+        """Return the query side of the index."""
+
+
+def _unchanged(side: QuerySide, *, offered: Callable[[], LexicalTerms | None]) -> QuerySide:
+    return side
+
+
+def vectors_source(
+    paths: Sequence[Path], tokenizer: str | Path | None = None, choose: Choice = _unchanged
+) -> Source:
     """Return a source of ready vectors: folders of shards, or one file or folder of Pyserini's JSON vectors.
 
     :param tokenizer: for JSON vectors, the folder or hub id of the model that made them; None means the model
         that ships with sparta. JSON vectors do not name their tokenizer
+    :param choose: chooses the index's lexical terms; without it, shards have those of their model, and JSON
+        vectors have none
     """
     if all((path / "manifest.json").is_file() for path in paths):
         if tokenizer is not None:
@@ -199,23 +225,26 @@ def vectors_source(paths: Sequence[Path], tokenizer: str | Path | None = None) -
                 f"a tokenizer is named for the shards in {paths[0]}, which contain their own",
                 remedy="omit the tokenizer: shards contain their model's tokenizer",
             )
-        return _shards_source(paths)
+        return _shards_source(paths, choose)
     if len(paths) != 1:
         raise InputError(
             "vectors must be folders of sparta encode, or a single file or folder of JSON vectors",
             where=", ".join(map(str, paths)),
             remedy="put all JSON vectors into one folder, or name only folders of sparta encode",
         )
-    return _json_source(paths[0], tokenizer)
+    return _json_source(paths[0], tokenizer, choose)
 
 
-def _shards_source(paths: Sequence[Path]) -> Source:
+def _shards_source(paths: Sequence[Path], choose: Choice) -> Source:
     folders = [ShardFolder(path) for path in paths]
     first = folders[0]
     for folder in folders[1:]:
         _check_same_encoding(first, folder)
         _check_same_arithmetic(first, folder)
     side = QuerySide.load(first.folder / "tokenizer", first.manifest["model"])
+    side = replace(side, lexical=LexicalTerms.load(first.folder / "tokenizer", side.tokenizer))
+    side = choose(side, offered=lambda: _lexical_terms_of(side))
+    language = language_of(first.manifest["options"].get("language", DEFAULT_LANGUAGE))
 
     series = shard_series(paths)
 
@@ -231,7 +260,7 @@ def _shards_source(paths: Sequence[Path]) -> Source:
             for path, _ in series[skipped_shards:]:
                 shard = read_shard(path)
                 _check_ids(path, shard.passage_ids, seen_ids)
-                yield quantized_batch(shard, side.quantizer)
+                yield quantized_batch(shard, side, language)
 
     corpus_counts = first.manifest["counts"]["corpus"]
     fingerprint, options = corpus_counts["fingerprint"], first.manifest["options"]
@@ -253,6 +282,12 @@ def _shards_source(paths: Sequence[Path]) -> Source:
         language=first.manifest["options"].get("language"),
         arithmetic=first.manifest.get("arithmetic", ""),
     )
+
+
+def _lexical_terms_of(side: QuerySide) -> LexicalTerms | None:
+    """Return the lexical terms of the model of shards that were encoded before the model had such terms."""
+    known_side = known_query_side(find_model(side.model, side.model_hash), side.quantizer.bits)
+    return known_side.lexical if known_side else None
 
 
 def _check_ids(path: Path, passage_ids: Sequence[str], seen_ids: SeenIds) -> None:
@@ -309,7 +344,7 @@ def _check_same_arithmetic(first: ShardFolder, second: ShardFolder) -> None:
         )
 
 
-def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
+def _json_source(path: Path, tokenizer: str | Path | None, choose: Choice) -> Source:
     if not path.exists():
         raise InputError(
             "no such file or folder of vectors",
@@ -328,10 +363,14 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
         Quantizer(float(LARGEST_IMPACT), 16),
         known_side.query_quantizer if known_side else None,
     )
+    side = choose(
+        side,
+        offered=lambda: LexicalTerms.load(sparta_folder(tokenizer or DEFAULT_MODEL) or path, side.tokenizer),
+    )
 
     def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:
         check_last = partial(_check_last, str(path), done, last_id)
-        return skip_passages(JsonVectors(path, side.tokenizer), done, check_last)
+        return skip_passages(JsonVectors(path, side), done, check_last)
 
     return Source(_json_job(path), side, batches, fixed_vocabulary=False)
 

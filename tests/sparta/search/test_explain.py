@@ -181,7 +181,7 @@ def test_a_long_text_is_not_tokenized_whole(searcher, monkeypatch):
         asked.append(word)
         return tokenizer.pieces(word)
 
-    counting = types.SimpleNamespace(pieces=pieces, language=tokenizer.language)
+    counting = types.SimpleNamespace(pieces=pieces, language=tokenizer.language, lexical=None)
     text = " ".join(f"word{i % 20_000}" for i in range(200_000)) + " the moon " * 3
     shown = marked_snippet(counting, text, {"moon": 1.0}, 8).shown("[{}]".format)
     assert shown.count("[moon]") == 3

@@ -12,6 +12,7 @@ import pytest
 
 from sparta.api import Index
 from sparta.base.errors import IndexStateError, InputError
+from sparta.data.languages import Language
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import Job
@@ -280,7 +281,7 @@ def test_bm25_over_title_and_text(index_of, tmp_path, tiny_tokenizer):
     ids = tuple(r["id"] for r in records)
     shard = EncodedShard(0, 0, ids, tuple(map(json.dumps, records)), nothing)
     side = QuerySide(tiny_tokenizer, None, "m", "h", Quantizer(1.0))
-    batch = quantized_batch(shard, side.quantizer)
+    batch = quantized_batch(shard, side, Language())
     source = Source(Job(source="x", sha256="y"), side, lambda *_: iter([batch]))
     write_index(IndexFolder(tmp_path / "bm25"), source, WriteOptions(ram_buffer_mb=16))
     texts = [f"{r['title']} {r['contents']}" for r in records]

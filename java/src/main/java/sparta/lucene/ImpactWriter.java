@@ -112,8 +112,9 @@ public final class ImpactWriter implements Closeable {
    * @param texts string table: texts for BM25
    * @param positions int64 per document: its place in the corpus
    * @param indptr int32 per document and one more: its postings are [indptr[i], indptr[i+1])
-   * @param terms int32 per posting: term id. A term given twice in a document counts with the sum
+   * @param terms int32 per posting: id of a term of the vocabulary, or of the batch's own. A term given twice in a document counts with the sum
    * @param impacts int32 per posting, 1 or more
+   * @param ownTerms string table: terms that only this batch knows by number; their ids follow the vocabulary's
    * @param values string table: metadata as terms {@code name 0 value}, of all documents one after the other
    * @param firstValues int32 per document and one more: its values are [firstValues[i], firstValues[i+1])
    * @param update whether each document first replaces those with the same id; of several with one id in a batch
@@ -127,6 +128,7 @@ public final class ImpactWriter implements Closeable {
       byte[] indptr,
       byte[] terms,
       byte[] impacts,
+      byte[] ownTerms,
       byte[] values,
       byte[] firstValues,
       boolean update)
@@ -141,6 +143,7 @@ public final class ImpactWriter implements Closeable {
             Packed.ints(indptr, "indptr"),
             Packed.ints(terms, "terms"),
             Packed.ints(impacts, "impacts"),
+            StringTable.unpack(ownTerms, "own terms"),
             StringTable.unpack(values, "fields"),
             Packed.ints(firstValues, "ends of the fields"),
             vocabulary.view());

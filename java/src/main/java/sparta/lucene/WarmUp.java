@@ -86,6 +86,7 @@ public final class WarmUp {
         Packed.bytes(indptr),
         Packed.bytes(terms),
         Packed.bytes(impacts),
+        StringTable.of(),
         StringTable.of("lang\0en", "year\0001990"),
         Packed.bytes(values),
         update);

@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.TreeMap;
+import java.util.stream.IntStream;
 import org.apache.lucene.util.BytesRef;
 import sparta.lucene.util.IntSequence;
 import sparta.lucene.util.Packed;
@@ -57,11 +58,20 @@ final class Corpus {
   }
 
   byte[] terms() {
-    String[] terms = new String[vocabulary];
-    for (int i = 0; i < vocabulary; i++) {
-      terms[i] = term(i);
-    }
-    return StringTable.of(terms);
+    return terms(0, vocabulary);
+  }
+
+  /** The terms for the writer's vocabulary; the others cross with each batch, as its own. */
+  byte[] knownTerms() {
+    return terms(0, known());
+  }
+
+  private int known() {
+    return vocabulary - vocabulary / 3;
+  }
+
+  private static byte[] terms(int begin, int end) {
+    return StringTable.of(IntStream.range(begin, end).mapToObj(Corpus::term).toArray(String[]::new));
   }
 
   void add(ImpactWriter writer, List<Passage> batch, boolean update) throws IOException {
@@ -71,11 +81,15 @@ final class Corpus {
     IntSequence indptr = new IntSequence();
     IntSequence terms = new IntSequence();
     IntSequence impacts = new IntSequence();
+    List<String> own = new ArrayList<>(); // in the order of arrival, each term once
     indptr.add(0);
     for (Passage passage : batch) {
       passage.impacts.forEach(
           (term, impact) -> {
-            terms.add(term);
+            if (term >= known() && !own.contains(term(term))) {
+              own.add(term(term));
+            }
+            terms.add(term < known() ? term : known() + own.indexOf(term(term)));
             impacts.add(impact);
           });
       indptr.add(terms.size());
@@ -88,6 +102,7 @@ final class Corpus {
         Packed.bytes(indptr.toArray()),
         Packed.bytes(terms.toArray()),
         Packed.bytes(impacts.toArray()),
+        StringTable.of(own.toArray(String[]::new)),
         StringTable.of(),
         Packed.bytes(new int[ids.length + 1]),
         update);

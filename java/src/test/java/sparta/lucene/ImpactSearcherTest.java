@@ -76,7 +76,7 @@ class ImpactSearcherTest {
     List<String> mine = List.of("p#0", "p#1", "p#10", "p#200", "p#65");
     List<String> others = List.of("p", "p#", "p#/", "p#0x", "p#0#1", "p#:", "p#x#0", "pp#0", "o#9", "q#0", "p\"#0");
     try (ImpactWriter writer = new ImpactWriter(folder.toString(), "english", 2, 16)) {
-      writer.addTerms(corpus.terms());
+      writer.addTerms(corpus.knownTerms());
       for (List<String> ids : List.of(mine, others, List.of("p#2", "p#3"))) {
         List<Corpus.Passage> batch = new ArrayList<>();
         for (String id : ids) {
@@ -108,7 +108,7 @@ class ImpactSearcherTest {
   /** Writes in one commit. */
   private void write(Corpus corpus) throws IOException {
     try (ImpactWriter writer = new ImpactWriter(folder.toString(), "english", 2, 16)) {
-      writer.addTerms(corpus.terms());
+      writer.addTerms(corpus.knownTerms());
       corpus.add(writer, corpus.passages, false);
       writer.commit("");
     }
@@ -120,14 +120,14 @@ class ImpactSearcherTest {
     for (int c = 0; c < commits; c++) {
       String format = codec.equals("mixed") ? c % 2 == 0 ? "fast" : "lucene" : codec;
       try (ImpactWriter writer = new ImpactWriter(folder.toString(), "english", 3, 16, format)) {
-        writer.addTerms(corpus.terms());
+        writer.addTerms(corpus.knownTerms());
         corpus.add(writer, corpus.passages.subList(size * c / commits, size * (c + 1) / commits), false);
         writer.commit("part " + c);
       }
     }
     String last = codec.equals("mixed") ? "lucene" : codec;
     try (ImpactWriter writer = new ImpactWriter(folder.toString(), "english", 3, 16, last)) {
-      writer.addTerms(corpus.terms());
+      writer.addTerms(corpus.knownTerms());
       List<Corpus.Passage> replacements = new ArrayList<>();
       Set<String> gone = new HashSet<>();
       for (int i = 0; i < size; i++) {
@@ -241,7 +241,7 @@ class ImpactSearcherTest {
       corpus.passages.add(new Corpus.Passage("p" + i, n - i, impacts));
     }
     try (ImpactWriter writer = new ImpactWriter(folder.toString(), "english", 1, 64, codec)) {
-      writer.addTerms(corpus.terms());
+      writer.addTerms(corpus.knownTerms());
       corpus.add(writer, corpus.passages, false);
       writer.forceMerge(1);
       writer.commit("");

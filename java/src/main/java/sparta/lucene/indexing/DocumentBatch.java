@@ -14,10 +14,16 @@ public final class DocumentBatch {
   private final int[] indptr;
   private final int[] terms;
   private final int[] impacts;
+  private final StringTable ownTerms;
   private final StringTable values;
   private final int[] firstValues;
   private final Vocabulary.View vocabulary;
 
+  /**
+   * Checks the batch.
+   *
+   * @param ownTerms terms that no other batch knows by number: their ids follow those of the vocabulary
+   */
   public DocumentBatch(
       StringTable ids,
       StringTable raws,
@@ -26,6 +32,7 @@ public final class DocumentBatch {
       int[] indptr,
       int[] terms,
       int[] impacts,
+      StringTable ownTerms,
       StringTable values,
       int[] firstValues,
       Vocabulary.View vocabulary) {
@@ -36,10 +43,12 @@ public final class DocumentBatch {
     this.indptr = indptr;
     this.terms = terms;
     this.impacts = impacts;
+    this.ownTerms = ownTerms;
     this.values = values;
     this.firstValues = firstValues;
     this.vocabulary = vocabulary;
     checkLengths();
+    checkOwnTerms();
     for (int document = 0; document < size(); document++) {
       checkDocument(document);
     }
@@ -89,9 +98,10 @@ public final class DocumentBatch {
     return indptr[document + 1];
   }
 
-  /** The document's postings, which keep the arrays of the batch and nothing else of it. */
+  /** The document's postings, which keep the arrays and the own terms of the batch, and nothing else of it. */
   InvertedImpacts.Document postings(int document) {
-    return new InvertedImpacts.Document(terms, impacts, start(document), end(document));
+    return new InvertedImpacts.Document(
+        terms, impacts, start(document), end(document), ownTerms, vocabulary.size());
   }
 
   private void checkLengths() {
@@ -105,6 +115,12 @@ public final class DocumentBatch {
     Packed.checkOffsets(firstValues, values.size(), "ends of the fields");
   }
 
+  private void checkOwnTerms() {
+    for (int i = 0; i < ownTerms.size(); i++) {
+      Vocabulary.checkLength(ownTerms, i, "term " + i + " of the batch's own");
+    }
+  }
+
   private void checkDocument(int document) {
     if (ids.length(document) > IndexWriter.MAX_TERM_LENGTH) {
       throw new IllegalArgumentException(
@@ -116,11 +132,12 @@ public final class DocumentBatch {
         throw refused(document, "a value of metadata has " + values.length(i) + " bytes; shorten it");
       }
     }
+    int termCount = vocabulary.size() + ownTerms.size();
     long sum = 0;
     for (int posting = start(document); posting < end(document); posting++) {
       int term = terms[posting];
-      if (term < 0 || term >= vocabulary.size()) {
-        throw refused(document, "term id " + term + " is outside the vocabulary of " + vocabulary.size() + " terms");
+      if (term < 0 || term >= termCount) {
+        throw refused(document, "term id " + term + " is outside the vocabulary of " + termCount + " terms");
       }
       if (impacts[posting] < 1) {
         throw refused(document, "impact " + impacts[posting] + " of term id " + term + "; impacts are 1 or more");

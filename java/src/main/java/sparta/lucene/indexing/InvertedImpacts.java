@@ -1,8 +1,6 @@
 package sparta.lucene.indexing;
 
 import java.util.Arrays;
-import java.util.Comparator;
-import java.util.stream.IntStream;
 import org.apache.lucene.index.BaseTermsEnum;
 import org.apache.lucene.index.ImpactsEnum;
 import org.apache.lucene.index.PostingsEnum;
@@ -11,6 +9,7 @@ import org.apache.lucene.index.Terms;
 import org.apache.lucene.index.TermsEnum;
 import org.apache.lucene.util.ArrayUtil;
 import org.apache.lucene.util.BytesRef;
+import sparta.lucene.util.StringTable;
 
 /**
  * The impacts of a segment's documents, term by term, as a postings format asks for them when it writes: once through
@@ -19,10 +18,23 @@ import org.apache.lucene.util.BytesRef;
  * <p>A counting sort by term puts every posting in its place in one pass over the documents.
  */
 final class InvertedImpacts extends Terms {
-  /** A document's postings: term ids and impacts in [begin, end) of arrays that it shares with others. */
-  record Document(int[] terms, int[] impacts, int begin, int end) {}
+  /**
+   * A document's postings: term ids and impacts in [begin, end) of arrays that it shares with others.
+   *
+   * @param ownTerms terms that the document shares with its batch only; id {@code firstOwn + i} names the i-th
+   */
+  record Document(int[] terms, int[] impacts, int begin, int end, StringTable ownTerms, int firstOwn) {
+    /** About how many bytes the document's own terms take. */
+    long ownBytes() {
+      long bytes = 0;
+      for (int i = begin; i < end; i++) {
+        bytes += terms[i] < firstOwn ? 0 : ownTerms.length(terms[i] - firstOwn) + Integer.BYTES;
+      }
+      return bytes;
+    }
+  }
 
-  private final Vocabulary.View vocabulary;
+  private final SegmentTerms names;
 
   /** Ids of the terms that occur, in the order of their bytes. */
   private final int[] terms;
@@ -41,15 +53,17 @@ final class InvertedImpacts extends Terms {
    *     document counts with the sum
    */
   InvertedImpacts(Document[] documents, Vocabulary.View vocabulary) {
-    this.vocabulary = vocabulary;
+    names = new SegmentTerms(vocabulary);
     int[] counts = new int[vocabulary.size()];
     long total = 0;
     int withPostings = 0;
     for (Document document : documents) {
       if (document != null) {
-        int[] ids = document.terms;
+        int[] own = names.numbers(document);
         for (int i = document.begin; i < document.end; i++) {
-          counts[ids[i]]++;
+          int term = id(document, own, i);
+          counts = ArrayUtil.grow(counts, term + 1);
+          counts[term]++;
         }
         total += document.end - document.begin;
         withPostings++;
@@ -59,7 +73,7 @@ final class InvertedImpacts extends Terms {
       throw new IllegalStateException(total + " postings in one segment; give the writer a smaller buffer");
     }
     docCount = withPostings;
-    terms = inOrder(counts);
+    terms = names.inOrder(counts);
     postings = new long[(int) total];
     starts = new int[terms.length];
     int[] next = new int[counts.length];
@@ -85,10 +99,10 @@ final class InvertedImpacts extends Terms {
       if (document == null) {
         continue;
       }
-      int[] ids = document.terms;
+      int[] own = names.numbers(document);
       int[] impacts = document.impacts;
       for (int i = document.begin; i < document.end; i++) {
-        int term = ids[i];
+        int term = id(document, own, i);
         int impact = impacts[i];
         if (last[term] == doc) {
           postings[next[term] - 1] += impact;
@@ -100,30 +114,10 @@ final class InvertedImpacts extends Terms {
     }
   }
 
-  private int[] inOrder(int[] counts) {
-    Comparator<Integer> byBytes =
-        (a, b) ->
-            Arrays.compareUnsigned(
-                vocabulary.bytes(),
-                vocabulary.start(a),
-                vocabulary.ends()[a],
-                vocabulary.bytes(),
-                vocabulary.start(b),
-                vocabulary.ends()[b]);
-    int[] ordered =
-        IntStream.range(0, counts.length)
-            .filter(term -> counts[term] > 0)
-            .boxed()
-            .sorted(byBytes)
-            .mapToInt(Integer::intValue)
-            .toArray();
-    for (int i = 1; i < ordered.length; i++) {
-      if (byBytes.compare(ordered[i - 1], ordered[i]) == 0) {
-        throw new IllegalArgumentException(
-            "term ids " + ordered[i - 1] + " and " + ordered[i] + " stand for the same term");
-      }
-    }
-    return ordered;
+  /** The number of a posting's term in this segment. */
+  private static int id(Document document, int[] own, int i) {
+    int term = document.terms[i];
+    return term < document.firstOwn ? term : own[term - document.firstOwn];
   }
 
   @Override
@@ -180,7 +174,7 @@ final class InvertedImpacts extends Terms {
       if (++at >= terms.length) {
         return null;
       }
-      vocabulary.point(term, terms[at]);
+      names.point(term, terms[at]);
       return term;
     }
 

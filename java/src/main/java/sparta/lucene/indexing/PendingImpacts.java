@@ -41,7 +41,7 @@ public final class PendingImpacts {
   }
 
   private static long size(InvertedImpacts.Document document) {
-    return 2L * Integer.BYTES * (document.end() - document.begin());
+    return 2L * Integer.BYTES * (document.end() - document.begin()) + document.ownBytes();
   }
 
   /** How much memory the impacts take. The arrays of a batch are let go of with the last of its documents. */

@@ -20,11 +20,7 @@ public final class Vocabulary {
   public void append(StringTable terms) {
     long end = end();
     for (int i = 0; i < terms.size(); i++) {
-      if (terms.length(i) > IndexWriter.MAX_TERM_LENGTH) {
-        throw new IllegalArgumentException(
-            "term " + (size + i) + " has " + terms.length(i) + " bytes; the longest that Lucene takes has "
-                + IndexWriter.MAX_TERM_LENGTH + ". It begins with: " + terms.string(i).substring(0, 60));
-      }
+      checkLength(terms, i, "term " + (size + i));
       end += terms.length(i);
     }
     if (end > ArrayUtil.MAX_ARRAY_LENGTH) {
@@ -37,6 +33,15 @@ public final class Vocabulary {
       int start = end();
       System.arraycopy(term.bytes, term.offset, bytes, start, term.length);
       ends[size++] = start + term.length;
+    }
+  }
+
+  /** Throws when a term is too long for Lucene; {@code name} is what the message calls it. */
+  static void checkLength(StringTable terms, int i, String name) {
+    if (terms.length(i) > IndexWriter.MAX_TERM_LENGTH) {
+      throw new IllegalArgumentException(
+          name + " has " + terms.length(i) + " bytes; the longest that Lucene takes has "
+              + IndexWriter.MAX_TERM_LENGTH + ". It begins with: " + terms.string(i).substring(0, 60));
     }
   }
 

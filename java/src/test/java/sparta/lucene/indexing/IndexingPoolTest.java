@@ -36,6 +36,7 @@ class IndexingPoolTest {
             new int[names.length + 1],
             new int[0],
             new int[0],
+            StringTable.unpack(StringTable.of(), "own terms"),
             StringTable.unpack(StringTable.of(), "values"),
             new int[names.length + 1],
             new Vocabulary().view());

@@ -46,6 +46,10 @@ class InvertedImpactsTest {
 
   /** Documents of one batch, each given as its n term ids and then their n impacts; {@code null} for none. */
   private static InvertedImpacts inverted(Vocabulary.View vocabulary, int[]... documents) {
+    return withOwn(vocabulary, new String[0], documents);
+  }
+
+  private static InvertedImpacts withOwn(Vocabulary.View vocabulary, String[] own, int[]... documents) {
     IntSequence indptr = new IntSequence();
     IntSequence terms = new IntSequence();
     IntSequence impacts = new IntSequence();
@@ -69,6 +73,7 @@ class InvertedImpactsTest {
             indptr.toArray(),
             terms.toArray(),
             impacts.toArray(),
+            StringTable.unpack(StringTable.of(own), "own terms"),
             StringTable.unpack(StringTable.of(), "values"),
             new int[names.length + 1],
             vocabulary);
@@ -98,6 +103,22 @@ class InvertedImpactsTest {
   void twoNumbersOfOneTermAreRefused() {
     assertThrows(
         IllegalArgumentException.class, () -> inverted(vocabulary("a", "b", "a"), new int[] {0, 2, 1, 1}));
+  }
+
+  @Test
+  void termsOfABatchStandAmongThoseOfTheVocabulary() throws IOException {
+    int[][] documents = {{2, 0, 7, 9}, {4, 0, 1, 2}, null, {3, 2, 4, 4, 5, 6}};
+    String[] own = {"new york", "aa", "new york"};
+    assertEquals(
+        List.of("aa 3:4", "b 0:9 1:2", "new york 0:7 1:1 3:11"),
+        written(withOwn(vocabulary("b", "never"), own, documents)));
+  }
+
+  @Test
+  void aTermOfABatchThatTheVocabularyHasIsRefused() {
+    assertThrows(
+        IllegalArgumentException.class,
+        () -> withOwn(vocabulary("a"), new String[] {"a"}, new int[] {0, 1, 1, 1}));
   }
 
   @Test

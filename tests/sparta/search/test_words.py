@@ -1,0 +1,78 @@
+"""Explanations and snippets show words of the query, not their pieces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sparta.index.pipeline import IndexOptions, build_index
+from sparta.models.lexical_terms import IdfTable, LexicalTerms, TermSettings, hashes_of
+from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
+from sparta.models.resolve import default_model_folder
+from sparta.search.explain import by_word, explain, marked_snippet, term_contributions
+from sparta.search.searcher import Searcher
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> QueryTokenizer:
+    """The default model's tokenizer with lexical terms, all of them rare."""
+    pieces = load_tokenizer(default_model_folder())
+    table = IdfTable.of(hashes_of([]), np.array([], np.int64), 9)
+    return QueryTokenizer(pieces, lexical=LexicalTerms(TermSettings(), table, pieces))
+
+
+def test_the_word_of_each_term(tokenizer: QueryTokenizer) -> None:
+    words = tokenizer.words_of_terms("The OpenSearch\nkubernetes, node.js? opens")
+    assert words == {
+        "the": "The",
+        "opens": "OpenSearch",
+        "##ear": "OpenSearch",
+        "##ch": "OpenSearch",
+        "opensearch": "OpenSearch",
+        **dict.fromkeys(("ku", "##ber", "##net", "##es", "kubernetes"), "kubernetes"),
+        **dict.fromkeys(("node", "j", "##s", "js", "node.js"), "node.js"),
+        "opensearch kubernetes": "OpenSearch kubernetes",
+    }
+    assert set(words) == set(tokenizer.terms("The OpenSearch\nkubernetes, node.js? opens"))
+
+
+def test_without_lexical_terms_pieces_have_their_words(tokenizer: QueryTokenizer) -> None:
+    plain = QueryTokenizer(tokenizer.tokenizer)
+    assert plain.words_of_terms("Kerensky $5") == {
+        "ke": "Kerensky",
+        "##ren": "Kerensky",
+        "##sky": "Kerensky",
+        "$": "$",
+        "5": "5",
+    }
+
+
+def test_whole_words_are_marked_and_stop_words_only_alone(tokenizer: QueryTokenizer) -> None:
+    def marked(query: str, text: str) -> str:
+        return marked_snippet(tokenizer, text, tokenizer.terms(query)).shown("*{}*".format)
+
+    text = "The operator of Node.js runs on the Kubernetes."
+    assert marked("the Kubernetes", text) == "The operator of Node.js runs on the *Kubernetes*."
+    assert marked("who is the", text) == "*The* operator of Node.js runs on *the* Kubernetes."
+    assert marked("the zzzxqw", text) == "*The* operator of Node.js runs on *the* Kubernetes."
+
+
+@pytest.mark.jvm
+def test_a_query_is_explained_by_its_words(tmp_path, tokenizer: QueryTokenizer) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    for file in default_model_folder().iterdir():
+        (model / file.name).symlink_to(file)
+    if not (model / "lexical_terms.npz").exists():
+        tokenizer.lexical.save(model)
+    texts = ["OpenSearch runs on Kubernetes clusters.", "The moon goes around the earth."]
+    build_index(tmp_path / "ix", texts, options=IndexOptions(model=str(model)))
+    query = "OpenSearch kubernetes"
+    with Searcher(tmp_path / "ix") as searcher:
+        best = searcher.search(query)[0]
+        why = explain(searcher, query, best.passage_id)
+        assert [word.word for word in why.words] == ["OpenSearch", "kubernetes"]
+        assert sum(word.contribution for word in why.words) == why.score == best.score
+        [terms] = term_contributions(searcher, query, [best.passage_id])
+        assert by_word(terms) == why.words
+        assert {term["word"] for term in why.as_dict()["terms"]} == {"OpenSearch", "kubernetes", query}
