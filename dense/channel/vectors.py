@@ -34,6 +34,8 @@ from sparta.search.retriever import Page
 logger = logging.getLogger("sparta.dense")
 
 _QUERIES_PER_BATCH = 256
+_MOST_FOR_NUMPY = 10_000
+"""The largest number of vectors that NumPy searches although FAISS is installed."""
 _FILTERS_KEPT = 4
 """Number of recent filters whose matching rows stay in memory."""
 _MODEL_KEY = "dense model"
@@ -118,13 +120,17 @@ class DenseChannel:
         self._candidates = self._open_candidates()
 
     def _open_candidates(self) -> Candidates:
-        """Return the search over all rows: FAISS if it is installed, else NumPy."""
-        if not has_faiss():
+        """Return the search over all rows: by FAISS if it is installed, else by NumPy.
+
+        NumPy also searches few vectors: importing FAISS takes longer. Both give the same ranking.
+        """
+        index_name = self.stored.index_name
+        if not has_faiss() or (index_name is None and len(self.rows) <= _MOST_FOR_NUMPY):
             return ExactSearch(self.vectors, self.rows)
-        if self.stored.index_name is None:
+        if index_name is None:
             return FlatSearch(self.vectors, self.rows)
         nodes = self.channel_folder.read_nodes(self.stored, len(self.vectors), self._manifest)
-        index_path = self.channel_folder.path / self.stored.index_name
+        index_path = self.channel_folder.path / index_name
         return ApproximateSearch.open(index_path, self.stored.search, self.rows, nodes)
 
     @property
