@@ -13,9 +13,14 @@ import cli._sparta
 from dense.channel import builder
 from dense.channel.sync import build_dense
 from dense.search.store import VectorFolder
+from sparta.runtime.processor import capabilities, mixed_with
 from tests.dense.channel.channels import done, ran
 
 pytestmark = pytest.mark.jvm
+OTHER = "int8" if "int8" in capabilities() else "bf16"
+"""An arithmetic that is not the default one of the tiny model, fp32."""
+OTHER_NAME = f"openvino {OTHER}{mixed_with(OTHER)}"
+needs_another = pytest.mark.skipif(OTHER not in capabilities(), reason="this processor computes in fp32 only")
 
 
 def channel(index: Path) -> dict[str, Any]:
@@ -52,6 +57,7 @@ def test_an_append_with_another_arithmetic_warns(made: Path, write_jsonl: Any, t
     assert channel(made)["arithmetic"] == store(made).arithmetic == "torch bf16"
 
 
+@needs_another
 def test_an_interrupted_channel_remembers_its_arithmetic(
     index: Path, model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -59,39 +65,42 @@ def test_an_interrupted_channel_remembers_its_arithmetic(
     with monkeypatch.context() as broken:
         broken.setattr(builder.ChannelBuilder, "finish", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            build_dense(index, str(model), dtype="bf16", device="cpu")
+            build_dense(index, str(model), dtype=OTHER, device="cpu")
     [shard, *others] = sorted(index.glob("dense-*/vectors-*/shard-*"))
     for path in others:
         path.unlink()
     build_dense(index, str(model), dtype="fp32", device="cpu")
-    assert "were encoded with openvino bf16, new vectors with openvino fp32" in caplog.text
-    assert channel(index)["arithmetic"] == "openvino bf16"
+    assert f"were encoded with {OTHER_NAME}, new vectors with openvino fp32" in caplog.text
+    assert channel(index)["arithmetic"] == OTHER_NAME
     assert shard.exists()
 
 
+@needs_another
 def test_vectors_of_a_folder_bring_their_arithmetic(
     index: Path, model: Path, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options = ("--model", model, "--dtype", "bf16", "--device", "cpu")
+    options = ("--model", model, "--dtype", OTHER, "--device", "cpu")
     done(cli._dense.main, "encode", "--corpus", corpus, *options, "--output", tmp_path / "v")
     build_dense(index, str(model), vectors=[tmp_path / "v"])
-    assert channel(index)["arithmetic"] == "openvino bf16"
+    assert channel(index)["arithmetic"] == OTHER_NAME
     assert caplog.text == ""
 
 
+@needs_another
 def test_overwrite_with_a_named_arithmetic_encodes_all_again(made: Path, model: Path) -> None:
     assert build_dense(made, str(model), overwrite=True).encoded == 0
-    report = build_dense(made, str(model), overwrite=True, dtype="bf16", device="cpu")
+    report = build_dense(made, str(model), overwrite=True, dtype=OTHER, device="cpu")
     assert report.encoded == report.passages
-    assert channel(made)["arithmetic"] == "openvino bf16"
-    assert build_dense(made, str(model), overwrite=True, dtype="bf16", device="cpu").encoded == 0
+    assert channel(made)["arithmetic"] == OTHER_NAME
+    assert build_dense(made, str(model), overwrite=True, dtype=OTHER, device="cpu").encoded == 0
 
 
+@needs_another
 def test_resuming_an_encoding_with_another_arithmetic_is_refused(
     model: Path, corpus: Path, tmp_path: Path
 ) -> None:
     command = ("encode", "--corpus", corpus, "--model", model, "--output", tmp_path / "v", "--device", "cpu")
     done(cli._dense.main, *command)
-    again = ran(cli._dense.main, *command, "--resume", "--dtype", "bf16")
+    again = ran(cli._dense.main, *command, "--resume", "--dtype", OTHER)
     assert again.exit_code
     assert "--dtype float32" in again.output

@@ -167,7 +167,7 @@ def test_questions_and_passages_have_their_own_expert(tiny_tokenizer: Any) -> No
     model = taser(tiny_tokenizer, "det")
     before = model.encode_questions(["the moon"]), model.encode_passages(PASSAGES)
     with torch.no_grad():
-        model._experts[0].experts[1].output.dense.bias.add_(1.0)
+        model._experts[0].experts[1].output.dense.bias[::2] += 1.0  # the normalization removes equal shifts
     assert np.array_equal(model.encode_questions(["the moon"]), before[0])
     assert not np.allclose(model.encode_passages(PASSAGES), before[1])
 
