@@ -17,6 +17,7 @@ from hybrid.multihop.scores import Cover, merged
 from hybrid.multihop.steps import (
     EXPAND,
     LINK,
+    PER_PATH,
     READ,
     READ_PATHS,
     RERANK,
@@ -284,7 +285,10 @@ def _with_reading(step: Step, path: EvidencePath, hits: Sequence[Hit], reading: 
     answer = reading.answer
     passage_id = path.evidence_ids[answer.passage] if answer.passage >= 0 else ""
     path_answer = PathAnswer(answer.text, answer.score, passage_id, answer.start, answer.end)
-    return EvidencePath(tuple(passages), sum(evidence.score for evidence in passages), path_answer)
+    total = sum(evidence.score for evidence in passages)
+    if step.threshold == PER_PATH:  # the passages' scores are already without the threshold
+        total += step.weight * (len(reading.scores) - 1) * reading.threshold
+    return EvidencePath(tuple(passages), total, path_answer)
 
 
 _LinkedByStep = Mapping[str, Mapping[str, Linked]]

@@ -33,13 +33,14 @@ SETTINGS = {
     EXPAND: ("channel", "filter", *_FINDS),
     LINK: _FINDS,
     RERANK: ("channel", "promote", "weight", "keep", "candidates"),
-    READ: ("weight", "candidates"),
+    READ: ("weight", "candidates", "threshold"),
 }
 """The settings of each kind of step, in addition to `name`, `skill`, `by` and `after`.
 
 Except for `retrieve`, the setting `channel` applies only to steps without a model.
 """
 CHAINS = ("hop", "hop-read", "hotpot", "named", "single", "tabletext")
+PER_PASSAGE, PER_PATH = "passage", "path"
 READ_PATHS = 20
 """The number of paths that a step `read` reads if it has no setting `candidates`."""
 
@@ -61,8 +62,9 @@ class Step:
     paths.
 
     `read` is the last step. A path reader reads the best paths (`candidates`, by default 20), adds
-    `weight` times its score of each passage, and gives each path an answer. Unread paths rank behind read
-    paths.
+    `weight` times its score of each passage, and gives each path an answer. The reader's `threshold` is
+    subtracted from the score of each `passage`, or once from the sum of a `path` (Chain-of-Skills, Appendix
+    C). Unread paths rank behind read paths.
 
     `by` names the method: `model`, or a method without a model. `link` without a model looks for the index's
     `titles` in the text, or follows the titles in the passage's metadata field `links`. `expand` without a
@@ -86,6 +88,7 @@ class Step:
     weight: float = 1.0
     keep: int = 100
     candidates: int | None = None
+    threshold: str = PER_PASSAGE
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or not self.name.isprintable():
@@ -101,6 +104,11 @@ class Step:
                 remedy=f"correct `by`: the skill of step {self.name!r} is {self.skill}",
             )
         self._check_values()
+        if self.threshold not in (PER_PASSAGE, PER_PATH):
+            raise InputError(
+                f"`threshold` of step {self.name!r} must be passage or path, found {self.threshold!r}",
+                remedy="correct `threshold` of the step",
+            )
         limits = {RETRIEVE: (0, 0), EXPAND: (1, 1), LINK: (0, 1), RERANK: (1, 9), READ: (1, 1)}[self.skill]
         if not limits[0] <= len(self.after) <= limits[1]:
             counts = " to ".join(map(str, dict.fromkeys(limits)))

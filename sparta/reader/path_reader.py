@@ -44,13 +44,14 @@ class PathSpan(NamedTuple):
 class PathReading(NamedTuple):
     """The result of reading a path: the score of each passage, the answer, and the supporting sentences.
 
-    A passage with a score below 0 does not support the question. `sentences` lists each passage's supporting
-    sentences; None means that the reader does not find sentences.
+    A passage with a score below 0 does not support the question: `threshold` is already subtracted.
+    `sentences` lists each passage's supporting sentences; None means that the reader does not find sentences.
     """
 
     scores: list[float]
     answer: PathSpan
     sentences: list[list[tuple[int, int]]] | None
+    threshold: float = 0.0
 
 
 class PathScorer(Protocol):
@@ -142,9 +143,7 @@ class PathReader:
                 supporting[passage].append(sentences_by_passage[passage][number])
         answer = self._answer(path_input, texts, scores.spans[:, row])
         supporting_sentences = supporting if self.layout.sentences else None
-        return PathReading(
-            [score_of_passage - threshold for score_of_passage in passages], answer, supporting_sentences
-        )
+        return PathReading([score - threshold for score in passages], answer, supporting_sentences, threshold)
 
     def _answer(self, path_input: PathInput, texts: Sequence[Text], spans: Scores) -> PathSpan:
         """Return the most probable answer."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from hybrid.evaluation.tables import Cell, Table
-from hybrid.replications.tables import sparta, taser
+from hybrid.replications.tables import cos, multi, sparta, taser
 from hybrid.replications.tables.experiment import state_of
 from hybrid.replications.tables.sources import SOURCES
 from hybrid.replications.tables.table import PaperTable
 from sparta.base.errors import InputError
 
-TABLES = {table.name: table for table in (*sparta.TABLES, *taser.TABLES)}
+TABLES = {table.name: table for table in (*sparta.TABLES, *taser.TABLES, *multi.TABLES, *cos.TABLES)}
 
 
 def table_named(name: str) -> PaperTable:

@@ -11,17 +11,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dense.channel.passages import LivePassages
 from hybrid.evaluation.questions import judged
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.replications.tables.experiment import Experiment
 from sparta.base.files import atomic_path, atomic_write, make_folder, open_decompressed
+from sparta.base.records import Passage
 from sparta.data.corpus import CorpusReader
+from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.search.searcher import Searcher
 
 logger = logging.getLogger("sparta.hybrid")
 SHARED = "shared"
 POOL_DEPTH = 100
+_BLOCK = 4096
+ALL_SETS = "open"
+"""The name of the collection of all sets of open questions."""
 ALL_CHANNELS = "impact,bm25,dense"
 
 
@@ -54,7 +60,8 @@ def index_of(
         with atomic_path(part) as temporary, temporary.open("w", encoding="utf-8") as out:
             for passage in CorpusReader(corpus):
                 if passage.passage_id in kept:
-                    record = {"_id": passage.passage_id, "title": passage.title, "text": passage.text}
+                    names = {"id": passage.passage_id, "title": passage.title, "text": passage.text}
+                    record = {key: passage.record[key] for key in passage.record if key != "_id"} | names
                     out.write(json.dumps(record, ensure_ascii=False) + "\n")
     return built(experiment.folder / f"{name}-index", part, channels, language)
 
@@ -98,6 +105,20 @@ def _pool(index: Path, sets: Sequence[QuestionSet]) -> Iterator[str]:
                 if rank < len(hits) and hits[rank].passage_id not in seen:
                     seen[hits[rank].passage_id] = None
                     yield hits[rank].passage_id
+
+
+def passages_of(index: Path) -> list[Passage]:
+    """Return all passages of an index of whole passages."""
+    generation = IndexFolder(index).state().searchable
+    assert generation is not None
+    folder, passages = IndexFolder(index), []
+    with LivePassages.open(folder.lucene_path(generation), generation.language) as live:
+        for start in range(0, len(live), _BLOCK):
+            for raw in live.lucene.raws(live.docids[start : start + _BLOCK]):
+                record = json.loads(raw)
+                title, text = str(record.get("title") or ""), str(record["contents"])
+                passages.append(Passage(str(record["id"]), text, title))
+    return passages
 
 
 def sampled(questions: QuestionSet, experiment: Experiment, *, skip: int = 0) -> QuestionSet:

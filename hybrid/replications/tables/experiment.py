@@ -105,6 +105,20 @@ class Experiment:
         """Return where data lie, None if the folder lacks them."""
         return locate(self.data, name)
 
+    def path(self, name: str) -> Path:
+        """Return the path of data.
+
+        :raises InputError: the folder lacks the data
+        """
+        return required(self.data, name).path
+
+    def period(self, usual: int) -> int:
+        """Return the period of layers with experts, at most the layers of the encoder."""
+        from sparta.neural.backbones import encoder_config, load_encoder
+
+        layers = int(encoder_config(load_encoder(str(self.encoder)))["num_hidden_layers"])
+        return min(usual, layers)
+
     def test_set(self, name: str) -> tuple[QuestionSet, Path, str] | None:
         """Return a test set within the cut, the BEIR folder that holds it, and its label.
 

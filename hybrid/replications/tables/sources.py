@@ -45,6 +45,12 @@ SOURCES = {
     "reqa-re": _multireqa("RelationExtraction"),
     "reqa-text": _multireqa("TextbookQA", substitutes=("selqa-dev",)),
     "squad-train": Source("SQuAD's training set", ("train-v1.1.json",), ("train/squad_train_reqa.jsonl.gz",)),
+    "nq-train": Source(
+        "DPR's NQ training set",
+        ("biencoder-nq-train.json", "nq-train.json"),
+        ("train/clapnq.jsonl.gz",),
+    ),
+    "squad-texts": Source("SQuAD's paragraphs", (), ("squad-passages-dev/corpus.jsonl",)),
     "wikipedia": Source(
         "DPR's Wikipedia passages", ("psgs_w100.tsv.gz", "psgs_w100.tsv"), ("wiki/passages.jsonl.gz",)
     ),
@@ -62,6 +68,8 @@ SOURCES = {
     "cmrc": Source("CMRC 2018 dev", ("cmrc2018_dev.json", "zh/cmrc2018_dev.json.gz")),
     "drcd": Source("DRCD dev", ("DRCD_dev.json", "drcd-dev.json")),
     "wikipedia-zh": Source("Chinese Wikipedia", ("zhwiki.jsonl.gz", "zhwiki.jsonl"), ("zh/wiki.jsonl.gz",)),
+    "kilt-passages": Source("KILT's passages", ("kilt/passages-w100.jsonl.gz",), ("wiki/passages.jsonl.gz",)),
+    "kilt-more": Source("further passages of KILT's tasks", (), ("kilt/passages.jsonl.gz",)),
     "kilt-fever": _kilt("fever", "kilt/fever.dev.jsonl.gz"),
     "kilt-linking": _kilt("aidayago2", "kilt/linking.dev.jsonl.gz"),
     "kilt-trex": _kilt("trex", "kilt/trex.dev.jsonl.gz"),
@@ -75,6 +83,11 @@ SOURCES = {
     ),
     "hotpot-facts": Source("HotpotQA dev with supporting facts", ("hotpot_dev_fullwiki_v1.json",)),
     "hotpot-train": Source("HotpotQA train", ("hotpot_train_v1.1.json",), ("kilt/multihop.train.jsonl.gz",)),
+    "hyperlinks": Source(
+        "paragraphs with hyperlinks",
+        ("hyperlinks.jsonl.gz",),
+        ("kilt/hyperlinks_wikitext_paragraphs.jsonl.gz",),
+    ),
     "ott": Source("OTT-QA dev", ("OTT-QA/dev.json",), ("kilt/tabletext.dev.jsonl.gz",)),
     "ott-tables": Source(
         "OTT-QA's tables", ("OTT-QA/tables.jsonl",), ("kilt/hyperlinks_ottqa_tables.jsonl.gz",)

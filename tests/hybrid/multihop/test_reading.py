@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hybrid.answering.path_answerer import answers_of
-from hybrid.multihop.chain import Chain
+from hybrid.multihop.chain import Chain, _with_reading
+from hybrid.multihop.paths import Evidence, EvidencePath
 from hybrid.multihop.steps import Step, ordered, read_chain
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
@@ -82,6 +83,21 @@ def test_the_best_paths_are_read_and_the_others_stay_behind() -> None:
     assert shown["answer"] == {"answer": "yes", "score": 0.5, "passage_id": "", "start": 0, "end": 0}
     assert shown["passages"][0]["supporting"] == [[0, 1]]
     assert "answer" not in found.paths[-1].as_dict()
+
+
+@pytest.mark.parametrize(("threshold", "score"), [("passage", 4.25), ("path", 4.625)])
+def test_the_threshold_is_taken_off_each_passage_or_once(threshold: str, score: float) -> None:
+    """Appendix C adds the two passages' scores and subtracts the threshold: 3 + 1 - 0.75, here times 0.5."""
+    hits = [Hit("a", 2.0, "T", "a"), Hit("b", 1.0, "T", "b")]
+    path = EvidencePath(tuple(Evidence(hit, {}, hit.score) for hit in hits), 3.0)
+    reading = PathReading([3 - 0.75, 1 - 0.75], PathSpan("a", 0.5), None, 0.75)
+    step = replace(READ, threshold=threshold)
+    assert _with_reading(step, path, hits, reading).score == score
+
+
+def test_a_threshold_has_two_places() -> None:
+    with pytest.raises(InputError, match="`threshold` of step 'read' must be passage or path"):
+        replace(READ, threshold="never")
 
 
 def test_without_weight_the_order_stays() -> None:
