@@ -259,7 +259,9 @@ def _print_facets(retriever: Any, search: SearchArguments) -> None:
     if not search.page.facets:
         return
     filter = search.page.for_retriever()["filter"]
-    facets = count_values(retriever, str(search.query), search.page.facets, filter=filter)
+    facets = count_values(
+        retriever, str(search.query), search.page.facets, filter=filter, hits=search.page.hits
+    )
     if search.as_json:
         click.echo(dumps({"facets": facets}))
         return

@@ -332,14 +332,17 @@ class Index(Closing):
         *,
         channel: str | None = None,
         filter: FilterLike | None = None,
+        hits: str = DOCUMENTS,
     ) -> dict[str, dict[str, int]]:
         """Return for each field how many hits of a query have each value, the most frequent value first.
 
         All hits count, not only the best `k`; in a fusion, its best candidates. In the dense channel, every
         passage is a hit.
+
+        :param hits: in an index of chunks: count `documents` or `chunks`
         """
         names = [fields] if isinstance(fields, str) else list_of(fields, "metadata fields")
-        return count_values(self.retriever(channel), query, names, filter=filter)
+        return count_values(self.retriever(channel), query, names, filter=filter, hits=hits)
 
     def terms(self, passage_id: str | int, n: int | None = None) -> list[tuple[str, int, float]]:
         """Return the `n` terms with the highest impacts of a passage, as `(term, impact, weight)`."""

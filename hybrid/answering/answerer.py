@@ -85,7 +85,7 @@ class Answerer(Closing):
         self.config = reader.config.with_weight(None if weight is None else fraction("a weight", weight))
         self.depth = whole("depth", depth)
         if threshold is None:
-            threshold = self.config.threshold_for(getattr(self.retriever, "channel", ""), self.depth)
+            threshold = self.config.threshold_for(getattr(self.retriever, "ranking_name", ""), self.depth)
         self.threshold = fraction("a threshold", threshold)
         self.weight, self.language = self.config.weight, language or self.retriever.language
         self.counts = ReadingCounts()

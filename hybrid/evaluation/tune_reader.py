@@ -189,7 +189,7 @@ def tune_and_save(
     query_set = replace(questions, queries=tuple(queries), language=language)
     holds = Holds({}, lambda *_: "")
     retrieved = Retrieved(query_set, {"": run}, holds, lambda *ids: records[ids], by_question=True)
-    tuned = tune_reader(retrieved, run, Reader.open(folder), depth, retriever.channel, coverage)
+    tuned = tune_reader(retrieved, run, Reader.open(folder), depth, retriever.ranking_name, coverage)
     model = SpanReader.load(folder)  # in full precision
     model.config = tuned.config
     model.save_pretrained(output, int8=int8)

@@ -9,6 +9,7 @@ from typing import Any
 from haystack import Document, component, default_from_dict, default_to_dict
 
 from hybrid.integrations.filters import combined, condition_of, unknown_filter
+from hybrid.integrations.metadata import filter_on_fields
 from hybrid.integrations.source import Source, kind_of_hits, metadata_of, open_source
 from sparta.base.errors import InputError
 from sparta.search.ranked import DOCUMENTS
@@ -62,7 +63,7 @@ class HaystackRetriever:
         self, query: str, top_k: int | None = None, filters: dict[str, Any] | None = None
     ) -> dict[str, list[Document]]:
         """Return the `top_k` best passages as `documents`, best first."""
-        filter = filter_of(filters or self.filters or {})
+        filter = filter_on_fields(filter_of(filters or self.filters or {}))
         k = self.top_k if top_k is None else top_k
         hits = self._open().search(query, k, filter=filter, **self.kind)
         return {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from haystack import Document, default_from_dict, default_to_dict
 from haystack.document_stores.errors import DuplicateDocumentError
@@ -12,14 +13,8 @@ from haystack.document_stores.types import DuplicatePolicy
 from haystack.errors import FilterError
 
 from hybrid.integrations.haystack import filter_of
-from hybrid.integrations.store import (
-    IndexStore,
-    ids_of,
-    metadata_keys,
-    metadata_of_hit,
-    plain,
-    text_of_passage,
-)
+from hybrid.integrations.metadata import filter_on_fields, plain
+from hybrid.integrations.store import IndexStore, StoreSettings, ids_of, metadata_of_hit, text_of_passage
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
 from sparta.index.pipeline import IndexOptions
@@ -40,19 +35,16 @@ class HaystackDocumentStore:
 
     :param index: an index folder, which may not exist yet
     :param channels: channels of `search`, as in `open_retriever`; with `dense`, the first write adds vectors
-    :param options: options of a new index
-    :param dense_model: model of the vectors [default: the shipped model]
+    :param settings: `options` of a new index, and the `dense_model` of its vectors
     """
 
     def __init__(
         self,
         index: str | Path | None = None,
         channels: str | None = None,
-        *,
-        options: IndexOptions | None = None,
-        dense_model: str | None = None,
+        **settings: Unpack[StoreSettings],
     ) -> None:
-        self.store = IndexStore(index, channels, options=options, dense_model=dense_model)
+        self.store = IndexStore(index, channels, **settings)
 
     def count_documents(self) -> int:
         """Return the number of documents."""
@@ -112,13 +104,17 @@ class HaystackDocumentStore:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values, for `from_dict`."""
         store = self.store
-        settings = {"channels": store.channels, "dense_model": store.dense_model}
+        options = asdict(store.options) if store.options else None
+        settings = {"channels": store.channels, "dense_model": store.dense_model, "options": options}
         return default_to_dict(self, index=str(store.path), **settings)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> HaystackDocumentStore:
         """Return a store with the settings that `to_dict` returned."""
-        store: HaystackDocumentStore = default_from_dict(cls, data)
+        settings = dict(data.get("init_parameters", {}))
+        if options := settings.get("options"):
+            settings["options"] = IndexOptions(**options)
+        store: HaystackDocumentStore = default_from_dict(cls, {**data, "init_parameters": settings})
         return store
 
 
@@ -134,7 +130,7 @@ def _conditions(filters: dict[str, Any] | None) -> dict[str, Any] | None:
     if not filters:
         return None
     try:
-        return metadata_keys(filter_of(_checked(filters)))
+        return filter_on_fields(filter_of(_checked(filters)))
     except InputError as error:
         raise FilterError(str(error)) from error
 

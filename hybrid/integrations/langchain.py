@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 from uuid import uuid4
 
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
@@ -15,17 +15,10 @@ from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from pydantic import Field, SkipValidation
 
+from hybrid.integrations.metadata import filter_on_fields, plain
 from hybrid.integrations.source import Source, metadata_of, open_source
-from hybrid.integrations.store import (
-    IndexStore,
-    ids_of,
-    metadata_keys,
-    metadata_of_hit,
-    plain,
-    text_of_passage,
-)
+from hybrid.integrations.store import IndexStore, StoreSettings, ids_of, metadata_of_hit, text_of_passage
 from sparta.base.records import Hit
-from sparta.index.pipeline import IndexOptions
 from sparta.search.retriever import Retriever
 
 
@@ -82,19 +75,16 @@ class LangChainVectorStore(VectorStore):
 
     :param index: an index folder, which may not exist yet
     :param channels: channels to search, as in `open_retriever`; with `dense`, the first write adds vectors
-    :param options: options of a new index
-    :param dense_model: model of the vectors [default: the shipped model]
+    :param settings: `options` of a new index, and the `dense_model` of its vectors
     """
 
     def __init__(
         self,
         index: str | Path | None = None,
         channels: str | None = None,
-        *,
-        options: IndexOptions | None = None,
-        dense_model: str | None = None,
+        **settings: Unpack[StoreSettings],
     ) -> None:
-        self.store = IndexStore(index, channels, options=options, dense_model=dense_model)
+        self.store = IndexStore(index, channels, **settings)
 
     def add_texts(
         self,
@@ -136,7 +126,7 @@ class LangChainVectorStore(VectorStore):
         self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[tuple[Document, float]]:
         """Return the `k` best documents with their scores; a higher score is better."""
-        hits = self.store.search(query, k, metadata_keys(filter))
+        hits = self.store.search(query, k, filter_on_fields(filter))
         return [(_document(hit), float(hit.score)) for hit in hits]
 
     @classmethod

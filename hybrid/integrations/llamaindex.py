@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.retrievers import BaseRetriever
@@ -26,18 +26,11 @@ from llama_index.core.vector_stores.types import (
 )
 
 from hybrid.integrations.filters import combined, condition_of
+from hybrid.integrations.metadata import filter_on_fields, plain
 from hybrid.integrations.source import Source, kind_of_hits, metadata_of, open_source
-from hybrid.integrations.store import (
-    IndexStore,
-    ids_of,
-    metadata_keys,
-    metadata_of_hit,
-    plain,
-    text_of_passage,
-)
+from hybrid.integrations.store import IndexStore, StoreSettings, ids_of, metadata_of_hit, text_of_passage
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
-from sparta.index.pipeline import IndexOptions
 from sparta.search.ranked import DOCUMENTS
 
 _DOCUMENT = "ref_doc_id"
@@ -76,7 +69,7 @@ class LlamaIndexRetriever(BaseRetriever):
         self.k, self.filters, self.kind = k, filters, kind_of_hits(hits, join=join)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        filter = _filter_of(self.filters) if self.filters else None
+        filter = filter_on_fields(_filter_of(self.filters)) if self.filters else None
         hidden_keys = ["channels"]  # ranks and scores are useless to a language model
         return [
             NodeWithScore(
@@ -113,8 +106,7 @@ class LlamaIndexVectorStore(BasePydanticVectorStore):
 
     :param index: an index folder, which may not exist yet
     :param channels: channels to search, as in `open_retriever`; with `dense`, the first write adds vectors
-    :param options: options of a new index
-    :param dense_model: model of the vectors [default: the shipped model]
+    :param settings: `options` of a new index, and the `dense_model` of its vectors
     """
 
     stores_text: bool = True
@@ -125,12 +117,10 @@ class LlamaIndexVectorStore(BasePydanticVectorStore):
         self,
         index: str | Path | None = None,
         channels: str | None = None,
-        *,
-        options: IndexOptions | None = None,
-        dense_model: str | None = None,
+        **settings: Unpack[StoreSettings],
     ) -> None:
         super().__init__(stores_text=True, is_embedding_query=False)
-        self._store = IndexStore(index, channels, options=options, dense_model=dense_model)
+        self._store = IndexStore(index, channels, **settings)
 
     @property
     def client(self) -> IndexStore:
@@ -163,7 +153,7 @@ class LlamaIndexVectorStore(BasePydanticVectorStore):
             raise InputError("name the nodes by their ids or by filters")
         if filters is None:
             return [_node(hit) for hit in self._store.get(ids_of(node_ids))]
-        hits = self._store.matching(metadata_keys(_filter_of(filters)))
+        hits = self._store.matching(filter_on_fields(_filter_of(filters)))
         return [_node(hit) for hit in hits if node_ids is None or hit.passage_id in node_ids]
 
     def clear(self) -> None:
@@ -183,12 +173,8 @@ class LlamaIndexVectorStore(BasePydanticVectorStore):
         conditions = [_filter_of(query.filters)] if query.filters else []
         if query.doc_ids is not None:
             conditions.append({_DOCUMENT: {"in": query.doc_ids}})
-        filter = metadata_keys(combined("and", [condition for condition in conditions if condition]))
-        hits = [
-            hit
-            for hit in self._store.search(query.query_str, query.similarity_top_k, filter)
-            if query.node_ids is None or hit.passage_id in query.node_ids
-        ]
+        filter = filter_on_fields(combined("and", [condition for condition in conditions if condition]))
+        hits = self._store.search(query.query_str, query.similarity_top_k, filter, query.node_ids)
         return VectorStoreQueryResult(
             nodes=[_node(hit) for hit in hits],
             similarities=[float(hit.score) for hit in hits],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -76,7 +75,7 @@ def _folder_of_reader(reader: str | Path | None, language: str) -> Path | None:
     if reader is not None:
         return reader_folder(reader)
     try:
-        return reader_folder(None, language) if find_spec("openvino") else None
+        return reader_folder(None, language)
     except ModelError:
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from hybrid.integrations.metadata import keys_of
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.errors import InputError
@@ -42,7 +43,8 @@ def metadata_of(hit: Hit, **more: Any) -> dict[str, Any]:
     """Return a hit's metadata and title, and for a fused hit its rank and score in each channel."""
     record = hit.as_dict()
     channels = {"channels": record["channels"]} if "channels" in record else {}
-    return {**record["metadata"], "title": hit.title, **more, **channels}
+    metadata = keys_of(record["metadata"])
+    return {**metadata, "title": hit.title or metadata.get("title", ""), **more, **channels}
 
 
 def kind_of_hits(hits: str, *, join: bool) -> dict[str, Any]:

@@ -2,62 +2,71 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
 from hybrid.integrations.filters import known_fields_only
+from hybrid.integrations.metadata import fields_of, keys_of
 from sparta.api import Index
+from sparta.base.checks import query_of, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import Filter
-from sparta.base.records import Hit
+from sparta.base.records import Hit, Ranking
 from sparta.index.folder import IndexFolder, default_index
 from sparta.index.pipeline import IndexOptions
+from sparta.index.snapshot import IndexSnapshot
+from sparta.search.retriever import Page
 
-_RESERVED = frozenset(("id", "_id", "text", "contents", "context", "vector", "start", "end", "passage_id"))
-_PREFIX = "meta_"
-
-
-def field_of(key: str) -> str:
-    """Return the record's field for a metadata key; keys that records reserve get the prefix `meta_`."""
-    return _PREFIX + key if _base(key) in _RESERVED else key
+Docids = npt.NDArray[np.integer[Any]]
+WHOLE = "passage"
 
 
-def key_of(field: str) -> str:
-    """Return the metadata key of a record's field."""
-    return field.removeprefix(_PREFIX) if _base(field) in _RESERVED else field
+class StoreSettings(TypedDict, total=False):
+    """Further arguments of every vector store.
 
+    `options` are the options of a new index, `dense_model` is the model of its vectors [default: the shipped
+    model].
+    """
 
-def _base(name: str) -> str:
-    while name.startswith(_PREFIX):
-        name = name.removeprefix(_PREFIX)
-    return name
+    options: IndexOptions | None
+    dense_model: str | None
 
 
 class IndexStore(Closing):
     """Writes, deletes, searches and lists the passages of an index folder.
 
     The folder may be empty: the first write creates the index, with `options`. If `channels` names `dense`,
-    the first write adds the dense channel too, with `dense_model`.
+    the first write adds the dense channel too, with `dense_model`. A document is one whole passage.
+
+    :raises InputError: the index, or an index with these options, would cut documents into parts
     """
 
     def __init__(
         self,
         index: str | Path | None = None,
         channels: str | None = None,
-        *,
-        options: IndexOptions | None = None,
-        dense_model: str | None = None,
+        **settings: Unpack[StoreSettings],
     ) -> None:
         self.path = Path(index) if index is not None else default_index()
-        self.channels, self.options, self.dense_model = channels, options, dense_model
+        self.channels = channels
+        self.options, self.dense_model = settings.get("options"), settings.get("dense_model")
         self._lock = threading.Lock()
         self._index: Index | None = Index(self.path) if IndexFolder(self.path).exists() else None
+        unit = self._index.searcher.unit if self._index else self.options and self.options.unit
+        if unit not in (None, WHOLE):
+            self.close()
+            raise InputError(
+                f"the unit of a vector store must be the passage, found {unit!r}",
+                where=str(self.path),
+                remedy="let the framework cut the documents, and store its parts",
+            )
 
     def __len__(self) -> int:
         return len(self._index) if self._index else 0
@@ -67,8 +76,7 @@ class IndexStore(Closing):
         if not passages:
             return
         records = [
-            {"id": passage_id, "text": text, **{field_of(key): value for key, value in metadata.items()}}
-            for passage_id, text, metadata in passages
+            {"id": passage_id, "text": text, **fields_of(metadata)} for passage_id, text, metadata in passages
         ]
         with self._lock:
             if self._index is None:
@@ -90,14 +98,37 @@ class IndexStore(Closing):
 
     def delete_matching(self, filter: Mapping[str, Any]) -> int:
         """Delete all passages that match a filter; return their number. An empty filter matches all."""
-        return self.delete([hit.passage_id for hit in self.matching(filter)])
+        if not self._index:
+            return 0
+        with self._index.searcher.holding() as snapshot:
+            passage_ids = snapshot.lucene.ids(self._matching(self._index, snapshot, filter))
+        return self.delete(passage_ids)
 
-    def search(self, query: str, k: int, filter: Mapping[str, Any] | None = None) -> Sequence[Hit]:
-        """Return the `k` best passages for a query, best first."""
-        if not self._index or not len(self._index):
+    def search(
+        self,
+        query: str,
+        k: int,
+        filter: Mapping[str, Any] | None = None,
+        passage_ids: Collection[str] | None = None,
+    ) -> Sequence[Hit]:
+        """Return the `k` best passages for a query, best first.
+
+        :param passage_ids: keep only passages with these ids; a fusion keeps those of its candidates
+        """
+        index = self._index
+        if not index or not len(index):
             return []
-        self._index.refresh()
-        return self._index.search(query, k, channel=self.channels, filter=self._filter(self._index, filter))
+        index.refresh()
+        parsed = self._filter(index, filter)
+        if passage_ids is None:
+            return index.search(query, k, channel=self.channels, filter=parsed)
+        retriever, wanted = index.retriever(self.channels), set(passage_ids)
+        with retriever.holding():
+            [ranking] = retriever.rank([query_of(query)], Page(retriever.most_hits, filter=parsed))
+            columns = zip(ranking.passage_ids, ranking.docids, ranking.scores, strict=True)
+            best = list(islice((row for row in columns if row[0] in wanted), whole("k", k)))
+            kept = Ranking(*map(list, zip(*best, strict=True))) if best else Ranking()
+            return retriever.hits([kept])[0]
 
     def get(self, passage_ids: Sequence[str]) -> list[Hit]:
         """Return the passages with these ids that the index holds, in the order of the ids."""
@@ -111,12 +142,15 @@ class IndexStore(Closing):
         """Return all passages that match a filter, in the order in which they were written."""
         if not self._index:
             return []
-        searcher, parsed = self._index.searcher, self._filter(self._index, filter)
+        searcher = self._index.searcher
         with searcher.holding() as snapshot:
-            lucene = snapshot.lucene
-            docids = np.flatnonzero(lucene.matching(parsed)) if parsed else lucene.live()
-            ordered = docids[np.argsort(lucene.positions(docids), kind="stable")]
-            return searcher.hits_of(ordered.tolist())
+            return searcher.hits_of(self._matching(self._index, snapshot, filter).tolist())
+
+    def _matching(self, index: Index, snapshot: IndexSnapshot, filter: Mapping[str, Any] | None) -> Docids:
+        """Return the docids of all passages that match a filter, in the order in which they were written."""
+        lucene, parsed = snapshot.lucene, self._filter(index, filter)
+        docids = np.flatnonzero(lucene.matching(parsed)) if parsed else lucene.live()
+        return docids[np.argsort(lucene.positions(docids), kind="stable")]
 
     def _filter(self, index: Index, filter: Mapping[str, Any] | None) -> Filter | None:
         """Return a filter in which a condition on a field that no passage has does not hold."""
@@ -142,35 +176,7 @@ def text_of_passage(text: str | None, passage_id: str) -> str:
 def metadata_of_hit(hit: Hit) -> dict[str, Any]:
     """Return the metadata that a passage was written with."""
     title = {"title": hit.title} if hit.title else {}
-    return {key_of(name): value for name, value in {**title, **hit.metadata}.items()}
-
-
-def metadata_keys(filter: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return a filter on metadata keys as a filter on the fields of records."""
-    if filter is None:
-        return None
-    fields: dict[str, Any] = {}
-    for name, value in filter.items():
-        if name in ("and", "or", "not") and isinstance(value, list):
-            fields[name] = [metadata_keys(part) for part in value]
-        elif name == "not" and isinstance(value, Mapping):
-            fields[name] = metadata_keys(value)
-        else:
-            fields[field_of(name)] = value
-    return fields
-
-
-def plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata as JSON values.
-
-    :raises InputError: a value is not JSON-serializable
-    """
-    try:
-        return dict(json.loads(json.dumps(dict(metadata))))
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"metadata must be JSON values: {error}", remedy="convert dates and other objects to texts"
-        ) from None
+    return keys_of({**title, **hit.metadata})
 
 
 def ids_of(passage_ids: str | Iterable[str] | None) -> list[str]:

@@ -303,6 +303,11 @@ def parse_weights(text: str, known: Sequence[str], option: str = "weights") -> d
     return weights
 
 
+def weights_name(weights: Mapping[str, float]) -> str:
+    """Return the text of weights by channel, which does not depend on their order: `bm25=0.5,impact`."""
+    return ",".join(name if weight == 1 else f"{name}={weight:g}" for name, weight in sorted(weights.items()))
+
+
 def _weights_error(option: str, known: Sequence[str], problem: str) -> InputError:
     example = ",".join(f"{name}=1" for name in known)
     return InputError(

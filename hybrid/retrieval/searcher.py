@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.retrieval.channels import CHANNELS, DENSE, Channels, channel, channels_of, open_channel
-from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, parse_weights
+from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, parse_weights, weights_name
 from hybrid.retrieval.hits import FusedRanking, check_page, fused
 from sparta.base.records import Hit, Ranking
 from sparta.index.folder import default_index, lasting_path
@@ -67,6 +67,11 @@ class HybridSearcher(Retriever):
     def reader(self) -> IndexReader:
         """The reader of the index, which all channels share."""
         return self.channels.reader
+
+    @property
+    def ranking_name(self) -> str:
+        """The channels with their weights, in alphabetical order, such as `bm25=0.5,impact`."""
+        return weights_name(self.fusion.weights)
 
     @property
     def most_hits(self) -> int:

@@ -275,7 +275,7 @@ def _add_writing(app: FastAPI, service: Service) -> None:
         first_line = stream.readline(service.settings.limits.line + 1)
         stream.seek(0)
         if first_line.lstrip().startswith(b'{"filter"'):
-            return await service.writer.delete_matching(schemas.parsed(schemas.DeleteRequest, stream.read()))
+            return await service.writer.delete_matching(stream)
         return await service.writer.delete(stream)
 
     @app.put("/passages", **_upload("Passages, one JSON object per line, or a JSON list.", _PASSAGES))

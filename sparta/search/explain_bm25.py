@@ -52,7 +52,8 @@ def explain_bm25(
 ) -> Bm25Explanation:
     """Explain a passage's BM25 score for a query, even if the passage is not among the top k.
 
-    The largest contribution comes first. A split passage has the score of its best part.
+    The largest contribution comes first. A split passage has the score of its best part. The rank of a
+    document counts documents; the rank of a chunk, such as `d#3`, counts chunks.
 
     :param filter: rank only among passages that match the filter; a passage that does not match has rank 0
     :raises InputError: the index lacks the passage.
@@ -67,7 +68,7 @@ def explain_bm25(
         scores = lucene.word_scores(text, docids)
         best = int(scores.sum(axis=1).argmax())
         rank = lucene.rank_text(text, docids[best], checked_filter)
-        if rank and is_chunk(snapshot.generation.unit):
+        if rank and is_chunk(snapshot.generation.unit) and passage_of(passage_id) == passage_id:
             better_hits = lucene.search_text([text], rank, filter=checked_filter)
             rank = len(set(map(passage_of, lucene.ids(better_hits.docids))))
     contributions = [

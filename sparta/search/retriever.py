@@ -93,6 +93,11 @@ class Retriever(Closing, ABC):
     """The channel's name, which is also the tag of its runs."""
 
     @property
+    def ranking_name(self) -> str:
+        """The channel, or the channels of a fusion with their weights: equal for equal rankings."""
+        return self.channel
+
+    @property
     def most_hits(self) -> int:
         """The highest number of hits of a query."""
         return self.num_docs

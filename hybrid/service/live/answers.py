@@ -48,7 +48,7 @@ class Answers:
         searcher = search.lucene
         reader: Any = _Stopped(self._models.reader(searcher.language), stop or Event())
         if threshold is None:
-            threshold = reader.config.threshold_for(plan.name, plan.page.k)
+            threshold = reader.config.threshold_for(search.retriever(plan).ranking_name, plan.page.k)
         answerer = Answerer(searcher, reader, depth=plan.page.k, threshold=threshold)
         answers = answerer.answer_hits(query, as_read(searcher, hits), n)
         return {"answers": [answer.as_dict() for answer in answers], **answers.as_dict()}

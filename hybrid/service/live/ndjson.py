@@ -120,10 +120,18 @@ def json_object(stream: BinaryIO, limits: Limits) -> Any:
 
     :raises HttpError: 400, the body is not JSON; 413, the value is longer than a line may be
     """
+    return parse_value(decoded(value_bytes(stream, limits)))
+
+
+def value_bytes(stream: BinaryIO, limits: Limits) -> bytes:
+    """Return the body of one JSON value.
+
+    :raises HttpError: 413, the value is longer than a line may be
+    """
     text = stream.read(limits.line + 1)
     if len(text) > limits.line:
         raise HttpError(413, f"the JSON value exceeds {limits.line:,} bytes", remedy=_SPLIT)
-    return parse_value(decoded(text))
+    return text
 
 
 def read_lines(stream: BinaryIO, limits: Limits, errors: LineErrors, *, ids: bool) -> Iterator[Line]:

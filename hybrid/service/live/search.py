@@ -169,10 +169,10 @@ class BatchSearch(Closing):
 
         :raises InputError: the index lacks a channel of the plan
         """
-        retriever = self._retriever(plan)
+        retriever = self.retriever(plan)
         return retriever.search_all(queries, plan.page, self._threads)
 
-    def _retriever(self, plan: Plan) -> Retriever:
+    def retriever(self, plan: Plan) -> Retriever:
         """Return the retriever of a plan.
 
         :raises InputError: the index lacks a channel of the plan
@@ -184,7 +184,7 @@ class BatchSearch(Closing):
 
     def _hit_objects(self, plan: Plan, queries: Sequence[str]) -> list[list[dict[str, Any]]]:
         """Return the hits of each query as JSON objects."""
-        retriever, page = self._retriever(plan), plan.page
+        retriever, page = self.retriever(plan), plan.page
         if page.join:
             hits_of_queries = retriever.search_all(queries, page, self._threads)
             return [
@@ -223,7 +223,8 @@ class BatchSearch(Closing):
         """Return the counts of the plan's facets; of many values, the most frequent ones."""
         if not plan.facets:
             return {}
-        counts = count_values(self._retriever(plan), query, plan.facets, filter=plan.page.filter)
+        page = plan.page
+        counts = count_values(self.retriever(plan), query, plan.facets, filter=page.filter, hits=page.hits)
         shown = {field: dict(islice(values.items(), _MOST_VALUES)) for field, values in counts.items()}
         return {"facets": shown}
 

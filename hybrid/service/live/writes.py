@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hybrid.service.errors import BusyError, HttpError, contained
 from hybrid.service.live.models import SharedModels
-from hybrid.service.live.ndjson import Line, LineErrors, read_lines
-from hybrid.service.schemas import DeleteRequest
+from hybrid.service.live.ndjson import Line, LineErrors, read_lines, value_bytes
+from hybrid.service.schemas import DeleteRequest, parsed
 from hybrid.service.settings import Settings
 from sparta.base.closing import Closing
 from sparta.data.units import is_cut, passage_of
@@ -89,12 +89,20 @@ class Writer(Closing):
             raise HttpError(404, f"the index holds no passage with the id {passage_id!r}")
         return {"deleted": 1, **_told(LineErrors(), report.behind)}
 
-    async def delete_matching(self, request: DeleteRequest) -> Report:
-        """Delete all passages that match a filter."""
-        self._settings.limits.check_filter(request.filter)
-        work = partial(delete_from_index, self._settings.index, filter=request.filter, yes=request.yes)
-        report = await self._run(work)
-        return {"deleted": report.requested, **_told(LineErrors(), report.behind)}
+    async def delete_matching(self, stream: BinaryIO) -> Report:
+        """Delete all passages that match the filter of a `DeleteRequest`."""
+        limits = self._settings.limits
+
+        def parse() -> DeleteRequest:
+            request = parsed(DeleteRequest, value_bytes(stream, limits))
+            limits.check_filter(request.filter)
+            return request
+
+        def delete(request: DeleteRequest) -> Report:
+            report = delete_from_index(self._settings.index, filter=request.filter, yes=request.yes)
+            return {"deleted": report.requested, **_told(LineErrors(), report.behind)}
+
+        return await self._parsed_and_written(parse, delete)
 
     def close(self) -> None:
         """Wait until all writes have ended."""
@@ -104,20 +112,25 @@ class Writer(Closing):
     async def _upload(
         self, stream: BinaryIO, write: Callable[[list[Line], LineErrors], Report], *, ids: bool
     ) -> Report:
-        """Parse an upload while another upload may be written, then write its lines."""
+        """Write the lines of an upload."""
         limits, errors = self._settings.limits, LineErrors()
 
         def parse() -> list[Line]:
             return list(read_lines(stream, limits, errors, ids=ids))
 
+        return await self._parsed_and_written(parse, lambda lines: write(lines, errors))
+
+    async def _parsed_and_written[T](self, parse: Callable[[], T], write: Callable[[T], Report]) -> Report:
+        """Parse an upload while another upload may be written, then write it."""
+        seconds = self._settings.limits.upload_timeout
         try:
-            async with asyncio.timeout(limits.upload_timeout) as parsing, self._parsed:
+            async with asyncio.timeout(seconds) as parsing, self._parsed:
                 loop = asyncio.get_running_loop()
-                lines = await loop.run_in_executor(self._parser, contained, parse)
+                request = await loop.run_in_executor(self._parser, contained, parse)
                 parsing.reschedule(None)  # `_run` has another timeout and message for writing
-                return await self._run(partial(write, lines, errors))
+                return await self._run(lambda: write(request))
         except TimeoutError:
-            raise _too_late(limits.upload_timeout, begun=False) from None
+            raise _too_late(seconds, begun=False) from None
 
     async def _run[R](self, work: Callable[[], R]) -> R:
         """Run `work` in the writer's thread, and return its result once searches see the change."""

@@ -179,6 +179,7 @@ class FixedRetriever:
 
     hits: list[Hit]
     channel: str = "fixed"
+    ranking_name: str = "fixed"
     language: str = "en"
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
@@ -346,6 +347,15 @@ def test_an_answerer_abstains_where_the_reader_is_calibrated() -> None:
         other_weight = Answerer(FixedRetriever(hits), FixedReader(spans, tuned), weight=0.9)
         assert other_weight.threshold == 0
         assert ReaderConfig.from_dict(asdict(tuned), "here") == tuned
+
+
+def test_the_order_and_the_old_names_of_channels_do_not_matter() -> None:
+    from hybrid.retrieval.channels import CHANNELS
+    from hybrid.retrieval.fusion import parse_weights, weights_name
+
+    typed = ("impact,bm25", "bm25,impact", "sparta=1,bm25", "bm25=1.0,impact")
+    assert {weights_name(parse_weights(text, CHANNELS)) for text in typed} == {"bm25,impact"}
+    assert weights_name(parse_weights("impact,bm25=0.5", CHANNELS)) == "bm25=0.5,impact"
 
 
 @pytest.mark.parametrize(("queries", "ids"), [(["a", "b"], ["1"]), ("a", ["1"]), ({"1": "a"}, ["1"])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -145,6 +146,10 @@ def test_llamaindex_adds_queries_and_deletes(tmp_path: Path) -> None:
     assert store.query(VectorStoreQuery(query_str="founded", similarity_top_k=5, doc_ids=["doc-c"])).ids == [
         "c"
     ]
+    by_ids = VectorStoreQuery(query_str="founded", similarity_top_k=1, node_ids=["a", "b"])
+    assert found.ids[0] == "c"
+    assert (store.query(by_ids).ids, store.query(by_ids).similarities) == (["a"], [found.similarities[1]])
+    assert store.query(replace(by_ids, node_ids=[])).ids == []
     with pytest.raises(InputError, match="query_str"):
         store.query(VectorStoreQuery(query_embedding=[0.1]))
     assert [node.node_id for node in store.get_nodes(filters=filters)] == ["a"]
@@ -171,6 +176,57 @@ def test_haystack_searches_and_is_saved(tmp_path: Path) -> None:
     )
     filters = {"field": "meta.lang", "operator": "!=", "value": "de"}
     assert [document.id for document in store.search("founded", filters=filters)] == ["c", "a"]
-    again = HaystackDocumentStore.from_dict(store.to_dict())
+    again = HaystackDocumentStore.from_dict(json.loads(json.dumps(store.to_dict())))
+    assert again.store.options == BM25
     assert again.count_documents() == 3
     assert again.search("moon")[0].meta == METADATA[1]
+
+
+def test_retrievers_and_stores_name_metadata_alike(tmp_path: Path) -> None:
+    pytest.importorskip("haystack")
+    from haystack import Document
+
+    from hybrid.integrations import HaystackDocumentStore, HaystackRetriever
+
+    store = HaystackDocumentStore(tmp_path / "ix", options=BM25)
+    metadata = {"id": 1, "text": "x", "title": "T", "meta_title": "M"}
+    store.write_documents([Document(id="a", content="The Moon is far.", meta=metadata)])
+    retriever = HaystackRetriever(tmp_path / "ix", "bm25")
+    filters = {"field": "meta.id", "operator": "==", "value": 1}
+    [document] = retriever.run("moon", filters=filters)["documents"]
+    assert document.meta == metadata == store.search("moon", filters=filters)[0].meta
+
+
+def test_a_title_that_is_no_text_is_metadata(tmp_path: Path) -> None:
+    from hybrid.integrations import LangChainVectorStore
+
+    store = LangChainVectorStore(tmp_path / "ix", options=BM25)
+    titles = [1998, None, ["a"], "A title"]
+    store.add_texts(["moon"] * 4, [{"title": title} for title in titles], ids=list("abcd"))
+    assert [document.metadata["title"] for document in store.get_by_ids(list("abcd"))] == titles
+    found = store.similarity_search("moon", filter={"title": 1998})
+    assert [document.id for document in found] == ["a"]
+
+
+@pytest.mark.parametrize("unit", ["sentence", "chunk:5:0:sentence"])
+def test_an_index_of_parts_is_no_vector_store(tmp_path: Path, unit: str) -> None:
+    from hybrid.integrations import LangChainVectorStore
+
+    options = replace(BM25, unit=unit)
+    with pytest.raises(InputError, match=f"must be the passage, found '{unit}'"):
+        LangChainVectorStore(tmp_path / "ix", options=options)
+    Index.create(tmp_path / "ix", [{"id": "a", "text": "The moon."}], options=options).close()
+    with pytest.raises(InputError, match=f"must be the passage, found '{unit}'"):
+        LangChainVectorStore(tmp_path / "ix")
+
+
+def test_deleting_by_filter_reads_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hybrid.integrations.store import IndexStore
+    from sparta.search.searcher import Searcher
+
+    store = IndexStore(tmp_path / "ix", options=BM25)
+    store.write([(name, "moon", {"lang": name}) for name in "abc"])
+    monkeypatch.setattr(Searcher, "records", lambda *_: pytest.fail("records were read"))
+    assert store.delete_matching({"lang": "a"}) == 1
+    assert store.delete_matching({"unknown": "a"}) == 0
+    assert store.delete_matching({}) == 2

@@ -80,3 +80,4 @@ def test_the_service_abstains_below_a_threshold(built, open_client) -> None:
     assert unsure["best_guess"] == sure["answers"][0]
     assert client.post("/answer", json={"query": QUESTION, "threshold": 1.5}).status_code == 400
     assert client.post("/answer", json={"query": QUESTION}).json()["threshold"] > 0
+    assert client.post("/answer", json={"query": QUESTION, "channels": "sparta"}).json()["threshold"] > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,26 @@ def test_facets_are_those_of_the_index(client, built) -> None:
     answer = client.get("/search?q=moon&facet=lang&facet=year&k=1").json()
     assert (list(answer["facets"]), len(answer["hits"])) == (["lang", "year"], 1)
     assert "facets" not in ask(client, "/search", query="moon")
+
+
+def test_hits_and_facets_are_of_one_commit(index, open_client, monkeypatch) -> None:
+    from hybrid.service.live import search
+    from sparta.index.pipeline import IndexOptions, build_index
+
+    client, count_values = open_client(index), search.count_values
+
+    def count_after_a_commit(*arguments: Any, **options: Any) -> Any:
+        build_index(index, [{"id": "later", "text": "moon", "lang": "xx"}], "append", IndexOptions())
+        client.app.state.service.reader.refresh()
+        return count_values(*arguments, **options)
+
+    monkeypatch.setattr(search, "count_values", count_after_a_commit)
+    answer = ask(client, "/search", query="moon", facets=["lang"], k=1000)
+    langs = [hit["metadata"]["lang"] for hit in answer["hits"] if "lang" in hit["metadata"]]
+    assert answer["facets"]["lang"] == Counter(langs)
+    assert "xx" not in langs
+    monkeypatch.undo()
+    assert "xx" in ask(client, "/search", query="moon", facets=["lang"])["facets"]["lang"]
 
 
 def test_get_finds_what_post_finds(client) -> None:

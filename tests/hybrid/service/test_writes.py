@@ -324,6 +324,10 @@ def test_a_filter_deletes_its_matches(index, open_client) -> None:
     assert (refused.status_code, "more than half" in refused.text) == (400, True)
     for wrong in ({"filter": {}}, {"filter": {"lang": {"in": [*range(1001)]}}}, {"filter": {"a": 1}, "b": 2}):
         assert client.request("DELETE", "/passages", json=wrong).status_code == 400
+    too_long = {"filter": {"lang": "x" * (1 << 20)}}
+    assert client.request("DELETE", "/passages", json=too_long).status_code == 413
+    content = json.dumps(too_long).encode()
+    assert client.request("DELETE", "/passages", content=content, headers=NDJSON).status_code == 413
     assert client.get("/info").json()["passages"] == n - 3
     assert client.request("DELETE", "/passages", json={**everything, "yes": True}).json()["deleted"] == n - 3
     assert client.get("/info").json()["passages"] == 0

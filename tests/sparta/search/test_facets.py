@@ -62,6 +62,20 @@ def test_chunks_count_as_their_documents(tmp_path: Path) -> None:
     options = IndexOptions(channels="bm25", unit="chunk:10:2")
     with Index.create(tmp_path / "ix", records, options=options) as index:
         assert index.facets("moon", "lang") == {"lang": {"a": 4, "b": 3}}
+        chunks = Counter(hit.metadata["lang"] for hit in index.search("moon", 100, hits="chunks"))
+        assert index.facets("moon", "lang", hits="chunks") == {"lang": chunks}
+        assert chunks.total() > 7
+
+
+def test_the_rank_of_a_chunk_counts_chunks(tmp_path: Path) -> None:
+    records = [{"id": f"p{i}", "text": " ".join(["moon"] * (9 - i) + ["sun"] * (20 + i))} for i in range(5)]
+    options = IndexOptions(channels="bm25", unit="chunk:10:2")
+    with Index.create(tmp_path / "ix", records, options=options) as index:
+        for kind in ("chunks", "documents"):
+            hits = index.search("moon sun", 100, channel="bm25", hits=kind)
+            assert len(hits) == (5 if kind == "documents" else len({hit.passage_id for hit in hits}))
+            for rank, hit in enumerate(hits, 1):
+                assert index.explain("moon sun", hit.passage_id, channel="bm25").rank == rank
 
 
 def test_a_fusion_counts_its_candidates(index: Index) -> None:
