@@ -68,8 +68,9 @@ class QuestionArguments:
     SECTION = "Questions"
     datasets: tuple[Path, ...] = option(
         "Set of questions: a BEIR folder, a folder with questions.jsonl, DPR's TSV or JSON, SQuAD JSON, MRQA"
-        " JSONL, KILT's or other JSON lines, or the folder of EntityQuestions. Repeat the option for several"
-        " sets [default: the questions beside the index's corpus].",
+        " JSONL, KILT's or other JSON lines, the folder of EntityQuestions, or irds:NAME, a dataset of"
+        " ir_datasets. Repeat the option for several sets [default: the questions beside the index's"
+        " corpus].",
         "--dataset",
     )
     sample: int | None = sample_option

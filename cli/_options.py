@@ -100,8 +100,9 @@ encoder_options = options(device_option, dtype_option, quiet_option)
 def corpus_option(*, required: bool) -> Any:
     """Declare the option of a corpus, in any supported format."""
     return option(
-        "Passages: a JSONL, JSON, TSV, CSV, text or Markdown file, an SQLite database, a BEIR folder, or a"
-        " folder of JSONL, TSV, CSV, text or Markdown files; plain or compressed; - reads standard input.",
+        "Passages: a JSONL, JSON, TSV, CSV, Parquet, Arrow, text, Markdown, HTML or PDF file, an SQLite"
+        " database, a BEIR folder, a folder of such files, or irds:NAME for a dataset of ir_datasets; text"
+        " formats may be compressed; - reads standard input.",
         "--corpus",
         metavar="PATH",
         required=required,

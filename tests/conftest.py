@@ -111,6 +111,15 @@ def own_logger() -> Iterator[None]:
     logger.handlers, logger.propagate, logger.level = before
 
 
+@pytest.fixture(scope="session", autouse=True)
+def irds_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The home of ir_datasets, which reads the variable once, when it is imported."""
+    folder = tmp_path_factory.mktemp("irds")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("IR_DATASETS_HOME", str(folder))
+        yield folder
+
+
 @pytest.fixture(autouse=True)
 def _ctrl_c() -> Iterator[None]:
     """After a command that was interrupted, Ctrl-C ends the process at once; not so in the tests after it."""

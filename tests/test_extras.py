@@ -12,8 +12,11 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
+from tests.documents import pdf
 from tests.environments import ROOT, UV, build_wheel, environment, megabytes, run
 
 RETRIEVER = 'python -c \'from hybrid.integrations import {0} as R; print(R("ix", channels="bm25"){1})\''
@@ -58,11 +61,14 @@ CASES = {
     "sentence-transformers": ("sparta export-model --output exported", ""),
     "ray": ("sparta encode --corpus c.jsonl --output shards --ray local", ""),
     "zh": ("sparta index --corpus zh.jsonl --language zh --channels bm25 --index zh", "1 passage"),
+    "tables": ("sparta index --corpus c.parquet --channels bm25 --index tables", "2 passages"),
+    "documents": ("sparta index --corpus pages --channels bm25 --index documents", "2 passages"),
+    "irds": ("sparta index --corpus irds:nothing", "ir_datasets has no dataset"),
     "all": ("sparta doctor --index ix", "ok"),
 }
 """By extra: a command, and a text that the command prints."""
-FAILING = {"opensearch"}
-"""The extras whose command ends with an error here, because it needs a server."""
+FAILING = {"opensearch", "irds"}
+"""The extras whose command ends with an error here, because it needs a server or a download."""
 
 
 def test_every_extra_has_a_test() -> None:
@@ -86,6 +92,11 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "zh.jsonl").write_text('{"id": "1", "text": "月亮繞著地球轉。"}\n', encoding="utf-8")
     pairs = ({"question": f"what orbits planet {i}", "positive": f"moon {i}"} for i in range(64))
     (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    table = pyarrow.table({"id": ["a", "b"], "text": ["The moon is far.", "The sun is hot."]})
+    parquet.write_table(table, tmp_path / "c.parquet")
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "a.html").write_text("<title>Moon</title><p>The moon is far.")
+    (tmp_path / "pages" / "b.pdf").write_bytes(pdf(["The sun is hot."]))
     (tmp_path / "set").mkdir()
     question = {"id": "q", "text": "who founded google", "answers": ["Larry Page"]}
     (tmp_path / "set" / "questions.jsonl").write_text(json.dumps(question))

@@ -24,7 +24,7 @@ from sparta.base.files import make_folder
 from sparta.base.progress import ReadingProgress
 from sparta.base.records import Passage, Query, Run, ScoredPassage
 from sparta.base.remedies import Command, Option, remedy
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.data.languages import folded, language_of
 from sparta.data.qa_formats import misplacement
 from sparta.data.trec import read_qrels, read_run
@@ -185,7 +185,7 @@ def evaluate_set(
             str(model_name): partial(
                 search_exactly,
                 model_name,
-                CorpusReader(corpus, skip_invalid=skip_invalid),
+                open_corpus(corpus, skip_invalid=skip_invalid),
                 test_set,
                 language=options.language,
                 dtype=options.dtype,

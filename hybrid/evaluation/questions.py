@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybrid.evaluation.testsets import QuestionSet, excludes_query_ids, judged_set, warn_of_unknown
+from hybrid.evaluation.testsets import QuestionSet, excludes_query_ids, irds_set, judged_set, warn_of_unknown
 from hybrid.evidence.gold import gold_of
 from hybrid.evidence.supporting import Supporting, supporting_of
 from sparta.base.checks import path_of
@@ -19,6 +19,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
 from sparta.base.remedies import Option, Remedy, remedy
+from sparta.data.formats.irds import is_irds
 from sparta.data.jsonlist import json_list
 from sparta.data.kilt import Evidence, evidence_of, well_mapped
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
@@ -30,7 +31,7 @@ from sparta.index.folder import IndexFolder
 QUESTION_FORMATS = (
     "a BEIR folder (queries.jsonl, qrels/test.tsv), a folder with questions.jsonl, EntityQuestions (a folder"
     " of P*.json), or a file: DPR's question<TAB>['answer', …], SQuAD JSON, MRQA JSONL, KILT's JSON lines, or"
-    ' JSON lines or a JSON list of {"question", "answers"}'
+    ' JSON lines or a JSON list of {"question", "answers"}; or irds: and the name of a dataset'
 )
 IN_FOLDERS = (("queries.jsonl", "qrels/test.tsv"), ("questions.jsonl", "qrels.tsv"))
 """File names of questions and qrels in a folder: BEIR's names, and sparta's names next to a corpus."""
@@ -90,6 +91,8 @@ def questions_beside(index: Path) -> QuestionSet:
 
     :raises InputError: the folder has no questions; the remedy names the option for another question set.
     """
+    if dataset := _irds_of(index):
+        return irds_set(dataset)
     corpus = _corpus_of(index)
     for folder, queries, qrels in _question_places(corpus) if corpus else ():
         if queries.is_file():
@@ -106,6 +109,8 @@ def set_beside(index: Path) -> QuestionSet:
 
     :raises InputError: the corpus's folder has no questions and qrels; the remedy is to name a test set.
     """
+    if dataset := _irds_of(index):
+        return irds_set(dataset)
     corpus = _corpus_of(index) or index
     for folder, queries, qrels in _question_places(corpus) if corpus.exists() else ():
         if queries.is_file() and qrels.is_file():
@@ -124,6 +129,12 @@ def _question_places(corpus: Path) -> Iterator[tuple[Path, Path, Path]]:
             yield folder, folder / queries, folder / qrels
 
 
+def _irds_of(index: Path) -> str:
+    """Return the dataset of ir_datasets that an index was built from; empty for another corpus."""
+    generation = IndexFolder(index).state().searchable
+    return generation.first_source if generation and is_irds(generation.first_source) else ""
+
+
 def _corpus_of(index: Path) -> Path | None:
     """Return the corpus that an index was built from, without later additions; None if it is unknown."""
     generation = IndexFolder(index).state().searchable
@@ -139,6 +150,8 @@ def questions_of(path: str | Path) -> QuestionSet:
     :raises InputError: the path has none of these formats, or a line or item is invalid.
     """
     path = path_of(path, "questions")
+    if is_irds(path):
+        return irds_set(path)
     if path.is_file():
         name = plain_name(path.name).rpartition(".")[0] or path.name
         questions = list(_read_file(path))

@@ -18,6 +18,7 @@ from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
 from sparta.base.remedies import Command, remedy
 from sparta.base.renames import renamed_fields
+from sparta.data.formats.irds import check_irds, irds_judgments, irds_name, irds_queries, is_irds
 from sparta.data.kilt import Evidence
 from sparta.data.qa_formats import QuestionedText, misplacement, read_candidates, read_mrqa, read_squad
 from sparta.data.queries import read_queries
@@ -122,7 +123,7 @@ class QuestionSet:
 
 
 def open_test_set(path: Path, work: Path, language: str = "en") -> QuestionSet:
-    """Open a test set: a BEIR folder, SQuAD JSON, MRQA JSONL or a MultiReQA folder.
+    """Open a test set: a BEIR folder, SQuAD JSON, MRQA JSONL, a MultiReQA folder or `irds:` and a name.
 
     A BEIR folder has corpus.jsonl, queries.jsonl and qrels/. A folder with a corpus, questions.jsonl and
     qrels.tsv is accepted too. A MultiReQA folder has candidates.json and the MRQA JSONL file that the
@@ -135,6 +136,9 @@ def open_test_set(path: Path, work: Path, language: str = "en") -> QuestionSet:
 
     :raises InputError: the path has none of these formats.
     """
+    if is_irds(path):
+        check_irds(path, "docs", "queries", "qrels")
+        return irds_set(path)
     if path.is_dir():
         if multireqa := _multireqa(path):
             return _reqa(path.name, read_mrqa(multireqa[1], read_candidates(multireqa[0])), work, language)
@@ -159,7 +163,9 @@ def open_test_set(path: Path, work: Path, language: str = "en") -> QuestionSet:
 
 def check_test_set(path: Path) -> None:
     """Raise if a path is no test set, by its name, files or first line; runs before a model loads."""
-    if path.is_dir():
+    if is_irds(path):
+        check_irds(path, "docs", "queries", "qrels")
+    elif path.is_dir():
         if not _multireqa(path):
             _beir(path)
     elif not plain_name(path.name).endswith((".json", ".jsonl")) or not path.exists():
@@ -199,6 +205,8 @@ def names_of(paths: Iterable[Path]) -> dict[Path, str]:
 
 
 def _name_of(path: Path) -> str:
+    if is_irds(path):
+        return irds_name(path).replace("/", "-")
     return path.name if path.is_dir() else re.sub(r"\.jsonl?$", "", plain_name(path.name))
 
 
@@ -244,27 +252,46 @@ def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> Quest
     :raises InputError: none of the queries is judged.
     """
     qrels = read_qrels(judgments)
-    all_queries = list(read_queries(queries))
-    judged_queries = tuple(query for query in all_queries if query.query_id in qrels)
+    judged_queries = _judged_queries(name, list(read_queries(queries)), qrels, queries, judgments)
+    return replace(
+        judged_queries, corpus=corpus, excludes_query_id=excludes_query_ids(judgments, judged_queries.qrels)
+    )
+
+
+def irds_set(source: str | Path) -> QuestionSet:
+    """Return the judged queries of a dataset of ir_datasets, with its documents as the corpus.
+
+    :raises InputError: the dataset is unknown, has no queries or judgments, or cannot be downloaded.
+    """
+    check_irds(source, "queries", "qrels")
+    queries, qrels = irds_queries(source), irds_judgments(source)
+    judged_queries = _judged_queries(_name_of(Path(source)), queries, qrels, source, source)
+    excludes_query_id = irds_name(source).startswith("beir/") and not _is_own_id_relevant(
+        judged_queries.qrels
+    )
+    return replace(judged_queries, corpus=Path(source), excludes_query_id=excludes_query_id)
+
+
+def _judged_queries(
+    name: str, queries: Sequence[Query], qrels: Qrels, where: str | Path, judgments: str | Path
+) -> QuestionSet:
+    """Return the set of the queries that are judged.
+
+    :param where: the file of the queries, for the error message
+    :param judgments: the file of the judgments, for the error message
+    :raises InputError: none of the queries is judged.
+    """
+    judged_queries = tuple(query for query in queries if query.query_id in qrels)
     if not judged_queries:
         raise InputError(
-            f"{judgments.name} has no judgment of these queries",
-            where=str(queries),
+            f"{Path(judgments).name} has no judgment of these queries",
+            where=str(where),
             remedy=f"check that the queries and {judgments} have the same query ids",
         )
-    warn_of_unknown(name, qrels, all_queries)
+    warn_of_unknown(name, qrels, queries)
     set_qrels = {query.query_id: qrels[query.query_id] for query in judged_queries}
-    omitted_questions = len(all_queries) - len(judged_queries)
-    excludes_query_id = excludes_query_ids(judgments, set_qrels)
-    return QuestionSet(
-        name,
-        judged_queries,
-        set_qrels,
-        excludes_query_id=excludes_query_id,
-        omitted_questions=omitted_questions,
-        corpus=corpus,
-        judged=True,
-    )
+    omitted_questions = len(queries) - len(judged_queries)
+    return QuestionSet(name, judged_queries, set_qrels, omitted_questions=omitted_questions, judged=True)
 
 
 def warn_of_unknown(name: str, qrels: Qrels, queries: Iterable[Query]) -> None:
@@ -282,8 +309,11 @@ def excludes_query_ids(qrels_file: Path, qrels: Qrels) -> bool:
     If the qrels judge a passage with the query's id relevant, queries and passages share ids by chance; then
     such hits count.
     """
-    is_own_id_relevant = any(judgments.get(query_id, 0) > 0 for query_id, judgments in qrels.items())
-    return qrels_file.is_file() and is_beir(qrels_file) and not is_own_id_relevant
+    return qrels_file.is_file() and is_beir(qrels_file) and not _is_own_id_relevant(qrels)
+
+
+def _is_own_id_relevant(qrels: Qrels) -> bool:
+    return any(judgments.get(query_id, 0) > 0 for query_id, judgments in qrels.items())
 
 
 def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language: str) -> QuestionSet:

@@ -113,5 +113,17 @@ def optional_packages() -> Iterator[None]:
         ) from error
 
 
+def require_module(module: str) -> None:
+    """Check that a package is installed, without importing it.
+
+    :raises MissingPackageError: a package that sparta or an extra lists is not installed.
+    """
+    from importlib.util import find_spec
+
+    with optional_packages():
+        if find_spec(module) is None:
+            raise ModuleNotFoundError(name=module)
+
+
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -19,7 +19,7 @@ import tempfile
 import zlib
 from collections.abc import Buffer, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Self, cast
 
 from sparta.base.errors import IndexStateError, InputError, StorageError, folder_in_use
 
@@ -291,6 +291,26 @@ class Tally:
         """Add bytes to the size and the hash."""
         self.size += len(data)
         self._digest.update(data)
+
+    def add_file(self, path: str | Path, opened: BinaryIO | None = None) -> None:
+        """Add the bytes of a file, as stored on disk.
+
+        :param opened: the file, if it is already open
+        :raises InputError: the file cannot be read.
+        """
+        try:
+            with contextlib.nullcontext(opened) if opened else Path(path).open("rb") as stream:
+                stream.seek(0)
+                while data := stream.read(_BUFFER_BYTES):
+                    self.add(data)
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+    def copy(self) -> Self:
+        """Return a tally of the same bytes."""
+        copied = type(self)()
+        copied.size, copied._digest = self.size, self._digest.copy()
+        return copied
 
     def mark(self) -> Callable[[], None]:
         """Return a function that takes back all bytes that are added after this call."""

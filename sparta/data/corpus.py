@@ -15,9 +15,9 @@ import itertools
 import logging
 import os
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import nullcontext
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,22 +27,24 @@ from sparta.base.files import (
     Tally,
     input_errors,
     numbered_lines,
-    unreadable,
 )
 from sparta.base.records import Passage, Skip
 from sparta.base.remedies import Option, remedy
-from sparta.data.files import files_of, format_of, is_text_of
+from sparta.data.files import files_of, format_of, is_columnar, is_text_of
 from sparta.data.formats.fields import USUAL_FIELDS, Fields
-from sparta.data.formats.objects import is_collection, rows_of
+from sparta.data.formats.irds import check_irds, document_count, irds_documents, is_irds
+from sparta.data.formats.limited import Documents, check_packages, is_document
+from sparta.data.formats.objects import is_collection, row_count, rows_of
 from sparta.data.formats.reading import (
     RECORDS,
     Outcome,
     file_outcomes,
     object_outcomes,
     record_outcomes,
+    table_outcomes,
     text_file,
 )
-from sparta.data.formats.sqlite import is_database, needs_query, query_rows
+from sparta.data.formats.sqlite import is_database, needs_query, query_rows, stored_files
 from sparta.data.parsing import EMPTY_TEXT, BadRecordError
 from sparta.data.seen_ids import SeenIds
 
@@ -88,7 +90,7 @@ class ReadCounts:
 type Record = str | Mapping[str, Any] | Passage
 """A passage in memory: a text, a dictionary of record fields (docs/formats.md), or a Passage."""
 type Corpus = str | Path | Iterable[Record] | CorpusReader
-"""A file, a folder, `-` for standard input, or records in memory."""
+"""A file, a folder, `-` for standard input, `irds:` with the name of a dataset, or records in memory."""
 
 
 def open_corpus(
@@ -110,6 +112,8 @@ def open_corpus(
     """
     if isinstance(corpus, CorpusReader):
         return corpus
+    if isinstance(corpus, str | Path) and is_irds(corpus):
+        return IrdsReader(str(corpus), skip_invalid=skip_invalid, fields=fields, query=query)
     if isinstance(corpus, str | Path):
         return CorpusReader(corpus, skip_invalid=skip_invalid, fields=fields, query=query)
     if isinstance(corpus, Passage) or (isinstance(corpus, Mapping) and not is_collection(corpus)):
@@ -152,7 +156,9 @@ class CorpusReader:
         """Where the last yielded passage ends, in bytes of the files or in records of a list."""
         self._paths, self._left_out = files_of(self.source)
         self._file: BinaryIO | None = None
+        self._documents = Documents()
         self._is_database = False
+        self._hashed: tuple[list[object], _SourceTally] | None = None
         if self._paths == [self.source] and Path(self.source).is_file():
             with input_errors(self.source):
                 self._file = Path(self.source).open("rb")  # noqa: SIM115 (closed after reading)
@@ -166,7 +172,10 @@ class CorpusReader:
                 where=self.source,
                 remedy=remedy("omit {}", Option("query", "…")),
             )
-        if self._file is not None and not self._is_database:
+        has_columns = any(map(is_columnar, self._paths))
+        check_packages(self._paths, columnar=has_columns, skip_invalid=skip_invalid)
+        is_lines = not (self._is_database or has_columns or is_document(self.source))
+        if self._file is not None and is_lines:
             for _, first_line in itertools.islice(numbered_lines(self.source, Tally(), self._file), 1):
                 format_of(self.source, first_line)
         self._tally = _SourceTally()
@@ -190,7 +199,9 @@ class CorpusReader:
         self.close()
 
     def close(self) -> None:
-        """Close the file, if it is open. The next iteration opens the file again."""
+        """Close the file and end the child process, if there are any. The next iteration opens the file."""
+        if documents := getattr(self, "_documents", None):
+            documents.close()
         opened, self._file = getattr(self, "_file", None), None
         if opened is not None:
             opened.close()
@@ -204,11 +215,9 @@ class CorpusReader:
         return sum(path.stat().st_size for path in files), True
 
     @property
-    def reading(self) -> str:
-        """Describe the fields and the query for a manifest; empty for the usual fields and no query."""
-        return " ".join(
-            part for part in (str(self.fields), f"query={self.query}" if self.query else "") if part
-        )
+    def reading(self) -> dict[str, Any]:
+        """The options for the fields and the query; empty for the usual fields and no query."""
+        return {**self.fields.options, **({"query": self.query} if self.query else {})}
 
     def identity(self) -> dict[str, Any]:
         """Return the absolute path, size and SHA-256 of the corpus, before it is read.
@@ -218,7 +227,10 @@ class CorpusReader:
         path = Path(self.source)
         if path.exists() and not path.is_file() and not path.is_dir():
             return {"source": self.source, "bytes": None, "sha256": None}
-        fingerprint = source_fingerprint(self.source, self._file)
+        tally = _tally_of(self.source, self._file)
+        if path.is_file():
+            self._hashed = _signature(self.source), tally
+        fingerprint = _fingerprint(self.source, tally)
         return (
             fingerprint if self.source == STANDARD_INPUT else {**fingerprint, "source": str(path.resolve())}
         )
@@ -243,7 +255,8 @@ class CorpusReader:
             for length, outcome in self._outcomes():
                 position += length + 1
                 # In a compressed file, the bytes on disk are fewer than the bytes of the lines.
-                batch.append((min(position, self._tally.size), outcome))
+                stored = self._tally.size
+                batch.append((position if position < stored else stored, outcome))
                 size += length
                 if len(batch) == _BATCH_RECORDS or size >= _BATCH_BYTES or self._stops(outcome):
                     yield batch
@@ -258,16 +271,28 @@ class CorpusReader:
             yield from self._database_outcomes(self.query)
             return
         for path in self._paths:
-            if is_text_of(path, self.source):
-                yield text_file(path, self.source, self._tally)
-                self._tally.end_text(path, self.source)
+            is_text = is_text_of(path, self.source)
+            if is_text or is_document(path):
+                folder = self.source if is_text else str(Path(path).parent)
+                yield text_file(path, folder, self._tally, self._documents if is_document(path) else None)
+                if is_text:
+                    self._tally.end_text(path, self.source)
+            elif is_columnar(path):
+                self._add_whole(path)
+                yield from table_outcomes(path, self.fields)
             else:
                 yield from file_outcomes(path, self._tally, self._file, self.fields)
 
+    def _add_whole(self, path: str) -> None:
+        """Add a file that a library reads to the tally; `identity` may have hashed the same file before."""
+        if path == self.source and self._hashed and self._hashed[0] == _signature(path):
+            self._tally = self._hashed[1].copy()
+        else:
+            for stored in stored_files(path):
+                self._tally.add_file(stored)
+
     def _database_outcomes(self, query: str) -> Iterator[tuple[int, Outcome]]:
-        with input_errors(self.source), Path(self.source).open("rb") as stream:
-            while data := stream.read(1 << 20):
-                self._tally.add(data)
+        self._add_whole(self.source)
         for number, row in enumerate(query_rows(self.source, query), 1):
             for outcome in object_outcomes(row, f"{self.source}:{number}", self.fields):
                 yield 0, outcome
@@ -311,6 +336,45 @@ class CorpusReader:
         return isinstance(outcome, BadRecordError) and not self.skip_invalid and outcome.reason != EMPTY_TEXT
 
 
+class IrdsReader(CorpusReader):
+    """A stream of the documents of a dataset of ir_datasets, such as `irds:beir/scifact`.
+
+    ir_datasets downloads the files at the first use, and checks their published hashes. So the name
+    identifies the content, and the fingerprint is a hash of the name.
+
+    :raises InputError: the dataset is unknown or has no documents.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        skip_invalid: bool = False,
+        fields: Fields = USUAL_FIELDS,
+        query: str | None = None,
+    ) -> None:
+        super().__init__(STANDARD_INPUT, skip_invalid=skip_invalid, fields=fields, query=query)
+        self.source = source
+        check_irds(source, "docs")
+
+    @property
+    def size(self) -> tuple[int | None, bool]:
+        """The number of documents (None if unknown), and False: the size is not in bytes."""
+        return document_count(self.source), False
+
+    def identity(self) -> dict[str, Any]:
+        """Return the name of the dataset, and the hash of the name."""
+        return {"source": self.source, "bytes": None, "sha256": sha256(self.source.encode()).hexdigest()}
+
+    fingerprint = identity
+
+    def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
+        for number, record in enumerate(irds_documents(self.source), 1):
+            self._tally.size = number
+            for outcome in object_outcomes(record, f"{self.source}:{number}", self.fields):
+                yield len(outcome.text) if isinstance(outcome, Passage) else 0, outcome
+
+
 class RecordReader(CorpusReader):
     """A stream of passages from records in memory.
 
@@ -328,7 +392,7 @@ class RecordReader(CorpusReader):
     @property
     def size(self) -> tuple[int | None, bool]:
         """The number of records (None if unknown), and False: the size is not in bytes."""
-        return len(self._records) if isinstance(self._records, Sized) else None, False
+        return row_count(self._records), False
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of records in memory, which has neither size nor hash."""
@@ -365,20 +429,25 @@ def source_fingerprint(source: str | Path, opened: BinaryIO | None = None) -> di
 
     :param opened: the source, if it is a single file that is already open
     """
+    return _fingerprint(str(source), _tally_of(str(source), opened))
+
+
+def _tally_of(source: str, opened: BinaryIO | None) -> _SourceTally:
     tally = _SourceTally()
-    for path in files_of(str(source))[0]:
+    for path in files_of(source)[0]:
         if path == STANDARD_INPUT:
             continue
-        try:
-            with nullcontext(opened) if opened else Path(path).open("rb") as stream:
-                stream.seek(0)
-                while data := stream.read(1 << 20):
-                    tally.add(data)
-        except OSError as error:
-            raise unreadable(path, error) from error
-        if is_text_of(path, str(source)):
-            tally.end_text(path, str(source))
-    return _fingerprint(str(source), tally)
+        for stored in stored_files(path):
+            tally.add_file(stored, opened if stored == path else None)
+        if is_text_of(path, source):
+            tally.end_text(path, source)
+    return tally
+
+
+def _signature(path: str) -> list[object]:
+    """Return what changes when a file is written: its time, size and inode."""
+    stats = [Path(stored).stat() for stored in stored_files(path)]
+    return [(stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats]
 
 
 class _SourceTally(Tally):

@@ -10,13 +10,17 @@ from typing import Literal
 
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT, plain_name, shown_name, unreadable
+from sparta.data.formats.limited import DOCUMENT_SUFFIXES
 from sparta.data.parsing import shortened
 
 BEIR_CORPUS = "corpus.jsonl"
 _RECORD_SUFFIXES = (".jsonl", ".ndjson", ".tsv")
 _MARKDOWN_SUFFIXES = (".md", ".markdown")
 _TEXT_SUFFIXES = (".txt", *_MARKDOWN_SUFFIXES)
-_TABLE_SUFFIXES = (".csv",)  # read from a folder only if the folder has neither texts nor JSONL nor TSV
+_PASSAGE_SUFFIXES = (*_TEXT_SUFFIXES, *DOCUMENT_SUFFIXES)
+_COLUMN_SUFFIXES = (".parquet", ".arrow", ".feather")
+# Read from a folder only if the folder has neither texts nor JSONL nor TSV.
+_TABLE_SUFFIXES = (".csv", *_COLUMN_SUFFIXES)
 _NOT_PASSAGES = re.compile(r"(queries|questions|qrels)(?![^\W_])")
 
 
@@ -37,10 +41,10 @@ def files_of(source: str) -> tuple[list[str], list[str]]:
     if tables := [entry for entry in files if _has_suffix(entry, _TABLE_SUFFIXES)]:
         others = [entry for entry in files if entry not in tables]
         ignored_tables = tables if others else []
-        reasons |= dict.fromkeys(ignored_tables, "a CSV file beside other files")
+        reasons |= dict.fromkeys(ignored_tables, "a table beside other files")
         files = others or tables
     if records := [entry for entry in files if _has_suffix(entry, _RECORD_SUFFIXES)]:
-        reasons |= dict.fromkeys(set(files) - set(records), "a text file beside JSONL or TSV files")
+        reasons |= dict.fromkeys(set(files) - set(records), "a text beside JSONL or TSV files")
         files = records
     if beir_corpus := [entry for entry in files if plain_name(entry.name) == BEIR_CORPUS]:
         reasons |= dict.fromkeys(set(files) - set(beir_corpus), f"beside {BEIR_CORPUS}")
@@ -48,17 +52,22 @@ def files_of(source: str) -> tuple[list[str], list[str]]:
         files = beir_corpus
     if not files:
         raise InputError(
-            "no corpus in this folder: no file *.jsonl, *.tsv, *.csv, *.txt or *.md (also .gz, .bz2, .zst)",
+            "no corpus in this folder: no JSONL, TSV, text, Markdown, HTML, PDF, CSV, Parquet or Arrow file",
             where=source,
-            remedy="name a file, or a folder with such files (JSONL and TSV not in subfolders)",
+            remedy="name a file, or a folder with such files (records and tables not in subfolders)",
         )
     ignored = [f"{entry.relative_to(path)} ({reasons[entry]})" for entry in entries if entry in reasons]
     return [str(entry) for entry in files], ignored
 
 
 def is_text_of(path: str, source: str) -> bool:
-    """Return whether a file of a folder is a text file, which is a single passage."""
-    return path != source and _has_suffix(Path(path), _TEXT_SUFFIXES)
+    """Return whether a file of a folder is a text, HTML or PDF file, which is a single passage."""
+    return path != source and _has_suffix(Path(path), _PASSAGE_SUFFIXES)
+
+
+def is_columnar(path: str) -> bool:
+    """Return whether a file is in Parquet or Arrow, by its name."""
+    return _has_suffix(Path(path), _COLUMN_SUFFIXES)
 
 
 def _has_suffix(path: Path, suffixes: tuple[str, ...]) -> bool:
@@ -87,8 +96,8 @@ def _reason_to_ignore(path: Path, folder: Path) -> str:
         kind = "a link to a folder" if path.is_symlink() else "a folder"
         return kind if path.is_dir() else "not a file"
     if path.parent != folder and _has_suffix(path, _TABLE_SUFFIXES):
-        return "a CSV file in a subfolder"
-    if not _has_suffix(path, _RECORD_SUFFIXES + _TEXT_SUFFIXES + _TABLE_SUFFIXES):
+        return "a table in a subfolder"
+    if not _has_suffix(path, _RECORD_SUFFIXES + _PASSAGE_SUFFIXES + _TABLE_SUFFIXES):
         return "another format"
     return "queries or judgments" if _NOT_PASSAGES.match(path.name) else ""
 

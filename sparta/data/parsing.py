@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import decimal
 import itertools
 import json
 import math
@@ -89,18 +90,25 @@ def parse_object(line: str) -> dict[str, Any]:
 def as_object(record: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a record in memory to the object that its JSON line would give.
 
-    Dates and times become ISO strings, NumPy's arrays become lists, also inside lists and objects.
+    :raises BadRecordError: the record is not JSON-serializable.
+    """
+    return parse_object(json_line(record))
+
+
+def json_line(record: Mapping[str, Any]) -> str:
+    """Return the JSON line of a record in memory; NaN and infinities are written, though JSON lacks them.
+
+    Dates and times become ISO strings, decimals numbers, NumPy's arrays lists, also inside lists and objects.
 
     :raises BadRecordError: the record is not JSON-serializable.
     """
     try:
-        line = json.dumps(dict(record), default=_plain)
+        return json.dumps(dict(record), default=_plain)
     except RecursionError:
         raise _too_deep("more") from None
     except (TypeError, ValueError) as error:
         remedy = "convert the values to strings, numbers, lists and dictionaries, as in str(date)"
         raise BadRecordError("value not JSON-serializable", str(error), remedy=remedy) from None
-    return parse_object(line)
 
 
 def _plain(value: Any) -> Any:
@@ -110,6 +118,8 @@ def _plain(value: Any) -> Any:
     """
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
     if getattr(value, "ndim", 0) and hasattr(value, "tolist"):
         is_times = value.dtype.kind == "M"  # NumPy gives nanoseconds as bare integers
         return (value.astype("datetime64[us]") if is_times else value).tolist()

@@ -63,6 +63,11 @@ def how_to_finish(generation: Generation, index: Path) -> Remedy:
     options = (
         *mode_options,
         Option(input_option, list(job.folders) or [str(job.source)]),
+        *(
+            Option(name, value)
+            for name, values in job.reading.items()
+            for value in (values if isinstance(values, list) else [values])
+        ),
         *form_options,
         resume,
         Option("index", index),

@@ -42,7 +42,7 @@ _ENCODING = ("size", "unit", "top_k", "min_weight")
 _OMITTED = {
     "folders": (),
     "channels": BOTH_CHANNELS,
-    "reading": "",
+    "reading": {},
     "mode": "",
     "language": "",
     "codec": "",
@@ -60,7 +60,7 @@ _JOB_FIELDS: dict[str, Any] = {
     "top_k?": _INTEGER,
     "min_weight?": (int, float),
     "channels?": str,
-    "reading?": str,
+    "reading?": {"id_field?": str, "text_field?": list, "title_field?": str, "query?": str},
     "mode?": str,
     "language?": str,
     "codec?": _STRING,
@@ -102,7 +102,7 @@ class Job:
     `kind` is the kind of input: `corpus`, `shards` or `json`. `source` is the input's absolute path, or a
     name for standard input and for records. `size` in bytes and `sha256` identify the input's content; None
     if the input can be read only once. `folders` lists the folders of shards. `top_k` and `min_weight`
-    describe the pruning. `reading` names the fields of the records and the query; empty for the usual fields.
+    describe the pruning. `reading` holds the options that name the fields of the records, and the query.
     `mode` is one of `jobs.MODES`. Jobs that append or update have neither `language`
     nor `codec`. `run` is a random id, empty before the job starts.
     """
@@ -116,7 +116,7 @@ class Job:
     top_k: int | None = None
     min_weight: float = 0.0
     channels: str = BOTH_CHANNELS
-    reading: str = ""
+    reading: Mapping[str, Any] = field(default_factory=dict)
     mode: str = ""
     language: str = ""
     codec: str = ""

@@ -43,10 +43,11 @@ class Fields:
         """The names that differ from the usual names."""
         return tuple(name for name in (self.id, *self.text, self.title) if name is not None)
 
-    def __str__(self) -> str:
-        """Describe the names for a manifest, such as `id=url text=body,notes`; empty for the usual names."""
-        named = (("id", self.id or ""), ("text", ",".join(self.text)), ("title", self.title or ""))
-        return " ".join(f"{field}={name}" for field, name in named if name)
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that name these fields, as `IndexOptions` has them; empty for the usual names."""
+        named = {"id_field": self.id, "text_field": list(self.text), "title_field": self.title}
+        return {option: name for option, name in named.items() if name}
 
     def remedy(self, advice: str) -> Remedy:
         """Return advice, and the option that names the field of the text."""
@@ -60,7 +61,8 @@ class Fields:
 
         :raises BadRecordError: a named field is missing, or a text is no string.
         """
-        if not self.names and ("id" in record or "_id" in record):
+        is_usual = self.id is None and not self.text and self.title is None
+        if is_usual and ("id" in record or "_id" in record):
             return record
         renamed = dict(record)
         if self.names:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from typing import Any
 
 
@@ -15,19 +15,35 @@ def rows_of(corpus: Any) -> Any:
     """Return the records of a collection.
 
     Tables of pandas, polars and pyarrow give a dictionary per row, a `DatasetDict` the rows of all its
-    splits. Any other iterable is returned unchanged.
+    splits. Any other iterable is returned unchanged. A `LazyFrame` of polars is collected in memory.
     """
+    if hasattr(corpus, "collect_schema") and hasattr(corpus, "collect"):  # a LazyFrame of polars
+        return corpus.collect().iter_rows(named=True)
     if hasattr(corpus, "iter_rows") and hasattr(corpus, "columns"):  # polars
         return corpus.iter_rows(named=True)
     if hasattr(corpus, "to_batches") and hasattr(corpus, "schema"):  # pyarrow
         return itertools.chain.from_iterable(batch.to_pylist() for batch in corpus.to_batches())
     if hasattr(corpus, "itertuples") and hasattr(corpus, "columns"):  # pandas
         return _pandas_rows(corpus)
-    if isinstance(corpus, Mapping) and corpus:
-        splits = list(corpus.values())
-        if all(hasattr(split, "features") for split in splits):  # DatasetDict
-            return itertools.chain.from_iterable(splits)
+    if splits := _splits(corpus):
+        return itertools.chain.from_iterable(splits)
     return corpus
+
+
+def _splits(corpus: Any) -> list[Any]:
+    """Return the splits of a `DatasetDict`; empty for other objects."""
+    if not isinstance(corpus, Mapping):
+        return []
+    splits = list(corpus.values())
+    return splits if all(hasattr(split, "features") for split in splits) else []
+
+
+def row_count(corpus: Any) -> int | None:
+    """Return the number of records of a collection; None if it is unknown."""
+    if splits := _splits(corpus):
+        counts = [row_count(split) for split in splits]
+        return None if None in counts else sum(count or 0 for count in counts)
+    return len(corpus) if isinstance(corpus, Sized) else None
 
 
 def is_collection(corpus: Any) -> bool:

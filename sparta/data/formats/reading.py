@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,12 +27,20 @@ from sparta.base.files import (
 from sparta.base.records import Passage
 from sparta.data.files import check_one_a_line, format_of, no_records
 from sparta.data.formats.fields import USUAL_FIELDS, Fields
+from sparta.data.formats.limited import Documents, open_table
 from sparta.data.formats.markdown import read_markdown
 from sparta.data.formats.objects import record_of
-from sparta.data.formats.rows import delimiter_of, joined_rows, read_header, read_pair, read_row
+from sparta.data.formats.rows import (
+    check_columns,
+    delimiter_of,
+    joined_rows,
+    read_header,
+    read_pair,
+    read_row,
+)
 from sparta.data.jsonlist import placed_elements
 from sparta.data.kilt import is_page, page_passages
-from sparta.data.parsing import BadRecordError, as_object, decoded, parse_object, read_passage
+from sparta.data.parsing import DEEPEST, BadRecordError, as_object, decoded, parse_object, read_passage
 from sparta.data.tables import is_row, row_passage
 
 RECORDS = "records"
@@ -58,12 +67,19 @@ def file_outcomes(
     form = format_of(path, first_line[1])
     if form in ("text", "json"):
         take_back()  # the file is read again from its beginning
-        yield from _whole_file(form, path, tally, opened, fields)
+        if not Path(path).is_file():
+            raise InputError(
+                "a text or a JSON list cannot be read from a pipe",
+                where=shown_name(path),
+                remedy="name a file, or send one object per line: jq -c '.[]'",
+            )
+        if form == "text":
+            yield text_file(path, str(Path(path).parent), tally)
+        else:
+            yield from _list_outcomes(path, tally, opened, fields)
         return
     parse: Callable[[str], Mapping[str, Any]] = parse_object
-    rows: Iterator[tuple[int, bytes]] = itertools.chain(
-        [first_line], ((number, line) for number, line in lines if line)
-    )
+    rows: Iterator[tuple[int, bytes]] = itertools.chain([first_line], filter(itemgetter(1), lines))
     if form == "jsonl":
         check_one_a_line(path, first_line)
     else:
@@ -72,32 +88,40 @@ def file_outcomes(
         parse = read_pair if columns is None else partial(read_row, columns, delimiter)
         if columns is not None:
             rows = joined_rows(lines, delimiter)
-    line_number = 0
+    line_number, name = 0, shown_name(path)
     for line_number, line in rows:
-        outcomes = _passages_of(parse, line, f"{shown_name(path)}:{line_number}", fields)
+        outcomes = _passages_of(parse, line, f"{name}:{line_number}", fields)
         for outcome in outcomes:
             yield len(line) // len(outcomes), outcome
     if not line_number:
         raise no_records(path)
 
 
-def _whole_file(
-    form: str, path: str, tally: Tally, opened: BinaryIO | None, fields: Fields
-) -> Iterator[tuple[int, Outcome]]:
-    """Yield the outcomes of a text or of a JSON list, which are read from the beginning of the file.
+def table_outcomes(path: str, fields: Fields) -> Iterator[tuple[int, Outcome]]:
+    """Yield the passages and the bad rows of a Parquet or Arrow file. `where` counts the rows from 1.
 
-    :raises InputError: the file is a pipe, which cannot be read again.
+    :raises MissingPackageError: pyarrow is not installed.
+    :raises InputError: the file is damaged or has no rows, or its columns are wrong.
     """
-    if not Path(path).is_file():
+    if (plain := plain_name(path)) != path:
         raise InputError(
-            "a JSON list cannot be read from a pipe",
-            where=shown_name(path),
-            remedy="name a file, or send one object per line: jq -c '.[]'",
+            "a compressed Parquet or Arrow file cannot be read",
+            where=path,
+            remedy=f"decompress the file to {plain}; Parquet compresses its columns itself",
         )
-    if form == "text":
-        yield text_file(path, str(Path(path).parent), tally)
-    else:
-        yield from _list_outcomes(path, tally, opened, fields)
+    number = 0
+    with open_table(path) as (columns, rows):
+        check_columns(path, columns, fields)
+        for number, (stored_bytes, row) in enumerate(rows, 1):
+            where = f"{path}:{number}"
+            if isinstance(row, BadRecordError):
+                row.where = where
+                yield stored_bytes, row
+                continue
+            for outcome in _passages_of(parse_object, row, where, fields):
+                yield stored_bytes, outcome
+    if not number:
+        raise no_records(path)
 
 
 def _list_outcomes(
@@ -111,7 +135,14 @@ def _list_outcomes(
                 line = element.encode("utf-8", "surrogatepass")
                 for outcome in _passages_of(parse_object, line, f"{shown_name(path)}:{number}", fields):
                     yield len(line), outcome
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise InputError(
+            f"JSON nested too deeply after {number:,} complete elements of the list: expected at most"
+            f" {DEEPEST} levels",
+            where=shown_name(path),
+            remedy="flatten the nested lists and objects",
+        ) from None
+    except ValueError as error:
         raise InputError(
             f"broken JSON after {number:,} complete elements of the list: {getattr(error, 'msg', error)}",
             where=shown_name(path),
@@ -121,17 +152,26 @@ def _list_outcomes(
         raise no_records(path)
 
 
-def text_file(path: str, folder: str, tally: Tally) -> tuple[int, Outcome]:
-    """Read a text or Markdown file in a folder as a passage.
+def text_file(
+    path: str, folder: str, tally: Tally, documents: Documents | None = None
+) -> tuple[int, Outcome]:
+    """Read a text, Markdown, HTML or PDF file in a folder as a passage.
 
-    The passage id is the path within the folder. The title is the file's name, unless Markdown gives a
-    title.
+    The passage id is the path within the folder. The title is the file's name, unless the file's content
+    gives a title.
+
+    :param documents: reads the file, if it is HTML or PDF
     """
     max_bytes = longest_line()
+    take_back = tally.mark()
     with input_errors(path), open_decompressed(path, tally) as stream:
         data = stream.read(max_bytes + 1)
+    where = f"{_in_utf8(path)}:1"
     if len(data) > max_bytes:
-        raise too_long(path, "a text file", max_bytes)
+        take_back()
+        tally.add_file(path)
+        error = too_long(path, "the file", max_bytes)
+        return len(data), BadRecordError("file too long", error.message, where=where, remedy=error.remedy)
     name = Path(plain_name(path))
     passage_id = re.sub(r"\s+", "_", name.relative_to(folder).as_posix())
 
@@ -139,11 +179,16 @@ def text_file(path: str, folder: str, tally: Tally) -> tuple[int, Outcome]:
         if (shown_id := _in_utf8(passage_id)) != passage_id:
             detail = f"the file name, which is the passage id, is not UTF-8: {shown_id}"
             raise BadRecordError("invalid id", detail, remedy="rename the file (for example with convmv)")
-        record = {"text": text} if name.suffix.lower() == ".txt" else read_markdown(text)
-        title = record.get("title") or (name.stem if text.strip() else "")
+        if documents:
+            record = documents.read(path, data)
+        else:
+            record = {"text": text} if name.suffix.lower() == ".txt" else read_markdown(text)
+        is_blank = not (text or record["text"]).strip()
+        title = record.get("title") or ("" if is_blank else name.stem)
         return {**record, "id": passage_id, "title": title, "text": record["text"].strip()}
 
-    where = f"{_in_utf8(path)}:1"
+    if documents:
+        return len(data), _passages_of(parse, b"", where)[0]
     if unsupported := unread_form(data, path):
         description, conversion = unsupported
         detail = f"expected UTF-8 text, found {description}"

@@ -98,8 +98,7 @@ def read_header(path: str, first_line: tuple[int, bytes], delimiter: str, fields
     except BadRecordError as bad:
         # Fatal, also when bad records are skipped: no row can be read without a header.
         raise InputError(bad.message, where=where, remedy=bad.remedy) from None
-    texts = set(fields.text) or {"text", "contents"}
-    if len(set(columns)) < len(columns) or not texts & set(columns):
+    if not _fits(columns, fields):
         kind, separator = _NAMES[delimiter], {"\t": "<TAB>"}.get(delimiter, delimiter)
         without_header = "" if delimiter != "\t" else ", or write lines id<TAB>text without a header"
         raise InputError(
@@ -108,6 +107,25 @@ def read_header(path: str, first_line: tuple[int, bytes], delimiter: str, fields
             remedy=fields.remedy(f"begin the file with id{separator}text{separator}title{without_header}"),
         )
     return columns
+
+
+def _fits(columns: Sequence[str], fields: Fields) -> bool:
+    """Return whether columns have different names, and one of them holds texts."""
+    texts = set(fields.text) or {"text", "contents"}
+    return len(set(columns)) == len(columns) and bool(texts & set(columns))
+
+
+def check_columns(path: str, columns: Sequence[str], fields: Fields) -> None:
+    """Check the columns of a Parquet or Arrow file.
+
+    :raises InputError: two columns have the same name, or no column holds texts.
+    """
+    if not _fits(columns, fields):
+        raise InputError(
+            f"wrong columns: expected id, text, title, found {shortened(', '.join(columns))}",
+            where=path,
+            remedy=fields.remedy("rename a column to text"),
+        )
 
 
 def read_pair(line: str) -> dict[str, Any]:

@@ -23,6 +23,12 @@ def is_database(stream: BinaryIO) -> bool:
     return stream.read(len(MAGIC)) == MAGIC
 
 
+def stored_files(path: str) -> list[str]:
+    """Return a file, and the write-ahead log beside it, which holds the last changes of a database."""
+    log = Path(f"{path}-wal")
+    return [path, str(log)] if log.is_file() and log.stat().st_size else [path]
+
+
 def query_rows(path: str, query: str) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a query, by column name. The database is opened read-only.
 

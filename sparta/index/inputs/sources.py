@@ -315,7 +315,7 @@ def _check_same_encoding(first: ShardFolder, second: ShardFolder) -> None:
         options = {**folder.manifest["options"], "part": None}
         corpus = folder.manifest["counts"]["corpus"]["fingerprint"]
         identity = {"model": folder.manifest["model"], "corpus": corpus["sha256"], "language": "en"}
-        return {**identity, "reading": folder.manifest.get("reading", ""), **options}
+        return {**identity, "reading": folder.manifest.get("reading", {}), **options}
 
     first_facts, second_facts = facts(first), facts(second)
     differing = [name for name in first_facts if first_facts[name] != second_facts.get(name)]

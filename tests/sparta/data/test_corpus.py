@@ -306,7 +306,7 @@ def test_an_empty_file_among_others(tmp_path: Path) -> None:
 def test_missing_sources_are_said_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         CorpusReader(tmp_path / "absent.jsonl", skip_invalid=True)
-    written(tmp_path / "notes.pdf", "x")
+    written(tmp_path / "notes.docx", "x")
     with pytest.raises(InputError, match="no corpus in this folder"):
         CorpusReader(tmp_path)
 

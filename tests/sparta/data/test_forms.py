@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import gzip
+import html
 import json
 import signal
 import sqlite3
@@ -12,19 +13,21 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from sparta import Index, IndexOptions
 from sparta.base.errors import InputError
-from sparta.data.corpus import CorpusReader, open_corpus
+from sparta.base.files import Tally
+from sparta.data.corpus import CorpusReader, open_corpus, source_fingerprint
 from sparta.data.formats.fields import Fields
+from tests.documents import pdf
 
 WORDS = ["moon", "river", "town", "mill", "wind", "wheel", "stone", "bread", "water", "light"]
 RECORDS = [
     {
-        "id": f"p{number}",
+        "id": f"p{number:02d}",  # files in a folder are read in this order, which decides ties
         "title": f"{WORDS[number % 10].title()} {number}",
         "text": f'The {WORDS[number % 10]} of "{WORDS[number * 7 % 10]}",\nand\tthe {WORDS[number * 3 % 9]}.',
         "kind": WORDS[number % 4],
@@ -82,6 +85,49 @@ def renamed() -> list[dict[str, Any]]:
 
 def dated() -> list[dict[str, Any]]:
     return [{**record, "day": datetime.date.fromisoformat(record["day"])} for record in RECORDS]
+
+
+def columnar(path: Path) -> Path:
+    """Write a Parquet or Arrow file, in two batches."""
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the extra tables")
+    table = pyarrow.table({name: [record[name] for record in dated()] for name in RECORDS[0]})
+    if path.suffix == ".parquet":
+        pytest.importorskip("pyarrow.parquet").write_table(table, path, row_group_size=30)
+        return path
+    new_writer = pyarrow.ipc.new_stream if path.stem == "stream" else pyarrow.ipc.new_file
+    with new_writer(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=30)
+    return path
+
+
+def parquet_folder(folder: Path) -> Path:
+    pytest.importorskip("pyarrow", reason="needs the extra tables")
+    from pyarrow import parquet
+
+    whole = parquet.read_table(columnar(folder / "whole.parquet"))
+    (folder / "parts").mkdir()
+    for number, start in enumerate(range(0, len(RECORDS), 20)):
+        parquet.write_table(whole.slice(start, 20), folder / "parts" / f"part-{number}.parquet")
+    return folder / "parts"
+
+
+class Document(NamedTuple):
+    doc_id: str
+    title: str
+    text: str
+    kind: str
+    day: str
+
+
+def irds(folder: Path) -> str:
+    """Register a dataset of ir_datasets with a local file, and return its source."""
+    ir_datasets = pytest.importorskip("ir_datasets", reason="needs the extra irds")
+    renamed_ids = ({"doc_id": record["id"], **record} for record in RECORDS)
+    local = ir_datasets.util.LocalDownload(jsonl(folder / "c.jsonl", renamed_ids))
+    documents = ir_datasets.formats.JsonlDocs(local, doc_cls=Document, lang="en")
+    name = f"test-forms-{folder.name}"
+    ir_datasets.registry.register(name, ir_datasets.Dataset(documents))
+    return f"irds:{name}"
 
 
 class Frame:
@@ -151,6 +197,12 @@ FORMS: dict[str, Callable[[Path], CorpusReader]] = {
     "SQLite": lambda folder: open_corpus(
         database(folder / "c.db"), query="select * from pages order by rowid"
     ),
+    "Parquet": lambda folder: open_corpus(columnar(folder / "c.parquet")),
+    "Arrow": lambda folder: open_corpus(columnar(folder / "c.arrow")),
+    "Arrow stream": lambda folder: open_corpus(columnar(folder / "stream.arrow")),
+    "Feather": lambda folder: open_corpus(columnar(folder / "c.feather")),
+    "folder of Parquet": lambda folder: open_corpus(parquet_folder(folder)),
+    "ir_datasets": lambda folder: open_corpus(irds(folder)),
     "Markdown": lambda folder: open_corpus(markdown(folder / "texts")),
     "other names": lambda folder: open_corpus(jsonl(folder / "c.jsonl", renamed()), fields=FIELDS),
     "dictionaries": lambda _: open_corpus(RECORDS),
@@ -179,18 +231,58 @@ def test_every_form_gives_the_same_passages(tmp_path: Path, form: str) -> None:
         assert metadata == {"kind": record["kind"], "day": record["day"]}
 
 
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    folder = tmp_path_factory.mktemp("expected")
+    with Index.create(folder / "index", RECORDS, options=IndexOptions(channels="bm25")) as index:
+        yield index
+
+
+def ranked(index: Index, k: int) -> list[list[tuple[str, float]]]:
+    """Return ids, without the suffix of a file, and scores of the best hits of all queries."""
+    return [[(hit[0].partition(".")[0], hit[1]) for hit in hits] for hits in index.run(QUERIES, k=k).values()]
+
+
 @pytest.mark.jvm
-@pytest.mark.parametrize("form", ["JSON list", "CSV", "SQLite", "other names", "pandas"])
-def test_every_form_gives_the_same_hits(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_hits(tmp_path: Path, expected: Index, form: str) -> None:
     options = IndexOptions(channels="bm25")
-    with (
-        Index.create(tmp_path / "expected", RECORDS, options=options) as expected,
-        Index.create(tmp_path / "index", FORMS[form](tmp_path), options=options) as index,
-    ):
-        assert index.run(QUERIES, k=10) == expected.run(QUERIES, k=10)
+    with Index.create(tmp_path / "index", FORMS[form](tmp_path), options=options) as index:
+        assert ranked(index, 10) == ranked(expected, 10)
         assert len(index.search("moon", filter={"kind": "moon"})) == len(
             expected.search("moon", filter={"kind": "moon"})
         )
+
+
+def html_page(record: dict[str, str]) -> bytes:
+    menu = "<nav><a href=/>the moon</a></nav>"
+    body = f"{menu}<main><p>{html.escape(record['text'])}</main><footer>the river</footer>"
+    return f"<!doctype html><title>{record['title']}</title><body>{body}".encode()
+
+
+DOCUMENTS: dict[str, tuple[str, Callable[[dict[str, str]], bytes]]] = {
+    "html": ("resiliparse", html_page),
+    "htm": ("resiliparse", html_page),
+    "pdf": ("pypdfium2", lambda record: pdf([record["text"].replace("\t", " ")], record["title"])),
+}
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("form", DOCUMENTS)
+def test_documents_give_the_same_first_hits(tmp_path: Path, expected: Index, form: str) -> None:
+    package, written = DOCUMENTS[form]
+    pytest.importorskip(package, reason="needs the extra documents")
+    for record in RECORDS:
+        (tmp_path / f"{record['id']}.{form}").write_bytes(written(record))
+    passages = list(open_corpus(tmp_path))
+    records = {record["id"]: record for record in RECORDS}
+    assert {passage.passage_id for passage in passages} == {f"{name}.{form}" for name in records}
+    for passage in passages:
+        record = records[passage.passage_id.partition(".")[0]]
+        assert passage.title == record["title"]
+        assert passage.text.split() == record["text"].split()
+    with Index.create(tmp_path / "index", passages, options=IndexOptions(channels="bm25")) as index:
+        assert ranked(index, 5) == ranked(expected, 5)
 
 
 def test_texts_of_several_fields_are_joined() -> None:
@@ -277,17 +369,53 @@ def test_nested_dates_and_arrays_of_real_tables() -> None:
     ]
 
 
-@pytest.mark.parametrize("package", ["pandas", "polars", "pyarrow", "datasets"])
+@pytest.mark.parametrize("package", ["pandas", "polars", "polars, lazy", "pyarrow", "datasets"])
 def test_tables_of_the_real_packages(package: str) -> None:
-    module = pytest.importorskip(package)
+    module = pytest.importorskip(package.partition(",")[0])
     columns = {name: [record[name] for record in RECORDS] for name in RECORDS[0]}
     if package == "pyarrow":
         table = module.table(columns)
     elif package == "datasets":
-        table = module.DatasetDict(train=module.Dataset.from_dict(columns))
+        table = module.DatasetDict(
+            train=module.Dataset.from_list(RECORDS[:30]), test=module.Dataset.from_list(RECORDS[30:])
+        )
     else:
-        table = module.DataFrame(columns)
-    assert [passage.record for passage in open_corpus(table)] == RECORDS
+        table = module.LazyFrame(columns) if "lazy" in package else module.DataFrame(columns)
+    reader = open_corpus(table)
+    assert [passage.record for passage in reader] == RECORDS
+    assert reader.size == (None if "lazy" in package else 50, False)
+
+
+def test_the_write_ahead_log_belongs_to_a_database(tmp_path: Path) -> None:
+    path, query = database(tmp_path / "c.db"), "select * from pages order by rowid"
+    connection = sqlite3.connect(path)
+    connection.execute("pragma journal_mode = wal")
+    before = open_corpus(path, query=query).identity()
+    connection.execute("update pages set text = 'new' where id = 'p00'")
+    connection.commit()
+    reader = open_corpus(path, query=query)
+    identity = reader.identity()
+    assert identity["sha256"] != before["sha256"]
+    assert next(iter(reader)).text == "new"
+    list(reader)
+    assert reader.fingerprint()["sha256"] == identity["sha256"] == source_fingerprint(path)["sha256"]
+    connection.close()
+
+
+def test_a_file_that_a_library_reads_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = open_corpus(database(tmp_path / "c.db"), query="select * from pages order by rowid")
+    identity = reader.identity()
+    monkeypatch.setattr(Tally, "add_file", None)
+    assert len(list(reader)) == 50
+    assert reader.fingerprint()["sha256"] == identity["sha256"]
+
+
+def test_a_list_that_is_nested_too_deeply_is_an_error(tmp_path: Path) -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    (tmp_path / "c.json").write_text(f'[{{"id": 1, "text": "a"}}, {{"id": 2, "text": "b", "deep": {deep}}}]')
+    with pytest.raises(InputError, match="JSON nested too deeply after 1 complete elements") as caught:
+        list(open_corpus(tmp_path / "c.json"))
+    assert "at most 500 levels" in caught.value.message
 
 
 def test_documents_of_the_real_packages() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -268,6 +269,31 @@ def test_the_command_that_finishes_an_index_has_its_options(
     run_what_is_printed(on_command_line(manifest(index).remedy))
     found = describe_index(index)
     assert (found["complete"], found["channels"], found["unit"]) == (True, "bm25", options["unit"])
+
+
+@pytest.mark.parametrize("mode", ["create", "append", "update"])
+def test_the_command_that_finishes_a_job_names_the_fields_and_the_query(index: Path, mode: str) -> None:
+    path = index.parent / "pages 1.db"
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("create table pages (url text, head text, body text)")
+        rows = [(f"b{number}", "the", "moon's light") for number in range(5)]
+        connection.executemany("insert into pages values (?, ?, ?)", rows)
+    connection.close()
+    index = index if mode != "create" else index.parent / "new"
+    reading = {"id_field": "url", "text_field": ["head", "body"], "query": "select * from pages order by url"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "OPTIONS", IndexOptions(channels="bm25", **reading))
+        interrupted(index, path, mode)
+    state = IndexFolder(index).state()
+    generation = state.building or state.live
+    assert generation is not None
+    assert generation.job.reading == reading
+    run_what_is_printed(on_command_line(manifest(index).remedy))
+    assert describe_index(index)["complete"]
+    assert ids(index) == [
+        f"{name}{number}" for name in ("ab" if mode != "create" else "b") for number in range(5)
+    ]
 
 
 def test_the_command_names_the_model_and_what_is_pruned(

@@ -1,0 +1,167 @@
+"""HTML and PDF files: their texts, and files that are damaged, hostile or in a wrong encoding."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparta.base.errors import InputError, MissingPackageError
+from sparta.data.corpus import CorpusReader, open_corpus, source_fingerprint
+from sparta.data.formats import limited
+from sparta.data.formats.limited import Documents
+from sparta.data.parsing import BadRecordError
+from tests.documents import bomb, encrypted, pdf
+
+resiliparse = pytest.importorskip("resiliparse", reason="needs the extra documents")
+pypdfium2 = pytest.importorskip("pypdfium2", reason="needs the extra documents")
+
+MENU = "<ul><li><a href=/>Home</a><li><a href=/about>About us</a></ul>"
+LIST = "<p>You need:</p><ul><li>eggs<li>milk</ul>"
+
+
+@pytest.fixture(scope="module")
+def documents() -> Iterator[Documents]:
+    with Documents() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("page", "title", "text"),
+    [
+        (f"<title>Cake &amp; tea</title><body>{MENU}{LIST}", "Cake & tea", "You need:\n\n  • eggs\n  • milk"),
+        (f"<body><nav>{MENU}</nav><h1>Cake</h1><p>Mix.</p><footer>2020</footer>", "Cake", "Cake\n\nMix."),
+        ("<script>var x = 1</script><style>p {}</style><p>a &lt; b<p>c", "", "a < b\n\nc"),
+        ("<ul><li><a href=/>Home</a></ul>", "", "• Home"),  # without a main text, all text
+        ("no tags", "", "no tags"),
+        ("", "", ""),
+    ],
+)
+def test_the_main_text_of_a_page(documents: Documents, page: str, title: str, text: str) -> None:
+    record = documents.read("page.html", page.encode())
+    assert (record["title"], record["text"].strip()) == (title, text)
+
+
+@pytest.mark.parametrize(
+    ("charset", "declared"),
+    [
+        ("utf-8", ""),
+        ("utf-8-sig", ""),
+        ("utf-16", ""),
+        ("utf-8", "iso-8859-1"),
+        ("latin-1", "iso-8859-1"),
+        ("shift_jis", "shift_jis"),
+        ("iso-2022-jp", "iso-2022-jp"),
+        ("cp1251", "windows-1251"),
+    ],
+)
+def test_the_encoding_of_a_page(documents: Documents, charset: str, declared: str) -> None:
+    word = {"latin-1": "café", "cp1251": "привет"}.get(charset, "日本語")
+    page = f"<meta charset={declared}>" if declared else ""
+    assert documents.read("page.htm", (page + f"<p>{word}").encode(charset))["text"] == word
+
+
+def test_the_pages_of_a_pdf(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf(["", "The moon\nis (far).", "", "Café"], "Moon"))
+    (passage,) = open_corpus(tmp_path / "a.pdf")
+    assert (passage.passage_id, passage.title, passage.text) == (
+        "a.pdf",
+        "Moon",
+        "The moon\nis (far).\n\nCafé",
+    )
+    starts = passage.record["page_starts"]
+    assert len(starts) == 4
+    assert (passage.text[starts[1] :][:8], passage.text[starts[3] :]) == ("The moon", "Café")
+
+
+def test_documents_stand_beside_texts_in_folders(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.md").write_text("# Moon\n\nround")
+    (tmp_path / "b.HTM").write_text("<p>The sun.")
+    (tmp_path / "c.html.gz").write_bytes(gzip.compress(b"<title>River</title><p>Long."))
+    (tmp_path / "sub" / "d.pdf").write_bytes(pdf(["Deep."]))
+    (tmp_path / "queries.html").write_text("<p>no")
+    reader = open_corpus(tmp_path)
+    assert [(passage.passage_id, passage.title, passage.text) for passage in reader] == [
+        ("a.md", "Moon", "# Moon\n\nround"),
+        ("b.HTM", "b", "The sun."),
+        ("c.html", "River", "Long."),
+        ("sub/d.pdf", "d", "Deep."),
+    ]
+    assert reader.fingerprint() == source_fingerprint(tmp_path)
+
+
+BAD = {
+    "encrypted.pdf": (encrypted(), "encrypted PDF: it needs a password"),
+    "scan.pdf": (pdf(["", ""]), "PDF without text: none of its 2 pages has text"),
+    "broken.pdf": (pdf(["a"])[:40], "broken PDF"),
+    "empty.pdf": (b"", "broken PDF"),
+    "text.pdf": (b"plain text", "broken PDF"),
+    "declared.html": (b"<meta charset=utf-8><p>caf\xe9", "wrong encoding: expected a page in UTF-8"),
+}
+
+
+def test_a_bad_document_is_one_bad_record(tmp_path: Path) -> None:
+    for name, (content, _) in BAD.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "z.html").write_text("<p>fine")
+    reader = CorpusReader(tmp_path, skip_invalid=True)
+    assert [passage.passage_id for passage in reader] == ["z.html"]
+    skips = {Path(skip.where.removesuffix(":1")).name: skip.reason for skip in reader.counts.first_skips}
+    for name, (_, message) in BAD.items():
+        assert message in skips[name]
+    with pytest.raises(InputError, match=r"(?s)broken.pdf:1: broken PDF.*skip_invalid") as caught:
+        list(open_corpus(tmp_path / "broken.pdf"))
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("deep.html", b"<div>" * 200_000), ("bomb.pdf", bomb(20))], ids=["deep", "bomb"]
+)
+def test_an_endless_document_is_one_bad_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes
+) -> None:
+    monkeypatch.setattr(limited, "CPU_SECONDS", 0)  # less than one second
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "z.html").write_text("<p>fine")
+    reader = CorpusReader(tmp_path, skip_invalid=True)
+    assert [passage.passage_id for passage in reader] == ["z.html"]
+    assert reader.counts.reasons == {"endless file": 1}
+
+
+def test_a_crash_is_one_bad_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limited, "MEMORY_BYTES", 100 << 20)
+    with Documents() as documents:
+        with pytest.raises(BadRecordError, match=r"needs more than|crashed"):
+            documents.read("large.html", b"<p>word " * 2_000_000)
+        assert documents.read("small.html", b"<p>word")["text"] == "word"
+
+
+def test_a_text_has_a_maximum_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARTA_MAX_LINE_MB", "0.001")
+    (tmp_path / "long.html").write_text("<p>" + "word " * 300)
+    (tmp_path / "long.md").write_text("word " * 300)
+    (tmp_path / "long.pdf").write_bytes(pdf(["word"]))
+    (tmp_path / "z.html").write_text("<p>fine")
+    reader = CorpusReader(tmp_path, skip_invalid=True)
+    assert [passage.passage_id for passage in reader] == ["long.pdf", "z.html"]
+    assert reader.counts.reasons == {"file too long": 2}
+    assert reader.fingerprint() == source_fingerprint(tmp_path)
+
+
+def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.md").write_text("text")
+    (tmp_path / "b.pdf").write_bytes(pdf(["word"]))
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pypdfium2" else found(name)
+    )
+    with pytest.raises(MissingPackageError, match="pypdfium2 is not installed") as caught:
+        open_corpus(tmp_path)
+    assert "[documents]" in str(caught.value.remedy)
+    reader = CorpusReader(tmp_path, skip_invalid=True)
+    assert [passage.passage_id for passage in reader] == ["a.md"]
+    assert reader.counts.reasons == {"missing package": 1}
