@@ -234,7 +234,9 @@ def evaluate_channels(chosen: _Evaluation) -> None:
         chains = open_chains(chosen.chains, chosen.models, chosen.index, remote=remote)
         chains = [stack.enter_context(chain) for chain in chains]
         channels = stack.enter_context(chosen.server.channels() if remote else Channels(reader, names))
-        bar = stack.enter_context(_chains_bar(sets, len(chains), quiet=chosen.quiet))
+        bar = stack.enter_context(
+            _bar_of_questions(sets, len(chains), reads=answering is not None, quiet=chosen.quiet)
+        )
         for query_set in sets:
             compared = compare(
                 channels,
@@ -269,11 +271,12 @@ def _verdicts(
             yield f"{set_results.name}: {line[0].lower()}{line[1:]}" if len(results) > 1 else line
 
 
-def _chains_bar(sets: Sequence[QuestionSet], chains: int, *, quiet: bool) -> Any:
-    """Return a progress bar of the questions that chains search; the bar shows only on a terminal."""
+def _bar_of_questions(sets: Sequence[QuestionSet], chains: int, *, reads: bool, quiet: bool) -> Any:
+    """Return a progress bar of the questions that chains search and a reader reads, for a terminal only."""
     from tqdm import tqdm
 
     total = chains * sum(len(query_set.queries) for query_set in sets)
+    total += sum(len(query_set.answers) for query_set in sets) if reads else 0
     return tqdm(total=total, unit="question", disable=True if quiet or not total else None)
 
 

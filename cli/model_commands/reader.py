@@ -274,7 +274,9 @@ def tune_reader(tuning: _Tuning) -> None:
     click.echo(f"expected calibration error: {shown} ({questions})")
     if abstention := tuned.config.abstention:
         place = f"channel {abstention.channel}, depth {abstention.depth}"
-        click.echo(f"threshold {abstention.threshold:.3f}: answers {tuning.coverage:.0%} ({place})")
+        click.echo(
+            f"threshold {abstention.threshold:.3f}: answers {tuned.coverage:.0%} of the questions ({place})"
+        )
     click.echo(f"{tuning.output}: tuned reader")
 
 

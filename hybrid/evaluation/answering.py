@@ -15,7 +15,7 @@ from hybrid.answering.answerer import SPANS
 from hybrid.answering.answers import Answer, combine, folded_texts, ranker_scores
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.rankings import Retrieved
-from sparta.base.records import Hit, Run, ScoredPassage
+from sparta.base.records import Advance, Hit, Run, ScoredPassage
 from sparta.data.answers import exact_match, token_f1
 from sparta.data.languages import language_of
 from sparta.reader.records import Span, no_texts, text_of
@@ -53,10 +53,17 @@ class Readings:
     The reader reads each passage of a question once. For a reader with global tokens, a reading depends on
     all passages that are read together; such a reader reads each ranking separately at each depth.
 
+    :param advance: called with the number of questions that were read
     :raises LackingError: the passages have no texts.
     """
 
-    def __init__(self, retrieved: Retrieved, runs: Mapping[str, Run], answering: Answering) -> None:
+    def __init__(
+        self,
+        retrieved: Retrieved,
+        runs: Mapping[str, Run],
+        answering: Answering,
+        advance: Advance | None = None,
+    ) -> None:
         self.config = answering.reader.config.with_weight(answering.weight)
         self.language = retrieved.query_set.language
         self._hits: dict[tuple[str, str], Hit] = {}
@@ -85,6 +92,8 @@ class Readings:
                 self._spans[query.query_id, self._key(ids)] = {
                     passage_id: spans_by_text[text] for passage_id, text in zip(ids, job_texts, strict=True)
                 }
+            if advance:
+                advance(len(block))
 
     def _read_groups(
         self, query_id: str, runs: Mapping[str, Run], answering: Answering
@@ -147,12 +156,14 @@ def measure_answers(
     *,
     judged: bool = False,
     chain_answers: Mapping[str, Mapping[str, Answer | None]] | None = None,
+    advance: Advance | None = None,
 ) -> tuple[list[Evaluation], dict[str, dict[str, Answer | None]]]:
     """Return the evaluations with EM and F1 added, and each ranking's answers at the largest depth.
 
     :param judged: also read the judged passages, as a last ranking named `JUDGED`, which measures only the
         reader
     :param chain_answers: the answers of rankings that have answers already; measured without the reader
+    :param advance: called with the number of questions that the reader has read
     """
     query_set = retrieved.query_set
     expected, match, language = query_set.answers, query_set.match, query_set.language
@@ -162,7 +173,7 @@ def measure_answers(
         runs = {**runs, JUDGED: _judged(retrieved)}
     chain_answers = chain_answers or {}
     runs_to_read = {run_name: run for run_name, run in runs.items() if run_name not in chain_answers}
-    readings = Readings(retrieved, runs_to_read, answering)
+    readings = Readings(retrieved, runs_to_read, answering, advance)
     is_correct = partial(exact_match, match=match, language=language)
     weight = readings.config.weight
     measured_before = {evaluation.name: evaluation.per_query for evaluation in evaluations}

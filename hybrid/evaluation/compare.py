@@ -65,7 +65,7 @@ def compare(
     A fusion ranks at most its `candidates` of each channel.
 
     :param chains: chains to measure too; a chain runs on one question at a time
-    :param advance: called after each question of a chain, with 1
+    :param advance: called with the number of questions that a chain has searched or the reader has read
     :param measures: the measures to compute if the set has the data; empty means the defaults of
         `measures_of`
     :param output_runs: a folder for all rankings, as TREC runs
@@ -122,7 +122,13 @@ def compare(
         if judged:
             retrieved = replace(retrieved, query_set=_with_indexed_passages(channels, query_set))
         evaluations, answers = measure_answers(
-            retrieved, runs, evaluations, answering, judged=judged, chain_answers=chain_answers
+            retrieved,
+            runs,
+            evaluations,
+            answering,
+            judged=judged,
+            chain_answers=chain_answers,
+            advance=advance,
         )
     return SetResults(
         query_set.name,

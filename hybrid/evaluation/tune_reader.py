@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,8 +26,12 @@ from sparta.reader.reader import Reader
 from sparta.reader.span_reader import SpanReader
 from sparta.search.retriever import Retriever
 
+logger = logging.getLogger(__name__)
+
 COVERAGE = 0.8
 """The share of answerable questions that a reader answers with its default threshold."""
+_EXCESS = 0.05
+"""The share of questions above the requested coverage that needs no warning."""
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 """The weights of the ranker that tuning tries."""
 
@@ -37,13 +42,15 @@ class TunedReader:
 
     `by_setting` has EM by (mentions add up, weight of the ranker). `calibration_error` is the error of
     probabilities that are fitted on one half of the questions and measured on the other half; None if a half
-    has only correct or only wrong answers.
+    has only correct or only wrong answers. `coverage` is the share of the questions with an answer at or
+    above the threshold: more than requested if several questions have the same score.
     """
 
     config: ReaderConfig
     by_setting: dict[tuple[bool, float], float]
     calibration_error: float | None
     questions: int
+    coverage: float
 
 
 def fit(scores: Sequence[float], is_correct: Sequence[bool]) -> Calibration:
@@ -121,9 +128,18 @@ def tune_reader(
     config, scored = results_by_setting[max(by_setting, key=by_setting.__getitem__)]
     answer = fit(*zip(*scored.values(), strict=True))
     scores = [probability(answer, score) for score, _ in scored.values()]
-    threshold = threshold_of(scores + [0.0] * (len(expected) - len(scored)), coverage)
+    scores += [0.0] * (len(expected) - len(scored))
+    threshold = threshold_of(scores, coverage)
     config = replace(config, answer=answer, abstention=Abstention(threshold, channel, depth))
-    return TunedReader(config, by_setting, _held_out_error(scored), len(expected))
+    answered = sum(score >= threshold for score in scores) / len(scores)
+    if answered > coverage + _EXCESS:
+        logger.warning(
+            "the threshold lets %.0f %% of the questions be answered instead of %.0f %%,"
+            " because many have the same score: tune with more questions",
+            100 * answered,
+            100 * coverage,
+        )
+    return TunedReader(config, by_setting, _held_out_error(scored), len(expected), answered)
 
 
 def threshold_of(scores: Sequence[float], coverage: float) -> float:

@@ -197,6 +197,12 @@ def test_tuning_compares_answers_in_the_language_of_the_index(
     assert set(tuned.by_setting.values()) == {0.5}
 
 
+def test_progress_counts_the_questions_that_are_read() -> None:
+    known, read = retrieved(), list[int]()
+    measure_answers(known, runs(), [], Answering(FixedReader(READER.scores)), advance=read.append)
+    assert sum(read) == len(known.query_set.answers) > 0
+
+
 def test_tuning_chooses_the_weight_that_answers_best() -> None:
     """The reader prefers a wrong passage, which is the ranker's first only now and then."""
     queries = tuple(Query(str(i), "?", ("right",)) for i in range(40))
@@ -214,7 +220,7 @@ def test_tuning_chooses_the_weight_that_answers_best() -> None:
     assert 0 <= tuned.calibration_error < 0.2
 
 
-def test_tuning_lets_mentions_add_up_where_that_answers_best() -> None:
+def test_tuning_lets_mentions_add_up_where_that_answers_best(caplog: pytest.LogCaptureFixture) -> None:
     """What is wrong stands in one passage, where the reader prefers it; what is right, in three."""
     queries = tuple(Query(str(i), "?", ("right",) if i % 4 else ("strange",)) for i in range(40))
     texts = ["strange", "right", "Right.", "the right"]
@@ -222,7 +228,9 @@ def test_tuning_lets_mentions_add_up_where_that_answers_best() -> None:
     run = {q.query_id: [ScoredPassage(str(i), 4.0 - i) for i in range(4)] for q in queries}
     known = Retrieved(QuestionSet("set", queries), {"": run}, Holds({}, str), lambda _, i: records[i])
     reader = FixedReader({text: 0.5 if text == "strange" else 0.2 for text in texts})
-    tuned = tune_reader(known, run, reader, 4)
+    tuned = tune_reader(known, run, reader, 4, coverage=0.5)
+    assert tuned.coverage == 1.0  # all questions have the same score
+    assert "100 % of the questions be answered instead of 50 %" in caplog.text
     assert tuned.config.sum_mentions
     assert tuned.by_setting[True, tuned.config.weight] == 30 / 40
     assert max(em for (sums, _), em in tuned.by_setting.items() if not sums) == 10 / 40
