@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,7 @@ from cli._arguments import (
     arguments,
     command,
     flag,
+    folder_type,
     group,
     made,
     one_of,
@@ -38,6 +40,7 @@ from cli._training import (
 
 if TYPE_CHECKING:
     from dense.training.train import Recipe
+    from sparta.base.records import Passage
 
 
 @arguments
@@ -129,9 +132,14 @@ class _Learning:
         " this is"
         " always so."
     )
+    index: Path | None = option(
+        "Index whose passages the first model ranks too, for --two-stages; TASER ranks all of Wikipedia"
+        " [default: the texts of the training files].",
+        type=folder_type,
+    )
     checkpoint_every: int = checkpoint_option
     RULES = (
-        Needs("--two-stages", ("p2_alone",)),
+        Needs("--two-stages", ("p2_alone", "index")),
         Needs("--by-size", ("largest",)),
         Excludes(("dev",), ("held_out", "candidates")),
     )
@@ -218,9 +226,21 @@ def train(training: _Training) -> None:
     from dense.training.stages import train_in_two_stages
     from dense.training.train import train_dense
 
-    train = partial(train_in_two_stages, only_p2=learning.p2_alone) if learning.two_stages else train_dense
+    train = train_dense
+    if learning.two_stages:
+        collection = _passages_of(learning.index) if learning.index else []
+        train = partial(train_in_two_stages, only_p2=learning.p2_alone, collection=collection)
     resume, command = training.end.resume, typed_command()
     report(train(sets, training.recipe(), data.output, resume=resume, command=command))
+
+
+def _passages_of(index: Path) -> list[Passage]:
+    """Return the passages of an index."""
+    from hybrid.replications.skill_mining import passages_of
+    from sparta.search.searcher import Searcher
+
+    with Searcher(index, channel="bm25") as searcher:
+        return list(passages_of(searcher))
 
 
 def _print_paper(training: _Training, questions: int) -> None:

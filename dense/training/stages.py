@@ -10,14 +10,17 @@ from pathlib import Path
 from dense.models.bi_encoder import DenseModel
 from dense.training.train import DenseTraining, Recipe, exact_scorer
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_write, make_folder
+from sparta.base.files import atomic_write, make_folder, short_hash
+from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 from sparta.base.renames import renamed_arguments
+from sparta.data.languages import language_of
 from sparta.models.resolve import hash_folder, model_folder
 from sparta.neural.processes import process_group, training_device, wait_for_all
+from sparta.training.known import keys_of
 from sparta.training.negatives import HardNegatives, mine, read_negatives, write_negatives
 from sparta.training.options import TrainResult, check_same
-from sparta.training.paragraphs import ParagraphSet
+from sparta.training.paragraphs import Paragraph, ParagraphSet
 from sparta.training.ranking import table_of
 from sparta.training.run import check_output
 
@@ -33,25 +36,27 @@ def train_in_two_stages(
     output: str | Path,
     *,
     only_p2: bool = False,
+    collection: Sequence[Passage] = (),
     resume: bool = False,
     command: str = "",
 ) -> TrainResult:
     """Train with hard negatives as TASER does. The best model of stage two ends in `output/best`.
 
     Stage one (`output/stage-1`) uses the hard negatives P1: BM25's, and those in the files. Its best model
-    ranks all texts of a set for each question. The first 100 texts that are not right and hold no answer are
-    P2 (`output/mined.json`). Stage two (`output/stage-2`) starts again from the pretrained encoder, with P1 ∪
-    P2 for one set, and with P2 alone for several sets.
+    ranks all texts of a set, and the passages of `collection`, for each question. The first 100 texts that
+    are not right and hold no answer are P2 (`output/mined.json`). Stage two (`output/stage-2`) starts again
+    from the pretrained encoder, with P1 ∪ P2 for one set, and with P2 alone for several sets.
 
-    Differences from the paper: Texts that hold an answer are left out, as in DPR. The model ranks the texts
-    of the training set, not a whole collection (`dense mine` ranks a collection). The 100 texts belong to a
-    paragraph, the best over all its questions, and a batch draws two of them. With P1, half of the groups
-    take neighboring texts of the file.
+    Differences from the paper: Texts that hold an answer are left out, as in DPR. Without a collection, the
+    model ranks the texts of the training set only. The 100 texts belong to a paragraph, the best over all its
+    questions, and a batch draws `recipe.negatives` of them. With P1, half of the groups take neighboring
+    texts of the file.
 
     With `resume`, an interrupted training continues with the same result, also between the stages.
 
     :param recipe: its `steps` are the steps of each stage
     :param only_p2: use P2 alone even with a single set
+    :param collection: the passages that the paper's P2 comes from, such as all passages of an index
     :param command: the command that the card shows; empty shows the recipe
     """
     output = check_output(output, resume=resume)
@@ -61,11 +66,12 @@ def train_in_two_stages(
             remedy=remedy("omit {}, or omit {}", Option("mine_every"), Option("two_stages")),
         )
     first = recipe.training(sets, output / "stage-1")  # fails for a bad encoder or set, before any writing
-    _check_start(output, recipe.encoder, only_p2=only_p2)
+    _check_start(output, recipe.encoder, collection, only_p2=only_p2)
     first.run(resume=True)
     del first  # frees the model's and the optimizer's memory
     wait_for_all()
     second = recipe.training(sets, output / "stage-2")
+    second.sets = [_with_collection(data, collection) for data in second.sets]
     mined = zip(second.sets, _mine_all(second, output, recipe), strict=True)
     single = len(second.sets) == 1 and not only_p2
     second.sets = [_second_stage_set(data, negatives, with_p1=single) for data, negatives in mined]
@@ -75,13 +81,35 @@ def train_in_two_stages(
     return second.finish(state, recipe, table_of(sets), command, output / "best")
 
 
-def _check_start(output: Path, encoder: str, *, only_p2: bool) -> None:
-    """Raise an error if a resumed training has another encoder or `only_p2`; checkpoints store neither."""
+def _with_collection(data: ParagraphSet, collection: Sequence[Passage]) -> ParagraphSet:
+    """Return a set with the passages of a collection before its texts, as candidates for its negatives.
+
+    Texts after a positive are its negatives from the file, so the passages come first.
+    """
+    if not collection:
+        return data
+    language = language_of(data.known.language)
+    known = {key for paragraph in data.paragraphs for key in keys_of(paragraph.text, paragraph.passage_id)}
+    passages = tuple(
+        Paragraph(item.text, item.title, passage_id=item.passage_id).folded(language)
+        for item in collection
+        if known.isdisjoint(keys_of(item.text, item.passage_id))
+    )
+    shifted = tuple(tuple(len(passages) + i for i in numbers) for numbers in data.hard_negatives)
+    negatives = (*((),) * len(passages), *shifted) if shifted else ()
+    return replace(data, paragraphs=(*passages, *data.paragraphs), hard_negatives=negatives)
+
+
+def _check_start(output: Path, encoder: str, collection: Sequence[Passage], *, only_p2: bool) -> None:
+    """Raise an error if a resumed training has other values that checkpoints do not store."""
     folder = Path(encoder)
     current = {
         "encoder": hash_folder(model_folder(folder)) if folder.is_dir() else encoder,
         "p2_alone": "yes" if only_p2 else "no",
     }
+    if collection:
+        texts = ((item.passage_id, item.title, item.text) for item in collection)
+        current["collection"] = short_hash(texts)
     path = output / STARTED
     if not process_group()[0] and not path.exists():
         make_folder(output)

@@ -11,21 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dense.channel.passages import LivePassages
 from hybrid.evaluation.questions import judged
 from hybrid.evaluation.testsets import QuestionSet
+from hybrid.replications.skill_mining import passages_of
 from hybrid.replications.tables.experiment import Experiment
 from sparta.base.files import atomic_path, atomic_write, make_folder, open_decompressed
 from sparta.base.records import Passage
 from sparta.data.corpus import CorpusReader
-from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.search.searcher import Searcher
 
 logger = logging.getLogger("sparta.hybrid")
 SHARED = "shared"
 POOL_DEPTH = 100
-_BLOCK = 4096
 ALL_SETS = "open"
 """The name of the collection of all sets of open questions."""
 ALL_CHANNELS = "impact,bm25,dense"
@@ -107,18 +105,10 @@ def _pool(index: Path, sets: Sequence[QuestionSet]) -> Iterator[str]:
                     yield hits[rank].passage_id
 
 
-def passages_of(index: Path) -> list[Passage]:
-    """Return all passages of an index of whole passages."""
-    generation = IndexFolder(index).state().searchable
-    assert generation is not None
-    folder, passages = IndexFolder(index), []
-    with LivePassages.open(folder.lucene_path(generation), generation.language) as live:
-        for start in range(0, len(live), _BLOCK):
-            for raw in live.lucene.raws(live.docids[start : start + _BLOCK]):
-                record = json.loads(raw)
-                title, text = str(record.get("title") or ""), str(record["contents"])
-                passages.append(Passage(str(record["id"]), text, title))
-    return passages
+def all_passages(index: Path) -> list[Passage]:
+    """Return the live passages of an index, in corpus order."""
+    with Searcher(index, channel="bm25") as searcher:
+        return list(passages_of(searcher))
 
 
 def sampled(questions: QuestionSet, experiment: Experiment, *, skip: int = 0) -> QuestionSet:

@@ -78,7 +78,7 @@ class TwoHops(NamedTuple):
 def _two_hops(experiment: Experiment) -> tuple[list[TwoHops], list[Passage]]:
     """Return the questions with two gold passages, and the passages of the index."""
     from hybrid.evaluation.questions import judged
-    from hybrid.replications.tables.collection import passages_of
+    from hybrid.replications.tables.collection import all_passages
 
     index, questions = _hotpot(experiment)
     gold = judged(questions, index).qrels
@@ -87,7 +87,7 @@ def _two_hops(experiment: Experiment) -> tuple[list[TwoHops], list[Passage]]:
         for query in questions.queries
         if len(ids := list(gold.get(query.query_id, {}))) == 2
     ]
-    return hops, passages_of(index)
+    return hops, all_passages(index)
 
 
 def _hotpot(experiment: Experiment) -> tuple[Path, QuestionSet]:

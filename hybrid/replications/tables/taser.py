@@ -265,9 +265,9 @@ def dense_recall(model: Path | str, index: Path, sets: Mapping[str, QuestionSet]
     """Return answer recall@k of exact search with a bi-encoder over all passages of an index."""
     from hybrid.evaluation.evaluate import search_exactly
     from hybrid.evaluation.rankings import Holds, answer_recall
-    from hybrid.replications.tables.collection import passages_of
+    from hybrid.replications.tables.collection import all_passages
 
-    passages = passages_of(index)
+    passages = all_passages(index)
     texts = {passage.passage_id: passage.text for passage in passages}
     figures = {}
     for column, questions in sets.items():

@@ -226,3 +226,40 @@ def test_no_form_is_made_from_several_encoders_or_experts(
 ) -> None:
     with pytest.raises(ModelError, match="the start model has"):
         begin_from(saved("source", **source), DenseConfig(WHOLE, **wanted))
+
+
+def test_p2_comes_from_all_passages_of_a_collection(
+    encoder: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The 100 highest dot products among texts and collection, without right passages and duplicates."""
+    from dense.training.train import DenseTraining
+
+    rng = random.Random(4)
+    data = questions_on(words, n=20)
+    collection = [Passage(f"c{n}", " ".join(rng.sample(words, 5)), "") for n in range(150)]
+    collection.append(Passage("copy", data.paragraphs[0].text))
+    recipe = Recipe(**{**USUAL, "encoder": encoder, "held_out": 0, "mined": False})
+    sets: list[ParagraphSet] = []
+    original = DenseTraining.run
+
+    def run(self: Any, *, resume: bool = False) -> Any:
+        sets.extend(self.sets)
+        return original(self, resume=resume)
+
+    monkeypatch.setattr(DenseTraining, "run", run)
+    train_in_two_stages([data], recipe, tmp_path / "out", only_p2=True, collection=collection)
+    first, second = sets
+    assert first.paragraphs == data.paragraphs
+    texts = [paragraph.text for paragraph in second.paragraphs]
+    assert texts == [p.text for p in collection[:-1]] + [p.text for p in data.paragraphs]
+    model = DenseModel.load(tmp_path / "out" / "stage-1" / "best")
+    vectors = torch.from_numpy(model.encode_passages([p.whole() for p in second.paragraphs])[:, 0])
+    for i, paragraph in enumerate(data.paragraphs):
+        question = torch.from_numpy(model.encode_questions([paragraph.questions[0][0]]))[0]
+        scores = vectors @ question
+        scores[150 + i] = -torch.inf
+        assert set(second.hard_negatives[150 + i]) == set(scores.topk(100).indices.tolist())
+    with pytest.raises(InputError, match="collection"):
+        train_in_two_stages(
+            [data], recipe, tmp_path / "out", only_p2=True, collection=collection[1:], resume=True
+        )
