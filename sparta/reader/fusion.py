@@ -11,9 +11,12 @@ from torch.nn import functional
 from sparta.base.errors import ModelError
 from sparta.neural.bert import Bert, Output
 
+ELECTRA = "electra"
+"""The model type of the paper's encoder, whose layers are BERT's."""
+
 
 class FusedEncoder(nn.Module):
-    """A BERT encoder with global tokens that all passages of a question share.
+    """A BERT or Electra encoder with global tokens that all passages of a question share.
 
     In every layer, a passage's tokens attend to this passage and to the global tokens. The global tokens
     attend to all tokens of all passages of the question, and to each other. One call reads one question.
@@ -21,13 +24,15 @@ class FusedEncoder(nn.Module):
 
     def __init__(self, encoder: nn.Module, global_tokens: int) -> None:
         super().__init__()
-        if not isinstance(encoder, Bert):
+        config: Any = getattr(encoder, "config", None)
+        if not isinstance(encoder, Bert) and getattr(config, "model_type", "") != ELECTRA:
             raise ModelError(
-                f"a reader with global tokens needs a BERT encoder, found {type(encoder).__name__}",
-                remedy="name the folder of a BERT, or train a reader without global tokens",
+                f"a reader with global tokens needs BERT or Electra, found {type(encoder).__name__}",
+                remedy="name the folder of a BERT or Electra, or train a reader without global tokens",
             )
         self.encoder = encoder
-        self.global_states = nn.Parameter(torch.randn(global_tokens, encoder.config.hidden_size) * 0.02)
+        self.heads = int(config.num_attention_heads)
+        self.global_states = nn.Parameter(torch.randn(global_tokens, config.hidden_size) * 0.02)
 
     def forward(
         self,
@@ -37,23 +42,25 @@ class FusedEncoder(nn.Module):
     ) -> Output:
         """Return the states of one question's windows; all arguments are `(n, length)`."""
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        states = self.encoder.embeddings(input_ids, segments)
+        encoder: Any = self.encoder
+        states = encoder.embeddings(input_ids, segments)
+        if hasattr(encoder, "embeddings_project"):  # Electra's embeddings may be narrower than its states
+            states = encoder.embeddings_project(states)
         global_states = self.global_states.to(states.dtype)
         mask = attention_mask.bool()
-        layers: Any = self.encoder.encoder.layer
-        for layer in layers:
-            states, global_states = _layer(layer, states, global_states, mask)
+        for layer in encoder.encoder.layer:
+            states, global_states = _layer(layer, self.heads, states, global_states, mask)
         return Output(states)
 
 
 def _layer(
-    layer: Any, states: torch.Tensor, global_states: torch.Tensor, mask: torch.Tensor
+    layer: Any, n_heads: int, states: torch.Tensor, global_states: torch.Tensor, mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run one layer of BERT over passages `(n, length, width)` and global tokens `(g, width)`."""
+    """Run one layer of BERT or Electra over passages `(n, length, width)` and global tokens `(g, width)`."""
     heads, (n, length, width), global_count = layer.attention.self, states.shape, len(global_states)
 
     def split(projection: Any, rows: torch.Tensor) -> torch.Tensor:
-        return projection(rows).unflatten(-1, (heads.heads, -1)).transpose(-3, -2)  # (…, heads, length, size)
+        return projection(rows).unflatten(-1, (n_heads, -1)).transpose(-3, -2)  # (…, heads, length, size)
 
     keys, values = split(heads.key, states), split(heads.value, states)
     global_keys, global_values = split(heads.key, global_states), split(heads.value, global_states)

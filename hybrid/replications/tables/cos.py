@@ -96,7 +96,7 @@ def _hotpot(experiment: Experiment) -> tuple[Path, QuestionSet]:
     from hybrid.replications.tables.collection import index_of, sampled
 
     questions = sampled(questions_of(experiment.path("hotpot")), experiment)
-    return index_of(experiment, "kilt", _texts(experiment), [questions], "impact,bm25"), questions
+    return index_of(experiment, "kilt", _texts(experiment), [questions], "bm25"), questions
 
 
 def _texts(experiment: Experiment) -> list[Path]:
@@ -228,7 +228,7 @@ def _chains(
                     channels, questions, (), chains=[chain], answering=answering, measures=names
                 )
             return {
-                _row_of(evaluation.name): {
+                "BM25" if evaluation.name == "bm25" else f"{name}, shipped chain": {
                     column: 100 * evaluation.mean(measure)
                     for column, measure in measures.items()
                     if measure in evaluation.per_query
@@ -236,11 +236,7 @@ def _chains(
                 for evaluation in results.evaluations
             }
 
-        experiment.measure([_row_of(name), "BM25"], f"{located.label}, chain {name}", measure)
-
-
-def _row_of(name: str) -> str:
-    return "BM25" if name == "bm25" else f"{name}, shipped chain"
+        experiment.measure([f"{name}, shipped chain", "BM25"], f"{located.label}, chain {name}", measure)
 
 
 def _reader() -> Answering:

@@ -1,6 +1,7 @@
 """Fusion-in-Encoder against one long sequence with a mask that says who sees whom."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def test_passages_tell_each_other(bert):
 
 
 def test_another_encoder_is_refused():
-    with pytest.raises(ModelError, match="needs a BERT encoder, found Linear"):
+    with pytest.raises(ModelError, match="needs BERT or Electra, found Linear"):
         FusedEncoder(torch.nn.Linear(2, 2), 2)
 
 
@@ -97,3 +98,52 @@ def test_openvino_reads_as_torch_does(encoder_folder: Path, tmp_path: Path) -> N
     assert isinstance(Reader.open(tmp_path, device="cpu").model, StoredReader)
     with pytest.raises(InputError, match="bf16 or fp32"):
         StoredReader(tmp_path, "int8")
+
+
+@pytest.mark.parametrize("embedding_size", [16, 32])
+def test_electra_reads_a_passage_and_global_tokens_as_one_line(embedding_size: int) -> None:
+    """With one passage, everything attends to everything: transformers' encoder over all states."""
+    from transformers import ElectraConfig, ElectraModel
+
+    torch.manual_seed(5)
+    config = ElectraConfig(
+        vocab_size=50,
+        embedding_size=embedding_size,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+    )
+    electra = ElectraModel(config).eval()
+    fused = FusedEncoder(electra, 3).eval()
+    ids = torch.randint(1, 50, (1, 7))
+    with torch.no_grad():
+        states = electra.embeddings(input_ids=ids)
+        if embedding_size != 32:
+            states = electra.embeddings_project(states)
+        line = torch.cat([states, fused.global_states[None]], 1)
+        expected = electra.encoder(line).last_hidden_state[:, :7]
+        found = fused(ids, torch.ones_like(ids)).last_hidden_state
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_reader_with_electra_is_saved_and_opened(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    from transformers import ElectraConfig, ElectraModel
+
+    config = ElectraConfig(
+        vocab_size=tiny_tokenizer.get_vocab_size(),
+        embedding_size=16,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=64,
+    )
+    ElectraModel(config).save_pretrained(tmp_path / "electra")
+    tiny_tokenizer.save(str(tmp_path / "electra" / "tokenizer.json"))
+    reader = SpanReader.from_encoder(tmp_path / "electra", ReaderConfig(global_tokens=2))
+    reader.save_pretrained(tmp_path / "reader")
+    texts = [[Text("the moon is a star"), Text("the river of the city")]]
+    opened = Reader.open(tmp_path / "reader", device="cpu")
+    assert opened.read_all(["what is the moon"], texts) == Reader(reader).read_all(
+        ["what is the moon"], texts
+    )
