@@ -230,15 +230,12 @@ def tiny_model_folder(
 @pytest.fixture
 def lexical_model(tmp_path: Path, tiny_model_folder: Path) -> Path:
     """A folder of a tiny model with lexical terms."""
-    import numpy as np
-
-    from sparta.models.lexical_terms import IdfTable, LexicalTerms, TermSettings, hashes_of
+    from sparta.models.lexical_terms import LexicalTerms, TermSettings
     from sparta.models.query_encoder import load_tokenizer
 
     folder = tmp_path / "model"
     shutil.copytree(tiny_model_folder, folder)
-    table = IdfTable.of(hashes_of(["zyxo", "moon earth"]), np.array([5, 900]), 1000)
-    LexicalTerms(TermSettings(), table, load_tokenizer(folder)).save(folder)
+    LexicalTerms(TermSettings(pair_bits=0), load_tokenizer(folder)).save(folder)
     return folder
 
 

@@ -34,7 +34,7 @@ from sparta.data.languages import language_of
 from sparta.data.queries import read_queries
 from sparta.data.sentences import sentence_splitter, split_units
 from sparta.data.trec import read_qrels, read_run
-from sparta.models.lexical_terms import IdfTable, LexicalTerms, TermSettings
+from sparta.models.lexical_terms import LexicalTerms, TermSettings
 from sparta.models.query_encoder import QueryTokenizer, WordTokenizer, load_tokenizer
 from sparta.models.resolve import shipped_folder
 from sparta.reader.config import ReaderLayout
@@ -172,8 +172,7 @@ def _shipped() -> QueryTokenizer:
 
 @cache
 def _lexical() -> LexicalTerms:
-    table = IdfTable(np.zeros(0, np.uint32), np.zeros(0, np.uint8))
-    return LexicalTerms(TermSettings(), table, load_tokenizer(shipped_folder("sparta-bge-small-en")))
+    return LexicalTerms(TermSettings(), load_tokenizer(shipped_folder("sparta-bge-small-en")))
 
 
 @cache

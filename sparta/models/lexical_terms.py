@@ -1,50 +1,47 @@
 """Terms beyond wordpieces: words that a tokenizer splits, and pairs of neighboring words (decision 0043).
 
 A wordpiece model writes a rare name as several common pieces. A lexical term is the name itself. Its weight
-needs no network: it is BM25's saturation of the count, times an inverse document frequency from a fixed
-table. So the weight of a passage does not depend on the other passages of an index.
+needs no second network, and does not depend on the other passages of an index.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
-from sparta.base.errors import ModelError
+from sparta.base.errors import InputError, ModelError
 from sparta.base.files import atomic_write, short_hash
 from sparta.base.records import Passage
 
-TERMS_FILE = "lexical_terms.npz"
+TERMS_FILE = "lexical_terms.json"
 """The file of a model folder or an index folder that defines the lexical terms.
 
 The model's hash does not cover this file, so indexes without lexical terms still find their model.
 """
 _FORMAT = 1
-_LETTERS = r"\w[\w\u0300-\u036f]*+"  # with accents that are characters of their own
-_PART = re.compile(_LETTERS)
-_TOKEN = re.compile(rf"{_LETTERS}(?:[-.'&/+#@]{_LETTERS})*+[+#]*|[^\w\s]")
-_POSSESSIVE = re.compile(r"(?<=\w)'s$")
-_APOSTROPHES = str.maketrans("\u2019\u02bc", "''")
+_LONGEST = 64  # characters of a word; longer ones are noise such as hashes and DNA
+_CONTINUES = "##"
+_CACHED_WORDS = 1 << 16
+_CACHED_TEXTS = 8
+_PAIR = re.compile(r"pair [0-9a-f]{1,8}")
 STOP_WORDS = (
     "a an and are as at be been but by did do does for from had has have he her his how i in into is it its"
     " many much no not of on or s she such t that the their then there these they this to was were what when"
     " where which who whom whose why will with would you your"
 )
-"""Lucene's English stop words, auxiliary verbs, pronouns and question words."""
-_LONGEST = 64  # characters of a word; longer ones are noise such as hashes and DNA
+"""Lucene's English stop words, auxiliary verbs, pronouns, question words, and the ends of `it's`, `don't`."""
 
 
 class Occurrence(NamedTuple):
@@ -59,132 +56,229 @@ class Occurrence(NamedTuple):
 class TermSettings:
     """The parameters of lexical terms.
 
-    :param kinds: `words` are words that the tokenizer splits or changes; `pairs` are neighboring words
-    :param word_gain: the weight of the rarest word, at full saturation
-    :param pair_gain: the same for pairs
-    :param mean_length: the mean length of passages in words
+    :param word_gain: the weight that a word has beside the weights of its pieces, at full saturation
+    :param pair_gain: the weight of a pair, at full saturation
+    :param word_count: how often a query counts a word; a passage's weight is divided by this number
+    :param pair_bits: the bits of a pair's hash, which is its term, so that an index has at most `2^bits` of
+        them; 0 means that the term of a pair is the two words
+    :param mean_length: the mean length of passages in wordpieces
+    :param window: the length in wordpieces from which on the norm of longer texts stays the same
     :param stop_words: words that are in no pair, separated by spaces
     """
 
-    kinds: tuple[str, ...] = ("words", "pairs")
-    word_gain: float = 4.5
-    pair_gain: float = 1.8
+    word_gain: float = 2.0
+    pair_gain: float = 2.0
+    word_count: int = 3
+    pair_bits: int = 18
     k1: float = 0.9
     b: float = 0.4
-    mean_length: float = 100.0
+    mean_length: float = 118.6
+    window: int = 256
     stop_words: str = STOP_WORDS
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IdfTable:
-    """The inverse document frequency of terms in a fixed collection, from 0 to 1; an unseen term has 1.
+class _Word(NamedTuple):
+    """A word of a text, as the tokenizer normalizes it, with its span and its wordpieces.
 
-    `hashes (n,) uint32` are the sorted CRC-32 of the terms, `codes (n,) uint8` are 255 times the idf.
+    `first_end` is the end of the first piece. `spelling` has the accents that
+    `form` lacks; it is empty if there are none.
     """
 
-    hashes: npt.NDArray[np.uint32]
-    codes: npt.NDArray[np.uint8]
+    form: str
+    start: int
+    end: int
+    first_end: int
+    pieces: Sequence[str]
+    spelling: str
 
-    def idf(self, terms: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return the idf of each term."""
-        hashes = hashes_of(terms)
-        places = np.searchsorted(self.hashes, hashes)
-        known = places < len(self.hashes)
-        known[known] = self.hashes[places[known]] == hashes[known]
-        idf = np.ones(len(terms), np.float32)
-        idf[known] = self.codes[places[known]] / np.float32(255)
-        return idf
-
-    @staticmethod
-    def of(hashes: npt.NDArray[np.uint32], frequencies: npt.NDArray[np.int64], n_passages: int) -> IdfTable:
-        """Return the table of the terms with these hashes and document frequencies."""
-        idf = np.log1p((n_passages - frequencies + 0.5) / (frequencies + 0.5))
-        codes = np.rint(255 * idf / np.log1p((n_passages + 0.5) / 0.5)).astype(np.uint8)
-        order = np.lexsort((codes, hashes))  # of terms with equal hashes, the most frequent one counts
-        hashes, first = np.unique(hashes[order], return_index=True)
-        return IdfTable(hashes, codes[order][first])
+    @property
+    def is_mark(self) -> bool:
+        """Whether this is a mark, which separates the words of pairs, unless it joins them without spaces."""
+        return not self.form or (len(self.pieces) == 1 and not self.form[0].isalnum())
 
 
 class LexicalTerms:
     """The lexical terms of texts, and their weights.
 
-    A term is a lower-case word (`kerensky`), a compound (`node.js`, `gpt-4`), or a pair of words with a
-    space between them. No term equals a wordpiece.
+    - A *word* is a word that the tokenizer splits, without accents and without its plural's s (`kerensky`).
+      A query looks up the word in place of its pieces. So the pieces count only in passages with the word.
+    - A word with accents is a term in this spelling, too (`résumé`).
+    - A *pair* is two words in a row, of which neither is a stop word. Stop words between them do not count,
+      marks between them do, except within a word (`gpt-4`). The term of a pair is a hash, `pair 3f2a`.
 
-    :param vocabulary: the wordpieces of the model
+    No term equals a wordpiece. A passage's weight of a word includes the network's weights of the word's
+    pieces.
     """
 
-    def __init__(self, settings: TermSettings, table: IdfTable, tokenizer: Tokenizer) -> None:
-        self.settings, self.table = settings, table
+    def __init__(self, settings: TermSettings, tokenizer: Tokenizer) -> None:
+        self.settings, self.tokenizer = settings, tokenizer
         self._vocabulary = tokenizer.get_vocab()
         self._stop_words = frozenset(settings.stop_words.split())
+        self._special = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+        self._counted = lru_cache(_CACHED_TEXTS)(self._counts)  # neighboring sentences share a context
+        self._pieces_of = lru_cache(_CACHED_WORDS)(self._ids)
 
     @property
     def name(self) -> str:
-        """The name of this definition for manifests: its kinds, its version and a hash of its content."""
-        parts = (self._settings(), self.table.hashes.tobytes(), self.table.codes.tobytes())
-        return f"{'+'.join(self.settings.kinds)}-{_FORMAT}-{short_hash(parts)[:8]}"
+        """The name of this definition for manifests: its version and a hash of its content."""
+        return f"words+pairs-{_FORMAT}-{short_hash([self.settings])[:8]}"
 
-    def passage_terms(self, passage: Passage) -> dict[str, float]:
+    @cached_property
+    def unsearched(self) -> npt.NDArray[np.bool_]:
+        """Which wordpieces no query looks up, `(vocabulary,)`: those that continue a word."""
+        unsearched = np.zeros(self.tokenizer.get_vocab_size(), np.bool_)
+        unsearched[[i for token, i in self._vocabulary.items() if token.startswith(_CONTINUES)]] = True
+        return unsearched
+
+    def passage_terms(
+        self,
+        passage: Passage,
+        term_ids: npt.NDArray[np.integer[Any]] | None = None,
+        weights: npt.NDArray[np.floating[Any]] | None = None,
+    ) -> dict[str, float]:
         """Return the weight of each lexical term of a passage, in units of the model's weights.
 
-        Title and text count; the context of a sentence does not.
+        The title and the text count; for a sentence in a context, the context in place of the text.
+
+        :param term_ids: the ascending ids of the passage's wordpieces, `(m,)`, and the network's `weights`
         """
-        text = text_of(passage)
-        counts = Counter(occurrence.term for occurrence in self.occurrences(text))
-        if not counts:
-            return {}
-        settings, terms = self.settings, list(counts)
-        tf = np.fromiter(counts.values(), np.float32, len(counts))
-        length = len(_PART.findall(text))
-        norm = settings.k1 * (1 - settings.b + settings.b * length / settings.mean_length)
-        gains = np.array([settings.pair_gain if " " in t else settings.word_gain for t in terms], np.float32)
-        weights = gains * self.table.idf(terms) * (tf / (tf + np.float32(norm)))
-        return dict(zip(terms, weights.tolist(), strict=True))
+        settings = self.settings
+        counts, length = self._counted(passage.title, passage.context or passage.text)
+        norm = settings.k1 * (
+            1 - settings.b + settings.b * min(length, settings.window) / settings.mean_length
+        )
+        weights_of_terms: dict[str, float] = {}
+        for term, tf in counts.items():
+            saturated = tf / (tf + norm)
+            if " " in term:
+                weights_of_terms[term] = settings.pair_gain * saturated
+                continue
+            weight = settings.word_gain * saturated
+            if term_ids is not None and weights is not None and len(term_ids):
+                weight += self._network(term, term_ids, weights)
+            weights_of_terms[term] = weight / settings.word_count
+        return weights_of_terms
+
+    def _counts(self, title: str, text: str) -> tuple[Counter[str], int]:
+        """Return how often each term occurs in a title and a text, and the number of their wordpieces."""
+        words = list(self._words(f"{title} . {text}" if title else text))
+        counts = Counter(term for term, _, _ in self._occurrences(words))
+        return counts, sum(len(word.pieces) for word in words)
 
     def query_terms(self, text: str) -> dict[str, int]:
-        """Return the lexical terms that a query looks up: the weight of each occurrence is 1."""
-        return dict(Counter(occurrence.term for occurrence in self.occurrences(text)))
+        """Return the lexical terms that a query looks up, and how much each counts."""
+        terms = [term for term, _, _ in self.occurrences(text)]
+        return {
+            term: count if " " in term else count * self.settings.word_count
+            for term, count in Counter(terms).items()
+        }
 
     def ignored_spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the character spans of a query whose wordpieces do not count."""
-        return []
+        """Return the character spans of a query whose wordpieces do not count: the split words.
+
+        Of a wordpiece with a plural's s, only the s is ignored.
+        """
+        return [
+            (word.first_end if word.pieces[0] == singular(word.form) else word.start, word.end)
+            for word in self._words(text)
+            if len(word.pieces) > 1
+        ]
+
+    def is_term(self, term: str) -> bool:
+        """Return whether a text can have this lexical term."""
+        return bool(self.settings.pair_bits and _PAIR.fullmatch(term)) or term in self.query_terms(term)
 
     def occurrences(self, text: str) -> Iterator[Occurrence]:
         """Yield each lexical term of a text with its character span."""
-        before: tuple[str, int, int] | None = None
-        for word, start, end in self._words(text):
-            if not word:
-                before = None
-                continue
-            parts = _PART.findall(word)
-            if len(parts) > 1 or word not in self._vocabulary:
-                yield Occurrence(word, start, end)
-            if len(parts) > 1:
-                for part in _PART.finditer(text, start, end):
-                    spelling = normal_word(part[0])
-                    if spelling not in self._vocabulary:
-                        yield Occurrence(spelling, *part.span())
-            if word in self._stop_words:
-                before = None
-                continue
-            if before:
-                yield Occurrence(f"{before[0]} {word}", before[1], end)
-            before = (word, start, end)
+        return self._occurrences(list(self._words(text)))
 
-    def _words(self, text: str) -> Iterator[tuple[str, int, int]]:
-        """Yield the normal form of each word with its span; an empty word stands for a punctuation mark."""
-        for match in _TOKEN.finditer(text.translate(_APOSTROPHES)):
-            word = normal_word(match[0]) if match.end() - match.start() <= _LONGEST else ""
-            word = word if word[:1].isalnum() else ""
-            shorter = _POSSESSIVE.sub("", word)
-            yield shorter, match.start(), match.end() - (len(word) - len(shorter))
+    def _occurrences(self, words: Sequence[_Word]) -> Iterator[Occurrence]:
+        """Yield the lexical terms of a text's words, in order."""
+        before: tuple[str, int] | None = None  # the last word that can be in a pair, and its start
+        for i, word in enumerate(words):
+            if word.is_mark:
+                if not (
+                    0 < i < len(words) - 1
+                    and words[i - 1].end == word.start
+                    and words[i + 1].start == word.end
+                ):
+                    before = None
+                continue
+            term = self._term(word)
+            if term:
+                yield Occurrence(term, word.start, word.end)
+            if word.spelling:
+                yield Occurrence(word.spelling, word.start, word.end)
+            if word.form in self._stop_words:
+                continue
+            form = singular(word.form)
+            if before:
+                yield Occurrence(self._pair(before[0], form), before[1], word.end)
+            before = form, word.start
+
+    def _pair(self, first: str, second: str) -> str:
+        pair, bits = f"{first} {second}", self.settings.pair_bits
+        return f"pair {zlib.crc32(pair.encode()) >> (32 - bits):x}" if bits else pair
+
+    def _term(self, word: _Word) -> str:
+        """Return the term of a split or unknown word; empty for a wordpiece, also with a plural's s."""
+        if word.form in self._vocabulary:
+            return ""
+        form = singular(word.form)
+        if form not in self._vocabulary:
+            return form
+        return "" if word.pieces[0] == form else word.form
+
+    def _words(self, text: str) -> Iterator[_Word]:
+        """Yield the words and marks of a text, as the tokenizer separates them."""
+        encoded = self._encoded(text)
+        tokens, offsets, numbers = encoded.tokens, encoded.offsets, encoded.word_ids
+        i = 0
+        while i < len(tokens):
+            after = i + 1
+            while after < len(tokens) and numbers[after] == numbers[i]:
+                after += 1
+            pieces = tokens[i:after]
+            start, end = offsets[i][0], offsets[after - 1][1]
+            form = _joined(pieces) if len(pieces) > 1 else pieces[0]
+            spelling = "" if text.isascii() else _spelling(text, start, end)
+            if form in self._special:
+                form, spelling = spelling or text[start:end].lower(), ""
+            if end - start > _LONGEST:
+                form = spelling = ""
+            yield _Word(form, start, end, offsets[i][1], pieces, spelling if spelling != form else "")
+            i = after
+
+    def _encoded(self, text: str) -> Encoding:
+        try:
+            return self.tokenizer.encode(text, add_special_tokens=False)
+        except TypeError:
+            raise InputError(
+                f"the text is not valid Unicode: {ascii(text)[:80]}",
+                remedy="repair the encoding of the input",
+            ) from None
+
+    def _ids(self, term: str) -> tuple[int, ...]:
+        """Return the ids of a word's pieces; none for a spelling with accents."""
+        encoded = self._encoded(term)
+        if _joined(encoded.tokens) != term:
+            return ()
+        return tuple(encoded.ids)
+
+    def _network(
+        self, term: str, term_ids: npt.NDArray[np.integer[Any]], weights: npt.NDArray[np.floating[Any]]
+    ) -> float:
+        """Return the sum of the weights of a word's pieces in a passage."""
+        ids = self._pieces_of(term)
+        places = np.searchsorted(term_ids[:-1], ids)
+        return float(weights[places][term_ids[places] == ids].sum())
 
     # ------------------------------------------------------------------ files
 
     def save(self, folder: Path) -> None:
-        """Write the definition to `lexical_terms.npz`."""
-        atomic_write(folder / TERMS_FILE, self._content())
+        """Write the definition to `lexical_terms.json`."""
+        content = {**asdict(self.settings), "format_version": _FORMAT}
+        atomic_write(folder / TERMS_FILE, (json.dumps(content, indent=2) + "\n").encode())
 
     @staticmethod
     def load(folder: Path, tokenizer: Tokenizer) -> LexicalTerms | None:
@@ -196,42 +290,35 @@ class LexicalTerms:
         if not path.is_file():
             return None
         try:
-            with np.load(path) as stored:
-                settings: dict[str, Any] = json.loads(str(stored["settings"]))
-                version = settings.pop("format_version")
-                hashes = np.cumsum(stored["gaps"], dtype=np.uint32)
-                table = IdfTable(hashes, stored["codes"])
+            settings = json.loads(path.read_text("utf-8"))
+            version = settings.pop("format_version")
             if version != _FORMAT:
                 raise ValueError(f"format version {version}, expected {_FORMAT}")
-            settings["kinds"] = tuple(settings["kinds"])
-            return LexicalTerms(TermSettings(**settings), table, tokenizer)
-        except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, zlib.error) as error:
+            return LexicalTerms(TermSettings(**settings), tokenizer)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelError(
-                f"the file of lexical terms cannot be read: {error}",
+                f"the file of lexical terms cannot be read: {type(error).__name__}: {error}",
                 where=str(path),
                 remedy="restore the file from a copy of the model",
             ) from error
 
-    def _settings(self) -> str:
-        return json.dumps({**asdict(self.settings), "format_version": _FORMAT})
 
-    def _content(self) -> bytes:
-        stream = io.BytesIO()
-        gaps = np.diff(self.table.hashes, prepend=np.uint32(0))
-        np.savez_compressed(stream, settings=np.array(self._settings()), gaps=gaps, codes=self.table.codes)
-        return stream.getvalue()
-
-
-def text_of(passage: Passage) -> str:
-    """Return the text whose terms a passage has: its title and its text."""
-    return f"{passage.title} . {passage.text}" if passage.title else passage.text
+def singular(word: str) -> str:
+    """Return a word without its plural's s (Harman, 1991: How effective is suffixing?)."""
+    if len(word) <= 3 or not word.endswith("s") or word.endswith(("ss", "us")):
+        return word
+    if word.endswith("ies") and not word.endswith(("eies", "aies")):
+        return word[:-3] + "y"
+    return word if word.endswith(("aes", "ees", "oes")) else word[:-1]
 
 
-def hashes_of(terms: Collection[str]) -> npt.NDArray[np.uint32]:
-    """Return the hash of each term in a table: CRC-32 of its UTF-8."""
-    return np.fromiter((zlib.crc32(term.encode()) for term in terms), np.uint32, len(terms))
+def _joined(pieces: Sequence[str]) -> str:
+    return pieces[0] + "".join(piece.removeprefix(_CONTINUES) for piece in pieces[1:])
 
 
-def normal_word(word: str) -> str:
-    """Return the form of a word in terms: lower case, composed characters (NFC)."""
+def _spelling(text: str, start: int, end: int) -> str:
+    """Return a word with its accents, in lower case and composed (NFC)."""
+    while end < len(text) and end - start <= _LONGEST and unicodedata.combining(text[end]):
+        end += 1
+    word = text[start:end]
     return word.lower() if word.isascii() else unicodedata.normalize("NFC", word.lower())

@@ -131,7 +131,7 @@ class QueryTokenizer:
     Without `weights`, each token counts 1 at every occurrence (SPARTA, eq. 6). With `weights (vocabulary,)
     int32`, each distinct token counts its weight once per query, as inference-free models define it. One
     unit is a weight of `step` (decision 0020). Queries are folded by the rules of `language`, like the
-    indexed texts. With `lexical`, queries also look up its words and pairs, each occurrence with the weight 1
+    indexed texts. With `lexical`, queries also look up its words and pairs
     (decision 0044).
     """
 
@@ -393,7 +393,7 @@ class QuerySide:
         """Return whether a query can have a term: a wordpiece, or a lexical term."""
         if self.tokenizer.token_to_id(term) is not None:
             return True
-        return self.lexical is not None and term in self.lexical.query_terms(term)
+        return self.lexical is not None and self.lexical.is_term(term)
 
     def vocabulary(self) -> list[str]:
         """Return the wordpieces by term id; an id without a wordpiece is named `[id]`."""

@@ -37,7 +37,7 @@ SHIPPED = tuple(
 """The names of all shipped models."""
 QUERY_WEIGHTS = "query_term_weights"
 """The name of the tensor with a SPARTA model's query-term weights."""
-_MODEL_FILES = ["*.json", "*.txt", "*.safetensors", "*.bin", TERMS_FILE]
+_MODEL_FILES = ["*.json", "*.txt", "*.safetensors", "*.bin"]
 
 
 def shipped_folder(name: str) -> Path:
@@ -278,11 +278,18 @@ def _query_weights(
     return grid.integers(weights), grid
 
 
-def hash_folder(folder: Path) -> str:
-    """Return the SHA-256 of a model's files (weights, configuration, tokenizer): names and contents."""
-    digest = hashlib.sha256()
+def _is_hashed(path: Path) -> bool:
     suffixes = (".safetensors", ".bin", ".json", ".txt")
-    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix in suffixes):
+    return path.is_file() and path.suffix in suffixes and path.name != TERMS_FILE
+
+
+def hash_folder(folder: Path) -> str:
+    """Return the SHA-256 of a model's files (weights, configuration, tokenizer): names and contents.
+
+    The definition of lexical terms is not part of the hash: an index may have the model without these terms.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if _is_hashed(p)):
         digest.update(path.relative_to(folder).as_posix().encode())
         with path.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())

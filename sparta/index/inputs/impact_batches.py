@@ -89,15 +89,20 @@ def stored_title(record: Mapping[str, Any]) -> str:
 def quantized_batch(shard: EncodedShard, side: QuerySide, language: Language) -> ImpactBatch:
     """Return a shard's passages with their weights quantized to impacts, and with their lexical terms.
 
+    With lexical terms, wordpieces that no query looks up are left out.
+
     :param language: the language whose rules fold the texts for lexical terms
     """
-    impacts, counts = side.quantizer.quantize(shard.rows.weights)
+    network = shard.rows
+    if side.lexical:
+        network = network.select(~side.lexical.unsearched[network.term_ids])
+    impacts, counts = side.quantizer.quantize(network.weights)
     objects = shard.objects or [json.loads(record) for record in shard.records]
-    postings = Postings(shard.rows.indptr, shard.rows.term_ids, impacts)
+    postings = Postings(network.indptr, network.term_ids, impacts)
     own_terms: Sequence[str] = ()
     if side.lexical:
         passages = (folded(_passage(record), language) for record in objects)
-        rows, own_terms = lexical_rows(passages, side.lexical)
+        rows, own_terms = lexical_rows(passages, shard.rows, side.lexical)
         lexical_impacts, lexical_counts = side.quantizer.quantize(rows.weights)
         own_ids = rows.term_ids + side.tokenizer.get_vocab_size()
         postings = postings.beside(Postings(rows.indptr, own_ids, lexical_impacts))
@@ -117,8 +122,16 @@ def quantized_batch(shard: EncodedShard, side: QuerySide, language: Language) ->
 
 
 def _passage(record: Mapping[str, Any]) -> Passage:
-    """Return a record's passage without its context, for lexical terms."""
-    return Passage(record["id"], record["contents"], stored_title(record))
+    """Return a record's passage, for lexical terms.
+
+    A sentence has a context if its record has one: neighboring sentences may be in another batch.
+    """
+    context = record.get("context")
+    text = record["contents"]
+    start = context.find(text) if isinstance(context, str) else -1
+    if start < 0:
+        return Passage(record["id"], text, stored_title(record))
+    return Passage(record["id"], text, stored_title(record), str(context), start, start + len(text))
 
 
 logger = logging.getLogger(__name__)

@@ -39,12 +39,19 @@ class Postings:
         return merged
 
 
-def lexical_rows(passages: Iterable[Passage], lexical: LexicalTerms) -> tuple[SparseRows, Sequence[str]]:
-    """Return the weights of the passages' lexical terms, and the distinct terms in the order of their ids."""
+def lexical_rows(
+    passages: Iterable[Passage], network: SparseRows, lexical: LexicalTerms
+) -> tuple[SparseRows, Sequence[str]]:
+    """Return the weights of the passages' lexical terms, and the distinct terms in the order of their ids.
+
+    :param network: the network's weights of the passages' wordpieces
+    """
     ids: dict[str, int] = {}
     lengths, term_ids, weights = [0], list[int](), list[float]()
-    for passage in passages:
-        terms = {term: weight for term, weight in lexical.passage_terms(passage).items() if weight > 0}
+    for i, passage in enumerate(passages):
+        row = slice(network.indptr[i], network.indptr[i + 1])
+        weighted = lexical.passage_terms(passage, network.term_ids[row], network.weights[row])
+        terms = {term: weight for term, weight in weighted.items() if weight > 0}
         lengths.append(len(terms))
         term_ids += [ids.setdefault(term, len(ids)) for term in terms]
         weights += terms.values()
