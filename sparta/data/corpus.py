@@ -2,11 +2,12 @@
 
 JSONL files have one object per line, JSON files a list of objects. TSV and CSV files have a header (`id`,
 `text`, `title`) and quoting as Python's csv module writes it; TSV may have no header and the two columns id
-and text. The rows of a query to an SQLite database are records. A page of KILT's knowledge source is split
-into passages of 100 words. A table row is a passage. The suffix decides the format; other names are decided
-by the first line. Blank lines are ignored and not counted. A .txt or .md file is one passage, and in a folder
+and text. The rows of a query to an SQLite database, of Parquet files and of Arrow files are records, and so
+are the documents of a dataset of ir_datasets. A page of KILT's knowledge source is split into passages of
+100 words. A table row is a passage. The suffix decides the format; other names are decided by the first line.
+Blank lines are ignored and not counted. A text, Markdown, HTML or PDF file is one passage, and in a folder
 without records each of these files is one, including those in subfolders. All files may be compressed by
-gzip, bzip2 or zstd.
+gzip, bzip2 or zstd, except databases and Parquet and Arrow files.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ MEMORY_BYTES = 2 << 30
 _READERS = {".html": (b"H", "resiliparse"), ".htm": (b"H", "resiliparse"), ".pdf": (b"P", "pypdfium2")}
 """By suffix: the kind of the request, and the package that reads the document."""
 DOCUMENT_SUFFIXES = tuple(_READERS)
+_ENDLESS = "endless file"
 _BUFFER_BYTES = 1 << 20
 _PACKAGES = str(Path(__file__).parents[3])
 """The folder of the package sparta, which the child process imports from the same place."""
@@ -102,12 +103,10 @@ class _Child(Closing):
         try:
             status = self._process.wait(1)
         except subprocess.TimeoutExpired:
-            return BadRecordError(
-                "endless file", f"reading it takes more than {WALL_SECONDS} s", remedy=OTHER_FORM
-            )
+            return BadRecordError(_ENDLESS, f"reading it takes more than {WALL_SECONDS} s", remedy=OTHER_FORM)
         if -status in (signal.SIGXCPU, signal.SIGKILL):
             detail = f"reading it takes more than {CPU_SECONDS} s of processor time"
-            return BadRecordError("endless file", detail, remedy=OTHER_FORM)
+            return BadRecordError(_ENDLESS, detail, remedy=OTHER_FORM)
         name = signal.Signals(-status).name if status < 0 else f"exit code {status}"
         detail = (
             f"its reader crashed ({name}); the file is damaged, or needs more than {MEMORY_BYTES >> 30} GB"
@@ -161,8 +160,10 @@ class Documents(Closing):
         """Return the title and the text of a document, and of a PDF the start of each page in the text.
 
         :param path: the file; its suffix decides the format
+        If a child process crashes that read other documents before, a new child reads the document again.
+
         :raises BadRecordError: the document is damaged or encrypted, has no text, or reading it exceeds a
-            limit. A child process that read other documents before is replaced, and the document read again.
+            limit.
         """
         kind, module = _reader(path)
         try:
@@ -177,7 +178,7 @@ class Documents(Closing):
         except _EndedError:
             fault = child.fault()
             self.close()
-            if is_new:
+            if is_new or fault.reason == _ENDLESS:
                 raise fault from None
             return self.read(path, data)
         if answer == BAD:

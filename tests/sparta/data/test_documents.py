@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,6 +119,7 @@ def test_a_bad_document_is_one_bad_record(tmp_path: Path) -> None:
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content"), [("deep.html", b"<div>" * 200_000), ("bomb.pdf", bomb(20))], ids=["deep", "bomb"]
 )
@@ -132,6 +134,7 @@ def test_an_endless_document_is_one_bad_record(
     assert reader.counts.reasons == {"endless file": 1}
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits memory")
 def test_a_crash_is_one_bad_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited, "MEMORY_BYTES", 100 << 20)
     with Documents() as documents:
