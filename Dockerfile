@@ -18,7 +18,7 @@ RUN /build/bin/pip wheel --no-cache-dir --wheel-dir /wheels '.[zh]' ./models/*-z
 
 FROM source AS full-wheels
 RUN /build/bin/pip wheel --no-cache-dir --wheel-dir /wheels '.[dense,train,ray,zh]' \
-        ./models/*-zh ./models/path-reader-bge-small-en ./models/taser-det-en \
+        ./models/*-zh ./models/path-reader-bge-small-en ./models/reranker-minilm-en ./models/taser-det-en \
     && mkdir /own && mv /wheels/sparta_*.whl /own
 
 FROM ${BASE} AS runtime

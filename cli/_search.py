@@ -95,6 +95,28 @@ class PageArguments:
 
 
 @arguments
+class RerankArguments:
+    """A cross-encoder that orders the first hits anew."""
+
+    SECTION = "Reranking"
+    rerank: str | None = option(
+        "Order the first hits anew with this cross-encoder: a folder, or the name of an installed model, such"
+        " as reranker-minilm-en.",
+        metavar="FOLDER|NAME",
+    )
+    rerank_depth: int = whole(20, "Number of hits that are ordered anew.", most=HIGHEST_COUNT)
+    RULES = (Needs("--rerank", ("rerank_depth",), remedy="add --rerank reranker-minilm-en"),)
+
+    def of(self, retriever: Any) -> Any:
+        """Return the retriever; with --rerank, a retriever whose first hits are ordered anew."""
+        if self.rerank is None:
+            return retriever
+        from sparta.rerank.reranked import reranked
+
+        return reranked(retriever, self.rerank, self.rerank_depth)
+
+
+@arguments
 class SearchArguments:
     """Options of all three search commands."""
 
@@ -273,12 +295,26 @@ def _print_facets(retriever: Any, search: SearchArguments) -> None:
         click.echo(f"{visible(field)}: {', '.join(shown)}{more}")
 
 
+def search_reranked(retriever: Any, search: SearchArguments) -> None:
+    """Search for one query or many with a retriever whose hits are ordered anew, and print the hits."""
+    if search.queries is not None:
+        run_queries(retriever, search)
+    else:
+        print_hits(retriever, search)
+
+
 def search_fused(
-    index: Path, fusion: Any, search: SearchArguments, bm25: Bm25Arguments, opened: Any = None
+    index: Path,
+    fusion: Any,
+    search: SearchArguments,
+    bm25: Bm25Arguments,
+    opened: Any = None,
+    rerank: RerankArguments | None = None,
 ) -> None:
     """Search several channels, fused, for one query or many, and print each hit's rank in each channel.
 
     :param opened: an open searcher of an index elsewhere [default: the index folder is opened]
+    :param rerank: a cross-encoder that orders the first hits anew; a hit then shows only its score
     """
     from hybrid.retrieval.searcher import HybridSearcher
 
@@ -291,7 +327,9 @@ def search_fused(
 
     with opened or HybridSearcher(index, fusion, bm25=bm25.parameters) as searcher:
         refuse_unused_bm25(searcher.channel)
-        if search.queries is not None:
+        if rerank is not None and rerank.rerank is not None:
+            search_reranked(rerank.of(searcher), search)
+        elif search.queries is not None:
             run_queries(searcher, search)
         else:
             print_hits(searcher, search, shown_score)

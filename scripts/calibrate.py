@@ -13,8 +13,10 @@ from pathlib import Path
 import sparta
 from dense.encoding.stored_model import StoredDenseModel
 from sparta.models.load import load_model
+from sparta.models.resolve import default_name
 from sparta.neural.stored import read_json
 from sparta.reader.stored_reader import StoredReader
+from sparta.rerank.cross_encoder import CrossEncoder
 from sparta.runtime.calibration import FILE
 
 MODELS = Path(sparta.__file__).parent / "resources" / "models"
@@ -32,6 +34,8 @@ def main() -> None:
                 StoredDenseModel(folder).encode_passages([], "int8")
             elif "reader" in config:
                 StoredReader(folder, "int8")
+            elif folder.name == default_name("reranker"):
+                CrossEncoder(folder, "int8")
             else:
                 continue
             [measured] = Path(cache).rglob("*.npz")

@@ -16,7 +16,7 @@ from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import FilterLike
 from sparta.base.records import Advance, Hit, Ranking
-from sparta.base.remedies import Command, remedy
+from sparta.base.remedies import Command, Option, remedy
 from sparta.base.renames import renamed_arguments
 from sparta.data.corpus import Corpus
 from sparta.index.build import IndexReport
@@ -26,6 +26,7 @@ from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
 from sparta.index.reader import IndexReader
 from sparta.index.snapshot import IndexVersion
 from sparta.lucene.bridge import Bm25
+from sparta.models.resolve import default_name
 from sparta.search.explain import Explanation, explain, top_terms
 from sparta.search.explain_bm25 import Bm25Explanation, explain_bm25
 from sparta.search.facets import count_values
@@ -226,6 +227,8 @@ class Index(Closing):
         collapse: str | None = None,
         hits: str = DOCUMENTS,
         join: bool = False,
+        rerank: str | Path | None = None,
+        rerank_depth: int | None = None,
     ) -> Sequence[Hit]:
         """Return the `k` best passages for a query in a channel, best first.
 
@@ -237,9 +240,12 @@ class Index(Closing):
         :param hits: in an index of chunks: `documents` returns each document once, with its best chunk, and
             `chunks` returns the best chunks, each with `document_id`, `start` and `end`
         :param join: with `chunks`: join hits of neighboring chunks of a document into one hit
+        :param rerank: the folder or the name of a cross-encoder, which orders the first hits anew
+        :param rerank_depth: the number of hits that are ordered anew [default: 20]
         """
         page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
-        return self.retriever(channel).search(query, k, hits=hits, join=join, **page)
+        retriever = self.retriever(channel, rerank, rerank_depth)
+        return retriever.search(query, k, hits=hits, join=join, **page)
 
     def batch_search(
         self,
@@ -254,11 +260,13 @@ class Index(Closing):
         collapse: str | None = None,
         hits: str = DOCUMENTS,
         join: bool = False,
+        rerank: str | Path | None = None,
+        rerank_depth: int | None = None,
     ) -> dict[str, Sequence[Hit]]:
         """Search for many queries; return the hits by query id (numbers from 0 without `query_ids`)."""
         texts, ids = queries_of(queries, query_ids)
         page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
-        retriever = self.retriever(channel)
+        retriever = self.retriever(channel, rerank, rerank_depth)
         return dict(retriever.batch_search(texts, ids, k, threads, hits=hits, join=join, **page))
 
     def run(
@@ -273,17 +281,38 @@ class Index(Closing):
         filter: FilterLike | None = None,
         collapse: str | None = None,
         hits: str = DOCUMENTS,
+        rerank: str | Path | None = None,
+        rerank_depth: int | None = None,
     ) -> dict[str, Ranking]:
         """Rank passages for many queries; return passage ids and scores by query id (a TREC run)."""
         texts, ids = queries_of(queries, query_ids)
         page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
-        return dict(self.retriever(channel).run(texts, ids, k, threads, hits=hits, **page))
+        retriever = self.retriever(channel, rerank, rerank_depth)
+        return dict(retriever.run(texts, ids, k, threads, hits=hits, **page))
 
-    def retriever(self, channel: str | None = None) -> Retriever:
+    def retriever(
+        self,
+        channel: str | None = None,
+        rerank: str | Path | None = None,
+        rerank_depth: int | None = None,
+    ) -> Retriever:
         """Return a retriever of one channel, or of several, fused: `dense,impact`, `bm25=1.2,impact`.
 
         `refresh` and `close` of this index also refresh and close the retriever.
+
+        :param rerank: the folder or the name of a cross-encoder, which orders the first hits anew
+        :param rerank_depth: the number of hits that are ordered anew [default: 20]
         """
+        if rerank is not None:
+            from sparta.rerank.reranked import RERANK_DEPTH, reranked
+
+            depth = RERANK_DEPTH if rerank_depth is None else rerank_depth
+            return reranked(self.retriever(channel), rerank, depth)
+        if rerank_depth is not None:
+            raise InputError(
+                "rerank_depth has no effect without a cross-encoder",
+                remedy=remedy("name it with {}", Option("rerank", default_name("reranker"))),
+            )
         channel = self.searcher.channels[0] if channel is None else channel
         if not isinstance(channel, str):
             raise no_channel(channel, self.channels)

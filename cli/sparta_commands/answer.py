@@ -25,7 +25,7 @@ from cli._arguments import (
 from cli._chains import ChainArguments, chain_reads, open_chain
 from cli._options import Bm25Arguments, index_option, refuse_unused_bm25
 from cli._output import counted, dumps, visible
-from cli._search import bold, channel_option, check_search, mark
+from cli._search import RerankArguments, bold, channel_option, check_search, mark
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path, check_output_file
 
@@ -71,6 +71,7 @@ class _Answering:
         type=Finite(0, 1),
     )
     bm25: Bm25Arguments = group(Bm25Arguments)
+    rerank: RerankArguments = group(RerankArguments)
     chain: ChainArguments = group(ChainArguments)
     as_json: bool = flag("Print one JSON object per answer, each on its own line.", "--json")
     queries: str | None = option(
@@ -84,6 +85,11 @@ class _Answering:
     def open(self) -> Answerer | PathAnswerer:
         """Return an open answerer: a chain that reads its paths, or a reader of retrieved passages."""
         chain = self.chain.chain
+        if self.rerank.rerank is not None and chain is not None:
+            raise InputError(
+                "--rerank orders passages, but --chain finds paths of passages",
+                remedy="omit one of the two",
+            )
         if chain is not None and chain_reads(chain):
             from hybrid.answering.path_answerer import PathAnswerer
 
@@ -106,6 +112,8 @@ class _Answering:
             depth=self.depth,
             weight=self.weight,
             threshold=self.threshold,
+            rerank=self.rerank.rerank,
+            rerank_depth=self.rerank.rerank_depth,
         )
 
 

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 from cli._arguments import arguments, command, group, takes, typed, whole
 from cli._chains import ChainArguments, search_chain
 from cli._options import Bm25Arguments, refuse_unused_bm25
-from cli._search import SearchArguments, channel_option, check_search, print_hits, run_queries, search_fused
+from cli._search import (
+    RerankArguments,
+    SearchArguments,
+    channel_option,
+    check_search,
+    print_hits,
+    run_queries,
+    search_fused,
+    search_reranked,
+)
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,6 +34,7 @@ class _Search:
         100, "Number of passages fused from each of several channels.", section="Channels"
     )
     bm25: Bm25Arguments = group(Bm25Arguments)
+    rerank: RerankArguments = group(RerankArguments)
     chain: ChainArguments = group(ChainArguments)
 
 
@@ -43,10 +53,15 @@ def search(chosen: _Search) -> None:
     \b
     sparta search "who founded google"
     sparta search "who founded google" --channel dense,impact
+    sparta search "who founded google" --rerank reranker-minilm-en
     sparta search --queries questions.jsonl --output run.trec -k 100
     """  # noqa: D301 (click looks for the backspace)
     search, channel, bm25 = chosen.search, chosen.channel, chosen.bm25
     check_search("sparta search", search)
+    if chosen.rerank.rerank is not None and chosen.chain.chain is not None:
+        raise InputError(
+            "--rerank orders passages, but --chain finds paths of passages", remedy="omit one of the two"
+        )
     if chain := chosen.chain.open(search.index, channel):
         search_chain(chain, search)
         return
@@ -56,7 +71,7 @@ def search(chosen: _Search) -> None:
         from sparta.index.folder import default_index
 
         fusion = Fusion(parse_weights(channel, CHANNELS, "channel"), candidates=chosen.candidates)
-        search_fused(search.index or default_index(), fusion, search, bm25)
+        search_fused(search.index or default_index(), fusion, search, bm25, rerank=chosen.rerank)
         return
     from sparta.api import Index
     from sparta.search.explain import term_contributions, word_snippets
@@ -69,6 +84,9 @@ def search(chosen: _Search) -> None:
                 f"{unused[0]} has no effect on the single channel {retriever.channel}",
                 remedy=f"omit {unused[0]}, or search several channels: --channel bm25=1,impact=1",
             )
+        if chosen.rerank.rerank is not None:
+            search_reranked(chosen.rerank.of(retriever), search)
+            return
         if search.queries is not None:
             run_queries(retriever, search)
             return

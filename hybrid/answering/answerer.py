@@ -24,6 +24,7 @@ from sparta.data.languages import language_of
 from sparta.lucene.bridge import Bm25
 from sparta.reader.config import reader_folder
 from sparta.reader.records import Span, Text, no_texts, text_of
+from sparta.rerank.reranked import RERANK_DEPTH, reranked
 from sparta.search.retriever import Retriever
 
 if TYPE_CHECKING:
@@ -202,6 +203,8 @@ def open_answerer(
     bm25: Bm25 | None = None,
     device: str | None = None,
     chain: ChainSearcher | None = None,
+    rerank: str | Path | None = None,
+    rerank_depth: int = RERANK_DEPTH,
     **settings: Any,
 ) -> Answerer:
     """Open an index and a reader and return an `Answerer`. Closing the `Answerer` closes the index.
@@ -210,6 +213,8 @@ def open_answerer(
     :param reader: a folder, or None for the default reader of the index's language
     :param chain: a chain that retrieves passages in place of `channels`. `PathAnswerer` answers with a chain
         that reads its paths
+    :param rerank: the folder or the name of a cross-encoder, which orders the first passages anew
+    :param rerank_depth: the number of passages that are ordered anew
     :param settings: `depth`, `weight` and `threshold` of `Answerer`
     """
     if reader is not None:
@@ -219,6 +224,8 @@ def open_answerer(
         ChainPassages(chain) if chain else open_retriever(index, channels, bm25=bm25, candidates=candidates)
     )
     try:
+        if rerank is not None:
+            retriever = reranked(retriever, rerank, rerank_depth)
         folder = reader_folder(reader, retriever.language)
         from sparta.reader.reader import Reader
 

@@ -78,6 +78,7 @@ class Language:
     :param reader: the default reader, if any
     :param path_reader: the default reader for paths of passages, if any
     :param multi_task: the default bi-encoder for many tasks, if any
+    :param reranker: the default cross-encoder, if any
     """
 
     articles: frozenset[str] = frozenset()
@@ -98,6 +99,7 @@ class Language:
     reader: str | None = None
     path_reader: str | None = None
     multi_task: str | None = None
+    reranker: str | None = None
 
     @property
     def units(self) -> re.Pattern[str]:
@@ -164,6 +166,7 @@ LANGUAGES: dict[str, Language] = {
         reader="reader-bge-small-en",
         path_reader="path-reader-bge-small-en",
         multi_task="multi-task-bge-small-en",
+        reranker="reranker-minilm-en",
     ),
     "es": Language(_articles("el la los las un una unos unas"), analyzer="es.SpanishAnalyzer", splitter="es"),
     "fa": Language(analyzer="fa.PersianAnalyzer", splitter="fa"),

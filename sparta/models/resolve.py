@@ -21,8 +21,10 @@ from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
 from sparta.models.registered import how_to_install, local_folder, looks_like_path, package_folder
 
-Kind = Literal["model", "dense", "reader", "path_reader", "multi_task"]
-"""The kinds of shipped models: SPARTA, dense, reader, reader for paths, and bi-encoder for many tasks."""
+Kind = Literal["model", "dense", "reader", "path_reader", "multi_task", "reranker"]
+"""The kinds of shipped models: SPARTA, dense, reader, reader for paths, bi-encoder for many tasks, and
+cross-encoder.
+"""
 
 
 def default_name(kind: Kind) -> str:
@@ -169,6 +171,7 @@ _DESCRIPTIONS = {
     "reader": ("reader", "reader"),
     "path_reader": ("reader of paths", "path_reader"),
     "multi_task": ("bi-encoder for tasks", "model"),
+    "reranker": ("reranker", "rerank"),
 }
 
 

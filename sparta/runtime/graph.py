@@ -157,6 +157,14 @@ class Graph:
             self._ops.multiply(centered, self.constant(norm.weight)), self.constant(norm.bias)
         )
 
+    def tanh(self, states: Any) -> Any:
+        """Return the hyperbolic tangent."""
+        return self._ops.tanh(states)
+
+    def first_position(self, states: Any) -> Any:
+        """Return the states of [CLS], `(n, 1, width)`, of states `(n, length, width)`."""
+        return self.gather(states, self.constant([0], np.int64), 1)
+
     def gelu(self, states: Any) -> Any:
         """Return GELU by the error function."""
         return self._ops.gelu(states, "erf")
@@ -286,7 +294,7 @@ class Graph:
 
     def _routed(self, states: Any, router: Router, epsilon: float, name: str) -> Any:
         """Return the output of the most likely expert of each text or token; all experts compute."""
-        seen = states if router.by_token else self.gather(states, self.constant([0], np.int64), 1)
+        seen = states if router.by_token else self.first_position(states)
         most = self._ops.topk(
             self.exact(seen, router.scores), self.constant(1, np.int64), -1, "max", "none"
         ).output(1)

@@ -265,7 +265,7 @@ def test_the_models_that_ship_are_whole():
     models = [p for p in (ROOT / "sparta" / "resources" / "models").glob("*") if p.is_dir()]
     if not models:
         pytest.skip("no model is in this checkout")
-    kinds = ("model", "dense", "reader", "path_reader", "multi_task")
+    kinds = ("model", "dense", "reader", "path_reader", "multi_task", "reranker")
     named = {name for own in LANGUAGES.values() for kind in kinds if (name := getattr(own, kind))}
     needed = {DEFAULT_MODEL, DEFAULT_DENSE_MODEL, DEFAULT_READER, LANGUAGES["en"].path_reader}
     assert {p.name for p in models} == named >= needed
@@ -279,6 +279,8 @@ def test_the_models_that_ship_are_whole():
             assert config["dense"]["skills"]["skills"] == ["single"]
         elif model.name == LANGUAGES["en"].path_reader:
             assert config["path_reader"]["max_length"] == 320
+        elif model.name == LANGUAGES["en"].reranker:
+            assert config["architectures"] == ["BertForSequenceClassification"]
         else:
             assert config["reader"]["answer"]["a"] > 0
         card = (model / "README.md").read_text(encoding="utf-8")

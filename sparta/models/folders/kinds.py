@@ -89,7 +89,8 @@ def unknown_modules(folder: Path, names: str) -> ModelError:
 
 def _unknown(folder: Path, found: str, advice: Remedy | None = None) -> ModelError:
     kinds = "; ".join(kind.value for kind in Kind)
-    known = remedy(f"known kinds: {kinds}; and JSON vectors, such as uniCOIL's ({{}})", Option("vectors"))
+    text = f"set {{}} to a folder of a known kind: {kinds}; index JSON vectors, such as uniCOIL's, with {{}}"
+    known = remedy(text, Option("model"), Option("vectors"))
     return ModelError(
         f"the folder is of no known kind of sparse model: it has {found}",
         where=str(folder),

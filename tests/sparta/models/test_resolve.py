@@ -25,7 +25,7 @@ from sparta.models.resolve import (
 from sparta.reader.config import path_reader_folder, reader_folder
 
 ROOT = Path(__file__).parents[3]
-KINDS: tuple[Kind, ...] = ("model", "dense", "reader", "path_reader", "multi_task")
+KINDS: tuple[Kind, ...] = ("model", "dense", "reader", "path_reader", "multi_task", "reranker")
 SHIPPED = {name for language in LANGUAGES.values() for kind in KINDS if (name := getattr(language, kind))}
 
 

@@ -1,0 +1,1 @@
+"""Reranking: a cross-encoder orders the first hits of a search anew."""

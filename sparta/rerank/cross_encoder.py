@@ -1,0 +1,179 @@
+"""Cross-encoders: a BERT reads a query and a passage together and gives the pair a score, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from sparta.base.errors import ModelError
+from sparta.base.remedies import Option, remedy
+from sparta.models.query_encoder import fitting_tokenizer
+from sparta.models.resolve import default_name, hash_folder, named_or_shipped_folder
+from sparta.neural.batches import length_sorted_batches
+from sparta.neural.stored import is_plain_bert, read_json
+from sparta.runtime.calibration import ranges_of
+from sparta.runtime.graph import AFTER_ATTENTION, AFTER_GELU, Graph
+from sparta.runtime.network import EncoderNetwork, in_threads
+from sparta.runtime.processor import pick_arithmetic
+from sparta.runtime.weights import Floats, StoredWeights, read_encoder
+
+_TOKENS_PER_BATCH = 1024
+_LARGEST_BATCH = 32
+_ARCHITECTURE = "BertForSequenceClassification"
+_SETTINGS, _MODULES = "config_sentence_transformers.json", "modules.json"
+
+
+class _Pair(NamedTuple):
+    """The input of a query and a text: wordpieces, and the segment of each."""
+
+    ids: list[int]
+    segments: list[int]
+
+
+class CrossEncoder:
+    """Scores pairs of a query and a text, as sentence-transformers' CrossEncoder does.
+
+    The folder is a `BertForSequenceClassification` with one label, with or without the files of
+    sentence-transformers. A pair is `[CLS] query [SEP] text [SEP]`; the longer of the two is cut until the
+    pair fits.
+
+    :param dtype: int8, bf16, fp32 or auto: the fastest that the processor supports
+    :raises ModelError: the folder holds no such cross-encoder.
+    """
+
+    def __init__(self, folder: Path, dtype: str = "auto") -> None:
+        raw = read_json(folder / "config.json")
+        _check_kind(folder, raw)
+        try:
+            self._tokenizer = _pair_tokenizer(folder, raw)
+            self._has_sigmoid = _has_sigmoid(folder, raw)
+            self._network = _network(folder, raw, self._tokenizer, dtype)
+        except ValueError as error:
+            raise ModelError(
+                f"the cross-encoder cannot be read: {error}",
+                where=str(folder),
+                remedy="copy the complete model folder again, with its weights as model.safetensors",
+            ) from error
+
+    @classmethod
+    def open(cls, name: str | Path | None, language: str = "en", dtype: str = "auto") -> CrossEncoder:
+        """Open a folder, an installed model by its name, or with None the language's shipped reranker.
+
+        :raises ModelError: there is no such model, or the folder holds no cross-encoder.
+        """
+        folder = named_or_shipped_folder(name, language, "reranker")
+        if not folder.is_dir():
+            raise ModelError(
+                "no such folder of a cross-encoder",
+                where=str(folder),
+                remedy=remedy("check the path of {}", Option("rerank")),
+            )
+        return cls(folder, dtype)
+
+    def scores(self, queries: Sequence[str], texts: Sequence[str]) -> Floats:
+        """Return the score of each query with its text, `(n,) float32`.
+
+        :param texts: one text for each query
+        """
+        encodings = self._tokenizer.encode_batch(list(zip(queries, texts, strict=True)))
+        pairs = [_Pair(encoding.ids, encoding.type_ids) for encoding in encodings]
+        lengths = [len(pair.ids) for pair in pairs]
+        batches = list(length_sorted_batches(lengths, _TOKENS_PER_BATCH, _LARGEST_BATCH))
+        scores = np.empty(len(pairs), np.float32)
+
+        def score(batch: Sequence[int]) -> Floats:
+            return self._network([pairs[i] for i in batch])
+
+        for batch, batch_scores in zip(
+            batches, in_threads(score, batches, self._network.streams), strict=True
+        ):
+            scores[batch] = batch_scores[:, 0, 0]
+        if self._has_sigmoid:
+            scores = np.reciprocal(1 + np.exp(-scores), dtype=np.float32)
+        return scores
+
+
+def _check_kind(folder: Path, raw: dict[str, Any]) -> None:
+    """Refuse a folder that is no cross-encoder of BERT with one label."""
+    architectures = raw.get("architectures")
+    found = str(architectures[0]) if isinstance(architectures, list) and architectures else "no architecture"
+    if found == _ARCHITECTURE and not is_plain_bert(raw):
+        found = f"a {_ARCHITECTURE} whose encoder is not a plain BERT"
+    n_labels = len(raw.get("id2label") or (0, 0))
+    if found == _ARCHITECTURE and n_labels != 1:
+        found = f"{n_labels} labels"
+    if found != _ARCHITECTURE:
+        raise ModelError(
+            f"a reranker must be a cross-encoder, a {_ARCHITECTURE} with one label; found {found}",
+            where=str(folder),
+            remedy=remedy("name a cross-encoder with {}", Option("rerank", default_name("reranker"))),
+        )
+    settings = _settings(folder, _SETTINGS)
+    if settings.get("default_prompt_name"):
+        raise ModelError("the model adds prompts to texts, which sparta does not support", where=str(folder))
+
+
+def _settings(folder: Path, name: str) -> dict[str, Any]:
+    return read_json(folder / name) if (folder / name).is_file() else {}
+
+
+def _pair_tokenizer(folder: Path, raw: dict[str, Any]) -> Tokenizer:
+    """Return the tokenizer of pairs, which cuts them to the model's length."""
+    limits = [
+        _settings(folder, "sentence_bert_config.json").get("max_seq_length"),
+        _settings(folder, "tokenizer_config.json").get("model_max_length"),
+        raw["max_position_embeddings"],
+    ]
+    tokenizer = fitting_tokenizer(folder, raw["vocab_size"])
+    tokenizer.enable_truncation(int(min(limit for limit in limits if limit)))
+    if len(tokenizer.encode("a", "a").ids) < 5 or max(tokenizer.encode("a", "a").type_ids) > 1:
+        raise ValueError("the tokenizer makes no pairs as BERT's does")
+    return tokenizer
+
+
+def _has_sigmoid(folder: Path, raw: dict[str, Any]) -> bool:
+    """Return whether a score is the sigmoid of the logit: sentence-transformers' default for one label.
+
+    :raises ValueError: the model has another activation.
+    """
+    names = [
+        _settings(folder, _SETTINGS).get("activation_fn"),
+        (raw.get("sentence_transformers") or {}).get("activation_fn"),
+        raw.get("sbert_ce_default_activation_function"),
+    ]
+    name = next((str(name) for name in names if name), "Sigmoid").rpartition(".")[2]
+    if name not in ("Sigmoid", "Identity"):
+        raise ValueError(f"the activation must be Sigmoid or Identity, found {name}")
+    return name == "Sigmoid"
+
+
+def _network(folder: Path, raw: dict[str, Any], tokenizer: Tokenizer, dtype: str) -> EncoderNetwork:
+    """Return the network of pairs: encoder, pooler and classifier, `(n, 1, 1)`."""
+    stored = StoredWeights(folder)
+    encoder = read_encoder(stored, "bert.", raw)
+    pooler = stored.linear("bert.pooler.dense", encoder.width, encoder.width)
+    classifier = stored.linear("classifier", 1, encoder.width)
+    arithmetic = pick_arithmetic(dtype, encoder.width)
+
+    def encode(graph: Graph) -> Any:
+        return graph.encoder(encoder, with_segments=True)
+
+    def build(graph: Graph) -> Any:
+        first = graph.first_position(encode(graph))
+        return graph.exact(graph.tanh(graph.exact(first, pooler)), classifier)
+
+    ranges = (
+        ranges_of(encode, tokenizer, folder, hash_folder(folder), _needs_floats)
+        if arithmetic == "int8"
+        else None
+    )
+    return EncoderNetwork(build, arithmetic, ranges, raw["max_position_embeddings"])
+
+
+def _needs_floats(name: str) -> bool:
+    """Return whether a layer is computed in floats: the products that cause most of the error."""
+    return name.endswith((AFTER_GELU, AFTER_ATTENTION))

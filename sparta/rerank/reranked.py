@@ -1,0 +1,135 @@
+"""A retriever whose first hits a cross-encoder orders anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from sparta.base.checks import whole
+from sparta.base.records import Hit, Ranking
+from sparta.data.languages import language_of
+from sparta.models.query_encoder import QueryTokenizer
+from sparta.rerank.cross_encoder import CrossEncoder
+from sparta.search.retriever import Page, Retriever, hit_of
+
+RERANK_DEPTH = 20
+"""The number of hits that are ordered anew, unless a caller names another number."""
+RERANKED = "+rerank"
+"""The end of the channel's name."""
+
+
+class RerankedRetriever(Retriever):
+    """Orders the first hits of a retriever by a cross-encoder's scores.
+
+    The hits after them keep their order. The cross-encoder did not read them, so each has a score one lower
+    than that of the hit before it.
+
+    :param retriever: finds the hits; closing this object closes it
+    :param reranker: scores the query with the title and the text of each hit
+    :param depth: the number of hits that are ordered anew
+    """
+
+    def __init__(self, retriever: Retriever, reranker: CrossEncoder, depth: int = RERANK_DEPTH) -> None:
+        self.retriever, self.reranker, self.depth = retriever, reranker, whole("rerank_depth", depth)
+        self.channel = retriever.channel + RERANKED
+
+    @property
+    def most_hits(self) -> int:
+        """The highest number of hits of a query."""
+        return self.retriever.most_hits
+
+    @property
+    def num_docs(self) -> int:
+        """The number of passages."""
+        return self.retriever.num_docs
+
+    @property
+    def tokenizer(self) -> QueryTokenizer:
+        """The tokenizer that turns queries into bags of terms."""
+        return self.retriever.tokenizer
+
+    @property
+    def language(self) -> str:
+        """The language code of the index's texts."""
+        return self.retriever.language
+
+    @property
+    def unit(self) -> str:
+        """The unit of the index: `passage`, `sentence` or `chunk:…`."""
+        return self.retriever.unit
+
+    def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
+        """Return one page of each query's ranking; one run of the network scores the pairs of all queries."""
+        longest = max(page.depth, min(self.depth, self.most_hits))
+        longer = replace(page, k=longest, offset=0, join=False)
+        with self.holding():
+            rankings = self.retriever.rank(queries, longer, threads)
+            texts = self._texts(rankings)
+        fold = language_of(self.language).fold
+        owners = [fold(query) for query, own in zip(queries, texts, strict=True) for _ in own]
+        scores = iter(self.reranker.scores(owners, [text for own in texts for text in own]).tolist())
+        reranked = [
+            _reranked(ranking, [next(scores) for _ in own])
+            for ranking, own in zip(rankings, texts, strict=True)
+        ]
+        return [ranking[page.offset : page.depth] for ranking in reranked]
+
+    def _texts(self, rankings: Sequence[Ranking]) -> list[list[str]]:
+        """Return the texts of the hits that are ordered anew, with their titles."""
+        docids = [ranking.docids[: self.depth] for ranking in rankings]
+        records = iter(self.retriever.records([docid for own in docids for docid in own]))
+        return [[_text(hit_of("", 0.0, next(records))) for _ in own] for own in docids]
+
+    def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the records of these docids."""
+        return self.retriever.records(docids)
+
+    def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
+        """Return the passages' values of a metadata field, for grouping; None if a passage lacks it."""
+        return self.retriever.keys(docids, field)
+
+    def holding(self) -> AbstractContextManager[object]:
+        """Pin the current snapshot until the block ends, even if another thread refreshes."""
+        return self.retriever.holding()
+
+    def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the hits for a reader; sentences get their passage's text as `context`."""
+        return self.retriever.in_context(hits)
+
+    def close(self) -> None:
+        """Close the retriever."""
+        self.retriever.close()
+
+
+@lru_cache(2)
+def _opened(name: str, language: str) -> CrossEncoder:
+    return CrossEncoder.open(name, language)
+
+
+def reranked(retriever: Retriever, name: str | Path, depth: int = RERANK_DEPTH) -> RerankedRetriever:
+    """Return a retriever whose first hits this cross-encoder orders anew; a process opens it once.
+
+    :param name: a folder, or the name of an installed model
+    :raises ModelError: there is no such cross-encoder.
+    """
+    return RerankedRetriever(retriever, _opened(str(name), retriever.language), depth)
+
+
+def _text(hit: Hit) -> str:
+    return f"{hit.title} {hit.text}" if hit.title else hit.text
+
+
+def _reranked(ranking: Ranking, scores: Sequence[float]) -> Ranking:
+    """Return a ranking with its first hits ordered by these scores; equal scores keep their order."""
+    order = sorted(range(len(scores)), key=lambda place: -scores[place])
+    lowest = min(scores, default=0.0)
+    after = range(len(scores), len(ranking))
+    return Ranking(
+        [ranking.passage_ids[i] for i in [*order, *after]],
+        [ranking.docids[i] for i in [*order, *after]],
+        [*(scores[i] for i in order), *(lowest - 1 - i + len(scores) for i in after)],
+    )

@@ -1,0 +1,162 @@
+"""Cross-encoders have the scores of sentence-transformers, and order the first hits of a search."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
+
+from sparta import Index
+from sparta.base.errors import InputError, ModelError
+from sparta.index.pipeline import IndexOptions
+from sparta.rerank.cross_encoder import CrossEncoder
+from sparta.rerank.reranked import RerankedRetriever
+from tests.sparta.models.language_models import save_tokenizer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+QUERY = "who founded google?"
+TEXTS = [
+    "Larry Page and Sergey Brin founded Google in a small house.",
+    "the moon [SEP] of the moon",
+    "the earth of all the years and the west of the east " * 9,
+    "",
+]
+
+
+def edit(path: Path, change: Callable[[Any], Any]) -> None:
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The layouts of published cross-encoders, with random weights."""
+    from sentence_transformers import CrossEncoder as Theirs
+    from transformers import BertConfig, BertForSequenceClassification
+
+    root = tmp_path_factory.mktemp("cross")
+    torch.manual_seed(5)
+    config = BertConfig(
+        vocab_size=tiny_tokenizer.get_vocab_size(),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=96,
+        initializer_range=0.3,
+        num_labels=1,
+    )
+    BertForSequenceClassification(config).save_pretrained(root / "plain")
+    of_pairs = Tokenizer.from_str(tiny_tokenizer.to_str())
+    marks = [(mark, of_pairs.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")]
+    pair = "[CLS] $A [SEP] $B:1 [SEP]:1"
+    of_pairs.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", pair=pair, special_tokens=marks)
+    save_tokenizer(of_pairs, root / "plain")
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    edit(root / "plain" / "tokenizer_config.json", lambda c: {**c, "model_input_names": names})
+    identity = "torch.nn.modules.linear.Identity"
+    for name, fields in {
+        "old": {"sbert_ce_default_activation_function": identity},
+        "new": {"sentence_transformers": {"activation_fn": identity, "version": "4.1.0"}},
+    }.items():
+        shutil.copytree(root / "plain", root / name)
+        edit(root / name / "config.json", lambda c, fields=fields: {**c, **fields})
+    Theirs(str(root / "new"), device="cpu", max_length=64).save_pretrained(str(root / "saved"))
+    return {name: root / name for name in ("plain", "old", "new", "saved")}
+
+
+@pytest.mark.parametrize("layout", ["plain", "old", "new", "saved"])
+def test_scores_equal_sentence_transformers(folders: dict[str, Path], layout: str) -> None:
+    from sentence_transformers import CrossEncoder as Theirs
+
+    theirs = Theirs(str(folders[layout]), device="cpu").predict([(QUERY, text) for text in TEXTS])
+    ours = CrossEncoder(folders[layout], "fp32").scores([QUERY] * len(TEXTS), TEXTS)
+    places = [0, 2, 3]  # sentence-transformers reads the [SEP] in a text as the end of the text
+    np.testing.assert_allclose(ours[places], theirs[places], atol=1e-5)
+    assert np.ptp(ours) > 0.01
+    assert (layout == "plain") == bool(((ours > 0) & (ours < 1)).all()), "only this layout has a sigmoid"
+
+
+REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "labels": (lambda c: {**c, "id2label": {"0": "no", "1": "yes"}}, "with one label; found 2 labels"),
+    "kind": (lambda c: {**c, "architectures": ["BertModel"]}, "with one label; found BertModel"),
+    "activation": (
+        lambda c: {**c, "sbert_ce_default_activation_function": "torch.nn.modules.activation.Tanh"},
+        "the activation must be Sigmoid or Identity, found Tanh",
+    ),
+    "roberta": (lambda c: {**c, "model_type": "roberta"}, "whose encoder is not a plain BERT"),
+    "weights": (lambda c: {**c, "intermediate_size": 65}, "the cross-encoder cannot be read: expected"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_other_folders_are_refused(folders: dict[str, Path], tmp_path: Path, case: str) -> None:
+    change, message = REFUSED[case]
+    folder = shutil.copytree(folders["plain"], tmp_path / "model")
+    edit(folder / "config.json", change)
+    with pytest.raises(ModelError, match=message):
+        CrossEncoder(folder)
+
+
+def test_a_folder_that_is_missing() -> None:
+    with pytest.raises(ModelError, match="no such folder of a cross-encoder"):
+        CrossEncoder.open("nowhere")
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    """An index without impacts; the last passage has a title."""
+    records = [{"id": str(i), "text": f"the moon {'moon ' * i}of year {i}"} for i in range(8)]
+    records.append({"id": "titled", "title": "the queen", "text": "the moon of the year"})
+    options = IndexOptions(channels="bm25")
+    return Index.create(tmp_path_factory.mktemp("index") / "ix", records, options=options)
+
+
+def test_the_first_hits_are_ordered_by_the_scores(index: Index, folders: dict[str, Path]) -> None:
+    hits = index.search("the moon", 9)
+    texts = [f"{hit.title} {hit.text}" if hit.title else hit.text for hit in hits]
+    scores = CrossEncoder(folders["new"]).scores(["the moon"] * 9, texts)
+    reranked = index.search("the moon", 9, rerank=folders["new"], rerank_depth=5)
+    first = sorted(range(5), key=lambda i: -scores[i])
+    assert [hit.passage_id for hit in reranked] == [hits[i].passage_id for i in [*first, *range(5, 9)]]
+    np.testing.assert_allclose([hit.score for hit in reranked[:5]], scores[first], atol=1e-5)
+    assert [hit.score for hit in reranked] == sorted((hit.score for hit in reranked), reverse=True)
+    assert [hit.text for hit in reranked] == [hits[i].text for i in [*first, *range(5, 9)]]
+
+
+def test_pages_are_parts_of_one_ranking(index: Index, folders: dict[str, Path]) -> None:
+    more = {"rerank": folders["new"], "rerank_depth": 6}
+    whole = [hit.passage_id for hit in index.search("the moon", 9, **more)]
+    for offset, k in ((0, 2), (2, 3), (4, 4), (8, 5)):
+        page = index.search("the moon", k, offset=offset, **more)
+        assert [hit.passage_id for hit in page] == whole[offset : offset + k]
+    assert index.search("zebra", **more) == []
+    runs = index.run(["the moon", "zebra"], ["a", "b"], 3, **more)
+    assert [list(runs[name].passage_ids) for name in "ab"] == [whole[:3], []]
+
+
+def test_a_filter_applies_before_the_reranking(index: Index, folders: dict[str, Path]) -> None:
+    [hit] = index.search("the moon", 9, rerank=folders["new"], filter={"title": "the queen"}) or [None]
+    assert hit is None or hit.passage_id == "titled"
+
+
+def test_a_depth_without_a_cross_encoder_is_refused(index: Index, folders: dict[str, Path]) -> None:
+    with pytest.raises(InputError, match="rerank_depth has no effect"):
+        index.search("the moon", rerank_depth=5)
+    with pytest.raises(InputError, match="rerank_depth"):
+        index.search("the moon", rerank=folders["new"], rerank_depth=0)
+
+
+def test_the_name_of_the_channel(index: Index, folders: dict[str, Path]) -> None:
+    retriever = index.retriever("bm25", folders["new"])
+    assert isinstance(retriever, RerankedRetriever)
+    assert retriever.channel == "bm25+rerank"
+    assert (retriever.num_docs, retriever.unit, retriever.language) == (9, "passage", "en")
