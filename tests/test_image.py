@@ -1,5 +1,6 @@
 """The images: linted; and, where buildah is installed, built and searched with (`make test-slow`).
 
+Where no program builds images, the steps of the Dockerfile run in fresh folders.
 Without a registry of images, mmdebstrap makes the base image from packages of Debian 13 (Python 3.13).
 Another base image: `SPARTA_TEST_BASE=python:3.12-slim make test-slow`.
 """
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,9 +19,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.environments import megabytes, run
+
 ROOT = Path(__file__).parents[1]
 BASE = os.environ.get("SPARTA_TEST_BASE")
 IMAGE = "localhost/sparta-test"
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 LARGEST = 1050
 """The largest size of the image `search`, in MB."""
 
@@ -57,6 +63,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
         pytest.skip(f"no base image could be made from Debian's packages: {made.stderr[-500:]}")
     container = buildah("from", "scratch").strip()
     buildah("add", container, root)
+    if CERTIFICATES.exists():  # the network of this machine may be behind a proxy with its own certificate
+        buildah("copy", container, CERTIFICATES, CERTIFICATES)
     buildah("commit", "--rm", container, "localhost/sparta-base")
     return "localhost/sparta-base"
 
@@ -95,3 +103,53 @@ def test_the_image_searches(container: str, tmp_path: Path) -> None:
     facts = json.loads(buildah("inspect", IMAGE))["Docker"]["config"]
     assert facts["User"] == "10001"
     assert "/health" in " ".join(facts["Healthcheck"]["Test"])
+
+
+def run_commands(stage: str) -> list[str]:
+    """Return the shell commands of a stage of the Dockerfile."""
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    [lines] = [
+        part
+        for name, part in re.findall(r"^FROM [^\n]* AS (\S+)\n(.*?)(?=^FROM|\Z)", text, re.S | re.M)
+        if name == stage
+    ]
+    texts = [line.removeprefix("RUN ") for line in lines.splitlines() if line.startswith("RUN ")]
+    return [
+        shlex.join(json.loads(each)) if each.startswith("[") else re.sub(r"--mount=\S+", "", each)
+        for each in texts
+    ]
+
+
+@pytest.mark.release
+@pytest.mark.jvm
+def test_the_steps_of_the_search_image_run_in_fresh_folders(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "opt").mkdir(parents=True)
+    for name in re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.M):
+        for path in ROOT.glob(name):
+            target = root / "source" / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_dir():
+                shutil.copytree(path, target, symlinks=True)
+            else:
+                shutil.copyfile(path, target)
+    for_root = ("useradd", "mkdir /index", "chown")
+    variables = {
+        "PATH": os.pathsep.join(
+            (f"{root}/opt/sparta/bin", str(Path(sys.executable).parent), os.environ["PATH"])
+        )
+    }
+    for stage in ("source", "search-wheels", "runtime", "search"):
+        for command in run_commands(stage):
+            parts = [part for part in command.split("&&") if not part.strip().startswith(for_root)]
+            placed = re.sub(r"(?<![\w.])/(?=(source|build|wheels|own|opt)\b)", f"{root}/", "&&".join(parts))
+            ended = run("bash", "-ec", placed, cwd=root / "source", **variables)
+            assert ended.returncode == 0, f"{placed}\n{ended.stderr[-3000:]}"
+        variables |= {"PIP_CONSTRAINT": f"{root}/source/constraints.txt"}
+    sparta, index = root / "opt" / "sparta" / "bin" / "sparta", tmp_path / "index"
+    corpus = ROOT / "examples" / "wiki.jsonl"
+    indexed = run(sparta, "index", "--channels", "bm25", "--corpus", corpus, "--index", index, cwd=tmp_path)
+    assert indexed.returncode == 0, indexed.stderr
+    found = run(sparta, "search", "who founded google", "-k", 1, "--json", "--index", index, cwd=tmp_path)
+    assert json.loads(found.stdout)["title"] == "Google"
+    assert megabytes(root / "opt" / "sparta") <= LARGEST
