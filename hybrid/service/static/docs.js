@@ -42,10 +42,14 @@ function curl(path, method, parameters, body) {
   return words.filter(Boolean).join(" ");
 }
 
-const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+function quoted(text) {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}
 
 /** What a $ref names; the schema itself otherwise. */
-const resolved = (api, schema = {}) => (schema.$ref ? schema.$ref.split("/").slice(1).reduce((own, key) => own?.[key], api) ?? {} : schema);
+function resolved(api, schema = {}) {
+  return schema.$ref ? schema.$ref.split("/").slice(1).reduce((own, key) => own?.[key], api) ?? {} : schema;
+}
 
 function typeOf(api, schema = {}) {
   if (schema.$ref) return schema.$ref.split("/").pop();
