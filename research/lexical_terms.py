@@ -118,6 +118,7 @@ TRIALS = [
     Trial("triples", pairs="triples"),
     *(Trial(f"pair gain {gain}", replace(DEFAULT, pair_gain=gain)) for gain in (1, 1.5, 2.5, 3)),
     *(Trial(f"word gain {gain}", replace(DEFAULT, word_gain=gain)) for gain in (0, 1, 3, 5)),
+    *(Trial(f"context share {share}", replace(DEFAULT, context_share=share)) for share in (0.25, 1.0)),
     *(Trial(f"pairs hashed to {bits} bits", replace(DEFAULT, pair_bits=bits)) for bits in (16, 20)),
 ]
 

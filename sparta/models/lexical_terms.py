@@ -61,6 +61,7 @@ class TermSettings:
     :param word_count: how often a query counts a word; a passage's weight is divided by this number
     :param pair_bits: the bits of a pair's hash, which is its term, so that an index has at most `2^bits` of
         them; 0 means that the term of a pair is the two words
+    :param context_share: the share of the gains that a sentence has from the terms of its context
     :param mean_length: the mean length of passages in wordpieces
     :param window: the length in wordpieces from which on the norm of longer texts stays the same
     :param stop_words: words that are in no pair, separated by spaces
@@ -70,6 +71,7 @@ class TermSettings:
     pair_gain: float = 2.0
     word_count: int = 3
     pair_bits: int = 18
+    context_share: float = 0.5
     k1: float = 0.9
     b: float = 0.4
     mean_length: float = 118.6
@@ -147,9 +149,10 @@ class LexicalTerms:
         norm = settings.k1 * (
             1 - settings.b + settings.b * min(length, settings.window) / settings.mean_length
         )
+        share = settings.context_share if passage.context else 1.0
         weights_of_terms: dict[str, float] = {}
         for term, tf in counts.items():
-            saturated = tf / (tf + norm)
+            saturated = share * tf / (tf + norm)
             if " " in term:
                 weights_of_terms[term] = settings.pair_gain * saturated
                 continue

@@ -116,7 +116,9 @@ def test_a_word_has_the_weights_of_its_pieces() -> None:
 def test_a_sentence_has_the_terms_of_its_context() -> None:
     context = "Kerensky fled. He met Miliukov."
     sentence = Passage("p", "He met Miliukov.", context=context, start=15, end=31)
-    assert LEXICAL.passage_terms(sentence) == LEXICAL.passage_terms(Passage("p", context))
+    share = LEXICAL.settings.context_share
+    around = LEXICAL.passage_terms(Passage("p", context))
+    assert LEXICAL.passage_terms(sentence) == pytest.approx({t: share * w for t, w in around.items()})
 
 
 def test_the_norm_of_long_texts_is_that_of_a_window() -> None:
