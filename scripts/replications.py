@@ -65,6 +65,8 @@ def _part(table: PaperTable) -> Iterator[str]:
     yield f"\n```\n{_command(table, stored['facts'])}\n```\n"
     if rows:
         yield f"\nSeed {stored['facts']['seed']}.\n"
+        if not stored["finished"]:
+            yield "\nThe experiment was interrupted: rows are missing.\n"
     else:
         needed = [SOURCES[name].title for name in (*table.sources, *table.any_of)]
         yield f"\nNot measured. Data: {', '.join(needed) or 'none'}.\n"

@@ -261,7 +261,9 @@ def nq_answers(experiment: Experiment) -> None:
     names = {"bm25": "BM25 + shipped reader", fusion.label: "dense + impact + shipped reader"}
 
     def measure() -> Mapping[str, Figures]:
-        index = index_of(experiment, ALL_SETS, [experiment.path("wikipedia")], [sets["NQ"]], ALL_CHANNELS)
+        names_of_texts = [name for name in ("wikipedia", "squad-texts") if experiment.located(name)]
+        texts = [experiment.path(name) for name in names_of_texts]
+        index = index_of(experiment, ALL_SETS, texts, [sets["NQ"]], ALL_CHANNELS)
         with Channels(index, ALL_CHANNELS.split(",")) as channels:
             results = compare(
                 channels, sets["NQ"], [fusion], answering=_reader(), measures=["answer_recall@20"]

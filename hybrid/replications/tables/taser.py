@@ -210,9 +210,10 @@ BATCH, SMALL_BATCH = 256, 16
 
 def variants(experiment: Experiment) -> None:
     """Measure table A1: train each variant alike; answer recall@20 on NQ, parameters, and time per epoch."""
-    from hybrid.replications.tables.collection import index_of
+    from hybrid.replications.tables.collection import ALL_SETS, index_of
 
     sets = open_sets(experiment, {"dev R@20": "nq-dev", "test R@20": "nq-test"})
+    texts = [experiment.path(name) for name in ("wikipedia", "squad-texts") if experiment.located(name)]
     training = experiment.located("nq-train")
     assert training is not None
     labels = [located.label for name in ("nq-dev", "nq-test") if (located := experiment.located(name))]
@@ -221,7 +222,7 @@ def variants(experiment: Experiment) -> None:
 
         def measure(name: str = name, change: dict[str, Any] = change) -> Figures:
             folder, seconds = _trained(experiment, name, change, training.path)
-            index = index_of(experiment, "nq", [experiment.path("wikipedia")], list(sets.values()), "bm25")
+            index = index_of(experiment, ALL_SETS, texts, list(sets.values()), "bm25")
             return {**dense_recall(folder, index, sets), **_size_of(folder), "seconds per epoch": seconds}
 
         experiment.row(name, label, measure)
