@@ -24,7 +24,6 @@ from hybrid.replications.wikipedia.wikitext import anchored, paragraphs_of, targ
 from sparta.base.errors import SpartaError
 from sparta.base.filters import Filter
 from sparta.base.normal_form import normal_form
-from sparta.base.records import Passage
 from sparta.data import answers, qa_formats
 from sparta.data.corpus import CorpusReader, open_corpus
 from sparta.data.formats.markdown import read_markdown
@@ -400,7 +399,7 @@ PARSERS: dict[str, tuple[Any, ...]] = {
         "😀",
     ),
     "lexical terms": (
-        lambda t: _lexical().passage_terms(Passage("p", t)),
+        lambda t: list(_lexical().occurrences(t)),
         *(
             "a ",
             "a",
