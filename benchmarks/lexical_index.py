@@ -24,7 +24,6 @@ import numpy as np
 
 from sparta.data.corpus import open_corpus
 from sparta.data.languages import Language
-from sparta.data.queries import read_queries
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import Job
@@ -39,6 +38,7 @@ from sparta.shards.store import EncodedShard, read_shards, stored_object
 
 BATCH = 512
 ROUNDS = 5
+QUESTIONS = 500
 DICTIONARY = {".tim", ".tip", ".tmd"}
 
 
@@ -98,7 +98,8 @@ def main() -> None:
         SparseRows.concatenate([shard.rows for shard in read_shards([arguments.shards])]),
         top_k=arguments.top_k,
     )
-    questions = [query.text for query in itertools.islice(read_queries(arguments.questions), 500)]
+    lines = arguments.questions.read_text(encoding="utf-8").splitlines()[:QUESTIONS]
+    questions = [line.split("\t")[0] for line in lines]
     print(
         "| passages | lexical terms | postings/passage | terms | MB | dictionary, MB | heap, MB |"
         " ms/query, k 10 | k 1000 |"

@@ -35,9 +35,9 @@ from sparta.base.renames import renamed_fields
 from sparta.data.corpus import CorpusReader, open_corpus
 from sparta.data.languages import folded, language_of
 from sparta.data.sentences import sentence_splitter, split_units
+from sparta.data.units import is_sentence
 from sparta.neural.devices import best_device
 from sparta.runtime.processor import mixed_with
-from sparta.search.contexts import is_sentence
 from sparta.shards.executors import Facts, LocalExecutor, Work
 from sparta.shards.folder import (
     Block,

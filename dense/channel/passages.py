@@ -14,11 +14,12 @@ from sparta.base.closing import Closing
 from sparta.base.files import storage_errors
 from sparta.base.records import Passage
 from sparta.data.languages import Language, folded, language_of
+from sparta.data.units import is_sentence
 from sparta.index.folder import lost_commit
 from sparta.index.inputs.impact_batches import stored_title
 from sparta.index.snapshot import replaced, retry_if_replaced, segments_of
 from sparta.lucene.bridge import ImpactSearcher
-from sparta.search.contexts import is_sentence, passages_of
+from sparta.search.contexts import passages_of
 
 _RECORDS_PER_READ = 4096
 

@@ -32,8 +32,8 @@ from hybrid.opensearch.state import count, live_index, load_side
 from sparta.base.errors import IndexStateError, InputError, ServerError
 from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import PassageRecord, Ranking
+from sparta.data.units import joined
 from sparta.models.query_encoder import QuerySide, QueryTokenizer
-from sparta.search.contexts import joined
 from sparta.search.ranked import Keys, deepened, reduction
 from sparta.search.retriever import Page
 from sparta.search.searcher import BM25

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.remedies import Option, Remedy, remedy
@@ -20,6 +22,24 @@ UNIT = re.compile(r"passage|sentence|chunk:\d{1,9}:\d{1,9}(?::sentence)?")
 def passage_of(unit_id: str) -> str:
     """Return the passage id of a sentence or chunk; the id of a whole passage is returned unchanged."""
     return UNIT_ID.sub("", unit_id)
+
+
+def is_sentence(record: Mapping[str, Any]) -> bool:
+    """Return whether a record is a sentence of a split passage and has no context yet."""
+    return {"passage_id", "start", "end"} <= record.keys() and not record.get("context")
+
+
+def joined(parts: Iterable[Mapping[str, Any]]) -> str:
+    """Return a passage's text from its parts, each at its offset.
+
+    Parts may overlap. Where a part is missing, spaces take its place.
+    """
+    text, space = "", ""
+    for record in sorted(parts, key=lambda r: int(r["start"])):
+        start = int(record["start"])
+        text = (text + space)[:start].ljust(start) + str(record["contents"])
+        space = str(record.get(SPACE_AFTER, ""))
+    return text
 
 
 def is_cut(unit: str) -> bool:

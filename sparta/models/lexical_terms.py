@@ -119,6 +119,11 @@ class LexicalTerms:
         self._special = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
         self._counted = lru_cache(_CACHED_TEXTS)(self._counts)  # neighboring sentences share a context
         self._pieces_of = lru_cache(_CACHED_WORDS)(self._ids)
+        self._read = lru_cache(_CACHED_TEXTS)(lambda text: tuple(self._words(text)))  # a query is read twice
+
+    def __reduce__(self) -> tuple[type[LexicalTerms], tuple[TermSettings, Tokenizer]]:
+        """Workers of a cluster get the definition without its caches, which cannot be pickled."""
+        return LexicalTerms, (self.settings, self.tokenizer)
 
     @property
     def name(self) -> str:
@@ -183,7 +188,7 @@ class LexicalTerms:
         """
         return [
             (word.first_end if word.pieces[0] == singular(word.form) else word.start, word.end)
-            for word in self._words(text)
+            for word in self._read(text)
             if len(word.pieces) > 1
         ]
 
@@ -193,7 +198,7 @@ class LexicalTerms:
 
     def occurrences(self, text: str) -> Iterator[Occurrence]:
         """Yield each lexical term of a text with its character span."""
-        return self._occurrences(list(self._words(text)))
+        return self._occurrences(self._read(text))
 
     def _occurrences(self, words: Sequence[_Word]) -> Iterator[Occurrence]:
         """Yield the lexical terms of a text's words, in order."""

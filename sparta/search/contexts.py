@@ -9,17 +9,12 @@ from functools import partial
 from typing import Any
 
 from sparta.base.records import Hit
-from sparta.data.units import SPACE_AFTER, UNIT_ID
+from sparta.data.units import SPACE_AFTER, UNIT_ID, is_sentence, joined
 from sparta.lucene.bridge import ImpactSearcher
 
 _SENTENCES_PER_CALL = 32
 _OF_PARTS = ("passage_id", "document_id", "start", "end", SPACE_AFTER)
 """Fields of a part's record that its passage's record lacks."""
-
-
-def is_sentence(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is a sentence of a split passage and has no context yet."""
-    return {"passage_id", "start", "end"} <= record.keys() and not record.get("context")
 
 
 def in_context(lucene: ImpactSearcher, hits: Sequence[Hit]) -> list[Hit]:
@@ -64,19 +59,6 @@ def whole_record(passage_id: str, parts: Sequence[Mapping[str, Any]]) -> dict[st
     """Return the record of a passage, joined from the records of its sentences or chunks."""
     shared_fields = {name: value for name, value in parts[0].items() if name not in _OF_PARTS}
     return {**shared_fields, "id": passage_id, "contents": joined(parts)}
-
-
-def joined(parts: Iterable[Mapping[str, Any]]) -> str:
-    """Return a passage's text from its parts, each at its offset.
-
-    Parts may overlap. Where a part is missing, spaces take its place.
-    """
-    text, space = "", ""
-    for record in sorted(parts, key=lambda r: int(r["start"])):
-        start = int(record["start"])
-        text = (text + space)[:start].ljust(start) + str(record["contents"])
-        space = str(record.get(SPACE_AFTER, ""))
-    return text
 
 
 def place_of_chunk(record: Mapping[str, Any], unit_id: object) -> dict[str, Any]:

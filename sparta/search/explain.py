@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -165,17 +166,31 @@ def _best_part(snapshot: IndexSnapshot, passage_id: str, bag: Mapping[str, int])
 def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list[tuple[str, int, float]]:
     """Return the strongest terms of a passage, `(term, impact, weight)` (SPARTA, Table 6).
 
-    A split passage takes each term's maximum impact over its parts.
+    A split passage takes each term's maximum impact over its parts. A pair of words is named by its words.
     """
     n = limit("n", n)
     with searcher.reader.snapshot() as snapshot:
         snapshot.require_impacts()
         vector: Counter[str] = Counter()
-        for docid in docids_of(snapshot, passage_id):
+        docids = docids_of(snapshot, passage_id)
+        for docid in docids:
             vector |= Counter(snapshot.lucene.vector(docid))
         step = snapshot.quantizer.step
+        pairs = _pairs(snapshot, docids)
     order = sorted(vector.items(), key=lambda item: (-item[1], item[0]))[:n]
-    return [(term, impact, impact * step) for term, impact in order]
+    return [(pairs.get(term, term), impact, impact * step) for term, impact in order]
+
+
+def _pairs(snapshot: IndexSnapshot, docids: Sequence[int]) -> dict[str, str]:
+    """Return the words of each pair in passages, by the pair's term, as the texts spell the words first."""
+    lexical, pairs = snapshot.tokenizer.lexical, dict[str, str]()
+    for raw in snapshot.lucene.raws(docids) if lexical else ():
+        record = json.loads(raw)
+        text = snapshot.tokenizer.language.fold(f"{record.get('title') or ''} . {record['contents']}")
+        for term, start, end in lexical.occurrences(text) if lexical else ():
+            if " " in term:
+                pairs.setdefault(term, " ".join(text[start:end].lower().split()))
+    return pairs
 
 
 class Snippet(NamedTuple):

@@ -117,7 +117,8 @@ def _block_encoder(model: SparseModel, options: EncodeOptions) -> Work[EncodedSh
         ids = tuple(p.passage_id for p in passages)
         objects = tuple(map(stored_object, passages))
         records = tuple(json.dumps(stored, ensure_ascii=False) for stored in objects)
-        return EncodedShard(number, first, ids, records, rows, windowed, objects)
+        contexts = tuple(p.context for p in passages)
+        return EncodedShard(number, first, ids, records, rows, windowed, objects, contexts)
 
     return encode
 

@@ -46,7 +46,8 @@ class EncodedShard:
     """Shard `number`: the passages `first, first + 1, …` of the corpus in order, with their sparse vectors.
 
     `records[i]` is the JSON of passage i in the index (see `stored_record`). `windowed` counts the passages
-    that were longer than one window of the model. `objects` holds the parsed records, if they are known.
+    that were longer than one window of the model. `objects` holds the parsed records, and `contexts` the
+    passages' contexts, if they are known.
     """
 
     number: int
@@ -56,6 +57,7 @@ class EncodedShard:
     rows: SparseRows
     windowed: int = 0
     objects: tuple[Mapping[str, Any], ...] = ()
+    contexts: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.passage_ids)

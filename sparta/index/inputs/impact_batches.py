@@ -24,7 +24,7 @@ from sparta.data.languages import Language, folded
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.data.seen_ids import SeenIds
 from sparta.data.units import SPACE_AFTER, UNIT_ID, passage_of
-from sparta.index.inputs.lexical_postings import Postings, lexical_rows
+from sparta.index.inputs.lexical_postings import Postings, context_of, lexical_rows
 from sparta.lucene.bridge import VectorReader
 from sparta.models.quantize import QuantizationCounts
 from sparta.models.query_encoder import QuerySide
@@ -93,16 +93,17 @@ def quantized_batch(shard: EncodedShard, side: QuerySide, language: Language) ->
 
     :param language: the language whose rules fold the texts for lexical terms
     """
-    network = shard.rows
-    if side.lexical:
-        network = network.select(~side.lexical.unsearched[network.term_ids])
-    impacts, counts = side.quantizer.quantize(network.weights)
     objects = shard.objects or [json.loads(record) for record in shard.records]
-    postings = Postings(network.indptr, network.term_ids, impacts)
+    pieces, lexical = shard.rows, side.lexical
+    if lexical:
+        pieces = pieces.select(~lexical.unsearched[pieces.term_ids])
+    impacts, counts = side.quantizer.quantize(pieces.weights)
+    postings = Postings(pieces.indptr, pieces.term_ids, impacts)
     own_terms: Sequence[str] = ()
-    if side.lexical:
-        passages = (folded(_passage(record), language) for record in objects)
-        rows, own_terms = lexical_rows(passages, shard.rows, side.lexical)
+    if lexical:
+        contexts = shard.contexts or [context_of(record) for record in objects]
+        passages = (folded(_passage(*each), language) for each in zip(objects, contexts, strict=True))
+        rows, own_terms = lexical_rows(passages, shard.rows, lexical)
         lexical_impacts, lexical_counts = side.quantizer.quantize(rows.weights)
         own_ids = rows.term_ids + side.tokenizer.get_vocab_size()
         postings = postings.beside(Postings(rows.indptr, own_ids, lexical_impacts))
@@ -121,17 +122,10 @@ def quantized_batch(shard: EncodedShard, side: QuerySide, language: Language) ->
     )
 
 
-def _passage(record: Mapping[str, Any]) -> Passage:
-    """Return a record's passage, for lexical terms.
-
-    A sentence has a context if its record has one: neighboring sentences may be in another batch.
-    """
-    context = record.get("context")
-    text = record["contents"]
-    start = context.find(text) if isinstance(context, str) else -1
-    if start < 0:
-        return Passage(record["id"], text, stored_title(record))
-    return Passage(record["id"], text, stored_title(record), str(context), start, start + len(text))
+def _passage(record: Mapping[str, Any], context: str) -> Passage:
+    """Return the passage of a record, for its lexical terms."""
+    start, end = (record["start"], record["end"]) if context else (0, 0)
+    return Passage(record["id"], record["contents"], stored_title(record), context, start, end)
 
 
 logger = logging.getLogger(__name__)

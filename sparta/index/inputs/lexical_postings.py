@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sparta.base.records import Passage
+from sparta.data.units import is_sentence, joined
 from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.prune import SparseRows
+from sparta.shards.store import EncodedShard
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +44,65 @@ class Postings:
         return merged
 
 
+def context_of(record: Mapping[str, Any]) -> str:
+    """Return the context that a record holds; empty if there is none."""
+    return str(record["context"] or "") if {"context", "start", "end"} <= record.keys() else ""
+
+
+def in_context(shards: Iterable[EncodedShard]) -> Iterator[EncodedShard]:
+    """Yield shards with the contexts of their passages; the context of a sentence is its passage's text.
+
+    A passage's sentences may be in several shards, so a shard waits until its last passage ends.
+    """
+    begun: list[Mapping[str, Any]] = []  # sentences, in earlier shards, of the passage that continues
+    waiting: list[EncodedShard] = []
+    for shard in itertools.chain(shards, [None]):
+        if shard:
+            waiting.append(replace(shard, objects=tuple(map(json.loads, shard.records))))
+        while waiting and (shard is None or _ends(waiting)):
+            records = [*begun, *(record for each in waiting for record in each.objects)]
+            first = waiting.pop(0)
+            yield replace(first, contexts=_contexts(first.objects, records))
+            last = first.objects[-1]
+            passage_id = last["passage_id"] if is_sentence(last) else None
+            read = records[: len(begun) + len(first)]
+            begun = [record for record in read if passage_id and record.get("passage_id") == passage_id]
+
+
+def _ends(shards: Sequence[EncodedShard]) -> bool:
+    """Return whether the last passage of the first shard ends within the shards."""
+    last, *others = shards[0].objects[-1], *(record for shard in shards[1:] for record in shard.objects)
+    return not is_sentence(last) or any(record.get("passage_id") != last["passage_id"] for record in others)
+
+
+def _contexts(
+    records: Sequence[Mapping[str, Any]], neighbors: Sequence[Mapping[str, Any]]
+) -> tuple[str, ...]:
+    """Return the contexts of records; the sentences of their passages are among the neighbors."""
+    sentences: dict[str, list[Mapping[str, Any]]] = {}
+    for record in filter(is_sentence, neighbors):
+        sentences.setdefault(record["passage_id"], []).append(record)
+    texts = {
+        passage_id: joined(sentences[passage_id])
+        for passage_id in {record["passage_id"] for record in records if is_sentence(record)}
+    }
+    return tuple(
+        texts[record["passage_id"]] if is_sentence(record) else context_of(record) for record in records
+    )
+
+
 def lexical_rows(
-    passages: Iterable[Passage], network: SparseRows, lexical: LexicalTerms
+    passages: Iterable[Passage], pieces: SparseRows, lexical: LexicalTerms
 ) -> tuple[SparseRows, Sequence[str]]:
     """Return the weights of the passages' lexical terms, and the distinct terms in the order of their ids.
 
-    :param network: the network's weights of the passages' wordpieces
+    :param pieces: the network's weights of each passage's wordpieces
     """
     ids: dict[str, int] = {}
     lengths, term_ids, weights = [0], list[int](), list[float]()
-    for i, passage in enumerate(passages):
-        row = slice(network.indptr[i], network.indptr[i + 1])
-        weighted = lexical.passage_terms(passage, network.term_ids[row], network.weights[row])
-        terms = {term: weight for term, weight in weighted.items() if weight > 0}
+    for passage, begin, end in zip(passages, pieces.indptr[:-1], pieces.indptr[1:], strict=True):
+        own = lexical.passage_terms(passage, pieces.term_ids[begin:end], pieces.weights[begin:end])
+        terms = {term: weight for term, weight in own.items() if weight > 0}
         lengths.append(len(terms))
         term_ids += [ids.setdefault(term, len(ids)) for term in terms]
         weights += terms.values()

@@ -7,7 +7,7 @@ import itertools
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.data.parsing import identifier, placed
 from sparta.data.seen_ids import SeenIds
-from sparta.data.units import passage_of
+from sparta.data.units import SENTENCE, passage_of
 from sparta.index.generation import BOTH_CHANNELS, CORPUS, JSON, SHARDS, Job
 from sparta.index.inputs.impact_batches import (
     LARGEST_IMPACT,
@@ -34,6 +34,7 @@ from sparta.index.inputs.impact_batches import (
     refuse_repeated,
     searched_text,
 )
+from sparta.index.inputs.lexical_postings import in_context
 from sparta.index.jobs import JSON_VECTORS, Source, batch_bounds_changed, skip_passages
 from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.quantize import Quantizer
@@ -47,6 +48,7 @@ from sparta.models.resolve import (
 )
 from sparta.shards.folder import Block
 from sparta.shards.store import (
+    EncodedShard,
     ShardFolder,
     last_passage_id,
     read_shard,
@@ -246,7 +248,7 @@ def _shards_source(paths: Sequence[Path], choose: Choice) -> Source:
     side = choose(side, offered=lambda: _lexical_terms_of(side))
     language = language_of(first.manifest["options"].get("language", DEFAULT_LANGUAGE))
 
-    series = shard_series(paths)
+    series, options = shard_series(paths), first.manifest["options"]
 
     def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:
         shard_ends = list(itertools.accumulate(corpus_counts["count"] for _, corpus_counts in series))
@@ -257,13 +259,18 @@ def _shards_source(paths: Sequence[Path], choose: Choice) -> Source:
             skipped_id = last_passage_id(series[skipped_shards - 1][0])
             _check_last(", ".join(map(str, paths)), done, last_id, done, skipped_id)
         with SeenIds() as seen_ids:
-            for path, _ in series[skipped_shards:]:
-                shard = read_shard(path)
+            files = [path for path, _ in series]
+            shards: Iterable[EncodedShard] = map(read_shard, files[skipped_shards:])
+            if side.lexical and options["unit"] == SENTENCE:
+                first_read = _first_with_passage(files, skipped_shards)
+                contextual = in_context(map(read_shard, files[first_read:]))
+                shards = itertools.islice(contextual, skipped_shards - first_read, None)
+            for path, shard in zip(files[skipped_shards:], shards, strict=True):
                 _check_ids(path, shard.passage_ids, seen_ids)
                 yield quantized_batch(shard, side, language)
 
     corpus_counts = first.manifest["counts"]["corpus"]
-    fingerprint, options = corpus_counts["fingerprint"], first.manifest["options"]
+    fingerprint = corpus_counts["fingerprint"]
     job = Job(
         kind=SHARDS,
         source=fingerprint["source"],
@@ -282,6 +289,15 @@ def _shards_source(paths: Sequence[Path], choose: Choice) -> Source:
         language=first.manifest["options"].get("language"),
         arithmetic=first.manifest.get("arithmetic", ""),
     )
+
+
+def _first_with_passage(files: Sequence[Path], shard: int) -> int:
+    """Return the number of the shard in which the first passage of a shard begins."""
+    while 0 < shard < len(files) and passage_of(read_shard(files[shard]).passage_ids[0]) == passage_of(
+        last_passage_id(files[shard - 1])
+    ):
+        shard -= 1
+    return shard
 
 
 def _lexical_terms_of(side: QuerySide) -> LexicalTerms | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -235,3 +237,10 @@ def test_weights_are_equal_in_each_process() -> None:
     lexical = LexicalTerms(TermSettings(), TOKENIZER)
     terms = lexical.passage_terms(Passage("p", "Kerensky met Lenin in Petrograd"))
     assert printed.strip() == f"{lexical.name} {terms}"
+
+
+def test_a_copy_and_a_pickle_have_the_same_terms() -> None:
+    text = "Alexander Kerensky"
+    for other in (copy.deepcopy(LEXICAL), pickle.loads(pickle.dumps(LEXICAL))):
+        assert other.name == LEXICAL.name
+        assert [*other.occurrences(text)] == [*LEXICAL.occurrences(text)]
