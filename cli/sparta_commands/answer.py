@@ -31,7 +31,7 @@ from sparta.base.files import atomic_path, check_output_file
 
 if TYPE_CHECKING:
     from hybrid.answering.answerer import Answerer
-    from hybrid.answering.answers import AnswerList
+    from hybrid.answering.answers import Answer, AnswerList
     from hybrid.answering.path_answerer import PathAnswerer
 
 
@@ -147,13 +147,19 @@ def answer(answering: _Answering) -> None:
         if answering.as_json:
             click.echo(dumps(result.as_dict()))
             continue
-        passage_id = visible(result.passage_id)
-        place = f"{bold(visible(result.title))} [{passage_id}]" if result.title else f"[{passage_id}]"
-        click.echo(f"  {bold(visible(result.answer))}   {result.score:.2f}   {place}")
-        before, words, after = (visible(part, keep="\n\t") for part in result.around())
-        # The answers yes and no are not in the text.
-        marked = mark(words) if result.start < result.end else ""
-        click.echo(f"  {' '.join(f'{before}{marked}{after}'.split())}")
+        click.echo(f"  {bold(visible(result.answer))}   {result.score:.2f}   {_place(result)}")
+        click.echo(f"  {_sentence(result)}")
+
+
+def _place(answer: Answer) -> str:
+    passage_id = visible(answer.passage_id)
+    return f"{bold(visible(answer.title))} [{passage_id}]" if answer.title else f"[{passage_id}]"
+
+
+def _sentence(answer: Answer) -> str:
+    before, words, after = (visible(part, keep="\n\t") for part in answer.around())
+    marked = mark(words) if answer.start < answer.end else ""  # yes and no are not in the text
+    return " ".join(f"{before}{marked}{after}".split())
 
 
 def _abstain(answers: AnswerList, *, as_json: bool) -> None:
@@ -163,6 +169,9 @@ def _abstain(answers: AnswerList, *, as_json: bool) -> None:
         click.echo(dumps({"answer": "", **answers.as_dict()}))
     elif guess:
         click.echo(f"no answer in the index (best guess: {visible(guess.answer)}, {guess.score:.2f})")
+        click.echo(f"  {_place(guess)}\n  {_sentence(guess)}")
+        hint = f"answers below {answers.threshold:.2f} are left out; print all: --threshold 0"
+        click.echo(f"  → {hint}", err=True)
     else:
         click.echo("no answer in the index: no passage was found")
     raise SystemExit(ABSTAINED)

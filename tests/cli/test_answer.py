@@ -78,7 +78,9 @@ def test_below_the_threshold_the_command_abstains(folder: Path) -> None:
     guess = json.loads(run(main, "answer", "moon", "--json", *where).output)
     shown = run(main, "answer", "moon", "--threshold", "1", *where)
     said = f"no answer in the index (best guess: {guess['answer']}, {guess['score']:.2f})\n"
-    assert (shown.exit_code, shown.output) == (3, said)
+    assert (shown.exit_code, shown.stdout.splitlines(keepends=True)[0]) == (3, said)
+    assert f"[{guess['passage_id']}]" in shown.stdout
+    assert shown.stderr == "  → answers below 1.00 are left out; print all: --threshold 0\n"
     printed = run(main, "answer", "moon", "--threshold", "1", "--json", *where)
     assert (printed.exit_code, json.loads(printed.output)["abstained"]) == (3, True)
     best = json.loads(printed.output)["best_guess"]
