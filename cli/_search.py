@@ -115,6 +115,14 @@ class RerankArguments:
 
         return reranked(retriever, self.rerank, self.rerank_depth)
 
+    def for_evaluation(self, language: str) -> Any:
+        """Return the reranking of rankings in this language; None without --rerank."""
+        if self.rerank is None:
+            return None
+        from sparta.rerank.reranked import Reranking
+
+        return Reranking(self.rerank, self.rerank_depth, language)
+
 
 @arguments
 class SearchArguments:

@@ -39,6 +39,7 @@ from cli._fusion_options import (
 from cli._opensearch import REMOTE_CHANNELS, ServerArguments
 from cli._options import Bm25Arguments, form_option, index_option, quiet_option, threads_option
 from cli._output import counted
+from cli._search import RerankArguments
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.files import check_output_file
 
@@ -62,7 +63,7 @@ _OF_CHANNELS = (  # options without effect on runs
     "threads",
     *("answers", "reader", "depths", "weight", "output_answers", "plot"),
     *("opensearch", "name", "ca", "insecure"),
-    *("chains", "model", "entities", "path_reader"),
+    *("chains", "model", "entities", "path_reader", "rerank"),
 )
 
 
@@ -100,6 +101,7 @@ class _Evaluation:
         section="Chain",
     )
     models: ChainModels = group(ChainModels)
+    rerank: RerankArguments = group(RerankArguments)
     threads: int = threads_option
     form: str = form_option
     measures: str | None = option(
@@ -248,6 +250,7 @@ def evaluate_channels(chosen: _Evaluation) -> None:
                 measures=measures,
                 chains=chains,
                 advance=bar.update,
+                reranking=chosen.rerank.for_evaluation(language),
             )
             results += with_macro(timed(compared, channels, query_set, fusions), query_set)
     print_table(

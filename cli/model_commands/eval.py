@@ -33,6 +33,7 @@ from cli._options import (
     threads_option,
 )
 from cli._output import counted
+from cli._search import RerankArguments
 from sparta.base.errors import InputError
 from sparta.base.files import check_output_file
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _OF_SETS = (
     *("model", "bits", "device", "dtype", "language"),
     *("unit", "chunk", "overlap", "top_k", "min_weight", "skip_invalid"),
-    *("channels", "dense", "depth", "threads", "output_runs", "answers"),
+    *("channels", "dense", "depth", "threads", "output_runs", "answers", "rerank"),
 )
 """Options that decide how a test set is indexed and searched."""
 
@@ -78,6 +79,7 @@ class _Evaluation:
         " (taser-det-en, multi-task-bge-small-en). Repeat the option for several models.",
         metavar="MODEL",
     )
+    rerank: RerankArguments = group(RerankArguments)
     measures: str = option("Measures, by their names in ir_measures.", default="RR,Success@1,R@20,nDCG@10")
     language: str = language_option
     depth: int = depth_option
@@ -193,6 +195,7 @@ def _evaluate_sets(
             name=names[path],
             domain=domain,
             answering=answering,
+            reranking=chosen.rerank.for_evaluation(chosen.language),
         )
         if results.omitted_questions:
             left = counted(results.omitted_questions, "question")

@@ -34,8 +34,10 @@ from hybrid.retrieval.searcher import HybridSearcher
 from sparta.base.checks import list_of, path_of
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
-from sparta.base.records import Advance, Run
+from sparta.base.records import Advance, Hit, Run
 from sparta.base.remedies import Command, Option, remedy
+from sparta.rerank.reranked import RERANKED, Reranking
+from sparta.search.retriever import hit_of
 
 logger = logging.getLogger("sparta.hybrid")
 
@@ -59,6 +61,7 @@ def compare(
     others: Mapping[str, Callable[[int], tuple[Run, float]]] | None = None,
     one_by_one: bool = False,
     judged: bool = False,
+    reranking: Reranking | None = None,
 ) -> SetResults:
     """Search each channel once, fuse the rankings by each fusion, and measure all rankings.
 
@@ -75,6 +78,7 @@ def compare(
     :param others: further rankings, by name: a function from depth to a run and the search time in seconds
     :param one_by_one: search one channel after the other and measure each channel's latency
     :param judged: also read the judged passages, as a separate ranking
+    :param reranking: also measure the rankings of channels and fusions with their first passages ordered anew
     """
     measure_names = _measures(query_set, measures, chains)
     depth = depth or max(depth_of(fusion, name) for name in measure_names for fusion in fusions or [Fusion()])
@@ -105,6 +109,18 @@ def compare(
         **fused,
         **{chain_run.name: chain_run.run for chain_run in chain_runs},
     }
+    reranked_runs: dict[str, Run] = {}
+    if reranking is not None:
+        queries = {query.query_id: query.text for query in query_set.queries}
+
+        def hit(query_id: str, passage_id: str) -> Hit:
+            return hit_of(passage_id, 0.0, retrieved.record(query_id, passage_id))
+
+        reranked_runs = {
+            name + RERANKED: reranking.run(queries, run, hit)
+            for name, run in {**retrieved.runs, **fused}.items()
+        }
+        runs |= reranked_runs
     if output_runs:
         for name, run in runs.items():
             save_run(output_runs, query_set.name, name, run)
@@ -133,7 +149,7 @@ def compare(
     return SetResults(
         query_set.name,
         evaluations,
-        fused=[*fused, *path_measures, *([JUDGED] if answering and judged else [])],
+        fused=[*fused, *reranked_runs, *path_measures, *([JUDGED] if answering and judged else [])],
         answers=answers,
         ms={
             **_milliseconds(query_set, retrieved.ms, other_runs),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dense.models.bi_encoder import DenseModel
     from hybrid.retrieval.fusion import Fusion
     from sparta.models.model import SparseModel
+    from sparta.rerank.reranked import Reranking
     from sparta.shards.encode import EncodeOptions
 
 logger = logging.getLogger("sparta.hybrid")
@@ -108,6 +109,7 @@ def evaluate_set(
     name: str = "",
     domain: str = "",
     answering: Answering | None = None,
+    reranking: Reranking | None = None,
 ) -> SetResults:
     """Encode and index a test set in a temporary folder, search all queries, and measure the rankings.
 
@@ -124,6 +126,7 @@ def evaluate_set(
     :param name: the set's name; by default the name of its file or folder (`names_of`)
     :param answering: also read the best passages of each ranking, and the judged passages, and measure the
         answers
+    :param reranking: also measure each channel with its first passages ordered anew
     """
     from sparta.index.build import write_index
     from sparta.index.folder import IndexFolder
@@ -208,6 +211,7 @@ def evaluate_set(
                 others=exact,
                 one_by_one=True,
                 judged=answering is not None,
+                reranking=reranking,
             )
         return replace(results, domain=domain)
 

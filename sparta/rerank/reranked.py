@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from sparta.base.checks import whole
-from sparta.base.records import Hit, Ranking
+from sparta.base.records import Hit, Ranking, Run
 from sparta.data.languages import language_of
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.rerank.cross_encoder import CrossEncoder
@@ -117,6 +117,33 @@ def reranked(retriever: Retriever, name: str | Path, depth: int = RERANK_DEPTH) 
     :raises ModelError: there is no such cross-encoder.
     """
     return RerankedRetriever(retriever, _opened(str(name), retriever.language), depth)
+
+
+@dataclass(frozen=True, slots=True)
+class Reranking:
+    """Orders the first `depth` passages of finished rankings anew, for evaluations.
+
+    :param name: the folder or the name of a cross-encoder
+    """
+
+    name: str | Path
+    depth: int = RERANK_DEPTH
+    language: str = "en"
+
+    def run(self, queries: Mapping[str, str], run: Run, hit_of: Callable[[str, str], Hit]) -> Run:
+        """Return a run with its first passages ordered anew.
+
+        :param queries: the queries by id
+        :param hit_of: returns the hit for a query id and a passage id
+        """
+        reranker, fold = _opened(str(self.name), self.language), language_of(self.language).fold
+        reranked_run: dict[str, Ranking] = {}
+        for query_id, passages in run.items():
+            ids, scores = [p.passage_id for p in passages], [p.score for p in passages]
+            texts = [_text(hit_of(query_id, passage_id)) for passage_id in ids[: self.depth]]
+            new_scores = reranker.scores([fold(queries[query_id])] * len(texts), texts).tolist()
+            reranked_run[query_id] = _reranked(Ranking(ids, range(len(ids)), scores), new_scores)
+        return reranked_run
 
 
 def _text(hit: Hit) -> str:

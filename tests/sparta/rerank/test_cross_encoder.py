@@ -160,3 +160,28 @@ def test_the_name_of_the_channel(index: Index, folders: dict[str, Path]) -> None
     assert isinstance(retriever, RerankedRetriever)
     assert retriever.channel == "bm25+rerank"
     assert (retriever.num_docs, retriever.unit, retriever.language) == (9, "passage", "en")
+
+
+def test_an_evaluation_measures_the_same_ranking(
+    index: Index, folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cli._hybrid import main
+
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "queries.jsonl").write_text('{"_id": "a", "text": "the moon"}\n')
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\na\ttitled\t1\n")
+    options = [
+        "--index",
+        str(index.path),
+        "--dataset",
+        str(tmp_path),
+        "--output-runs",
+        str(tmp_path / "runs"),
+    ]
+    more = ["--rerank", str(folders["new"]), "--rerank-depth", "5", "--quiet"]
+    main(["eval", *options, *more], standalone_mode=False)
+    assert "bm25+rerank" in capsys.readouterr().out
+    [run] = (tmp_path / "runs").rglob("*rerank*")
+    ranked = [line.split()[2] for line in run.read_text().splitlines()]
+    hits = index.search("the moon", 9, rerank=folders["new"], rerank_depth=5)
+    assert ranked == [hit.passage_id for hit in hits]
