@@ -48,7 +48,7 @@ def filled(request: Any, tiny_model_folder: Path, model: Path, tmp_path_factory:
 @pytest.fixture(autouse=True)
 def all_questions_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal scores in every bit: OpenVINO, which takes over later, rounds sums in another order."""
-    monkeypatch.setattr("dense.encoding.question_encoder._READ_BY_NUMPY", 1 << 30)
+    monkeypatch.setattr("sparta.runtime.first_in_numpy._READ_BY_NUMPY", 1 << 30)
 
 
 def firsts(hits: list[Any], field: str) -> list[Any]:
