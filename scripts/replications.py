@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.replications.tables.catalog import TABLES
-from hybrid.replications.tables.experiment import ROWS
+from hybrid.replications.tables.experiment import ROWS, stored_rows
 from hybrid.replications.tables.sources import SOURCES
 from hybrid.replications.tables.table import PAPERS, PaperTable, Row
 
@@ -93,7 +93,8 @@ def main() -> None:
     if arguments.take:
         MEASURED.mkdir(exist_ok=True)
         for name in TABLES:
-            if (measured := arguments.take / name / ROWS).exists():
+            if stored_rows(arguments.take / name):
+                measured = arguments.take / name / ROWS
                 (MEASURED / f"{name}.json").write_bytes(measured.read_bytes() + b"\n")
     arguments.page.write_text("".join(page()), encoding="utf-8")
 
