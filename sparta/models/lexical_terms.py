@@ -23,6 +23,7 @@ from tokenizers import Encoding, Tokenizer
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.files import atomic_write, short_hash
+from sparta.base.normal_form import normal_form
 from sparta.base.records import Passage
 
 TERMS_FILE = "lexical_terms.json"
@@ -329,4 +330,4 @@ def _spelling(text: str, start: int, end: int) -> str:
     while end < len(text) and end - start <= _LONGEST and unicodedata.combining(text[end]):
         end += 1
     word = text[start:end]
-    return word.lower() if word.isascii() else unicodedata.normalize("NFC", word.lower())
+    return word.lower() if word.isascii() else normal_form("NFC", word.lower())

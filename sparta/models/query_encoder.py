@@ -237,7 +237,7 @@ class QueryTokenizer:
         spans.sort(key=lambda span: span[0] - span[1])  # the longest word around a term counts
         words: dict[str, str] = {}
         for term, start, end in terms:
-            around = next((span for span in spans if span[0] <= start < span[1]), (start, end))
+            around = next((span for span in spans if span[0] <= start and end <= span[1]), (start, end))
             words.setdefault(term, folded[slice(*around)])
         return {**words, **pairs}
 

@@ -169,7 +169,15 @@ def test_the_other_programs_run_as_commands_of_sparta(name):
 def test_options_are_listed_under_the_heading_of_their_class():
     output = done(sparta("search", "--help")).stdout
     headings = re.findall(r"^(\S.*):$", output, re.MULTILINE)
-    assert headings == ["Options", "Many queries", "Filter and page", "Channels", "BM25", "Chain"]
+    assert headings == [
+        "Options",
+        "Many queries",
+        "Filter and page",
+        "Channels",
+        "BM25",
+        "Reranking",
+        "Chain",
+    ]
     chain = output[output.index("\nChain:") :]
     assert "--path-reader" in chain
     assert "--k1" not in chain

@@ -221,7 +221,7 @@ def test_sentences_follow_their_passage(tiny_model_folder, tmp_path):
     assert refused.exit_code == 2
     assert "r#7" in refused.output
     answer = {"text": "The moon is new.", "context": "It is night. The moon is new.", "start": 13, "end": 29}
-    for passage_id, taken in (("p", "p#0"), ("s", None)):
+    for passage_id, taken in (("p", "p"), ("s", None)):
         corpus.write_text(json.dumps({"id": passage_id, **answer}))
         result = run.invoke(main, append)
         assert result.exit_code == (2 if taken else 0), result.output

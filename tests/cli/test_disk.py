@@ -67,9 +67,11 @@ def test_a_read_only_folder_can_be_searched_and_not_written(read_only, corpus, m
     assert done(sparta("search", QUESTION, "--index", index)).stdout.startswith("  1  Google")
     assert sparta("doctor", "--quick", "--index", index, "--json").stdout.count(str(index)) == 1
     words = (read_only, "cannot be written", "or write to another")
+    more = corpus.with_name("more.jsonl")
+    more.write_text('{"id": "more", "text": "The moon is old."}\n')
     for arguments in (
         ["index", "--corpus", corpus, *model, "--index", read_only / "new"],
-        ["index", "--corpus", corpus, *model, "--index", index, "--append"],
+        ["index", "--corpus", more, *model, "--index", index, "--append"],
         ["index", "--corpus", corpus, *model, "--index", index, "--overwrite"],
         ["update", "--corpus", corpus, *model, "--index", index],
         ["delete", "moon", "--index", index],

@@ -89,8 +89,8 @@ def test_what_is_wrong_is_told_with_a_remedy(server: Any) -> None:
             call(server, "search", **wrong)
 
 
-def test_no_tool_writes_and_answers_need_a_reader(
-    index: Path, server: Any, retriever: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_no_tool_writes_and_a_folder_must_be_a_reader(
+    index: Path, server: Any, retriever: Any, tmp_path: Path
 ) -> None:
     from hybrid.integrations import mcp_server
 
@@ -100,10 +100,7 @@ def test_no_tool_writes_and_answers_need_a_reader(
 
     assert set(asyncio.run(tools(server))) >= {"search", "explain", "passage"}
     assert set(asyncio.run(tools(server)).values()) == {True}
-    home = sys.modules["hybrid.integrations.mcp"]
-    monkeypatch.setattr(home, "find_spec", lambda name: None)
-    assert set(asyncio.run(tools(mcp_server(index)))) == {"search", "explain", "passage"}
-    assert set(asyncio.run(tools(mcp_server(retriever)))) == {"search"}
+    assert set(asyncio.run(tools(mcp_server(retriever)))) == {"answer", "search"}
     with pytest.raises(ModelError, match="folder is not a reader"):
         mcp_server(index, reader=tmp_path / "nowhere")
     with pytest.raises(IndexStateError):

@@ -421,7 +421,7 @@ def test_a_passage_too_long_for_ciff_is_named(
         contents = Contents.read(view.lucene)
     sums = contents.sums.copy()
     sums[3] = 2**31
-    monkeypatch.setattr(Contents, "read", lambda _: replace(contents, sums=sums))
+    monkeypatch.setattr(Contents, "read", lambda *_: replace(contents, sums=sums))
     with pytest.raises(InputError, match=rf"'{list(built[1])[3]}' add up to 2,147,483,648"):
         export_index(searcher, "ciff", tmp_path / "x")
     assert not (tmp_path / "x").exists()

@@ -47,10 +47,13 @@ def index(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def rankings(path: Path) -> list[Any]:
-    """The rankings of all channels."""
+    """The rankings of all channels: ids and scores. NumPy and OpenVINO round dense queries differently."""
     with Index(path) as index:
         return [
-            list(index.retriever(channel).run([query], ["q"], 20)["q"])
+            [
+                (each.passage_id, round(each.score, 3))
+                for each in index.retriever(channel).run([query], ["q"], 20)["q"]
+            ]
             for channel in CHANNELS
             for query in QUERIES
         ]
