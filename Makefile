@@ -4,7 +4,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -q -n 3 --dist loadfile
 SOURCES := setup.cfg pyproject.toml scripts/install.sh $(wildcard models/*/pyproject.toml)
 
 help: ## Say what one can do
@@ -28,7 +28,7 @@ $(VENV)/.dev: requirements.lock requirements-install.lock $(SOURCES)
 demo: install ## Index the example corpus and ask it a question
 	@cd examples && env -u SPARTA_INDEX $(abspath $(BIN))/sparta demo
 
-test: dev ## Run the fast tests, two at a time
+test: dev ## Run the fast tests, three at a time
 	@$(PYTEST) -m "not slow and not release"
 
 test-all: dev ## Run all tests but those of releases: also those against Pyserini, of crashes and of whole trainings

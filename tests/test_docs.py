@@ -39,6 +39,7 @@ def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
     assert "Bill Gates" in ended.stdout
 
 
+@pytest.mark.slow
 def test_the_page_of_messages_is_that_of_the_code() -> None:
     page = runpy.run_path(str(ROOT / "scripts" / "messages.py"))["page"]()
     shown = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")

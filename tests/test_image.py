@@ -29,6 +29,7 @@ LARGEST = 1050
 """The largest size of the image `search`, in MB."""
 
 
+@pytest.mark.slow
 def test_the_dockerfile_is_lint_free() -> None:
     hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if hadolint is None:

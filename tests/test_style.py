@@ -51,6 +51,7 @@ def test_other_code_is_not(path: str, code: str) -> None:
     assert not list(FAULTS(path, ast.parse(code)))
 
 
+@pytest.mark.slow
 def test_the_code_has_none() -> None:
     ended = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, "")

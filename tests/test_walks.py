@@ -21,6 +21,7 @@ def walked(command: str) -> tuple[int, int, str]:
     return int(found[0]), int(found[1]), done.stdout
 
 
+@pytest.mark.slow
 def test_a_passage_is_read_once_and_goes_straight_to_the_index() -> None:
     stops, returns, printed = walked("index")
     assert stops <= 25
@@ -28,6 +29,7 @@ def test_a_passage_is_read_once_and_goes_straight_to_the_index() -> None:
     assert "opened 1 times: corpus.jsonl" in printed
 
 
+@pytest.mark.slow
 def test_a_search_ranks_once() -> None:
     _, _, printed = walked("search")
     assert "rankings asked of Java: 1; Lucene readers opened: 1" in printed

@@ -83,7 +83,7 @@ ASKED = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.jvm
 def test_open_domain_questions_in_parts(tmp_path: Path) -> None:
     """As the script's own help has it: what is missing is done, in as many runs as it takes."""

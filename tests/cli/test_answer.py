@@ -55,6 +55,7 @@ def folder(tmp_path: Path, write_jsonl: Callable[..., Path], encoder_folder: Pat
     return tmp_path
 
 
+@pytest.mark.slow
 def test_an_answer_names_its_passage(folder: Path) -> None:
     where = ("--index", folder / "index", "--reader", folder / "reader")
     shown = run(main, "answer", "who founded google", *where)
@@ -73,6 +74,7 @@ def test_an_answer_names_its_passage(folder: Path) -> None:
     assert (none.exit_code, none.output) == (0, "no answer: no passage was found\n")
 
 
+@pytest.mark.slow
 def test_below_the_threshold_the_command_abstains(folder: Path) -> None:
     where = ("--index", folder / "index", "--reader", folder / "reader")
     guess = json.loads(run(main, "answer", "moon", "--json", *where).output)
@@ -90,6 +92,7 @@ def test_below_the_threshold_the_command_abstains(folder: Path) -> None:
     assert (nothing.exit_code, nothing.output) == (3, "no answer in the index: no passage was found\n")
 
 
+@pytest.mark.slow
 def test_many_questions(folder: Path) -> None:
     where = ("--index", folder / "index", "--reader", folder / "reader", "--depth", 2)
     output = folder / "answers.jsonl"
@@ -163,6 +166,7 @@ def sentences(folder: Path, write_jsonl: Callable[..., Path]) -> Path:
 TWO = "Google is a company. It was founded by two students."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [["--channel", "bm25"], ["--channel", "bm25=1"], ["--chain", "named"]])
 def test_sentences_are_read_in_their_passage(folder: Path, sentences: Path, how: list[str]) -> None:
     """The paper's unit (SPARTA, §4): a sentence is found, and read with what stands around it."""
@@ -178,6 +182,7 @@ def test_sentences_are_read_in_their_passage(folder: Path, sentences: Path, how:
     assert json.loads(many.read_text().splitlines()[0])["text"] == TWO
 
 
+@pytest.mark.slow
 def test_sentences_are_mined_and_measured_in_their_passage(folder: Path, sentences: Path) -> None:
     """The answer stands in the sentence before the one that is found."""
     index, reader = ("--index", sentences / "ix"), ("--reader", folder / "reader")
@@ -242,6 +247,7 @@ def test_mined_trained_and_tuned(folder: Path, encoder_folder: Path) -> None:
     assert "found 0 correct" in tuned.output
 
 
+@pytest.mark.slow
 def test_a_tuned_reader_keeps_what_was_fitted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answers to questions 1 and 3 are right or wrong whatever counts; that to 2 is right in part."""
     from sparta.reader.reader import Reader
@@ -284,6 +290,7 @@ def test_a_tuned_reader_keeps_what_was_fitted(folder: Path, monkeypatch: pytest.
     assert after < before, "8 bits"
 
 
+@pytest.mark.slow
 def test_eval_reads_each_ranking_and_the_judged_passages(
     folder: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,6 +324,7 @@ def test_eval_reads_each_ranking_and_the_judged_passages(
     assert "--depths needs --answers" in wrong.output
 
 
+@pytest.mark.slow
 def test_of_several_devices_eval_reads_on_the_first(folder: Path) -> None:
     reading = ("--channel", "bm25", "--answers", "--reader", folder / "reader", "--quiet")
     done = run(main, "eval", folder, *reading, "--device", "cpu,cpu")
@@ -334,6 +342,7 @@ def test_more_is_read_than_retrieved(folder: Path, command: Any, option: str) ->
     assert option in [name for parameter in evaluation.params for name in parameter.opts]
 
 
+@pytest.mark.slow
 def test_sets_without_answers(folder: Path, write_jsonl: Callable[..., Path]) -> None:
     """By themselves they are refused; beside others they are measured, and not drawn."""
     bare = folder / "bare"

@@ -197,6 +197,7 @@ def test_table():
     assert table(["a", "bb"], [["xyz", "1"], ["", "22"]]) == "a    bb\nxyz   1\n     22"
 
 
+@pytest.mark.slow
 def test_parameters_of_bm25_are_refused_where_nothing_is_bm25(index):
     for command in (["search"], ["search", "--channel", "impact=1"], ["answer"]):
         result = sparta(*command, QUESTION, "--index", index, "--k1", 2)

@@ -90,6 +90,7 @@ def test_an_index_that_is_not_pruned_takes_nothing_that_is(index, corpus, tmp_pa
     refused(result, 2, "the index has the top-k none, but the input has 4", "omit --top-k")
 
 
+@pytest.mark.slow
 def test_what_is_added_is_encoded_with_the_model_and_bits_of_the_index(tmp_path, tiny_model_folder, corpus):
     own, moved = tmp_path / "mine" / "best", tmp_path / "elsewhere"
     shutil.copytree(tiny_model_folder, own)
@@ -121,6 +122,7 @@ def test_an_unknown_language_leaves_nothing_behind(tmp_path, corpus, index, mode
     assert sorted(p.name for p in index.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_a_corpus_of_which_nothing_is_left(tmp_path, index, model):
     """As an empty file is: no index is made, none is replaced; what is there may grow by nothing."""
     bad = tmp_path / "bad.jsonl"
@@ -145,6 +147,7 @@ def _lines(*ids, text="the moon of earth"):
     return "".join(json.dumps({"id": i, "text": f"{text} {i}"}) + "\n" for i in ids)
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_standard_input_twice_is_written_twice(tiny_model_folder, tmp_path):
     base = ["--index", str(tmp_path / "ix"), "--model", str(tiny_model_folder), "--quiet"]
@@ -162,6 +165,7 @@ def test_standard_input_twice_is_written_twice(tiny_model_folder, tmp_path):
         assert all(searcher.passage(i)["text"].endswith(i) for i in "bcde")
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_update_restores_what_was_deleted(tiny_model_folder, tmp_path):
     corpus = tmp_path / "c.jsonl"
@@ -190,6 +194,7 @@ def test_a_folder_of_somebody_elses_is_not_written_to(tiny_model_folder, tmp_pat
     assert notes.is_dir()
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_sentences_follow_their_passage(tiny_model_folder, tmp_path):
     corpus = tmp_path / "c.jsonl"

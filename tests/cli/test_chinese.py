@@ -152,6 +152,7 @@ def test_a_named_reader_reads_both_scripts(alone: Path, chinese_model: Path, tmp
     assert told[0]["text"][told[0]["start"] : told[0]["end"]] == told[0]["answer"]
 
 
+@pytest.mark.slow
 def test_the_reader_that_ships_answers_in_the_script_of_the_passage(alone: Path) -> None:
     from hybrid import open_answerer
 

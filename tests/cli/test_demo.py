@@ -49,6 +49,7 @@ def test_twice(few_passages: Path) -> None:
     assert hits_of("who founded google", "--index", few_passages / "sparta-index")[0]["id"] == "google"
 
 
+@pytest.mark.slow
 def test_another_folder(few_passages: Path) -> None:
     printed = done(sparta("demo", "--index", "an index")).stdout
     assert {command.partition(" --index ")[2] for command in next_commands(printed)} == {'"an index"'}

@@ -82,6 +82,7 @@ def test_a_read_only_folder_can_be_searched_and_not_written(read_only, corpus, m
         refused(sparta(*arguments), 1, *words[:2], "write to a")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 def test_standard_output_that_is_full(built):
     command = [sys.executable, "-c", DRIVER, "search", QUESTION, "--index", str(built)]
@@ -100,6 +101,7 @@ def test_standard_output_that_is_full(built):
     assert "Exception ignored" not in said
 
 
+@pytest.mark.slow
 def test_standard_streams_that_are_closed(built, tmp_path):
     """As a daemon starts a command: what it prints is lost, what it does is not."""
     for line, said in (
@@ -132,6 +134,7 @@ def test_files_that_may_not_grow(tmp_path):
     assert "ulimit -f" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_pipe_that_is_closed_early(built, tmp_path):
     """`sparta search … | head -1` is quiet and no error, also when what is printed exceeds the pipe."""
     code = "import sparta.search.searcher as s; hit = s.Searcher.search;" + (

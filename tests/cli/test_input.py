@@ -112,6 +112,7 @@ def test_a_corpus_of_empty_texts_only_gives_no_index(tmp_path, model):
     refused(sparta("search", QUESTION), 2, "holds no passages yet")
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_words_are_encoded_in_windows(tmp_path, model):
     text = " ".join(["the moon of the earth"] * 19_999 + ["jupiter is a large planet"])
     path = written(tmp_path / "c.jsonl", *RECORDS, {"id": "long", "text": text})

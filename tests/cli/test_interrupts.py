@@ -64,6 +64,7 @@ def test_ctrl_c_before_anything_more_was_written(tmp_path, corpus, index, model,
     assert sparta("update", "--corpus", more, "--index", index, *model).stderr == nothing
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_batch_is_written_keeps_the_batch(tmp_path, corpus, model):
     """Lucene finishes the batch, and a commit follows."""
     code = """

@@ -66,6 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path, en
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("main", "kind", "command"), COMMANDS, ids=[" ".join(c) for _, _, c in COMMANDS])
 def test_output_is_of_the_schema(folder: Path, main: Any, kind: str, command: list[str]) -> None:
     places = {name: folder / name for name in ("queries.tsv", "reader", "alone.toml")}

@@ -67,6 +67,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
 def test_searching_loads_no_torch(command: list[str], index: Path) -> None:
     modules = loaded(*command, "--index", index)
@@ -74,11 +75,13 @@ def test_searching_loads_no_torch(command: list[str], index: Path) -> None:
     assert modules & HEAVY == set()
 
 
+@pytest.mark.slow
 def test_dense_indexing_loads_no_transformers(index: Path, corpus: Path) -> None:
     modules = loaded("dense", "index", "--index", index, "--overwrite", "--model", corpus.parent / "dense")
     assert modules & {"torch", "transformers", "scipy"} == set()
 
 
+@pytest.mark.slow
 def test_evaluating_loads_no_torch(index: Path, tmp_path: Path) -> None:
     questions = tmp_path / "questions.tsv"
     questions.write_text("who founded google\t['larry page']\nwhere is the moon\t['earth']\n")

@@ -50,6 +50,7 @@ def test_the_test_takes_away_what_only_linux_has() -> None:
     assert sparta_process("--version", before=code).returncode == 7
 
 
+@pytest.mark.slow
 def test_the_main_path(tmp_path: Path, tiny_model_folder: Path) -> None:
     corpus, index = tmp_path / "c.jsonl", tmp_path / "ix"
     corpus.write_text('{"id": "1", "text": "the moon of the earth"}\n{"id": "2", "text": "the sun"}\n')

@@ -196,6 +196,7 @@ def test_shards_of_two_machines(corpus, model, built):
     refused(sparta("index", "--vectors", "s1", "--index", "half"), 2, "lack passages", "all machines")
 
 
+@pytest.mark.slow
 def test_an_index_that_is_up_to_date_can_be_merged(corpus, model, tmp_path):
     index = ["--index", tmp_path / "ix"]
     more = written(tmp_path / "more.jsonl", {"id": "sea", "text": "The sea is blue."})
@@ -237,6 +238,7 @@ LOCALES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variables", LOCALES.values(), ids=LOCALES.keys())
 def test_a_terminal_that_knows_no_unicode(variables, built):
     result = sparta_process("search", "北京 moon", "--index", built, "--json", "-k", 5, **variables)

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.release
 def test_the_cases_of_ray(tmp_path: Path) -> None:
     cases = Path(__file__).with_name("ray_cases.py")
     options = ("-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "own"))

@@ -118,6 +118,7 @@ def test_after_its_end(folder: Path) -> None:
             call()
 
 
+@pytest.mark.slow
 def test_threads_write_through_one_index(tmp_path: Path) -> None:
     options = IndexOptions(channels="bm25")
     with Index.create(tmp_path / "index", [{"id": "0", "text": "red"}], options=options) as index:

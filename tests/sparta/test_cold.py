@@ -126,6 +126,7 @@ COMMANDS: dict[str, list[str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS.keys())
 def test_answering_loads_no_neural_network(arguments, python, index, tmp_path):
     (tmp_path / "q.tsv").write_text("q1\twho founded google\n")
@@ -137,6 +138,7 @@ def test_answering_loads_no_neural_network(arguments, python, index, tmp_path):
     assert ended.network == []
 
 
+@pytest.mark.slow
 def test_nothing_to_do_and_a_conflict_are_told_without_a_neural_network(
     python, index, tmp_path, tiny_model_folder
 ):
@@ -152,6 +154,7 @@ def test_nothing_to_do_and_a_conflict_are_told_without_a_neural_network(
     assert ended.modules & NEURAL == set()
 
 
+@pytest.mark.slow
 def test_the_api_answers_without_a_neural_network(python, index):
     code = (
         "import sys, sparta; print(sparta.Searcher(sys.argv[1]).search('who founded google')[0].passage_id)"

@@ -31,6 +31,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
         yield from imported(node)
 
 
+@pytest.mark.slow
 def test_no_circles_of_imports() -> None:
     files = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path

@@ -148,6 +148,7 @@ def test_importing_the_libraries_loads_nothing_heavy():
 # Owners
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_has_one_owner(package):
     """Two distributions that own the same name overwrite each other in silence."""
@@ -255,6 +256,7 @@ def test_the_wheel_names_its_command_and_license(wheel):
     assert "Requires-Python: >=3.12" in wheel.read(f"{info}/METADATA").decode()
 
 
+@pytest.mark.slow
 def test_the_models_that_ship_are_whole():
     """Those that the languages name, each with a card whose checksum is that of the weights."""
     from dense.models.resolve import DEFAULT_DENSE_MODEL

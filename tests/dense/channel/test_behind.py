@@ -36,6 +36,7 @@ def options(tiny_model_folder: Path) -> IndexOptions:
     return IndexOptions(model=str(tiny_model_folder))
 
 
+@pytest.mark.slow
 def test_commands_end_well_and_warn(moved: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "new.jsonl").write_text(json.dumps(NEW) + "\n")
     update = ["update", "--corpus", tmp_path / "new.jsonl", "--model", tiny_model_folder]
@@ -51,6 +52,7 @@ def test_commands_end_well_and_warn(moved: Path, tiny_model_folder: Path, tmp_pa
         assert len(index.search("moon", N + 1, channel="dense")) == N
 
 
+@pytest.mark.slow
 def test_an_open_index_searches_what_it_wrote(moved: Path, options: IndexOptions) -> None:
     with Index(moved) as index:
         assert index.append([NEW], options=options).behind == ("dense",)

@@ -71,6 +71,7 @@ def assert_alike(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> N
         assert dict(found[question]) == pytest.approx(dict(hits), abs=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1, 3])
 @pytest.mark.parametrize("kind", ["flat", "hnsw"])
 def test_a_lost_shard_is_encoded_again(index: Path, model: str, kind: str, number: int) -> None:
@@ -118,6 +119,7 @@ def test_overwrite_keeps_the_channels_own_model(index: Path, model: str) -> None
     assert_alike(rankings(index), wanted)
 
 
+@pytest.mark.slow
 def test_a_change_of_model_that_was_interrupted_goes_on(
     index: Path, model: str, make_tiny_model: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -162,6 +164,7 @@ def test_an_index_without_passages(index: Path, model: str, kind: str) -> None:
     assert build_dense(index).unchanged
 
 
+@pytest.mark.slow
 def test_a_model_that_moved_is_told_to_the_channel(index: Path, model: str, tmp_path: Path) -> None:
     build_dense(index, model)
     told = json.loads((place_of(index).path / "manifest.json").read_text())
@@ -196,6 +199,7 @@ def test_a_commit_that_is_replaced_while_it_is_read(index: Path, monkeypatch: py
         assert (passages.commit, len(passages)) == (found, N - 1)
 
 
+@pytest.mark.slow
 def test_a_sentence_is_encoded_again_when_its_passage_changes(
     make_tiny_model: Callable[..., Any], write_jsonl: Any, tiny_model_folder: Path, tmp_path: Path
 ) -> None:

@@ -208,6 +208,7 @@ def test_a_second_encoding_into_a_folder_is_refused(model: Path, corpus: Path, t
     done(cli._dense.main, *given)
 
 
+@pytest.mark.slow
 def test_encode_killed_at_every_file(killed: Any, model: Path, corpus: Path, tmp_path: Path) -> None:
     def command(output: object) -> list[object]:
         given = ["--corpus", corpus, "--model", model, "--shard-size", SIZE, "--quiet", "--resume"]

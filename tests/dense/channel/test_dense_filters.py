@@ -56,6 +56,7 @@ def firsts(hits: list[Any], field: str) -> list[Any]:
     return [h for h in hits if not (group_of(h, field) in seen or seen.add(group_of(h, field)))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_filters_and_collapsing_equal_brute_force(
     filled: Path, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -84,6 +85,7 @@ def test_filters_and_collapsing_equal_brute_force(
             searcher.search("moon", filter={"yaer": 3})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["linear", "rrf"])
 def test_fused_rankings(filled: Path, method: str) -> None:
     """A filter passes to all channels; groups, pages and contributions are those of the fused ranking."""

@@ -78,6 +78,7 @@ def test_vectors_that_move_to_a_new_store_are_kept(index: Path, model: Path) -> 
     assert next(index.glob("dense-*/vectors-*")).name == "vectors-000002"
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.parametrize("kind", ["flat", "hnsw"])
 def test_the_channel_follows_the_index(
@@ -146,6 +147,7 @@ def test_a_search_while_the_channel_is_behind(
     assert {"z", "n5"} <= {i for i, _ in rankings(index, N)[QUESTIONS[0]]}
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_a_new_generation_keeps_the_vectors_that_still_count(
     index: Path, model: Path, corpus: Path, tiny_model_folder: Path, make_records: Any, write_jsonl: Any

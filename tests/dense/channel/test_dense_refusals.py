@@ -39,6 +39,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense.channel.builder, "SHARD_SIZE", SIZE)
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_another_model_is_refused(made: Path, make_dense: Any, corpus: Path, tmp_path: Path) -> None:
     other = make_dense(seed=1)

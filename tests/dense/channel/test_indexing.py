@@ -70,6 +70,7 @@ def options(tiny_model_folder: Path, **more: Any) -> IndexOptions:
     return IndexOptions(**{"channels": CHANNELS, "model": str(tiny_model_folder), "device": "cpu", **more})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["passage", "sentence", "chunk:5:2"])
 def test_one_pass_gives_the_vectors_of_two(
     corpus: Path, tiny_model_folder: Path, blocks: list[list[str]], tmp_path: Path, unit: str
@@ -92,6 +93,7 @@ def test_one_pass_gives_the_vectors_of_two(
     assert [channel.unchanged for channel in again.channels] == [True]
 
 
+@pytest.mark.slow
 def test_overwrite_encodes_only_what_is_new(
     corpus: Path, tiny_model_folder: Path, blocks: list[list[str]], write_jsonl: Any, tmp_path: Path
 ) -> None:
@@ -110,6 +112,7 @@ def test_overwrite_encodes_only_what_is_new(
     assert build_index(tmp_path / "ix", more, "append", chosen).channels[0].encoded == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_and_resume(
     corpus: Path,
     tiny_model_folder: Path,

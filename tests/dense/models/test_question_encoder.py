@@ -74,6 +74,7 @@ def test_the_vectors_of_torch(make: Any, config: DenseConfig, int8: bool, tmp_pa
     assert largest_difference(wanted[1:], wanted[:-1]) > 1e-3, "they differ by more than is allowed"
 
 
+@pytest.mark.slow
 def test_the_vectors_of_the_shipped_model() -> None:
     folder = dense_model_folder(None)
     found = BertQuestionEncoder(folder).encode_questions(QUESTIONS)

@@ -50,6 +50,7 @@ def released(model: DenseModel) -> dict[str, torch.Tensor]:
     return weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experts", [4, 6])
 def test_a_released_layout(experts: int, tiny_tokenizer: Any, tmp_path: Path) -> None:
     if experts == 6:

@@ -200,6 +200,7 @@ def test_long_texts_are_read_in_windows(tiny_tokenizer: Any) -> None:
             mention_input(text, span, tiny_tokenizer, 20)
 
 
+@pytest.mark.slow
 def test_threads_that_share_a_model_read_with_their_own_experts(tiny_tokenizer: Any) -> None:
     skills = Skills(skill_model(tiny_tokenizer), dtype="fp32")
     passages = [Passage(str(i), f"the moon of the earth {'google ' * i}", "moon") for i in range(4)]
@@ -323,6 +324,7 @@ def test_skills_begin_from_taser(tiny_tokenizer: Any, tmp_path: Path) -> None:
     assert caught.value.remedy.options == [Option("period", 2)]
 
 
+@pytest.mark.slow
 def test_experts_that_nothing_is_read_by_are_left_out(tiny_tokenizer: Any, tmp_path: Path) -> None:
     """Of a model for retrieval alone; what it makes of texts stays the same."""
     model = skill_model(tiny_tokenizer, config=skill_config("attention", skills=("single",)))

@@ -142,6 +142,7 @@ def test_questions_are_read_to_their_length(encoder: str, words: list[str], tmp_
     assert caught.value.remedy.options == [Option("question_length", 512)]
 
 
+@pytest.mark.slow
 def test_mining_with_bm25_takes_bounded_memory(tiny_tokenizer: Any, words: list[str]) -> None:
     """Below 4 MB for 1,000 texts of 120 different wordpieces, and no more for the scores of any number."""
     rng = np.random.default_rng(0)
@@ -186,7 +187,7 @@ assert not any("gloo" in name for name in threads), threads
 """
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_gathered_batches_are_one_large_batch(encoder: str, pairs: Path, tmp_path: Path) -> None:
     """Two processes that gather train the model that one trains with batches twice as large."""
     (tmp_path / "script.py").write_text(SCRIPT)

@@ -255,6 +255,7 @@ def test_by_size(write_jsonl: Callable[..., Path], tmp_path: Path) -> None:
     assert [s.weight for s in read_skill_sets(files, [], by_size=True)] == [12, 3]
 
 
+@pytest.mark.slow
 def test_the_command(encoder: str, write_jsonl: Callable[..., Path], tmp_path: Path, own_logger: Any) -> None:
     texts = write_jsonl(tmp_path / "texts.jsonl", PASSAGES)
     links = write_jsonl(

@@ -26,6 +26,7 @@ from tests.dense.training.skill_sets import recipe, sets_of, training
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.mark.slow
 def test_the_same_twice_and_resumed(encoder: str, words: list[str], tmp_path: Path, monkeypatch: Any) -> None:
     sets = sets_of(words)
     result = train_skills(sets, recipe(encoder), tmp_path / "whole")
@@ -57,6 +58,7 @@ def test_the_same_twice_and_resumed(encoder: str, words: list[str], tmp_path: Pa
     assert "| rerank | rerank | 1 | 24 |" in card
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skill", ["single", "expanded", "span", "link", "rerank"])
 def test_each_loss_falls(skill: str, encoder: str, words: list[str], tmp_path: Path) -> None:
     """Four examples, over and over, are learnt."""

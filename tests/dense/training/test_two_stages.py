@@ -38,6 +38,7 @@ def staged(encoder: str, words: list[str], tmp_path: Path) -> Callable[..., Any]
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", ["stage-1", "before", "mining", "stage-2"])
 def test_two_stages_resume_as_if_never_stopped(
     staged: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str
@@ -77,6 +78,7 @@ def test_two_stages_resume_as_if_never_stopped(
     assert weights(tmp_path / "part" / "best") == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alone", [False, True])
 def test_other_hard_negatives_are_refused_when_resumed(staged: Callable[..., Any], *, alone: bool) -> None:
     staged("out", only_p2=alone)
@@ -85,6 +87,7 @@ def test_other_hard_negatives_are_refused_when_resumed(staged: Callable[..., Any
     assert caught.value.facts["differing"] == ["p2_alone"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sets", "alone"), [(1, False), (1, True), (2, False)])
 def test_stage_two_begins_anew_with_what_stage_one_mined(
     staged: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: int, *, alone: bool
@@ -118,6 +121,7 @@ def test_stage_two_begins_anew_with_what_stage_one_mined(
     assert weights(result.folder) == weights(tmp_path / "out" / "stage-2" / "best")
 
 
+@pytest.mark.slow
 def test_both_stages_begin_from_one_encoder(
     staged: Callable[..., Any], encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +141,7 @@ def test_both_stages_begin_from_one_encoder(
     assert staged("out", resume=True).step
 
 
+@pytest.mark.slow
 def test_negatives_are_mined_from_the_100_best(
     staged: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +233,7 @@ def test_no_form_is_made_from_several_encoders_or_experts(
         begin_from(saved("source", **source), DenseConfig(WHOLE, **wanted))
 
 
+@pytest.mark.slow
 def test_p2_comes_from_all_passages_of_a_collection(
     encoder: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def evaluated(folder: Path, dataset: str, *options: object, index: str = "ix") -
     return {row["channel"]: row for row in json.loads(result.stdout)}
 
 
+@pytest.mark.slow
 def test_a_chain_stands_beside_the_channels(folder: Path, tmp_path: Path) -> None:
     written = ("--per-query", tmp_path / "each.jsonl", "--output-runs", tmp_path / "runs")
     rows = evaluated(folder, "hops.jsonl", "--chain", "hop", *written)

@@ -101,6 +101,7 @@ def mean_rank(folder: Path, fusion: Fusion) -> float:
     return 100 * sum(ranks) / 3
 
 
+@pytest.mark.slow
 def test_eval_with_the_questions_beside_the_corpus(with_dense: Path) -> None:
     result = run("eval", "--alpha", "1.2", "--index", with_dense / "index", "--format", "json")
     assert result.exit_code == 0, result.output
@@ -134,6 +135,7 @@ def test_eval_with_the_questions_beside_the_corpus(with_dense: Path) -> None:
     assert "or dense + impact + 1.2·bm25; scores min-max normalized and centered" in formula
 
 
+@pytest.mark.slow
 def test_one_fusion_is_chosen(with_dense: Path) -> None:
     given = ["eval", "--index", with_dense / "index", "--format", "json"]
     weights = {"bm25": 0.7, "impact": 1.0, "dense": 2.0}
@@ -168,6 +170,7 @@ def test_one_fusion_is_chosen(with_dense: Path) -> None:
         assert (result.exit_code, result.stdout) == (2, ""), wrong
 
 
+@pytest.mark.slow
 def test_the_dense_channel_is_built_when_told_to(
     folder: Path, dense_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +220,7 @@ def test_an_index_without_questions(folder: Path) -> None:
         assert "left out" not in result.stderr
 
 
+@pytest.mark.slow
 def test_datasets_are_named(folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
     other = tmp_path / "beir"
     (other / "qrels").mkdir(parents=True)
@@ -339,6 +343,7 @@ def test_runs_are_fused(folder: Path, tmp_path: Path) -> None:
         assert (result.exit_code, "→" in result.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_runs_of_two_normalizations_have_names_of_their_own(folder: Path, tmp_path: Path) -> None:
     for name in ("minmax", "zscore"):
         given = [

@@ -173,6 +173,7 @@ def test_tables():
     assert json.loads(table.write("json"))[0] == {"set": "a", "n": 1, "RR": 81.25}
 
 
+@pytest.mark.slow
 def test_a_legend_is_outside_of_the_axes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     with figure(tmp_path / "plot.png", 2) as axes:
@@ -387,6 +388,7 @@ def test_wrong_arguments(arguments, tmp_path, monkeypatch):
     assert "→" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_judged_passages_that_the_corpus_lacks_are_not_read(beir):
     asked = {"_id": "1", "text": "who founded google", "answers": ["Larry Page"]}
@@ -428,6 +430,7 @@ def test_domains_have_means_of_their_own():
     ]
 
 
+@pytest.mark.slow
 def test_out_of_domain_as_typed_and_what_is_left_out(beir, tmp_path, tiny_model_folder):
     squad = json.loads(json.dumps(SQUAD))
     asked = squad["data"][0]["paragraphs"][0]["qas"]

@@ -156,6 +156,7 @@ def test_exact_search_by_numpy(encoder_folder: Path, tmp_path: Path, codes: int,
         assert [hit.score for hit in found] == pytest.approx([own[h.passage_id] for h in found], rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_every_retriever_as_typed(
     multireqa: Callable[[str], Path], encoder_folder: Path, tiny_model_folder: Path, tmp_path: Path

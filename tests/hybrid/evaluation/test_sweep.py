@@ -37,6 +37,7 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(main, [str(a) for a in arguments])
 
 
+@pytest.mark.slow
 def test_sweep(beir: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
     plot = tmp_path / "plot.png"
     result = run(
@@ -75,6 +76,7 @@ def test_no_such_set(tmp_path: Path) -> None:
     assert str(tmp_path / "none") in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_without_a_set_it_is_the_index(
     beir: Path, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

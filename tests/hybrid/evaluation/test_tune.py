@@ -254,6 +254,7 @@ def test_two_weights_each_with_each() -> None:
         assert row[2] == pytest.approx(100 * max(m for ((w, _), _), [m] in found.means.items() if w == a))
 
 
+@pytest.mark.slow
 def test_candidates_are_tuned_with_the_weights() -> None:
     """Each number with each weight, of one search; the table names them, and so does what is chosen."""
     asked, runs = made_up(8, 40)

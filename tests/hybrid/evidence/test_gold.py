@@ -130,6 +130,7 @@ def test_the_command_measures_both_levels(folder: Path, tmp_path: Path, own_logg
     assert row["±"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_our_form_on_sentences(folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
     """Passages by their ids; where sentences are indexed, a sentence counts for its passage."""
@@ -193,6 +194,7 @@ def test_sets_that_belong_to_another_index(
     assert "passage_Rprec" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_pages_by_their_ids_in_passages_of_another_making(
     tmp_path: Path, write_jsonl: Callable[..., Path], own_logger: None

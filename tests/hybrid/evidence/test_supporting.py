@@ -195,6 +195,7 @@ def _eval(places: dict[str, Path], *options: object) -> Any:
     return CliRunner().invoke(main, [str(one) for one in given])
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_the_command_measures_chains_that_tell_sentences(places: dict[str, Path], tmp_path: Path) -> None:
     chain = ("--chain", "hop-read", "--path-reader", places["tells"])

@@ -120,6 +120,7 @@ def placed(text: str, metadata: dict[str, Any]) -> Place:
     return text, metadata["document_id"], metadata["start"], metadata["end"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "search", [by_command, by_python, by_http, by_mcp, by_langchain, by_llamaindex, by_haystack]
 )

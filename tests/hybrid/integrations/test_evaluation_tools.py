@@ -41,6 +41,7 @@ def ours(folder: Path, tiny_model_folder: Path) -> dict[str, dict[str, float]]:
     return {one.name: {m: one.mean(m) for m in MEASURES} for one in found.evaluations}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", ["impact", "bm25"])
 def test_beir(folder: Path, options: Any, ours: Any, channel: str) -> None:
     pytest.importorskip("beir")

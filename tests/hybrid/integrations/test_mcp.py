@@ -34,6 +34,7 @@ def server(index: Path, channels: str) -> Any:
     return mcp_server(index, channels, k=4)
 
 
+@pytest.mark.slow
 def test_search_is_the_retrievers(server: Any, retriever: Any) -> None:
     import json
 

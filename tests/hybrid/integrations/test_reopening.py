@@ -101,6 +101,7 @@ def test_copies_find_the_same(make: Callable[[Path], Any], dense_index: Path, tm
         os.chdir(before)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_spawned_gets_an_index(dense_index: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool, Index(dense_index) as index:
         assert pool.apply(ids, (index,)) == ids(index)

@@ -76,6 +76,7 @@ TestLangChain = langchain_suite()
 TestHaystack = haystack_suite()
 
 
+@pytest.mark.slow
 def test_langchain_finds_what_the_index_finds(tmp_path: Path) -> None:
     from hybrid.integrations import LangChainVectorStore
 
@@ -107,6 +108,7 @@ def test_langchain_finds_what_the_index_finds(tmp_path: Path) -> None:
     assert len(store.store) == 0
 
 
+@pytest.mark.slow
 def test_llamaindex_adds_queries_and_deletes(tmp_path: Path) -> None:
     pytest.importorskip("llama_index.core")
     from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
@@ -160,6 +162,7 @@ def test_llamaindex_adds_queries_and_deletes(tmp_path: Path) -> None:
     assert store.get_nodes(["b"]) == []
 
 
+@pytest.mark.slow
 def test_haystack_searches_and_is_saved(tmp_path: Path) -> None:
     pytest.importorskip("haystack")
     from haystack import Document

@@ -128,6 +128,7 @@ def test_titles_in_metadata(searcher: Searcher) -> None:
     assert table.named(None) == table.named("Alba Longa") == []
 
 
+@pytest.mark.slow
 def test_titles_are_read_once_for_each_commit(
     searcher: Searcher, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

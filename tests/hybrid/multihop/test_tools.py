@@ -83,6 +83,7 @@ def close(found: dict[str, float], expected: dict[str, float]) -> None:
     np.testing.assert_allclose(sorted(found.values()), sorted(expected.values()), rtol=0.02, atol=0.2)
 
 
+@pytest.mark.slow
 def test_steps_against_brute_force(made: dict[str, Any], tools: IndexTools) -> None:
     passages, skills = made["passages"], made["skills"]
     rows = skills.encoded_by("passage", skills.passages(passages))
@@ -117,6 +118,7 @@ def test_steps_against_brute_force(made: dict[str, Any], tools: IndexTools) -> N
     )
 
 
+@pytest.mark.slow
 def test_descriptions_have_the_ids_of_the_index(made: dict[str, Any], write_jsonl: Any) -> None:
     """Nothing could go on from others, and other passages of equal ids would be taken for them."""
     folder = made["folder"]
@@ -130,6 +132,7 @@ def test_descriptions_have_the_ids_of_the_index(made: dict[str, Any], write_json
             tools.link(step, asked)
 
 
+@pytest.mark.slow
 def test_descriptions_in_chunks(made: dict[str, Any]) -> None:
     """Their hits have the ids of what was cut."""
     folder = made["folder"]

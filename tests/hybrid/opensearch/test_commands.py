@@ -132,6 +132,7 @@ def test_hybrid_search_there_prints_what_it_prints_here(
     assert "only --name selects the index" in hybrid("search", "x", *there, "--k1", "1").stderr
 
 
+@pytest.mark.slow
 def test_hybrid_eval_there_measures_what_it_measures_here(
     opened, builder, fake, questions, tmp_path, monkeypatch
 ) -> None:
@@ -176,6 +177,7 @@ def test_export_says_what_it_wrote(opened, builder, tmp_path: Path) -> None:
     assert (again.exit_code, "already contains files" in again.stderr) == (2, True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
 def test_certificates_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"

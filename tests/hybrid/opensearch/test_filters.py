@@ -72,6 +72,7 @@ def described(builder, docs) -> Iterator[Searcher]:
         yield searcher
 
 
+@pytest.mark.slow
 def test_filters_and_collapsing_are_those_of_the_index_here(described, server, name, questions) -> None:
     push(described, server, name)
     there = open_opensearch(server, name)
@@ -109,6 +110,7 @@ def test_a_field_that_no_passage_has(described, server, name, questions) -> None
             there.search(questions[0], **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [{"lang": "en"}, {"year": {"gte": 1990}, "lang": {"in": ["de", "en"]}}])
 def test_explanations_rank_among_what_a_filter_keeps(described, server, name, questions, kept) -> None:
     push(described, server, name)

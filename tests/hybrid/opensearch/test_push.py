@@ -102,6 +102,7 @@ def test_an_update_sends_what_changed(opened, builder, docs, server, name, quest
     assert push(opened, server, name).unchanged
 
 
+@pytest.mark.slow
 def test_an_update_moves_ids_both_ways(opened, builder, docs, server, name, questions) -> None:
     """Positions of the same ids go up (deleted and appended), then down (all written anew)."""
     push(opened, server, name)
@@ -211,6 +212,7 @@ def test_an_interrupted_update_leaves_no_content_that_it_names(
         assert push(opened, server, "wiki").index == index
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["push", "keep", "update"])
 def test_a_push_stopped_after_the_swap_is_finished(opened, builder, docs, fake, how) -> None:
     """What it did not remove, the next command does, unless it is told to keep it."""

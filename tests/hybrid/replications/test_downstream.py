@@ -136,6 +136,7 @@ def test_answers_of_another_model_or_index_are_not_mixed(tmp_path: Path) -> None
     solved(tmp_path, "one", resume=True)  # a file that does not say of which it is
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_an_index_that_changed_is_told(data: Data, tmp_path: Path) -> None:
     index = tmp_path / "ix"
@@ -288,6 +289,7 @@ def label_recipe(encoder: Path, **changes: Any) -> LabelRecipe:
     return LabelRecipe(encoder=str(encoder), device="cpu", **{**usual, **changes})
 
 
+@pytest.mark.slow
 def test_labels_are_learnt_and_resumed(
     encoder_folder: Path, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

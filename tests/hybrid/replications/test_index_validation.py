@@ -26,6 +26,7 @@ def train(data: Data, encoder: Path, output: Path, *more: object) -> Any:
     return CliRunner().invoke(dense_main, [*map(str, command), "--device", "cpu"])
 
 
+@pytest.mark.slow
 def test_the_best_by_an_index(data: Data, encoder_folder: Path, tmp_path: Path) -> None:
     """Each figure in the log is what the model then has on the tasks, and the best of them is kept."""
     dev = [data.folder / f"{name}.dev.jsonl" for name in ("fever", "wow")]
@@ -60,6 +61,7 @@ def test_questions_are_read_as_those_of_their_task(data: Data, encoder_folder: P
     assert run[query.query_id][0].score == pytest.approx(float(asked @ vectors[best]), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_confounders_of_a_second_round(data: Data, encoder_folder: Path, tmp_path: Path) -> None:
     """§3.2: what the first model finds and is not the evidence stands behind what BM25 found."""
     index = shutil.copytree(data.index, tmp_path / "index")

@@ -104,6 +104,7 @@ def test_the_whole_table_and_resumed(
     assert "started training: tasks" in " ".join(asked.output.split())
 
 
+@pytest.mark.slow
 def test_a_task_without_examples_is_what_the_multi_task_model_never_saw(
     data: Data, encoder_folder: Path, tmp_path: Path
 ) -> None:

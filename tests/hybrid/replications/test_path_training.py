@@ -233,6 +233,7 @@ def test_lines_of_another_form(tmp_path: Path, change: dict[str, Any], said: str
     assert "bad.jsonl:1" in str(error.value)
 
 
+@pytest.mark.slow
 def test_bad_input(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     for change in ({"supporting_facts": [["A", "1"]]}, {"context": [["A", "It is"]]}, {"answer": ""}):
         (tmp_path / "bad.json").write_text(json.dumps([{**HOTPOT, **change}]))

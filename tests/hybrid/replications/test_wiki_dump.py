@@ -283,6 +283,7 @@ def test_a_number_of_a_character_may_have_any_length() -> None:
     assert anchored('<a href="b">a&#' + "9" * 5000 + ";</a>").text == "a\ufffd"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("begin", "unit"),
     [

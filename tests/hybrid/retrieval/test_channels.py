@@ -114,6 +114,7 @@ def test_the_former_name_of_impact_is_understood(channels: Make) -> None:
     assert found["sparta"] == found["impact"]
 
 
+@pytest.mark.slow
 def test_a_wait_is_that_for_the_slowest(channels: Make) -> None:
     waits = {"bm25": 0.1, "impact": 0.1, "dense": 0.2}  # made-up ones of Lucene's come one after the other
     opened = channels(**{n: Fake(f, wait=waits[n]) for n, f in FOUND.items()})

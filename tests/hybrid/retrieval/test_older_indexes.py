@@ -80,6 +80,7 @@ def records() -> list[dict[str, Any]]:
     return [record for record in [*corpus(), *APPENDED] if record["id"] not in DELETED]
 
 
+@pytest.mark.slow
 def test_every_channel_ranks_as_it_did(index: Path) -> None:
     for case in RANKINGS:
         ranking = rank(index, case["channels"], case["query"], case["filter"])
@@ -99,6 +100,7 @@ def test_reading_changes_no_file(index: Path) -> None:
     assert hashes(index) == before
 
 
+@pytest.mark.slow
 def test_append_delete_and_update(index: Path, records: list[dict[str, Any]]) -> None:
     before = hashes(index)
     with Index(index) as opened:
@@ -114,6 +116,7 @@ def test_append_delete_and_update(index: Path, records: list[dict[str, Any]]) ->
     assert {Path(name).name for name in rewritten} == {"manifest.json"}
 
 
+@pytest.mark.slow
 def test_the_dense_channel_is_made_again(index: Path, records: list[dict[str, Any]]) -> None:
     assert build_dense(index).encoded == 0
     assert_like_new(index, records)

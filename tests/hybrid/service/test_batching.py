@@ -141,6 +141,7 @@ def test_a_full_queue_refuses_and_what_nobody_waits_for_is_left_out(monkeypatch)
     assert slow.batches == [[0], [1, 3]]
 
 
+@pytest.mark.slow
 def test_a_full_queue_refuses_after_a_while() -> None:
     """So that clients that ask again at once leave the event loop to others."""
 

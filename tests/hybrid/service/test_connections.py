@@ -197,6 +197,7 @@ def test_a_compressed_body_is_told_to_be_one(port: int) -> None:
     assert b"Content-Encoding: gzip" in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.1])
 @pytest.mark.parametrize("reading", [False, True])
 def test_an_answer_that_nobody_reads_is_given_up(served: tuple[int, set[Any]], reading: bool) -> None:

@@ -39,6 +39,7 @@ def dense_index(index, make_tiny_model, tmp_path):
     return index
 
 
+@pytest.mark.slow
 def test_the_dense_channel_is_searched_fused_and_followed(dense_index, open_client) -> None:
     client = open_client(dense_index, writable=True)
     assert client.get("/info").json()["channels"] == ["bm25", "impact", "dense"]
@@ -69,6 +70,7 @@ def test_the_dense_channel_is_searched_fused_and_followed(dense_index, open_clie
     assert before[0] not in check()
 
 
+@pytest.mark.slow
 def test_a_write_that_the_channel_cannot_follow_is_acknowledged(dense_index, open_client, tmp_path) -> None:
     client = open_client(dense_index, writable=True)
     (tmp_path / "dense").rename(tmp_path / "elsewhere")

@@ -36,6 +36,7 @@ def ask(client, path: str, **body: Any) -> Any:
     return answer.json()
 
 
+@pytest.mark.slow
 def test_a_search_finds_what_the_index_finds(client, built) -> None:
     found = ask(client, "/search", query=QUESTION, k=5)
     with Index(built) as index:

@@ -48,6 +48,7 @@ def statuses(client, requests, headers: dict[str, Any]) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_openapi_says_how_keys_are_sent(client, index, open_client) -> None:
     described = client.get("/openapi.json").json()

@@ -112,6 +112,7 @@ def test_a_collapse_does_not_hold_up_searches(built, monkeypatch, open_client) -
     assert client.post("/search", json=body).json()["hits"] == expected
 
 
+@pytest.mark.slow
 def test_answers_take_no_place_of_other_side_work(built, monkeypatch, open_client) -> None:
     from hybrid.service.live import service
     from hybrid.service.live.answers import Answers

@@ -53,6 +53,7 @@ def test_a_channel_that_lacks_is_told_with_the_command_that_adds_it(built, tmp_p
     assert "dense index" in refused("--index", built, "--channel", "dense")
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_every_request_has_a_line_of_json_in_the_log(running, built) -> None:
     one = running(built)

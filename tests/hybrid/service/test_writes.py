@@ -262,6 +262,7 @@ def test_a_full_disk_for_temporary_files_is_no_fault_of_the_service(index, open_
     assert client.put("/passages", content=lines({"id": "n", "text": "x"}), headers=NDJSON).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -297,6 +298,7 @@ def test_a_bomb_is_refused_while_another_upload_is_written(
         assert first.result()["added"] == 1
 
 
+@pytest.mark.slow
 def test_any_json_content_type_is_an_upload(index, open_client) -> None:
     client = open_client(index, writable=True)
     passages = [{"id": "j1", "text": "moon", "lang": "xx"}, {"id": "j2", "text": "sun", "lang": "xx"}]

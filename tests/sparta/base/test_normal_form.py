@@ -65,6 +65,7 @@ def callers(path: Path) -> Iterator[int]:
             yield from (node.lineno for name in node.names if name.name in ("normalize", "*"))
 
 
+@pytest.mark.slow
 def test_only_one_module_normalizes_by_the_standard_library() -> None:
     files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     assert len(files) > 200

@@ -112,6 +112,7 @@ def test_a_compressed_table_is_an_error(tmp_path: Path) -> None:
         list(open_corpus(tmp_path / "c.parquet.gz"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits memory")
 def test_a_table_that_needs_too_much_memory_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -314,6 +314,7 @@ def test_front_matter_is_metadata(tmp_path: Path) -> None:
     assert third.text == "---\nonly text\n---\nmore"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "front",
     [

@@ -219,6 +219,7 @@ FORMS: dict[str, Callable[[Path], CorpusReader]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same_passages(tmp_path: Path, form: str) -> None:
     passages = list(FORMS[form](tmp_path))
@@ -243,6 +244,7 @@ def ranked(index: Index, k: int) -> list[list[tuple[str, float]]]:
     return [[(hit[0].partition(".")[0], hit[1]) for hit in hits] for hits in index.run(QUERIES, k=k).values()]
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same_hits(tmp_path: Path, expected: Index, form: str) -> None:
@@ -267,6 +269,7 @@ DOCUMENTS: dict[str, tuple[str, Callable[[dict[str, str]], bytes]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.parametrize("form", DOCUMENTS)
 def test_documents_give_the_same_first_hits(tmp_path: Path, expected: Index, form: str) -> None:
@@ -418,6 +421,7 @@ def test_a_list_that_is_nested_too_deeply_is_an_error(tmp_path: Path) -> None:
     assert "at most 500 levels" in caught.value.message
 
 
+@pytest.mark.slow
 def test_documents_of_the_real_packages() -> None:
     langchain = pytest.importorskip("langchain_core.documents")
     llamaindex = pytest.importorskip("llama_index.core.schema")

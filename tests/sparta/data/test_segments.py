@@ -94,6 +94,7 @@ def test_numbers_and_runs_are_single_words(answer: str, expected: str, f1: float
     assert token_f1(answer, [expected], language="zh") == pytest.approx(f1)
 
 
+@pytest.mark.slow
 def test_segments_are_those_of_the_evaluation() -> None:
     rng = random.Random(1)
     for _ in range(3000):
@@ -104,6 +105,7 @@ def test_segments_are_those_of_the_evaluation() -> None:
         assert segments(bare) == _oracle(text), text
 
 
+@pytest.mark.slow
 def test_f1_is_that_of_the_evaluation() -> None:
     rng = random.Random(2)
     for _ in range(1000):

@@ -69,6 +69,7 @@ def test_a_long_text_has_the_sentences_of_its_parts(language: str, sentence: str
     assert [text[a:b] for a, b in split(text)] == expected * 3000
 
 
+@pytest.mark.slow
 def test_sentences_of_a_long_text_take_linear_time() -> None:
     split = sentence_splitter("en")
     started = time.thread_time()

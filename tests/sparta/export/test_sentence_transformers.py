@@ -52,6 +52,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_weights_of_documents_and_questions_are_ours(
     name: str, make_tiny_model: Callable[..., Any], tmp_path: Path, one_thread: None

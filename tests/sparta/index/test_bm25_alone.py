@@ -102,6 +102,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
 def test_impacts_are_not_added_to_what_the_corpus_does_not_hold(

@@ -95,6 +95,7 @@ def manifest(index: Path) -> Part:
     return verify_index(index, quick=True)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["append", "update"])
 def test_a_job_killed_before_it_wrote_leaves_a_whole_index(
     index: Path, caplog: pytest.LogCaptureFixture, mode: str
@@ -109,6 +110,7 @@ def test_a_job_killed_before_it_wrote_leaves_a_whole_index(
     assert ids(index) == [*(f"a{i}" for i in range(5)), "c0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["append", "update"])
 def test_an_interrupted_job_is_named_with_the_command_that_finishes_it(
     index: Path, write: Callable[..., Path], caplog: pytest.LogCaptureFixture, mode: str
@@ -138,6 +140,7 @@ def test_an_interrupted_job_is_named_with_the_command_that_finishes_it(
     assert not caplog.records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["create", "overwrite"])
 def test_an_interrupted_first_build_is_named_too(
     tmp_path: Path, write: Callable[..., Path], caplog: pytest.LogCaptureFixture, mode: str
@@ -152,6 +155,7 @@ def test_an_interrupted_first_build_is_named_too(
     assert ("--overwrite" in caplog.text) == (mode == "overwrite")
 
 
+@pytest.mark.slow
 def test_records_have_no_command_and_are_written_again(index: Path, caplog: pytest.LogCaptureFixture) -> None:
     interrupted(index, records("b"), "append")
     ids(index)
@@ -163,6 +167,7 @@ def test_records_have_no_command_and_are_written_again(index: Path, caplog: pyte
     assert not caplog.records
 
 
+@pytest.mark.slow
 def test_an_update_killed_as_it_made_good_an_append_leaves_that_interrupted(
     index: Path, write: Callable[..., Path]
 ) -> None:
@@ -176,6 +181,7 @@ def test_an_update_killed_as_it_made_good_an_append_leaves_that_interrupted(
     assert len(ids(index)) == 10
 
 
+@pytest.mark.slow
 def test_an_index_that_is_written_now_is_told_so(index: Path, write: Callable[..., Path]) -> None:
     interrupted(index, write("b"), "update")
     with IndexFolder(index).lock():
@@ -183,6 +189,7 @@ def test_an_index_that_is_written_now_is_told_so(index: Path, write: Callable[..
         assert describe_index(index)["interrupted"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["append", "update", "delete", "delete all"])
 def test_making_a_changed_index_again_says_what_changed_it(
     index: Path, write: Callable[..., Path], mode: str
@@ -203,6 +210,7 @@ def test_making_a_changed_index_again_says_what_changed_it(
     assert len(ids(index)) == expected
 
 
+@pytest.mark.slow
 def test_other_options_are_told_also_of_a_changed_index(index: Path, write: Callable[..., Path]) -> None:
     build_index(index, write("b"), "append", OPTIONS)
     for corpus, options in (
@@ -214,6 +222,7 @@ def test_other_options_are_told_also_of_a_changed_index(index: Path, write: Call
             build_index(index, corpus, options=options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["append", "update"])
 def test_a_job_that_cannot_open_the_index_leaves_its_manifest_alone(
     index: Path, write: Callable[..., Path], caplog: pytest.LogCaptureFixture, mode: str
@@ -251,6 +260,7 @@ def test_a_file_that_is_removed_while_sizes_are_taken_counts_nothing(
     assert folder_size(tmp_path / "none") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{"unit": "sentence", "language": "de", "codec": "lucene"}, {"unit": "chunk:2:1"}],
@@ -271,6 +281,7 @@ def test_the_command_that_finishes_an_index_has_its_options(
     assert (found["complete"], found["channels"], found["unit"]) == (True, "bm25", options["unit"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["create", "append", "update"])
 def test_the_command_that_finishes_a_job_names_the_fields_and_the_query(index: Path, mode: str) -> None:
     path = index.parent / "pages 1.db"

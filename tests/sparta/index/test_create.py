@@ -167,6 +167,7 @@ def test_an_id_twice_stops_an_append(builder, docs, caplog):
     assert builder.contents() == a + b
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["passage", "sentence"])
 def test_a_stored_id_stops_an_append_before_anything_is_read_into_batches(tmp_path, monkeypatch, unit):
     from sparta.index import pipeline

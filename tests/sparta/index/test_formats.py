@@ -79,6 +79,7 @@ def test_the_newest_format_is_the_one_written_now(tmp_path, tiny_tokenizer, code
     )
 
 
+@pytest.mark.slow
 def test_an_older_index_in_chinese_is_searched_as_it_was_written(tmp_path):
     """Its manifest names no analyzer: its texts were bigrams alone, and not folded."""
     path = tmp_path / "ix"

@@ -108,6 +108,7 @@ def test_a_query_has_each_occurrence_once_and_unknown_terms_change_nothing(
         assert searcher.search("!!") == []
 
 
+@pytest.mark.slow
 def test_a_growing_index_keeps_its_terms(tmp_path: Path, model: Path, tiny_model_folder: Path) -> None:
     with_terms, without = tmp_path / "with", tmp_path / "without"
     build_index(with_terms, passages(5), options=IndexOptions(model=str(model)))

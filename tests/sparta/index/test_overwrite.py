@@ -154,6 +154,7 @@ def test_a_failed_overwrite_keeps_what_a_damaged_manifest_named(builder, docs):
     assert (builder.folder.path / "dense-000001" / "manifest.json").read_text() == "{}"
 
 
+@pytest.mark.slow
 def test_a_kill_between_the_swap_and_the_sweep_is_made_good(builder, make_records, tmp_path, monkeypatch):
     """By the same command, though the index is unchanged: vectors stay, the old index is removed."""
     options = IndexOptions(channels="bm25")

@@ -59,6 +59,7 @@ def test_a_moved_model_is_found_in_the_working_folder(index: Path, model: Path, 
     assert appended(index, "b") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_a_relative_name_of_an_older_index(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -70,6 +71,7 @@ def test_a_relative_name_of_an_older_index(
     assert appended(index, "b") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_another_model_in_its_place_is_not_trusted(
     index: Path, model: Path, tmp_path: Path, make_tiny_model: Any
@@ -83,6 +85,7 @@ def test_another_model_in_its_place_is_not_trusted(
     assert added.documents == 2
 
 
+@pytest.mark.slow
 def test_a_model_that_ships_is_found_by_its_hash(tmp_path: Path) -> None:
     """As by an index that was made on a machine where the package lay elsewhere."""
     folder = default_model_folder()

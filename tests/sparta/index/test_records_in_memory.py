@@ -16,6 +16,7 @@ pytestmark = pytest.mark.jvm
 BM25 = IndexOptions(channels="bm25")
 
 
+@pytest.mark.slow
 def test_an_index_stays_the_same_when_the_program_goes_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def test_a_damaged_description_of_the_model_is_told(builder, docs, tiny_tokenize
     assert caught.value.remedy
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_refused(builder, docs):
     a = docs("a", 5)
 

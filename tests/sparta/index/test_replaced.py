@@ -19,6 +19,7 @@ def built(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_another_index_in_its_place_is_seen(tmp_path: Path) -> None:
     """By a renamed folder, by a link that points elsewhere, and by a folder that is made anew."""
     first, second = built(tmp_path / "first", "moon"), built(tmp_path / "second", "sun")
@@ -66,6 +67,7 @@ def test_a_replacement_within_the_resolution_of_the_clock_is_seen(tmp_path: Path
         assert not index.refresh()
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_back_hides_no_commit(tmp_path: Path) -> None:
     path = built(tmp_path / "index", "moon")
     with Index(path) as index:

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.jvm
 ERRORS = {"Ctrl-C": KeyboardInterrupt, "bad input": InputError, "another": OSError}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commit_seconds", [0, 1e9])
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("mode", ["create", "overwrite", "append", "update"])

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.jvm
 OPTIONS = IndexOptions(channels="bm25", skip_invalid=True)
 
 
+@pytest.mark.slow
 def test_skips_are_counted_and_told(tmp_path: Path) -> None:
     records = [{"id": "a", "text": "moon"}, {"id": "a b", "text": "sun"}, {"id": "c", "text": ""}]
     with pytest.warns(UserWarning, match="2 of 3 records were skipped") as caught:

@@ -45,6 +45,7 @@ def assert_like_new(index: Path, corpus: Path, options: IndexOptions) -> None:
             assert {hit.passage_id: hit.score for hit in followed.search(word, 50)} == pytest.approx(hits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [None, "sentence", "chunk:6:2"])
 def test_an_index_follows_its_folder(tmp_path, unit):
     options = IndexOptions(channels="bm25", unit=unit)
@@ -83,6 +84,7 @@ def test_only_changed_passages_are_encoded(tmp_path, tiny_model_folder):
     assert_like_new(index, corpus, options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [0, 3])
 def test_most_of_an_index_is_deleted_only_with_yes(tmp_path, left):
     corpus, index = folder_of(tmp_path / "texts"), tmp_path / "ix"
@@ -134,6 +136,7 @@ def stop_first_build(monkeypatch):
     return stop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [False, True])
 def test_an_interrupted_first_build_is_continued_by_the_same_call(
     tmp_path, stop_first_build, caplog, changes
@@ -156,6 +159,7 @@ def test_an_interrupted_first_build_is_continued_by_the_same_call(
     assert (state.live.corpus, state.building) == (corpus, None)
 
 
+@pytest.mark.slow
 def test_a_first_build_without_a_commit_starts_again(tmp_path, stop_first_build):
     corpus, index = folder_of(tmp_path / "texts"), tmp_path / "ix"
     stop_first_build(index, corpus, 0)
@@ -164,6 +168,7 @@ def test_a_first_build_without_a_commit_starts_again(tmp_path, stop_first_build)
     assert_like_new(index, corpus, BM25)
 
 
+@pytest.mark.slow
 def test_a_build_stopped_after_its_last_commit_is_finished(tmp_path, monkeypatch):
     corpus, index = folder_of(tmp_path / "texts"), tmp_path / "ix"
 

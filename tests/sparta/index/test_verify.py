@@ -71,6 +71,7 @@ def test_what_is_whole_is_whole(whole: Path) -> None:
     assert run("verify", "--index", whole, "--json").stdout.count('"problem": ""') == 4
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_in_any_file_is_found(whole: Path, index: Path) -> None:
     """At four places of each file."""
     found, missed = 0, []

@@ -12,6 +12,7 @@ from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 from tests.sparta.lucene.collections_of_impacts import Collection, random_query
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("highest", "density"), [(3, 0.3), (255, 0.2), (65535, 0.2)])

@@ -55,6 +55,7 @@ def by_hand(
     return order.tolist(), scores[order]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("highest", [1, 255, 65535])
 def test_both_codecs_answer_as_numpy_does(tmp_path: Path, highest: int, weighted: bool) -> None:

@@ -68,6 +68,7 @@ def numbered(folder: Path, n: int, codec: str) -> None:
         writer.commit("")
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_a_thread_that_ends_leaves_nothing_in_java(tmp_path):
     """Servers begin and end threads; what Java keeps of each would fill its memory."""
@@ -108,6 +109,7 @@ def searched_until_closed(searcher: ImpactSearcher, other: ImpactSearcher, wante
     return wrong
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.parametrize("codec", ["fast", "lucene"])
 def test_closing_does_not_disturb_who_searches(tmp_path, codec):
@@ -173,6 +175,7 @@ with ImpactWriter(sys.argv[1]) as writer:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_batch_larger_than_javas_memory(tmp_path):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off", "SPARTA_JVM_HEAP": "64m"}
@@ -249,6 +252,7 @@ def test_the_languages_are_those_of_the_analyzers(tmp_path):
     assert refused.value.message.endswith(f"known languages: {', '.join(LANGUAGES)}")
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.parametrize("language", SENTENCES)
 def test_analysis_is_anserinis(tmp_path, language):
@@ -291,8 +295,8 @@ def same_ranking(ours: list[tuple[str, float]], theirs: list[list], precision: f
         assert {ours[p][0] for p in places} == {theirs[p][0] for p in places}
 
 
+@pytest.mark.release
 @pytest.mark.jvm
-@pytest.mark.slow
 def test_pyserinis_searchers_give_our_ranking(collection, ask_pyserini):
     made, path = collection
     random = np.random.default_rng(11)

@@ -200,6 +200,7 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_normal_use_is_silent():
     assert run(USE_EVERYTHING) == ""
@@ -219,6 +220,7 @@ print(runtimes[0] == jvm.find_runtime())
     assert run(code) == "True\n"
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_fork_after_start_is_refused():

@@ -54,6 +54,7 @@ def test_terms_of_a_text(text: str, terms: list[str]) -> None:
     assert terms_of(text) == terms
 
 
+@pytest.mark.slow
 def test_no_term_is_a_wordpiece() -> None:
     vocabulary = TOKENIZER.get_vocab()
     text = " ".join(vocabulary) + " ##ing [unused1] ##s-##s a.b.c"
@@ -190,6 +191,7 @@ def test_unknown_words_match_nothing() -> None:
     assert scores("vacum cleaner", texts) == [0, 1, 0]
 
 
+@pytest.mark.slow
 def test_no_query_has_an_unsearched_wordpiece() -> None:
     vocabulary = TOKENIZER.get_vocab()
     text = " ".join(vocabulary) + " Kerensky's vacuums lorries \u20ac5 m\u00b2 foo_bar-quxx 1987654"

@@ -115,6 +115,7 @@ def test_the_models_of_the_wheel_need_no_other_package() -> None:
     assert reader_folder().name == default_name("reader")
 
 
+@pytest.mark.slow
 def test_a_shipped_model_is_found_by_its_package(
     as_in_the_wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +147,7 @@ def test_manifests_of_older_releases_find_a_packaged_model(
         assert find_dense_model(ModelIdentity(name, stored)) == ModelIdentity("taser-det-en", stored)
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_a_toy_model_is_published_as_the_page_says(tiny_model_folder: Path, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")

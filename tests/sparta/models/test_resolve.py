@@ -46,6 +46,7 @@ def literals(path: Path) -> Iterator[str]:
             yield node.value
 
 
+@pytest.mark.slow
 def test_only_the_table_of_languages_names_shipped_models() -> None:
     """But for sentences, such as help texts, and for replications, which measure models by name."""
     naming = {

@@ -85,6 +85,7 @@ def of_sentence_transformers(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     return model.encode_query(QUERIES).to_dense().numpy(), model.encode_document(TEXTS).to_dense().numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_weights_equal_sentence_transformers(folders: dict[str, Path], layout: str) -> None:
     queries, documents = of_sentence_transformers(folders[layout])
@@ -117,6 +118,7 @@ def index(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     return Index.create(tmp_path_factory.mktemp("index") / "ix", TEXTS, options=options)
 
 
+@pytest.mark.slow
 def test_a_search_sums_integers(index: Index, folders: dict[str, Path]) -> None:
     model = load_model(folders["bert"], device="cpu")
     quantizer = model.config.quantizer
@@ -134,6 +136,7 @@ def test_a_search_sums_integers(index: Index, folders: dict[str, Path]) -> None:
     assert index.search("?!") == []
 
 
+@pytest.mark.slow
 def test_an_index_follows_its_model(index: Index) -> None:
     """It appends with the same queries, refuses others, and says that the model is gone."""
     index.append([{"id": "9", "text": "the queen of the year"}])

@@ -91,6 +91,7 @@ def test_questions_count_every_occurrence(tiny_model: SpartaModel) -> None:
     assert {tiny_model.tokenizer.id_to_token(int(i)): row[i] for i in row.nonzero()[0]} == bag
 
 
+@pytest.mark.slow
 def test_the_score_is_the_sum_over_question_tokens(tiny_model: SpartaModel) -> None:
     question = "moon moon earth"
     ids = tiny_model.tokenizer.encode(question, add_special_tokens=False).ids

@@ -220,7 +220,7 @@ def test_empty_texts_and_cut_sentences(reader: PathModel, encoder_folder: Path) 
     assert [number for _, number, _, _ in made.sentences] == [0], "what is cut off is not scored"
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_shipped_path_reader_chooses_torchs_paths() -> None:
     """Each sentence of the fixed texts asks for its own text, among pairs with nine others."""
     texts = [Text(line) for line in fixed_lines("calibration.txt")]

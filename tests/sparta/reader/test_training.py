@@ -111,6 +111,7 @@ def test_it_learns(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     assert "F1" in card
 
 
+@pytest.mark.slow
 def test_the_same_twice_and_resumed(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     sets = [ReadingSet("data", read_examples(data))]
     figures = []

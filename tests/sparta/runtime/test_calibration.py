@@ -56,6 +56,7 @@ def test_they_are_measured_once(ranges, tmp_path):
     assert cache_file(KEY).is_relative_to(tmp_path / "cache")
 
 
+@pytest.mark.slow
 def test_a_damaged_cache_is_measured_again(ranges):
     first, _ = ranges()
     for damage in (b"", b"no zip file", cache_file(KEY).read_bytes()[:-200]):
@@ -82,6 +83,7 @@ def test_the_folder_comes_first(ranges, tmp_path):
     assert same(ranges()[0], first), "the ranges of other weights are not used"
 
 
+@pytest.mark.slow
 def test_the_shipped_ranges_are_those_of_the_shipped_weights(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = load_model(device="cpu")
@@ -114,6 +116,7 @@ def test_texts_that_a_tokenizer_does_not_know_are_left_out():
     assert len(chinese) >= 16
 
 
+@pytest.mark.slow
 def test_neither_torch_nor_telemetry_is_loaded(tmp_path):
     code = (
         "import sys; from sparta.models.load import load_model\n"
@@ -126,6 +129,7 @@ def test_neither_torch_nor_telemetry_is_loaded(tmp_path):
     assert result.stdout == "[]\n", result.stderr
 
 
+@pytest.mark.slow
 def test_a_short_encoder_and_an_unknown_script(ranges, tmp_path):
     tokenizer = load_model(device="cpu").tokenizer
     _, encoder = bert()  # 60 positions, fewer than the longest text; wordpieces beyond its vocabulary

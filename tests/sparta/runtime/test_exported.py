@@ -65,6 +65,7 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIZES)
 def test_an_exported_encoder_equals_torch(name: str, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, folder = make(name)

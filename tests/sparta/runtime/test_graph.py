@@ -94,6 +94,7 @@ def test_distilbert_in_floats_equals_transformers() -> None:
         np.testing.assert_allclose(row[: len(item.ids)], theirs, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_floats", [(), (AFTER_GELU,), (AFTER_GELU, AFTER_ATTENTION)])
 def test_eight_bits_are_near_and_do_not_depend_on_the_batch(in_floats: tuple[str, ...]) -> None:
     model, encoder = bert()

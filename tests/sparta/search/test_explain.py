@@ -55,6 +55,7 @@ def searcher(index_of, vectors):
         yield opened
 
 
+@pytest.mark.slow
 def test_shares_sum_to_the_score_and_the_rank_is_the_place_in_search(searcher, vectors):
     rng = random.Random(4)
     for _ in range(15):
@@ -172,6 +173,7 @@ def test_a_rare_term_is_worth_more_than_a_common_one_many_times(searcher):
     assert "[the]" in marked_snippet(searcher.tokenizer, "the " * 5, {"the": 7.0}, 8).shown("[{}]".format)
 
 
+@pytest.mark.slow
 def test_a_long_text_is_not_tokenized_whole(searcher, monkeypatch):
     """Only words that may hold a term, each once."""
     tokenizer = searcher.tokenizer
@@ -195,6 +197,7 @@ def test_a_match_does_not_stand_at_the_very_end(searcher):
     assert len(shown) == 42
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "word", ["x" * 100_000, "ab1/" * 30_000, "ก" * 3000, "的" * 3000, "a " * 3000 + "b" * 9000]
 )

@@ -35,6 +35,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
         yield index
 
 
+@pytest.mark.slow
 def test_counts_equal_those_over_the_whole_ranking(index: Index) -> None:
     rng = random.Random(12)
     for query in QUERIES:

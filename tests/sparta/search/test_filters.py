@@ -62,6 +62,7 @@ def firsts(hits: Sequence[Hit], field: str) -> list[Hit]:
     return [h for h in hits if not (group_of(h, field) in seen or seen.add(group_of(h, field)))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_filters_and_collapsing_equal_brute_force(index: Path, channel: str) -> None:
     rng = random.Random(2)
@@ -228,6 +229,7 @@ def test_pages_begin_at_0(index: Path) -> None:
         assert searcher.search("moon", 3, filter={}) == searcher.search("moon", 3, filter=Filter.of(None))
 
 
+@pytest.mark.slow
 def test_an_older_index_refuses_nested_fields_also_after_an_append(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Search
         yield searcher
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "search",
     [

@@ -107,6 +107,7 @@ def pairs(hits: list[Any]) -> list[tuple[str, float]]:
     return [(hit.passage_id, hit.score) for hit in hits]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 3])
 def test_top_100_of_200_questions_equal_brute_force(collection, searcher, words, threads):
     asked = questions(words, 200, seed=3)
@@ -267,6 +268,7 @@ def bm25(texts: list[str], question: list[str]) -> np.ndarray:
     return scores
 
 
+@pytest.mark.slow
 def test_bm25_over_title_and_text(index_of, tmp_path, tiny_tokenizer):
     rng = random.Random(6)
     records = [

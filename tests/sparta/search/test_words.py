@@ -55,6 +55,7 @@ def test_whole_words_are_marked_and_stop_words_only_alone(tokenizer: QueryTokeni
     assert marked("the zzzxqw", text) == "*The* operator of Node.js runs on *the* Kubernetes."
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_a_query_is_explained_by_its_words(tmp_path, tokenizer: QueryTokenizer) -> None:
     model = tmp_path / "model"

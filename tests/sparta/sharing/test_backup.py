@@ -83,6 +83,7 @@ def test_a_backup_ranks_like_its_index_after_the_index_changed(tmp_path, index):
     assert is_undamaged(backup)
 
 
+@pytest.mark.slow
 def test_changing_a_backup_leaves_its_index_alone(tmp_path, index):
     backup_index(index, tmp_path / "backup")
     expected, files = rankings(index), contents(index)
@@ -185,6 +186,7 @@ def test_a_killed_backup_is_absent_or_whole(tmp_path, index):
     assert rankings(tmp_path / "backup") == expected
 
 
+@pytest.mark.slow
 def test_an_interrupted_build_is_backed_up_and_continued(tmp_path, monkeypatch):
     """The backup of an unfinished first build holds its committed passages."""
     monkeypatch.setattr("sparta.index.inputs.sources._PASSAGES_PER_BATCH", 2)

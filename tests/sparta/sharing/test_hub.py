@@ -50,6 +50,7 @@ def index(tmp_path: Path, run: Run) -> Path:
     return Path(shutil.copytree(FORMATS / "whole-2-sparta", tmp_path / "index"))
 
 
+@pytest.mark.slow
 def test_an_index_is_pushed_and_pulled(tmp_path, hub, run, index):
     pushed = run("upload", "me/ix", "--index", index)
     assert pushed.returncode == 0, pushed.stderr
@@ -92,6 +93,7 @@ def test_a_second_push_replaces_the_first(tmp_path, hub, run, index):
     assert rankings(tmp_path / "pulled") == rankings(index)
 
 
+@pytest.mark.slow
 def test_a_model_is_pushed_and_pulled(tmp_path, hub, run):
     model = FORMATS / "models" / "tiny-sparta"
     assert run("upload", "me/model", "--model", model).returncode == 0
@@ -155,6 +157,7 @@ def test_wrong_names_and_folders_are_refused(tmp_path, run, index):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_an_unreachable_hub_is_an_error(tmp_path, index):
     failed = sparta_process(
         "upload",

@@ -36,6 +36,7 @@ def test_the_loss_falls_and_the_best_is_kept(training, tmp_path):
     assert largest <= best.config.quantizer.max_weight <= 1.2 * largest
 
 
+@pytest.mark.slow
 def test_pressure_makes_fewer_terms(training):
     terms = []
     for pressure in (0.0, 0.03):

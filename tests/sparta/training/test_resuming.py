@@ -20,6 +20,7 @@ def state_of(made: Any) -> dict[str, bytes]:
     return {name: t.detach().numpy().tobytes() for name, t in made.model.state_dict().items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [1, 4, 6, 11])
 def test_stopped_and_resumed_is_as_if_never_stopped(training, stop):
     """Bit by bit, dropout included. A checkpoint is every four steps; the stop is in the middle of a step."""
@@ -65,6 +66,7 @@ def ctrl_c() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [1, 5, 11])
 def test_ctrl_c_in_a_step_keeps_the_step(ctrl_c, training, stop):
     """Also where a validation was due (steps 6 and 12), which the resumed training makes up for."""
@@ -138,6 +140,7 @@ def test_a_random_state_that_is_missing_is_told(training, caplog):
     assert "process 0: the checkpoint lacks its random state" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_teacher_of_the_same_name_with_other_weights_is_another(training, make_tiny_model, tmp_path):
     from sparta.training.teachers import Mixture, SpartaTeacher
 
@@ -242,6 +245,7 @@ def test_each_of_two_processes_draws_on_where_it_stopped(tmp_path):
     assert sorted(p.name for p in tmp_path.glob("done-*")) == ["done-0", "done-1"]
 
 
+@pytest.mark.slow
 def test_the_model_mines_its_own_negatives(training):
     """Every four steps: what it takes for the answers of other questions; a resumed one finds the same."""
     whole = training("whole", mine_every=4)
@@ -269,6 +273,7 @@ def test_the_model_mines_its_own_negatives(training):
     assert [set(own) for own in mined.hard_negatives] == [set(own) for own in best]
 
 
+@pytest.mark.slow
 def test_a_finished_training_resumed_changes_nothing(training):
     made = training()
     state = made.run()
@@ -278,6 +283,7 @@ def test_a_finished_training_resumed_changes_nothing(training):
     assert files(made.folder / "best") == before
 
 
+@pytest.mark.slow
 def test_a_torn_log_does_not_hinder_resuming(training):
     made = training()
     made.run()
@@ -291,6 +297,7 @@ def test_a_torn_log_does_not_hinder_resuming(training):
     training().run(resume=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [{"pressure": 0.5}, {"trainer": {"learning_rate": 2e-3}}, {"trainer": {"steps": 13}}, {"batch": 4}],
@@ -302,6 +309,7 @@ def test_resuming_with_other_settings_is_refused(training, change):
     assert caught.value.where.endswith("state.pt")
 
 
+@pytest.mark.slow
 def test_a_device_with_other_arithmetic_is_named(training):
     stopped(training("part"), 7)
     with pytest.raises(InputError, match="a device that computes in fp32") as caught:

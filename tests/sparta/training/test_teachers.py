@@ -11,6 +11,7 @@ from sparta.base.errors import InputError
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.mark.slow
 def test_distillation_from_bm25_and_a_bi_encoder(train, encoder_folder, tmp_path):
     result = train("out", teachers=["bm25=0.5", f"{encoder_folder}=20"])
     assert 0 < result.validation <= 1

@@ -15,6 +15,7 @@ from tests.sparta.training.made_trainings import files, hand_made
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.mark.slow
 def test_what_training_leaves(train, tmp_path):
     from safetensors import safe_open
 
@@ -105,6 +106,7 @@ def test_sets_are_drawn_by_their_weights(make_tiny_model, tmp_path, words):
         assert len({question[0] for question in asked}) == 1
 
 
+@pytest.mark.slow
 def test_the_layouts_of_a_model(train):
     """In a shared context by default, marked by segments as in the paper, or alone."""
     from sparta.models.load import load_module
@@ -120,7 +122,7 @@ def test_the_layouts_of_a_model(train):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_two_processes_are_two_batches_a_step(train, pairs_file, encoder_folder, tmp_path):
     """Gradients of two processes are averaged as those of two accumulated batches are."""
     import subprocess
@@ -160,6 +162,7 @@ def test_a_trained_model_is_pressed_gently_at_first(training):
         assert made.memory["log_pressure"] == pytest.approx(math.log(begins), abs=0.021)
 
 
+@pytest.mark.slow
 def test_a_sparta_model_is_trained_further(train, tmp_path, monkeypatch):
     """It begins where the first training ended, scale and bias included."""
     import torch
@@ -189,6 +192,7 @@ def test_a_sparta_model_is_trained_further(train, tmp_path, monkeypatch):
     assert sparta_folder(tmp_path / "none") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.4])
 def test_occurrences_count_in_training_as_in_encoding(training, train, share):
     """Scores are those of an index, the gains learn, and a training adds them unless it is told not to."""

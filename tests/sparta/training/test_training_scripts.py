@@ -42,6 +42,7 @@ def test_answers_are_found_in_a_corpus(tmp_path: Path) -> None:
     assert all(f["context"][f["start"] : f["end"]] == f["positive"] for f in found)
 
 
+@pytest.mark.slow
 def test_a_training_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     lines = [
