@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -51,28 +52,31 @@ class BertQuestionEncoder:
             raise ValueError("expected a plain BERT without a learned router")
         if self.config.question_length > raw["max_position_embeddings"]:
             raise ValueError("expected questions that fit the encoder's positions")
-        self.tokenizer, self._folder = load_tokenizer(folder), folder
+        self.tokenizer = load_tokenizer(folder)
         side = "passage" if self.config.shared else "question"
         stored = StoredWeights(folder, keeps_stored=False)
         encoder = read_encoder(
             stored, f"{side}_encoder.", raw, expert_names(self.config, self.config.question_expert())
         )
-        self._encode = FirstInNumpy(encoder, self._pooled, encoder.width, self._network, folder)
-        self._length = vector_length(stored, self.config)
+        length = vector_length(stored, self.config)
+        pool = partial(_pooled, by_mean=self.config.pooling == "mean", length=length)
+        self._encode = FirstInNumpy(encoder, pool, encoder.width, partial(_compiled, folder), folder)
 
     def encode_questions(self, texts: Sequence[str]) -> Floats:
         """Return the vectors of texts, `(n, width) float32`. NumPy encodes the first, OpenVINO the others."""
         return self._encode(texts, [self.config.question_input(text, self.tokenizer).ids for text in texts])
 
-    def _network(self) -> Encode:
-        from dense.encoding.stored_model import StoredDenseModel
 
-        network = StoredDenseModel(self._folder)
-        network.encode_questions([""])  # compiles it
-        return lambda texts, _ids: network.encode_questions(texts)
+def _compiled(folder: Path) -> Encode:
+    """Return the network of OpenVINO."""
+    from dense.encoding.stored_model import StoredDenseModel
 
-    def _pooled(self, states: Floats) -> Floats:
-        """Pool states `(n, length, width)` to vectors `(n, width)`. The mean leaves out [CLS] and [SEP]."""
-        by_mean = self.config.pooling == "mean" and states.shape[1] > 2
-        vectors = states[:, 1:-1].mean(1) if by_mean else states[:, 0]
-        return with_length(vectors, self._length)
+    network = StoredDenseModel(folder)
+    network.encode_questions([""])  # compiles it
+    return lambda texts, _ids: network.encode_questions(texts)
+
+
+def _pooled(states: Floats, *, by_mean: bool, length: float | None) -> Floats:
+    """Pool states `(n, length, width)` to vectors `(n, width)`. The mean leaves out [CLS] and [SEP]."""
+    vectors = states[:, 1:-1].mean(1) if by_mean and states.shape[1] > 2 else states[:, 0]
+    return with_length(vectors, length)

@@ -53,7 +53,7 @@ class FirstInNumpy:
         open_network: Callable[[], Encode],
         folder: Path,
     ) -> None:
-        self._current: Encode = self._by_numpy
+        self._network: Encode | None = None
         self._bert: NumpyBert | None = NumpyBert(encoder)
         self._pool, self._n_numbers = pool, n_numbers
         self._open_network, self._folder = open_network, folder
@@ -67,7 +67,11 @@ class FirstInNumpy:
         self._n_read += sum(map(len, ids))
         if self._n_read > _READ_BY_NUMPY and not self._is_opened:
             self._take_over()
-        return self._current(texts, ids)
+        bert = self._bert  # read first: another thread sets the network before it releases these weights
+        if self._network is not None:
+            return self._network(texts, ids)
+        assert bert is not None
+        return self._by_numpy(bert, ids)
 
     def _take_over(self) -> None:
         """Open the network of OpenVINO once, and release NumPy's weights. If it fails, NumPy goes on."""
@@ -76,14 +80,15 @@ class FirstInNumpy:
                 return
             if find_spec("openvino"):
                 try:
-                    self._current, self._bert = self._open_network(), None
+                    self._network = self._open_network()
+                    self._bert = None
                 except Exception as error:  # NumPy goes on, more slowly
                     logger.warning(
                         "%s: NumPy encodes questions, because OpenVINO failed: %s", self._folder, error
                     )
             self._is_opened = True
 
-    def _by_numpy(self, _texts: Sequence[str], ids: Sequence[Sequence[int]]) -> Floats:
+    def _by_numpy(self, bert: NumpyBert, ids: Sequence[Sequence[int]]) -> Floats:
         """Return the rows of wordpieces.
 
         A batch has texts of one length, so nothing is padded.
@@ -91,9 +96,6 @@ class FirstInNumpy:
         Whole batches run in parallel, not the products within a batch: if other work keeps a processor busy,
         threads that wait for each other at every product take ten times as long.
         """
-        bert = self._bert
-        if bert is None:  # another thread has just opened the network
-            return self._current(_texts, ids)
         numbers_by_length: dict[int, list[int]] = defaultdict(list)
         for number, text_ids in enumerate(ids):
             numbers_by_length[len(text_ids)].append(number)

@@ -61,8 +61,12 @@ def expected(index: Path, model: Path, questions: list[str], k: int) -> dict[str
 def rankings(index: Path, k: int = 20) -> dict[str, list[Any]]:
     with DenseSearcher(index) as searcher:
         hits = searcher.batch_search(QUESTIONS, QUESTIONS, k)
-    # NumPy encodes a process's first questions, and OpenVINO rounds differently.
-    return {q: [(hit.passage_id, round(hit.score, 4)) for hit in found] for q, found in hits.items()}
+    return {q: [(hit.passage_id, hit.score) for hit in found] for q, found in hits.items()}
+
+
+def rounded(ranked: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The rankings, apart from rounding: NumPy encodes a process's first questions, OpenVINO the others."""
+    return {q: [(passage_id, round(score, 3)) for passage_id, score in hits] for q, hits in ranked.items()}
 
 
 def assert_same(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> None:
