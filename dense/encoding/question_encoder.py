@@ -78,5 +78,6 @@ def _compiled(folder: Path) -> Encode:
 
 def _pooled(states: Floats, *, by_mean: bool, length: float | None) -> Floats:
     """Pool states `(n, length, width)` to vectors `(n, width)`. The mean leaves out [CLS] and [SEP]."""
-    vectors = states[:, 1:-1].mean(1) if by_mean and states.shape[1] > 2 else states[:, 0]
+    by_mean = by_mean and states.shape[1] > 2
+    vectors = states[:, 1:-1].mean(1) if by_mean else states[:, 0]
     return with_length(vectors, length)
