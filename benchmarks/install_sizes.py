@@ -19,25 +19,25 @@ FOR_DEVELOPERS = "dev"
 
 def main() -> int:
     """Print the table; return 1 if the package of an extra is missing here."""
-    own = distribution(PACKAGE)
-    base = packages_of(own, "")
-    extras = [name for name in own.metadata.get_all("Provides-Extra") or [] if name != FOR_DEVELOPERS]
+    sparta = distribution(PACKAGE)
+    base = packages_of(sparta, "")
+    extras = [name for name in sparta.metadata.get_all("Provides-Extra") or [] if name != FOR_DEVELOPERS]
     print(f"base package: {sum(map(megabytes, base.values())):,.0f} MB\n\n| extra | adds, MB |\n|---|---:|")
     missing = False
     for extra in extras:
-        packages = packages_of(own, extra)
-        if lacking := sorted(name for name, found in packages.items() if found is None):
+        packages = packages_of(sparta, extra)
+        if lacking := sorted(name for name, package in packages.items() if package is None):
             print(f"| `{extra}` | not installed: {', '.join(lacking)} |")
             missing = True
             continue
-        added = [found for name, found in packages.items() if name not in base]
+        added = [package for name, package in packages.items() if name not in base]
         print(f"| `{extra}` | {sum(map(megabytes, added)):,.0f} |")
     return int(missing)
 
 
 def packages_of(start: Distribution, extra: str) -> dict[str, Distribution | None]:
     """Return all packages that a package with an extra needs, by name; None for those not installed here."""
-    found: dict[str, Distribution | None] = {}
+    packages: dict[str, Distribution | None] = {}
     waiting, seen = [(start, extra)], {(start.name, extra)}
     while waiting:
         needing, wanted_extra = waiting.pop()
@@ -48,12 +48,12 @@ def packages_of(start: Distribution, extra: str) -> dict[str, Distribution | Non
             name = requirement.name.lower().replace("_", "-")
             needed = start if name == PACKAGE else installed(name)
             if name != PACKAGE:
-                found[name] = needed
+                packages[name] = needed
             for each in ("", *requirement.extras):
                 if needed is not None and (name, each) not in seen:
                     seen.add((name, each))
                     waiting.append((needed, each))
-    return found
+    return packages
 
 
 def installed(name: str) -> Distribution | None:

@@ -96,7 +96,7 @@ class _Word(NamedTuple):
 
     @property
     def is_mark(self) -> bool:
-        """Whether this is a mark, which separates the words of pairs, unless it joins them without spaces."""
+        """Whether this is a mark. A mark between two words prevents a pair, unless there is no space."""
         return not self.form or (len(self.pieces) == 1 and not self.form[0].isalnum())
 
 
@@ -133,7 +133,7 @@ class LexicalTerms:
 
     @cached_property
     def unsearched(self) -> npt.NDArray[np.bool_]:
-        """Which wordpieces no query looks up, `(vocabulary,)`: those that continue a word."""
+        """For each wordpiece, whether no query looks it up because it continues a word, `(vocabulary,)`."""
         unsearched = np.zeros(self.tokenizer.get_vocab_size(), np.bool_)
         unsearched[[i for token, i in self._vocabulary.items() if token.startswith(_CONTINUES)]] = True
         return unsearched

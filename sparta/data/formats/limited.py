@@ -159,9 +159,9 @@ class Documents(Closing):
     def read(self, path: str, data: bytes) -> dict[str, Any]:
         """Return the title and the text of a document, and of a PDF the start of each page in the text.
 
-        :param path: the file; its suffix decides the format
         If a child process crashes that read other documents before, a new child reads the document again.
 
+        :param path: the file; its suffix decides the format
         :raises BadRecordError: the document is damaged or encrypted, has no text, or reading it exceeds a
             limit.
         """
