@@ -1,10 +1,12 @@
 """Searching impacts: Lucene's own format beside sparta's, on the same vectors and questions, in one run.
 
-    python benchmarks/kernel.py [--documents 200000] [--shards FOLDER] [--questions FILE] [--quick]
+    python benchmarks/kernel.py [--documents 200000] [--shards FOLDER] [--questions FILE] [--lexical CORPUS]
+                                [--quick]
 
 With --shards the vectors are those of `sparta encode`, and --questions has one question a line (what
 follows a tab is ignored). When there are fewer passages than --documents, the rest are mixtures: half the
-terms of one real vector, half of another. Without --shards the vectors are made: 500 of 30,000 terms a
+terms of one real vector, half of another. With --lexical, document i also has the lexical terms of passage
+i of a corpus, and so have the queries. Without --shards the vectors are made: 500 of 30,000 terms a
 document, Zipf-like, mean impact 176, and questions of 11.75 terms on average that have 1.35 postings per
 document.
 
@@ -16,12 +18,13 @@ format is compared with that of the other. Prints a Markdown table.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -33,6 +36,7 @@ CODECS = ("lucene", "fast")
 DEPTHS = (10, 1000)
 CLOCKS = {"wall": time.perf_counter, "cpu": time.thread_time}
 CHUNK = 10_000
+MOST_LEXICAL = 200_000
 VOCABULARY, TERMS, QUESTION_TERMS, QUESTION_POSTINGS, MEAN_IMPACT = 30_000, 500, 11.75, 1.35, 176
 
 
@@ -120,7 +124,7 @@ class RealVectors:
             parts.append(Rows(rows.indptr, rows.term_ids, impacts))
         self.real = _joined(parts)
         self.terms = source.side.vocabulary()
-        self._query = source.side.query_tokenizer()
+        self._query = replace(source.side, lexical=None).query_tokenizer()
         self._questions = questions
 
     def rows(self, documents: int) -> Iterator[Rows]:
@@ -139,6 +143,59 @@ class RealVectors:
         lines = self._questions.read_text(encoding="utf-8").splitlines()
         random.Random(8).shuffle(lines)
         return [self._query.terms(line.split("\t")[0]) for line in lines[:number]]
+
+
+class LexicalVectors(RealVectors):
+    """The same, with lexical terms: document i has those of passage i of a corpus."""
+
+    def __init__(self, folder: Path, questions: Path | None, top_k: int | None, corpus: Path) -> None:
+        super().__init__(folder, questions, top_k)
+        from sparta.data.corpus import open_corpus
+        from sparta.index.inputs.sources import vectors_source
+        from sparta.models.load import load_model
+
+        side = vectors_source([folder]).side  # shards of earlier releases have no lexical terms
+        lexical = side.lexical or load_model(side.model).lexical
+        if lexical is None:
+            raise SystemExit("the model has no lexical terms")
+        self._query = replace(side, lexical=lexical).query_tokenizer()
+        self._searched = ~lexical.unsearched
+        pieces, number = len(self.terms), dict[str, int]()
+        indptr, weights, ids = [0], list[float](), list[int]()
+        for passage in itertools.islice(open_corpus(corpus), MOST_LEXICAL):
+            terms = lexical.passage_terms(passage)
+            ids += [pieces + number.setdefault(term, len(number)) for term in terms]
+            weights += terms.values()
+            indptr.append(len(ids))
+        impacts, _ = side.quantizer.quantize(np.array(weights, np.float32))
+        self._lexical = Rows(np.array(indptr), np.array(ids, np.int32), impacts)
+        self.terms = [*self.terms, *number]
+
+    def rows(self, documents: int) -> Iterator[Rows]:
+        """Vectors, in chunks; wordpieces that no query looks up are left out."""
+        first = 0
+        for rows in super().rows(documents):
+            n = len(rows)
+            docs = np.repeat(np.arange(n), np.diff(rows.indptr))
+            keep = self._searched[rows.terms]
+            own = _taken(self._lexical, np.arange(first, first + n))
+            docs = np.concatenate([docs[keep], np.repeat(np.arange(n), np.diff(own.indptr))])
+            order = np.argsort(docs, kind="stable")
+            yield Rows(
+                np.concatenate([[0], np.cumsum(np.bincount(docs, minlength=n))]).astype(np.int32),
+                np.concatenate([rows.terms[keep], own.terms])[order],
+                np.concatenate([rows.impacts[keep], own.impacts])[order],
+            )
+            first += n
+
+
+def vectors_of(
+    shards: Path | None, questions: Path | None, top_k: int | None, lexical: Path | None
+) -> MadeVectors | RealVectors:
+    """Return the vectors that the options name."""
+    if shards and lexical:
+        return LexicalVectors(shards, questions, top_k, lexical)
+    return RealVectors(shards, questions, top_k) if shards else MadeVectors()
 
 
 def _scaled_to(shape: np.ndarray, total: float) -> np.ndarray:
@@ -250,6 +307,7 @@ def main() -> None:
     parser.add_argument("--shards", type=Path, help="a folder of sparta encode")
     parser.add_argument("--top-k", type=int, help="of the shards: only the strongest terms of a passage")
     parser.add_argument("--questions", type=Path, help="a file of questions, one a line")
+    parser.add_argument("--lexical", type=Path, help="a corpus whose lexical terms the documents have")
     parser.add_argument("--work", type=Path, help="where the indexes go, and are found again by the next run")
     parser.add_argument(
         "--clock", choices=CLOCKS, default="wall", help="cpu: this thread's, for a busy machine"
@@ -259,7 +317,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.quick:
         given.documents, given.number, given.warm = 20_000, 100, 1.0
-    vectors = RealVectors(given.shards, given.questions, given.top_k) if given.shards else MadeVectors()
+    vectors = vectors_of(given.shards, given.questions, given.top_k, given.lexical)
     questions = vectors.questions(given.number)
     with tempfile.TemporaryDirectory() as temporary:
         work = given.work or Path(temporary)
@@ -274,7 +332,7 @@ def run(
 ) -> None:
     built: dict[str, tuple[int, float, float]] = {}
     work.mkdir(parents=True, exist_ok=True)
-    made = {name: str(getattr(given, name)) for name in ("documents", "shards", "top_k")}
+    made = {name: str(getattr(given, name)) for name in ("documents", "shards", "top_k", "lexical")}
     stored = work / "made.json"
     if stored.exists() and json.loads(stored.read_text()) != made:
         raise SystemExit(f"{work}: expected indexes of {made}, found {stored.read_text()}")

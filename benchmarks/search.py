@@ -3,7 +3,7 @@ run.
 
     pip install pyterrier-pisa pyseismic-lsr
     python benchmarks/search.py --shards FOLDER --questions FILE [--documents 200000] [--top-k 500]
-                                [--engines …] [--plot FILE.png] [--quick]
+                                [--lexical CORPUS] [--engines …] [--plot FILE.png] [--quick]
 
 Vectors and questions are those of benchmarks/kernel.py: shards of `sparta encode` (continued by mixtures),
 or made ones. Every engine builds and searches in processes of its own, one at a time, and opens its index
@@ -44,7 +44,7 @@ import numpy as np
 import psutil
 import scipy.sparse
 from index_rate import pyserini_seconds
-from kernel import CHUNK, MadeVectors, RealVectors, Rows, build
+from kernel import CHUNK, MadeVectors, RealVectors, Rows, build, vectors_of
 
 from sparta.lucene.bridge import ImpactSearcher
 
@@ -516,6 +516,7 @@ def main() -> None:
     parser.add_argument("--shards", type=Path, help="a folder of sparta encode")
     parser.add_argument("--top-k", type=int, help="of the shards: only the strongest terms of a passage")
     parser.add_argument("--questions", type=Path, help="a file of questions, one a line")
+    parser.add_argument("--lexical", type=Path, help="a corpus whose lexical terms the documents have")
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=ENGINES)
     parser.add_argument("--plot", type=Path, help="also: the cost as documents grow, drawn here")
     parser.add_argument("--quick", action="store_true", help="20,000 documents, 60 questions")
@@ -528,10 +529,7 @@ def main() -> None:
         return
     if given.quick:
         given.documents, given.number, given.warm = 20_000, 60, 2.0
-    if given.shards:
-        vectors: MadeVectors | RealVectors = RealVectors(given.shards, given.questions, given.top_k)
-    else:
-        vectors = MadeVectors()
+    vectors = vectors_of(given.shards, given.questions, given.top_k, given.lexical)
     with tempfile.TemporaryDirectory(dir=given.work) as temporary:
         work = Path(temporary)
         if given.plot:

@@ -13,7 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,6 +121,7 @@ class LexicalTerms:
         self._counted = lru_cache(_CACHED_TEXTS)(self._counts)  # neighboring sentences share a context
         self._pieces_of = lru_cache(_CACHED_WORDS)(self._ids)
         self._read = lru_cache(_CACHED_TEXTS)(lambda text: tuple(self._words(text)))  # a query is read twice
+        self.encoded = lru_cache(_CACHED_TEXTS)(partial(encoded, tokenizer))
 
     def __reduce__(self) -> tuple[type[LexicalTerms], tuple[TermSettings, Tokenizer]]:
         """Workers of a cluster get the definition without its caches, which cannot be pickled."""
@@ -240,8 +241,8 @@ class LexicalTerms:
 
     def _words(self, text: str) -> Iterator[_Word]:
         """Yield the words and marks of a text, as the tokenizer separates them."""
-        encoded = self._encoded(text)
-        tokens, offsets, numbers = encoded.tokens, encoded.offsets, encoded.word_ids
+        encoding = self.encoded(text)
+        tokens, offsets, numbers = encoding.tokens, encoding.offsets, encoding.word_ids
         i = 0
         while i < len(tokens):
             after = i + 1
@@ -258,21 +259,12 @@ class LexicalTerms:
             yield _Word(form, start, end, offsets[i][1], pieces, spelling if spelling != form else "")
             i = after
 
-    def _encoded(self, text: str) -> Encoding:
-        try:
-            return self.tokenizer.encode(text, add_special_tokens=False)
-        except TypeError:
-            raise InputError(
-                f"the text is not valid Unicode: {ascii(text)[:80]}",
-                remedy="repair the encoding of the input",
-            ) from None
-
     def _ids(self, term: str) -> tuple[int, ...]:
         """Return the ids of a word's pieces; none for a spelling with accents."""
-        encoded = self._encoded(term)
-        if _joined(encoded.tokens) != term:
+        encoding = encoded(self.tokenizer, term)
+        if _joined(encoding.tokens) != term:
             return ()
-        return tuple(encoded.ids)
+        return tuple(encoding.ids)
 
     def _network(
         self, term: str, term_ids: npt.NDArray[np.integer[Any]], weights: npt.NDArray[np.floating[Any]]
@@ -310,6 +302,20 @@ class LexicalTerms:
                 where=str(path),
                 remedy="restore the file from a copy of the model",
             ) from error
+
+
+def encoded(tokenizer: Tokenizer, text: str) -> Encoding:
+    """Return the wordpieces of a text, without special tokens around them.
+
+    :raises InputError: the text is not valid Unicode.
+    """
+    try:
+        return tokenizer.encode(text, add_special_tokens=False)
+    except TypeError:
+        raise InputError(
+            f"the text is not valid Unicode: {ascii(text)[:80]}",
+            remedy="repair the encoding of the input",
+        ) from None
 
 
 def singular(word: str) -> str:

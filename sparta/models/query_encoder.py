@@ -23,7 +23,7 @@ from sparta.base.checks import check_vocabulary
 from sparta.base.errors import IndexStateError, InputError, ModelError
 from sparta.base.files import atomic_write, storage_errors
 from sparta.data.languages import Language
-from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms
+from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms, encoded
 from sparta.models.quantize import Quantizer, QueryQuantizer
 
 _QUANTIZER = {"bits": range(1, 17), "max_weight": (int, float)}
@@ -160,11 +160,11 @@ class QueryTokenizer:
 
     def _counted(self, text: str) -> list[tuple[int, int, int]]:
         """Return the wordpieces that count in a query, `(id, start, end)`, in order."""
-        encoded = self._encoded(text)
+        encoding = self._encoded(text)
         if is_blank(text):
             return []
         ignored = self.lexical.ignored_spans(self.language.fold(text)) if self.lexical else []
-        pieces = zip(encoded.ids, encoded.tokens, encoded.offsets, strict=True)
+        pieces = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
         return [
             (i, *span)
             for i, token, span in pieces
@@ -174,13 +174,8 @@ class QueryTokenizer:
         ]
 
     def _encoded(self, text: str) -> Encoding:
-        try:
-            return self.tokenizer.encode(self.language.fold(text), add_special_tokens=False)
-        except TypeError:
-            raise InputError(
-                f"the text is not valid Unicode: {ascii(text)[:80]}",
-                remedy="repair the encoding of the input",
-            ) from None
+        folded = self.language.fold(text)
+        return self.lexical.encoded(folded) if self.lexical else encoded(self.tokenizer, folded)
 
     def counts(self, text: str) -> dict[int, int]:
         """Return the number of occurrences by term id, without weights."""
@@ -243,8 +238,8 @@ class QueryTokenizer:
 
     def pieces(self, text: str) -> list[tuple[str, int, int]]:
         """Return all tokens of a text with their character spans: `(token, start, end)`."""
-        encoded = self._encoded(text)
-        return [(token, *span) for token, span in zip(encoded.tokens, encoded.offsets, strict=True)]
+        encoding = self._encoded(text)
+        return [(token, *span) for token, span in zip(encoding.tokens, encoding.offsets, strict=True)]
 
 
 class WordTokenizer(QueryTokenizer):

@@ -14,6 +14,7 @@ from torch import nn
 
 from sparta.base.checks import path_of
 from sparta.models.config import SpartaConfig
+from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.sparse import SparseEncoder
 from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder, token_types
@@ -88,7 +89,7 @@ class SpartaModel(SparseEncoder):
         self.gains = nn.Parameter(gains.float())
 
     def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
-        """Write config.json, model.safetensors and tokenizer.json.
+        """Write config.json, model.safetensors, tokenizer.json and the lexical terms, if there are any.
 
         :param int8: store matrices in 8 bits with row scales
         """
@@ -99,6 +100,8 @@ class SpartaModel(SparseEncoder):
             "sparta": self.config.as_dict(),
         }
         save_model(folder, self, config, int8=int8)
+        if self.lexical:
+            self.lexical.save(Path(folder))
 
     @staticmethod
     def from_encoder(name: str | Path, config: SpartaConfig | None = None) -> SpartaModel:
@@ -116,6 +119,7 @@ class SpartaModel(SparseEncoder):
         config = SpartaConfig.from_dict(raw.pop("sparta", None), str(folder / "config.json"))
         check_length(config.layout.max_length, raw, str(folder))
         model = SpartaModel(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
+        model.lexical = LexicalTerms.load(folder, model.tokenizer)
         return with_weights(model, load_state(folder / "model.safetensors"), str(folder))
 
 

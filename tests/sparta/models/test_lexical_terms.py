@@ -218,6 +218,13 @@ def test_files_keep_the_definition(tmp_path: Path) -> None:
     assert other.name != LEXICAL.name
 
 
+def test_a_model_that_is_saved_again_keeps_its_terms(lexical_model: Path, tmp_path: Path) -> None:
+    from sparta.models.sparta import SpartaModel
+
+    SpartaModel.load(lexical_model).save_pretrained(tmp_path / "trained")
+    assert (tmp_path / "trained" / TERMS_FILE).read_bytes() == (lexical_model / TERMS_FILE).read_bytes()
+
+
 @pytest.mark.parametrize(
     "content", ["", "[]", "{}", '{"format_version": 9}', '{"format_version": 1, "new": 2}']
 )

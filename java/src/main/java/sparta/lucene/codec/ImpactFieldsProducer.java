@@ -1,7 +1,9 @@
 package sparta.lucene.codec;
 
 import java.io.IOException;
+import java.util.HashMap;
 import java.util.Iterator;
+import java.util.Map;
 import java.util.TreeMap;
 import org.apache.lucene.codecs.FieldsProducer;
 import org.apache.lucene.index.SegmentReadState;
@@ -13,12 +15,16 @@ final class ImpactFieldsProducer extends FieldsProducer {
   private final FieldsProducer impacts;
   private final FieldsProducer others;
   private final TreeMap<String, FieldsProducer> fields = new TreeMap<>();
+  private final Map<String, ImpactTerms> terms = new HashMap<>();
 
   ImpactFieldsProducer(SegmentReadState state) throws IOException {
     ImpactPostingsReader postings = new ImpactPostingsReader(state);
     FieldsProducer first = null;
     try {
       first = TermDictionary.reader(state, postings);
+      for (String field : first) {
+        terms.put(field, postings.of(first.terms(field)));
+      }
       others = postings.others() ? open(state) : null;
     } catch (Throwable e) {
       IOUtils.closeWhileHandlingException(postings, first);
@@ -44,7 +50,7 @@ final class ImpactFieldsProducer extends FieldsProducer {
   @Override
   public Terms terms(String field) throws IOException {
     FieldsProducer owner = fields.get(field);
-    return owner == null ? null : owner.terms(field);
+    return owner == impacts ? terms.get(field) : owner == null ? null : owner.terms(field);
   }
 
   @Override

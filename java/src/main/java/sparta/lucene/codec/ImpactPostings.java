@@ -38,18 +38,13 @@ public final class ImpactPostings extends ImpactsEnum {
 
   /** Turns to a term. */
   ImpactPostings reset(ImpactTermState term) throws IOException {
-    ranges.reset(term);
+    ranges.reset(term.docFreq, term.pointer);
     doc = -1;
     at = -1;
     size = 0;
     range = -1;
     boundsFrom = 0;
     return this;
-  }
-
-  /** The term's postings as they lie in the file. */
-  public TermRanges ranges() {
-    return ranges;
   }
 
   @Override

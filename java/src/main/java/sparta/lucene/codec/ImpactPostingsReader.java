@@ -10,6 +10,7 @@ import org.apache.lucene.index.ImpactsEnum;
 import org.apache.lucene.index.IndexFileNames;
 import org.apache.lucene.index.PostingsEnum;
 import org.apache.lucene.index.SegmentReadState;
+import org.apache.lucene.index.Terms;
 import org.apache.lucene.store.DataInput;
 import org.apache.lucene.store.IndexInput;
 import org.apache.lucene.util.IOUtils;
@@ -54,6 +55,11 @@ final class ImpactPostingsReader extends PostingsReaderBase {
         ImpactPostingsFormat.VERSION,
         state.segmentInfo.getId(),
         state.segmentSuffix);
+  }
+
+  /** The terms of a field, whose postings are here. */
+  ImpactTerms of(Terms terms) throws IOException {
+    return new ImpactTerms(terms, in, maxDoc);
   }
 
   /** Whether there are files of fields that are not impacts. */

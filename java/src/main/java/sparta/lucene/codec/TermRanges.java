@@ -30,14 +30,14 @@ public final class TermRanges {
   }
 
   /** Turns to a term. */
-  void reset(ImpactTermState term) throws IOException {
-    docFreq = term.docFreq;
+  void reset(int docFreq, long pointer) throws IOException {
+    this.docFreq = docFreq;
     highest = 0;
-    in.seek(term.pointer);
+    in.seek(pointer);
     if (isShort()) {
       readShort();
     } else {
-      readDirectory(term.pointer);
+      readDirectory(pointer);
     }
   }
 

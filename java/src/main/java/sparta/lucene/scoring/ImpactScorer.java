@@ -2,7 +2,6 @@ package sparta.lucene.scoring;
 
 import java.io.IOException;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import org.apache.lucene.search.BulkScorer;
 import org.apache.lucene.search.DocIdSetIterator;
@@ -29,8 +28,11 @@ final class ImpactScorer extends BulkScorer {
   private RangeSums ints;
 
   private final ScoredTerm[] shorts;
-  private final int[] nextShort;
-  private final long shortBound;
+
+  /** Where the postings of each short term begin and end in the range. */
+  private final int[] beginShort;
+
+  private final int[] endShort;
 
   private final ScoredTerm[] ranged;
   private final ScoredTerm[] column;
@@ -44,8 +46,8 @@ final class ImpactScorer extends BulkScorer {
     this.maxDoc = maxDoc;
     this.cost = cost;
     shorts = some(terms, true);
-    nextShort = new int[shorts.length];
-    shortBound = Arrays.stream(shorts).mapToLong(ScoredTerm::bound).sum();
+    beginShort = new int[shorts.length];
+    endShort = new int[shorts.length];
     ranged = some(terms, false);
     column = new ScoredTerm[ranged.length];
   }
@@ -117,7 +119,7 @@ final class ImpactScorer extends BulkScorer {
    * @param few the only documents that count, {@code null} if they are many
    */
   private RangeSums sum(int range, FixedBitSet few, int from, int to) throws IOException {
-    long all = shortBound;
+    long all = findShort(range);
     long columnBound = 0;
     int columns = 0;
     for (int i = 0; i < ranged.length; i++) {
@@ -136,7 +138,7 @@ final class ImpactScorer extends BulkScorer {
     }
     RangeSums sums = sums(all);
     sums.clear();
-    addShort(sums, range);
+    addShort(sums);
     for (ScoredTerm term : ranged) {
       int word = term.postings().word(range);
       if (word != 0 && RangeLayout.form(word) != RangeLayout.COLUMN) {
@@ -158,16 +160,35 @@ final class ImpactScorer extends BulkScorer {
         : sums.highest(few, range << RangeLayout.BITS, from, to) + more >= current.least();
   }
 
-  /** Ranges come in ascending order, possibly repeated: postings that are skipped lie before the range. */
-  private void addShort(RangeSums sums, int range) {
+  /**
+   * Finds the range's postings of the short terms, and returns the most that they add to a document. Ranges come in
+   * ascending order, possibly repeated: postings that are skipped lie before the range.
+   */
+  private long findShort(int range) {
+    long bound = 0;
     for (int i = 0; i < shorts.length; i++) {
       TermRanges postings = shorts[i].postings();
-      while (nextShort[i] < postings.docFreq() && postings.shortDoc(nextShort[i]) >>> RangeLayout.BITS < range) {
-        nextShort[i]++;
+      int begin = beginShort[i];
+      while (begin < postings.docFreq() && postings.shortDoc(begin) >>> RangeLayout.BITS < range) {
+        begin++;
       }
-      int next = nextShort[i];
-      for (; next < postings.docFreq() && postings.shortDoc(next) >>> RangeLayout.BITS == range; next++) {
-        sums.add(postings.shortDoc(next) & RangeLayout.SIZE - 1, postings.shortImpact(next), shorts[i].weight());
+      int end = begin;
+      int highest = 0;
+      for (; end < postings.docFreq() && postings.shortDoc(end) >>> RangeLayout.BITS == range; end++) {
+        highest = Math.max(highest, postings.shortImpact(end));
+      }
+      beginShort[i] = begin;
+      endShort[i] = end;
+      bound += (long) shorts[i].weight() * highest;
+    }
+    return bound;
+  }
+
+  private void addShort(RangeSums sums) {
+    for (int i = 0; i < shorts.length; i++) {
+      TermRanges postings = shorts[i].postings();
+      for (int at = beginShort[i]; at < endShort[i]; at++) {
+        sums.add(postings.shortDoc(at) & RangeLayout.SIZE - 1, postings.shortImpact(at), shorts[i].weight());
       }
     }
   }

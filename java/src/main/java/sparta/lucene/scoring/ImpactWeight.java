@@ -4,9 +4,7 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.lucene.index.LeafReaderContext;
-import org.apache.lucene.index.PostingsEnum;
 import org.apache.lucene.index.Terms;
-import org.apache.lucene.index.TermsEnum;
 import org.apache.lucene.search.BulkScorer;
 import org.apache.lucene.search.Explanation;
 import org.apache.lucene.search.IndexSearcher;
@@ -15,7 +13,8 @@ import org.apache.lucene.search.Scorer;
 import org.apache.lucene.search.ScorerSupplier;
 import org.apache.lucene.search.Weight;
 import org.apache.lucene.util.FixedBitSet;
-import sparta.lucene.codec.ImpactPostings;
+import sparta.lucene.codec.ImpactTerms;
+import sparta.lucene.codec.TermRanges;
 
 /** Chooses, segment by segment, between our own scorer and Lucene's. */
 final class ImpactWeight extends Weight {
@@ -39,24 +38,23 @@ final class ImpactWeight extends Weight {
     if (terms == null) {
       return null;
     }
-    if (boost != 1) {
+    if (boost != 1 || !(terms instanceof ImpactTerms impacts)) {
       return plain().scorerSupplier(leaf);
     }
     List<ScoredTerm> found = new ArrayList<>(query.terms.length);
-    TermsEnum cursor = terms.iterator();
+    long bound = 0;
+    ImpactTerms.Lookup lookup = impacts.lookup();
     for (int i = 0; i < query.terms.length; i++) {
-      if (!cursor.seekExact(query.terms[i])) {
-        continue;
+      TermRanges postings = lookup.find(query.terms[i]);
+      if (postings != null) {
+        ScoredTerm term = new ScoredTerm(postings, query.weights[i]);
+        found.add(term);
+        bound += term.bound();
       }
-      if (!(cursor.postings(null, PostingsEnum.FREQS) instanceof ImpactPostings postings)) {
-        return plain().scorerSupplier(leaf);
-      }
-      found.add(new ScoredTerm(postings.ranges(), query.weights[i]));
     }
     if (found.isEmpty()) {
       return null;
     }
-    long bound = found.stream().mapToLong(ScoredTerm::bound).sum();
     return bound < IntSums.LIMIT ? new Supplier(leaf, found) : plain().scorerSupplier(leaf);
   }
 
