@@ -168,6 +168,8 @@ class IndexModelArguments(ModelArguments):
     )
 
 
+channel_lists = click.Choice(["impact,bm25", "impact,bm25,dense", "bm25", "bm25,dense"])
+
 _UNIT = "What a hit is: a passage, or a sentence, which is encoded within its passage"
 unit_option = one_of(UNITS, f"{_UNIT}.", "--unit")
 

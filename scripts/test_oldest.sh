@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 venv=$PWD/build/oldest
 extras=()
 for extra in dense eval train opensearch mcp langchain llamaindex haystack pyterrier beir mteb \
-  sentence-transformers ray zh; do
+  sentence-transformers ray zh tables documents irds; do
   extras+=(--extra "$extra")
 done
 

@@ -35,7 +35,9 @@ from sparta.search.retriever import Retriever
 from sparta.search.searcher import Searcher, channel_name, no_channel
 
 if TYPE_CHECKING:
+    from hybrid.answering.answers import AnswerList
     from sparta.index.sync import SyncReport
+    from sparta.reader.reader import Reader
     from sparta.sharing.backup import BackupReport
 
 
@@ -69,6 +71,7 @@ class Index(Closing):
         self.path = lasting_path(path if path is not None else default_index())
         self.reader = IndexReader(self.path, bm25, refresh_seconds=refresh_seconds)
         self.searcher = Searcher(self.reader)
+        self._readers: dict[Path, Reader] = {}
         self._writing = threading.Lock()
         self.report: IndexReport | None = None
 
@@ -289,6 +292,40 @@ class Index(Closing):
         page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
         retriever = self.retriever(channel, rerank, rerank_depth)
         return dict(retriever.run(texts, ids, k, threads, hits=hits, **page))
+
+    def answer(
+        self,
+        query: str,
+        n: int = 1,
+        *,
+        channel: str | None = None,
+        depth: int = 10,
+        reader: str | Path | None = None,
+        threshold: float | None = None,
+        rerank: str | Path | None = None,
+        rerank_depth: int | None = None,
+    ) -> AnswerList:
+        """Return the `n` best answers to a question, best first, extracted from the best passages.
+
+        The list is empty if no answer reaches the threshold; its `best_guess` is then the best answer below.
+        The first call opens the reader. `Answerer` has more options.
+
+        :param depth: the number of passages that the reader reads
+        :param reader: the folder or the name of a reader [default: the language's shipped reader]
+        :param threshold: the lowest score of an answer [default: the reader's, if `tune-reader` calibrated it
+            for this channel and depth, else 0]
+        :param channel: as in `search`; also `rerank` and `rerank_depth`
+        :raises ModelError: there is no such reader, or none for the index's language
+        """
+        from hybrid.answering.answerer import Answerer
+        from sparta.reader.config import reader_folder
+        from sparta.reader.reader import Reader
+
+        retriever = self.retriever(channel, rerank, rerank_depth)
+        folder = reader_folder(reader, retriever.language)
+        if folder not in self._readers:
+            self._readers[folder] = Reader.open(folder)
+        return Answerer(retriever, self._readers[folder], depth=depth, threshold=threshold).answer(query, n)
 
     def retriever(
         self,

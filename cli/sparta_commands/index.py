@@ -12,6 +12,7 @@ from cli._options import (
     IndexModelArguments,
     IndexTermArguments,
     WriteArguments,
+    channel_lists,
     codec_option,
     corpus_option,
     index_option,
@@ -56,7 +57,7 @@ class _Index:
         "bm25 encodes nothing and takes seconds; the same command with --resume adds the impacts later."
         " dense also encodes vectors, in the same pass over the corpus"
         " [default: as in the existing index, else impact,bm25].",
-        type=click.Choice(["impact,bm25", "impact,bm25,dense", "bm25", "bm25,dense"]),
+        type=channel_lists,
     )
     model: IndexModelArguments = group(IndexModelArguments)
     terms: IndexTermArguments = group(IndexTermArguments)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import argument, arguments, command, flag, group, takes
+from cli._arguments import argument, arguments, command, flag, group, option, takes
 from cli._options import (
     FieldArguments,
     IndexModelArguments,
     IndexTermArguments,
     WriteArguments,
+    channel_lists,
     index_option,
     index_options,
 )
@@ -24,6 +25,11 @@ class _Sync:
     index: Path | None = index_option
     dry_run: bool = flag("Only print what would change.")
     yes: bool = flag("Delete even more than half of the index.")
+    channels: str | None = option(
+        "Channels of a new index. bm25 encodes nothing. dense also encodes vectors; an existing index gets"
+        " this channel if it has none [default: as in the existing index, else impact,bm25].",
+        type=channel_lists,
+    )
     model: IndexModelArguments = group(IndexModelArguments)
     terms: IndexTermArguments = group(IndexTermArguments)
     fields: FieldArguments = group(FieldArguments)

@@ -23,7 +23,7 @@ from hybrid.service.errors import HttpError
 from hybrid.service.journal import Journal
 from hybrid.service.live.models import SharedModels
 from hybrid.service.live.ndjson import CONTENT_TYPES, as_lines, check_content_type, is_json, spooled
-from hybrid.service.live.parameters import described_parameters, search_request
+from hybrid.service.live.parameters import ANSWER_PARAMETERS, SEARCH_PARAMETERS
 from hybrid.service.live.service import Service
 from hybrid.service.metrics import CONTENT_TYPE, Metrics
 from hybrid.service.middleware import OPEN_PATHS, middleware, route_path
@@ -207,11 +207,11 @@ def _add_reading(app: FastAPI, service: Service) -> None:
     @app.get(
         "/search",
         responses={200: {"model": schemas.SearchAnswer}},
-        openapi_extra={"parameters": described_parameters()},
+        openapi_extra={"parameters": SEARCH_PARAMETERS.described()},
     )
     async def search_by_url(request: Request) -> Response:
         """Search passages for one query."""
-        body = await service.search(search_request(request.scope["query_string"]))
+        body = await service.search(SEARCH_PARAMETERS.parse(request.scope["query_string"]))
         return Response(body, media_type=_JSON)
 
     @app.post(  # describes POST in OpenAPI, and answers other methods with 405
@@ -232,6 +232,15 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         """Explain a passage's impact score for a query."""
         body = schemas.parsed(schemas.ExplainRequest, await request.body())
         return _json(await service.explain(body.query, body.id))
+
+    @app.get(
+        "/answer",
+        responses={200: {"model": schemas.Answers}},
+        openapi_extra={"parameters": ANSWER_PARAMETERS.described()},
+    )
+    async def answer_by_url(request: Request) -> Response:
+        """Answer one question from the best passages."""
+        return _json(await service.answer(ANSWER_PARAMETERS.parse(request.scope["query_string"])))
 
     @app.post(
         "/answer",

@@ -132,7 +132,7 @@ def parse_value(line: str) -> Any:
     :raises BadRecordError: the line is not valid JSON, or is nested too deeply.
     """
     try:
-        value = _JSON.decode(line)
+        value = _decoded_json(line)
         refuse_half_pairs(line, value)
     except json.JSONDecodeError as error:
         detail = f"expected one JSON object, found {shortened(line)} ({error.msg}, column {error.colno})"
@@ -144,6 +144,15 @@ def parse_value(line: str) -> Any:
     if line.count("[") + line.count("{") > DEEPEST and _is_deep(value):
         raise _too_deep(f"{_depth(line):,}")
     return value
+
+
+def _decoded_json(line: str) -> Any:
+    """Return what `_JSON.decode` returns; without spaces around the value, faster."""
+    try:
+        value, end = _JSON.raw_decode(line)
+    except json.JSONDecodeError:
+        end = -1
+    return value if end == len(line) else _JSON.decode(line)
 
 
 def _too_deep(levels: str) -> BadRecordError:

@@ -30,7 +30,13 @@ from sparta.index.build import (
     up_to_date,
     write_index,
 )
-from sparta.index.channels import begin_passes, begun_channels, split_channels, sync_channels
+from sparta.index.channels import (
+    begin_passes,
+    begun_channels,
+    other_channels,
+    split_channels,
+    sync_channels,
+)
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import BM25, BOTH_CHANNELS, GROWING, Generation, Job
 from sparta.index.inputs.sources import corpus_job, corpus_source, text_source, vectors_source
@@ -344,10 +350,36 @@ def _with_index_chunks(options: IndexOptions, generation: Generation | None) -> 
 def options_to_grow(path: str | Path, options: IndexOptions) -> IndexOptions:
     """Return the options for adding passages to an index, with open settings filled in from the index.
 
+    The channels are those in Lucene's index.
+
+    :raises InputError: the options name a channel of Lucene's index that this index lacks.
     :raises IndexStateError: there is no index.
     :raises ModelError: the index's model was moved, and the options name no model.
     """
-    return _resolved(IndexFolder(path), options, "update", encodes=True)
+    folder, (in_lucene, _) = IndexFolder(path), split_channels(options.channels)
+    live = folder.state().searchable
+    if live and in_lucene not in (None, live.channels):
+        raise InputError(
+            f"the index has the channels {live.channels!r}, not {in_lucene!r}",
+            where=str(path),
+            remedy=remedy("omit {}, or build another index with {}", Option("channels"), Option("index")),
+        )
+    return _resolved(folder, replace(options, channels=in_lucene), "update", encodes=True)
+
+
+def add_channels(path: str | Path, options: IndexOptions) -> tuple[str, ...]:
+    """Build the channels that the options name and an existing index lacks, such as `dense`.
+
+    A channel that cannot be built causes a logged warning.
+
+    :param options: the options of `options_to_grow`, with the channels that the user named
+    :returns: the names of the channels that could not be built
+    """
+    folder, (_, names) = IndexFolder(path), split_channels(options.channels)
+    missing = [name for name in names if name not in other_channels(folder.path)]
+    if not missing:
+        return ()
+    return sync_channels(folder.path, passes=_begun(folder, options, missing)).behind
 
 
 def _with_index_model(options: IndexOptions, live: Generation, folder: IndexFolder) -> IndexOptions:

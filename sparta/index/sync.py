@@ -17,6 +17,7 @@ from sparta.data.units import is_cut, passage_of
 from sparta.index.folder import IndexFolder, no_passages
 from sparta.index.pipeline import (
     IndexOptions,
+    add_channels,
     build_index,
     delete_from_index,
     options_to_grow,
@@ -61,6 +62,7 @@ def sync_index(
     updates come first, then deletions. After a kill, also of the first build, the same call does what is
     missing.
 
+    :param options: a channel that they name and the index lacks, such as `dense`, is added
     :param dry_run: only report the differences
     :param yes: whether more than half of the index may be deleted
     :raises InputError: the corpus has no passages or is standard input, or more than half of the index would
@@ -89,7 +91,8 @@ def sync_index(
         behind = build_index(path, part, "update", requested, progress=progress).behind
     if found.deleted:
         behind = delete_from_index(path, found.deleted).behind
-    return replace(found, behind=behind)
+    new_behind = add_channels(path, replace(chosen, channels=requested.channels)) if not behind else ()
+    return replace(found, behind=(*behind, *new_behind))
 
 
 def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOptions) -> SyncReport:

@@ -50,6 +50,8 @@ def is_punctuation(token: str) -> bool:
     which join words. Symbols of mathematics, currencies and units (c++, $, 20°) carry meaning and are kept
     (decision 0020).
     """
+    if token.isalnum():  # most entries
+        return False
     piece = _PREFIX.sub("", token)
     return bool(piece) and all(
         unicodedata.category(c)[0] == "P" and unicodedata.category(c) != "Pd" and c not in _MEANINGFUL

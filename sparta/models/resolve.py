@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -294,6 +295,16 @@ def hash_folder(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if _is_hashed(p)):
         digest.update(path.relative_to(folder).as_posix().encode())
-        with path.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
+        state = path.stat()
+        digest.update(_file_hash(path, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns))
     return digest.hexdigest()
+
+
+@lru_cache
+def _file_hash(path: Path, *_state: int) -> bytes:
+    """Return the SHA-256 of a file; a command asks for the same file several times.
+
+    :param _state: what changes if the file changes
+    """
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +11,9 @@ from sparta.base.records import Passage
 from sparta.shards.folder import Block
 
 BLOCK_SECONDS = 2.5
-_FIRST = 32  # passages of a block while the speed is unknown
+# Of a block while the speed is unknown: a loaded machine encodes as few as 2,000 characters per second.
+_FIRST_PASSAGES = 32
+_FIRST_CHARACTERS = 16_000
 
 
 class PacedBlocks:
@@ -43,8 +44,8 @@ class PacedBlocks:
             first += len(block)
 
     def _next_block(self, stream: Iterator[Passage]) -> list[Passage]:
-        most_characters = self._characters_per_second * BLOCK_SECONDS or math.inf
-        most_passages = self.largest if self._characters_per_second else min(self.largest, _FIRST)
+        most_characters = self._characters_per_second * BLOCK_SECONDS or _FIRST_CHARACTERS
+        most_passages = self.largest if self._characters_per_second else min(self.largest, _FIRST_PASSAGES)
         block: list[Passage] = []
         characters = 0
         for passage in stream:

@@ -36,7 +36,7 @@ class Fields:
         for name in (*texts, *(each for each in (id, title) if each is not None)):
             if not isinstance(name, str) or not name:
                 raise InputError(f"the name of a field must be a string that is not empty, found {name!r}")
-        return Fields(id, texts, title)
+        return Fields(id, texts, title) if id or texts or title else USUAL_FIELDS
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,8 +61,8 @@ class Fields:
 
         :raises BadRecordError: a named field is missing, or a text is no string.
         """
-        is_usual = self.id is None and not self.text and self.title is None
-        if is_usual and ("id" in record or "_id" in record):
+        # The identity is compared first, because this is called for every record.
+        if ("id" in record or "_id" in record) and (self is USUAL_FIELDS or not self.names):
             return record
         renamed = dict(record)
         if self.names:

@@ -26,6 +26,7 @@ from sparta.base.errors import InputError, Interrupted
 from sparta.base.records import Passage
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.sync import sync_index
 from sparta.models import resolve
 from tests.dense.channel.channels import N, done, ran, rankings
 
@@ -110,6 +111,25 @@ def test_overwrite_encodes_only_what_is_new(
     assert np.array_equal(vectors(tmp_path / "ix"), vectors(tmp_path / "anew"))
     more = write_jsonl(tmp_path / "more.jsonl", [{"id": "appended", "text": "an old city"}])
     assert build_index(tmp_path / "ix", more, "append", chosen).channels[0].encoded == 1
+
+
+@pytest.mark.slow
+def test_sync_adds_the_dense_channel_to_an_index(
+    corpus: Path, tiny_model_folder: Path, blocks: list[list[str]], tmp_path: Path
+) -> None:
+    index = tmp_path / "ix"
+    sync_index(index, corpus, options(tiny_model_folder, channels="impact,bm25"))
+    assert not exists(index)
+    report = sync_index(index, corpus, options(tiny_model_folder))
+    assert (report.unchanged, report.behind) == (N, ())
+    assert len(flat(blocks)) == N
+    build_index(tmp_path / "new", corpus, options=options(tiny_model_folder))
+    assert np.array_equal(vectors(index), vectors(tmp_path / "new"))
+    blocks.clear()
+    sync_index(index, corpus, options(tiny_model_folder))
+    assert not blocks
+    with pytest.raises(InputError, match="the index has the channels 'impact,bm25', not 'bm25'"):
+        sync_index(index, corpus, options(tiny_model_folder, channels="bm25"))
 
 
 @pytest.mark.slow

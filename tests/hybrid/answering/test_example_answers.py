@@ -80,3 +80,25 @@ def test_sixteen_of_twenty_are_exactly_right(index: Path) -> None:
     }
     assert len(QUESTIONS) == 20
     assert len(wrong) <= 4, wrong
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+def test_an_index_answers_like_an_answerer_and_opens_its_reader_once(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybrid import open_answerer
+    from sparta import Index, Reader
+
+    question = "when was google founded"
+    with open_answerer(index, "bm25", depth=3) as answerer:
+        expected = answerer.answer(question, 2)
+    opened: list[str] = []
+    open_reader = Reader.open
+    monkeypatch.setattr(Reader, "open", lambda folder: opened.append(str(folder)) or open_reader(folder))
+    with Index(index) as searched:
+        assert searched.answer(question, 2, channel="bm25", depth=3) == expected
+        unsure = searched.answer(question, threshold=1)
+    assert (list(unsure), unsure.abstained) == ([], True)
+    assert unsure.best_guess.answer == expected[0].answer
+    assert len(opened) == 1

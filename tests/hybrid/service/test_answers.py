@@ -24,6 +24,8 @@ def test_an_answer_is_that_of_the_answerer(built, open_client) -> None:
             expected = [one.as_dict() for one in answerer.answer(QUESTION, 2)]
         assert found["answers"] == expected
         assert found["answers"][0]["passage_id"] == "google"
+        by_url = client.get("/answer", params={"q": QUESTION, "n": 2, "depth": 3, "channels": channels})
+        assert by_url.json() == found
     kept = {"lang": "fr"}
     with open_answerer(built, "bm25", depth=3) as answerer:
         hits = answerer.retriever.search("la moon", 3, filter=kept)
@@ -33,6 +35,8 @@ def test_an_answer_is_that_of_the_answerer(built, open_client) -> None:
     found = [client.post("/answer", json=own).json()["answers"] for own in (body, {"query": ""})]
     assert found == expected
     assert {one["passage_id"] for one in found[0]} == {"lune"}
+    by_url = client.get("/answer?q=la+moon&n=2&depth=3&channels=bm25&filter=lang=fr")
+    assert by_url.json()["answers"] == found[0]
 
 
 def test_answers_are_told_apart_by_the_rules_of_the_language(
@@ -76,6 +80,7 @@ def test_the_service_abstains_below_a_threshold(built, open_client) -> None:
     sure = client.post("/answer", json={"query": QUESTION, "threshold": 0}).json()
     assert (sure["abstained"], sure["best_guess"], sure["threshold"]) == (False, None, 0)
     unsure = client.post("/answer", json={"query": QUESTION, "threshold": 1}).json()
+    assert client.get("/answer", params={"q": QUESTION, "threshold": "1.0"}).json() == unsure
     assert (unsure["answers"], unsure["abstained"], unsure["threshold"]) == ([], True, 1)
     assert unsure["best_guess"] == sure["answers"][0]
     assert client.post("/answer", json={"query": QUESTION, "threshold": 1.5}).status_code == 400

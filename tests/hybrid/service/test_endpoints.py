@@ -265,6 +265,23 @@ def test_a_query_string_that_is_wrong_is_told_what_is(client, query: str, said: 
     assert said in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("", "the parameter q is missing: GET /answer?q=QUERY"),
+        ("q=x&k=3", "unknown parameter 'k'; the parameters are q, n, depth, channels, threshold, filter"),
+        ("q=x&n=0", "n: "),
+        ("q=x&threshold=nan", "threshold must be a number from 0 to 1, found 'nan'"),
+        ("q=x&threshold=1.5", "threshold: "),
+        ("q=x&threshold=.5&threshold=.6", "the parameter threshold occurs twice"),
+    ],
+)
+def test_a_query_string_of_answer_that_is_wrong_is_refused(client, query: str, said: str) -> None:
+    answer = client.get(f"/answer?{query}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_request")
+    assert said in answer.json()["error"]["message"]
+
+
 def test_the_page_of_the_api_needs_no_other_host(client) -> None:
     page = client.get("/docs")
     assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
@@ -275,6 +292,8 @@ def test_the_page_of_the_api_needs_no_other_host(client) -> None:
     parameters = client.get("/openapi.json").json()["paths"]["/search"]["get"]["parameters"]
     names = ["q", "k", "offset", "channels", "collapse", "hits", "join", "explain", "filter", "facet"]
     assert [own["name"] for own in parameters] == names
+    parameters = client.get("/openapi.json").json()["paths"]["/answer"]["get"]["parameters"]
+    assert [own["name"] for own in parameters] == ["q", "n", "depth", "channels", "threshold", "filter"]
 
 
 def test_metrics_count_requests_and_batches(client) -> None:
@@ -296,7 +315,7 @@ def test_metrics_count_requests_and_batches(client) -> None:
         ("/static", 200),
         ("/openapi.json", 200),
         ("/search", 400),
-        ("/answer", 405),
+        ("/answer", 400),
         ("other", 404),
         ("/passages/{passage_id:path}", 403),
         ("/passages/{passage_id:path}", 400),
@@ -368,10 +387,10 @@ def test_what_is_not_there_is_a_404_and_another_method_a_405(client) -> None:
     assert [answer.status_code for answer in missing] == [404] * 4
     assert all(answer.json()["error"]["code"] == "not_found" for answer in missing)
     assert missing[0].json()["error"]["remedy"] == "POST /search gives ids"
-    others = [client.get("/answer"), client.get("/passages"), client.post("/terms/moon")]
+    others = [client.put("/answer"), client.get("/passages"), client.post("/terms/moon")]
     assert [answer.status_code for answer in others] == [405] * 3
     told = [answer.headers["allow"] for answer in others]
-    assert told == ["POST", "DELETE, POST, PUT", "GET, HEAD"]
+    assert told == ["GET, HEAD, POST", "DELETE, POST, PUT", "GET, HEAD"]
     slash = client.get("/info/", follow_redirects=False)
     assert (slash.status_code, slash.json()["error"]["code"]) == (404, "not_found")
 

@@ -44,6 +44,11 @@ def test_long_passages_make_small_blocks():
     assert set(sizes[-20:]) == {1}
 
 
+def test_long_passages_make_small_blocks_before_the_speed_is_known():
+    assert block_sizes([10_000] * 40, speed=2000)[:2] == [2, 2]
+    assert block_sizes([1_000_000] * 3, speed=2000) == [1, 1, 1]
+
+
 def test_no_block_is_larger_than_the_largest():
     assert set(block_sizes([100] * 30, speed=2000, largest=3)) == {3}
 
