@@ -144,7 +144,7 @@ def test_the_commands_run_as_typed(folder: Path, variables: dict[str, str]) -> N
                 ["bash", "-c", typed], cwd=folder, env=variables, capture_output=True, text=True, check=False
             )
             error = f"exit code {ended.returncode}: {ended.stdout}{ended.stderr}" if ended.returncode else ""
-        print(f"{time.monotonic() - started:6.1f} s  {typed}", flush=True)
+        print(f"{time.monotonic() - started:6.1f} s  {typed} {error}", flush=True)
         if error:
             failed.append(f"{typed}\n{error}")
     assert not failed, "\n".join(failed)
