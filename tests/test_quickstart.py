@@ -35,7 +35,10 @@ NOT_RUN = {
     "sparta index --corpus irds:": "needs the network; tests/sparta/data/test_irds.py reads local files",
     "hybrid eval --index scifact": "needs this dataset",
 }
-SHORTER = {"--steps 300": "--steps 2", "--data train-v1.1.json": "--data train-v1.1.json --steps 2"}
+SHORTER = {
+    "--steps 300": "--steps 2",
+    "--data train-v1.1.json": "--data train-v1.1.json --steps 2 --held-out 12",
+}
 """Trainings end after two steps here."""
 
 
