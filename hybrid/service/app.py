@@ -96,7 +96,7 @@ def create_app(settings: Settings, models: SharedModels | None = None) -> FastAP
     app = _App(
         **APPLICATION,
         lifespan=lifespan,
-        middleware=[*middleware(settings, journal), Middleware(_Search, service)],
+        middleware=[*middleware(settings, journal), Middleware(_Search, service=service)],
     )
     app.state.service, app.state.journal = service, journal
     _add_reading(app, service)

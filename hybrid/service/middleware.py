@@ -52,12 +52,12 @@ def middleware(settings: Settings, journal: Journal) -> list[Middleware]:
         expose_headers=["X-Request-ID", "Retry-After"],
     )
     return [
-        Middleware(Recorded, journal),
-        *([] if settings.keys else [Middleware(SameOrigin, settings.origins)]),
+        Middleware(Recorded, journal=journal),
+        *([] if settings.keys else [Middleware(SameOrigin, origins=settings.origins)]),
         *([cors] if settings.origins else []),
-        Middleware(JsonErrors, journal),
-        Middleware(Access, settings),
-        Middleware(BoundedBody, settings.limits),
+        Middleware(JsonErrors, journal=journal),
+        Middleware(Access, settings=settings),
+        Middleware(BoundedBody, limits=settings.limits),
     ]
 
 

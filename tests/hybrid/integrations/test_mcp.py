@@ -97,7 +97,8 @@ def test_no_tool_writes_and_a_folder_must_be_a_reader(
 
     async def tools(server: Any) -> dict[str, bool]:
         async with fastmcp.Client(server) as client:
-            return {t.name: t.annotations.read_only_hint for t in await client.list_tools()}
+            annotated = {tool.name: tool.annotations for tool in await client.list_tools()}
+            return {name: each.model_dump(by_alias=True)["readOnlyHint"] for name, each in annotated.items()}
 
     assert set(asyncio.run(tools(server))) >= {"search", "explain", "passage"}
     assert set(asyncio.run(tools(server)).values()) == {True}

@@ -37,6 +37,7 @@ def test_lines_of_the_metadata() -> None:
     assert found.remedy("nothing") == ""
 
 
+@pytest.mark.skipif(find_spec("pyserini") is None, reason="needs the extra pyserini")
 def test_every_listed_package_can_be_imported_by_its_name() -> None:
     installed = packages()
     listed = [*installed.required, *(p for extra in installed.extras.values() for p in extra)]
