@@ -95,8 +95,9 @@ class SkillRecipeArguments:
         "File of the passages that the training files name by id or title.", metavar="FILE"
     )
     placement: str = one_of(
-        ["attention", "feed-forward", "none"],
-        "Part of a layer that has experts: attention matrices, feed-forward, or none (one encoder for all).",
+        ["attention", "feed-forward", "encoder", "none"],
+        "Part of a layer that has experts: attention matrices or feed-forward; encoder makes each expert a"
+        " separate encoder, none uses one encoder for all.",
     )
     assignment: str = one_of(
         ["paper", "naive", "pretraining"],
@@ -134,7 +135,12 @@ class SkillRecipeArguments:
     seed: int = seed_option
     RULES = (
         Needs("--by-size", ("largest",)),
-        Needs("another --placement than none", ("period", "assignment"), lambda a: a.placement != "none"),
+        Needs("another --placement than none", ("assignment",), lambda a: a.placement != "none"),
+        Needs(
+            "--placement attention or feed-forward",
+            ("period",),
+            lambda a: a.placement in ("attention", "feed-forward"),
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dense.models.config import BY_SKILL, DenseConfig
-from dense.models.skill_config import ATTENTION
+from dense.models.skill_config import ATTENTION, ENCODER
 from sparta.neural.stored import is_plain_bert, read_json
 from sparta.runtime.weights import (
     Encoder,
@@ -50,7 +50,9 @@ def read_side(
     :raises ValueError: the weights do not fit config.json.
     """
     prefix = f"{'passage' if config.shared else side}_encoder."
-    encoder = read_encoder(stored, prefix, raw, expert_names(config, 0 if has_router(config) else expert))
+    if config.skills and config.skills.placement == ENCODER:
+        return read_encoder(stored, f"{prefix}experts.{expert}.", raw)
+    encoder = read_encoder(stored, prefix, raw, _expert_names(config, 0 if has_router(config) else expert))
     if not has_router(config):
         return encoder
     width, inner_width = raw["hidden_size"], raw["intermediate_size"]
@@ -69,7 +71,7 @@ def read_side(
     return encoder._replace(layers=[routed(number, layer) for number, layer in enumerate(encoder.layers)])
 
 
-def expert_names(config: DenseConfig, expert: int) -> Rename:
+def _expert_names(config: DenseConfig, expert: int) -> Rename:
     """Return the function that names the weights of an expert in the layers that have experts."""
 
     def rename(number: int, part: str) -> str:

@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from dense.encoding.bert_folder import expert_names, has_router, read_config, vector_length, with_length
+from dense.encoding.bert_folder import has_router, read_config, read_side, vector_length, with_length
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.devices import best_device
 from sparta.neural.stored import is_plain_bert
 from sparta.runtime.fallback import first_readable
 from sparta.runtime.first_in_numpy import Encode, FirstInNumpy
-from sparta.runtime.weights import Floats, StoredWeights, read_encoder
+from sparta.runtime.weights import Floats, StoredWeights
 
 
 class QuestionEncoder(Protocol):
@@ -53,11 +53,8 @@ class BertQuestionEncoder:
         if self.config.question_length > raw["max_position_embeddings"]:
             raise ValueError("expected questions that fit the encoder's positions")
         self.tokenizer = load_tokenizer(folder)
-        side = "passage" if self.config.shared else "question"
         stored = StoredWeights(folder, keeps_stored=False)
-        encoder = read_encoder(
-            stored, f"{side}_encoder.", raw, expert_names(self.config, self.config.question_expert())
-        )
+        encoder = read_side(stored, self.config, raw, "question", self.config.question_expert())
         length = vector_length(stored, self.config)
         pool = partial(_pooled, by_mean=self.config.pooling == "mean", length=length)
         self._encode = FirstInNumpy(encoder, pool, encoder.width, partial(_compiled, folder), folder)

@@ -17,8 +17,8 @@ from torch.nn import functional
 
 from dense.models.batches import OnRead, Places, encoded_inputs, first_windows, padded_places
 from dense.models.config import PASSAGE, DenseConfig
-from dense.models.experts import Routed, set_mask, set_side, specialize
-from dense.models.skill_config import FEED_FORWARD, SPAN
+from dense.models.experts import Chosen, Routed, set_mask, set_side, specialize
+from dense.models.skill_config import ENCODER, FEED_FORWARD, SPAN
 from dense.models.span_head import SpanHead
 from dense.models.span_scores import SpanScores
 from sparta.base.checks import path_of
@@ -47,12 +47,15 @@ class DenseModel(nn.Module):
     def __init__(self, encoder: nn.Module, tokenizer: Tokenizer, config: DenseConfig) -> None:
         super().__init__()
         self.tokenizer, self.config = tokenizer, config
-        self.passage_encoder = encoder
         self._encoder_config = encoder_config(encoder)
         self._experts: list[Routed] = []
-        if config.routing:
-            placement = config.skills.placement if config.skills else FEED_FORWARD
+        placement = config.skills.placement if config.skills else FEED_FORWARD
+        if placement == ENCODER:
+            encoder = Chosen(encoder, config.experts)
+            self._experts = [encoder]
+        elif config.routing:
             self._experts = specialize(encoder, config.experts, config.routing, config.period, placement)
+        self.passage_encoder = encoder
         self.question_encoder = encoder if config.shared else copy.deepcopy(encoder)
         self.log_scale = nn.Parameter(torch.tensor(math.log(START_SCALE)))
         width, _ = encoder_size(encoder)

@@ -15,6 +15,7 @@ from torch import nn
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from dense.models.resolve import bi_encoder_folder
+from dense.models.skill_config import ENCODER, NONE
 from sparta.base.errors import ModelError
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.checkpoint import load_state, load_torch_file, with_weights
@@ -131,7 +132,9 @@ def form_of(config: DenseConfig) -> str:
     """Describe a model's encoders in words, for messages."""
     if config.skills:
         skills = config.skills
-        experts = "no experts" if skills.placement == "none" else f"{skills.count} {skills.placement} experts"
+        if skills.placement == ENCODER:
+            return f"{skills.count} separate encoders with the skills {', '.join(skills.skills)}"
+        experts = "no experts" if skills.placement == NONE else f"{skills.count} {skills.placement} experts"
         return f"one encoder with the skills {', '.join(skills.skills)}, {experts}, period {config.period}"
     if config.routing:
         return f"{config.experts} experts, routing {config.routing}, period {config.period}"

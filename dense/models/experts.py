@@ -94,28 +94,33 @@ class Experts(nn.Module):
         return (entropies * counts).sum() / counts.sum()
 
 
-class ChosenLinear(nn.Module):
-    """Several copies of a linear layer that replace the layer.
+class Chosen(nn.Module):
+    """Several copies of a linear layer or of an encoder, which replace it.
 
-    `side` is the number of the copy that computes.
+    `side` is the number of the copy that computes, and `config` an encoder's configuration.
     """
 
     router: nn.Linear | None = None
 
-    def __init__(self, linear: nn.Module, n_experts: int) -> None:
+    def __init__(self, module: nn.Module, n_experts: int) -> None:
         super().__init__()
-        self.experts = nn.ModuleList(copy.deepcopy(linear) for _ in range(n_experts))
+        self.experts = nn.ModuleList(copy.deepcopy(module) for _ in range(n_experts))
+        self.config = getattr(module, "config", None)
         self.side = QUESTION
         self.entropy = torch.zeros(())
         self.mask: torch.Tensor | None = None
 
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """Apply the chosen linear layer."""
-        outputs: torch.Tensor = self.experts[self.side](states)
-        return outputs
+    def forward(self, *inputs: Any, **named_inputs: Any) -> Any:
+        """Apply the chosen copy."""
+        return self.experts[self.side](*inputs, **named_inputs)
+
+    def set_attn_implementation(self, name: str) -> None:
+        """Choose the attention of all encoders, as transformers does."""
+        for encoder in self.experts:
+            encoder.set_attn_implementation(name)
 
 
-Routed = Experts | ChosenLinear
+Routed = Experts | Chosen
 
 
 def specialize(
@@ -148,11 +153,11 @@ def specialize(
     return routed_modules
 
 
-def _attention_experts(layer: Any, n_experts: int) -> list[ChosenLinear]:
+def _attention_experts(layer: Any, n_experts: int) -> list[Chosen]:
     heads, after = layer.attention.self, layer.attention.output
     for matrix in ("query", "key", "value"):
-        setattr(heads, matrix, ChosenLinear(getattr(heads, matrix), n_experts))
-    after.dense = ChosenLinear(after.dense, n_experts)
+        setattr(heads, matrix, Chosen(getattr(heads, matrix), n_experts))
+    after.dense = Chosen(after.dense, n_experts)
     return [heads.query, heads.key, heads.value, after.dense]
 
 

@@ -65,7 +65,13 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
             where=str(name),
             remedy=remedy("use the start model's {} and {}", Option("placement"), Option("assignment")),
         )
-    if new_skills.placement != "none" and source.config.period != config.period:
+    if lost := {reader for skill in old_skills.skills for reader in READ_BY[skill]} - {*new_skills.experts}:
+        raise ModelError(
+            f"the start model has experts for {', '.join(sorted(lost))}, which the trained model lacks",
+            where=str(name),
+            remedy=remedy("use the start model's {}, and train all of its skills", Option("assignment")),
+        )
+    if new_skills.placement != NONE and source.config.period != config.period:
         raise ModelError(
             f"expected experts in every {config.period}th layer, found a period of {source.config.period}",
             where=str(name),
@@ -181,12 +187,8 @@ def without_unread(model: DenseModel) -> DenseModel:
     skills = model.config.skills
     if skills is None or skills.placement == NONE:
         return model
-    skill_readers = (reader for skill in skills.skills for reader in READ_BY[skill])
-    used_readers = {"question", "passage", *skills.task_readers, *skill_readers}
-    kept_experts = {name: n for name, n in skills.experts.items() if name in used_readers}
-    old_numbers = dict(enumerate(sorted({*kept_experts.values()})))
-    new_numbers = {old: new for new, old in old_numbers.items()}
-    smaller = replace(skills, experts={name: new_numbers[n] for name, n in kept_experts.items()})
+    smaller = skills.without_unread()
+    old_numbers = {number: skills.experts[name] for name, number in smaller.experts.items()}
     smaller_model = DenseModel.like(model, model.config.with_skills(smaller, model.config.period))
     weights = model.state_dict()
     smaller_model.load_state_dict(

@@ -29,8 +29,8 @@ ASSIGNMENTS = {
 
 "paper" is the paper's assignment. "naive" (§5.1) encodes expanded queries with the expert for questions.
 "pretraining" has the four experts of pretraining (Figure 3)."""
-ATTENTION, FEED_FORWARD, NONE = "attention", "feed-forward", "none"
-PLACEMENTS = (ATTENTION, FEED_FORWARD, NONE)
+ATTENTION, FEED_FORWARD, ENCODER, NONE = "attention", "feed-forward", "encoder", "none"
+PLACEMENTS = (ATTENTION, FEED_FORWARD, ENCODER, NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,10 @@ class SkillConfig:
 
     `skills` are the trained skills. `experts` maps each kind of input to the number of its expert. With
     `placement` attention, the experts are the query, key, value and output matrices of every `period`-th
-    layer. With feed-forward, they are its feed-forward with LayerNorm (TASER). With none, all inputs share
-    all weights. `markers` are the tasks whose names are put before their questions. A task with a separate
+    layer. With feed-forward, they are its feed-forward with LayerNorm (TASER). With encoder, each expert is a
+    separate encoder (DPR; Maillard et al., 2021, §4.1). With none, all inputs share all weights.
+
+    `markers` are the tasks whose names are put before their questions. A task with a separate
     query encoder has an expert "question of TASK" (Maillard et al., 2021, §3.1). If `general` is set,
     questions of no or an unknown task use this task's query encoder.
     """
@@ -125,6 +127,14 @@ class SkillConfig:
         return replace(
             self, experts=shared | {name: first + i for i, name in enumerate(dict.fromkeys(readers))}
         )
+
+    def without_unread(self) -> SkillConfig:
+        """Return a copy without the experts that the skills do not use; the others are numbered anew."""
+        skill_readers = (reader for skill in self.skills for reader in READ_BY[skill])
+        used_readers = {"question", "passage", *self.task_readers, *skill_readers}
+        kept = {name: n for name, n in self.experts.items() if name in used_readers}
+        numbers = {old: new for new, old in enumerate(sorted({*kept.values()}))}
+        return replace(self, experts={name: numbers[n] for name, n in kept.items()})
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object for config.json."""

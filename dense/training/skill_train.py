@@ -20,6 +20,7 @@ from dense.models.skill_checkpoints import begin_skills
 from dense.models.skill_config import (
     ASSIGNMENTS,
     ATTENTION,
+    ENCODER,
     LINK,
     NONE,
     RERANK,
@@ -58,7 +59,8 @@ class SkillRecipe(TrainSettings):
     positives and `negatives` hard negatives of its example. A text has `spans` spans that are no entities.
     `placement` says where the experts are, `assignment` which expert reads which input. With `markers`, the
     class of the task is put before a question. With `query_experts`, each class has a separate query encoder,
-    with one shared passage encoder (Maillard et al., 2021, §3.1); they are experts at `placement`. If all
+    with one shared passage encoder (Maillard et al., 2021, §3.1); they are experts at `placement`. With the
+    placement encoder, all experts that the skills use are separate encoders: two for single retrieval. If all
     questions have a class, the class with the most questions also encodes questions without a class.
     """
 
@@ -86,7 +88,7 @@ class SkillRecipe(TrainSettings):
         """
         if self.query_experts and self.placement == NONE:
             raise InputError(
-                "query experts need the placement attention or feed-forward, but the placement is none",
+                "query experts need a placement of experts, but the placement is none",
                 remedy=remedy("omit {}, or omit {}", Option("query_experts"), Option("placement", NONE)),
             )
         layout = InputLayout(
@@ -107,6 +109,8 @@ class SkillRecipe(TrainSettings):
         skill_config = skill_config.for_tasks(
             tasks, markers=self.markers, own_encoders=self.query_experts, general=general
         )
+        if self.placement == ENCODER:  # an encoder that no skill reads would fill memory
+            skill_config = skill_config.without_unread()
         model = begin_skills(self.encoder, plain.with_skills(skill_config, self.period))
         model.config = replace(model.config, question_length=self.question_length)
         for option in ("max_length", "question_length"):

@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from hybrid.evaluation.tables import Cell, Table
-from hybrid.replications.tables import cos, multi, sparta, taser
+from hybrid.replications.tables import cos_chains, cos_experts, cos_open, multi, sparta, taser
 from hybrid.replications.tables.experiment import state_of
 from hybrid.replications.tables.sources import SOURCES
 from hybrid.replications.tables.table import PaperTable
 from sparta.base.errors import InputError
 
-TABLES = {table.name: table for table in (*sparta.TABLES, *taser.TABLES, *multi.TABLES, *cos.TABLES)}
+_COS = sorted(
+    (*cos_open.TABLES, *cos_chains.TABLES, *cos_experts.TABLES),
+    key=lambda table: (table.number.startswith("A"), table.number),
+)
+TABLES = {table.name: table for table in (*sparta.TABLES, *taser.TABLES, *multi.TABLES, *_COS)}
 
 
 def table_named(name: str) -> PaperTable:

@@ -36,6 +36,7 @@ def index_of(
     sets: Sequence[QuestionSet],
     channels: str = ALL_CHANNELS,
     language: str = "en",
+    part: str = "",
 ) -> Path:
     """Build an index of the passages of some files, once.
 
@@ -44,24 +45,24 @@ def index_of(
     so on. So the part is easier than the whole collection.
 
     :param name: the name of the collection; the indexes of all tables share the whole collection
+    :param part: the name of the part that a cut keeps; the default is the collection's name
     """
     shared = experiment.folder.parent / SHARED
     make_folder(shared)
-    if experiment.cut.passages is None:
-        corpus = corpora[0] if len(corpora) == 1 else _joined(corpora, shared / f"{name}.jsonl.gz")
-        return built(shared / f"{name}-{channels.replace(',', '-')}", corpus, channels, language)
     corpus = corpora[0] if len(corpora) == 1 else _joined(corpora, shared / f"{name}.jsonl.gz")
+    if experiment.cut.passages is None:
+        return built(shared / f"{name}-{channels.replace(',', '-')}", corpus, channels, language)
     whole = built(shared / f"{name}-bm25", corpus, "bm25", language)
-    part = experiment.folder / f"{name}.jsonl"
-    if not part.exists():
+    records = experiment.folder / f"{part or name}.jsonl"
+    if not records.exists():
         kept = set(itertools.islice(_pool(whole, sets), experiment.cut.passages))
-        with atomic_path(part) as temporary, temporary.open("w", encoding="utf-8") as out:
+        with atomic_path(records) as temporary, temporary.open("w", encoding="utf-8") as out:
             for passage in CorpusReader(corpus):
                 if passage.passage_id in kept:
                     names = {"id": passage.passage_id, "title": passage.title, "text": passage.text}
                     record = {key: passage.record[key] for key in passage.record if key != "_id"} | names
                     out.write(json.dumps(record, ensure_ascii=False) + "\n")
-    return built(experiment.folder / f"{name}-index", part, channels, language)
+    return built(experiment.folder / f"{part or name}-index", records, channels, language)
 
 
 def built(path: Path, corpus: Path, channels: str, language: str = "en") -> Path:
@@ -103,6 +104,16 @@ def _pool(index: Path, sets: Sequence[QuestionSet]) -> Iterator[str]:
                 if rank < len(hits) and hits[rank].passage_id not in seen:
                     seen[hits[rank].passage_id] = None
                     yield hits[rank].passage_id
+
+
+def wikipedia_texts(experiment: Experiment) -> list[Path]:
+    """Return the passages of the sets of open questions: Wikipedia's, and SQuAD's paragraphs."""
+    return [experiment.path(name) for name in ("wikipedia", "squad-texts") if experiment.located(name)]
+
+
+def kilt_texts(experiment: Experiment) -> list[Path]:
+    """Return the passages of KILT's tasks."""
+    return [experiment.path(name) for name in ("kilt-passages", "kilt-more") if experiment.located(name)]
 
 
 def all_passages(index: Path) -> list[Passage]:

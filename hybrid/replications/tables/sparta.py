@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -23,38 +23,39 @@ NO_USE_QA = "USE-QA is not available offline."
 
 def open_answers(experiment: Experiment) -> None:
     """Measure table 1: EM and F1 of answers from Wikipedia, by SPARTA and by BM25."""
-    sets = {"SQuAD": "squad", "NQ dev": "nq-dev", "NQ test": "nq-test"}
-    _open(experiment, sets, "wikipedia", "en")
+    _open(experiment, {"SQuAD": "squad", "NQ dev": "nq-dev", "NQ test": "nq-test"}, "wikipedia", "en")
 
 
 def chinese_answers(experiment: Experiment) -> None:
-    """Measure table 2: EM and F1 of answers from Chinese Wikipedia."""
-    _open(experiment, {"CMRC": "cmrc", "DRCD": "drcd"}, "wikipedia-zh", "zh")
+    """Measure table 2: EM and F1 of answers from Chinese Wikipedia, with the paragraphs of one set each."""
+    for column, source in {"CMRC": "cmrc", "DRCD": "drcd"}.items():
+        if experiment.located(source):
+            _open(experiment, {column: source}, "wikipedia-zh", "zh")
 
 
 def _open(experiment: Experiment, sets: Mapping[str, str], collection: str, language: str) -> None:
-    """Measure answers of each set; the set's passages, if it has any, are part of the collection."""
+    """Measure answers of sets in one collection; the passages of sets that have any are part of it."""
     from hybrid.evaluation.questions import questions_of
     from hybrid.replications.tables.collection import index_of, sampled
 
     passages = experiment.located(collection)
     assert passages is not None
-    for column, source in sets.items():
-        located = experiment.located(source)
-        if located is None:
-            continue
-        questions = sampled(questions_of(located.path), experiment)
-        texts = _texts_of(located.path, experiment.folder / f"{source}-texts.jsonl")
-        corpora = [passages.path, *([texts] if texts else [])]
-        label = f"{located.label}; passages of {passages.label}"
+    known = {column: located for column, source in sets.items() if (located := experiment.located(source))}
+    questions = {column: sampled(questions_of(located.path), experiment) for column, located in known.items()}
+    names = [sets[column] for column in known]
+    texts = [
+        _texts_of(located.path, experiment.folder / f"{name}-texts.jsonl")
+        for name, located in zip(names, known.values(), strict=True)
+    ]
+    corpora = [passages.path, *filter(None, texts)]
+    for column, located in known.items():
 
-        def measure(
-            questions: QuestionSet = questions, corpora: list[Path] = corpora, column: str = column
-        ) -> Mapping[str, Figures]:
-            index = index_of(experiment, column.split()[0], corpora, [questions], "impact,bm25", language)
-            return _answered(index, questions, column, language)
+        def measure(column: str = column) -> Mapping[str, Figures]:
+            name, asked = next(iter(known)).split()[0], list(questions.values())
+            index = index_of(experiment, name, corpora, asked, "impact,bm25", language)
+            return _answered(index, questions[column], column, language)
 
-        experiment.measure(["SPARTA", "BM25"], label, measure)
+        experiment.measure(["SPARTA", "BM25"], f"{located.label}; passages of {passages.label}", measure)
 
 
 def _texts_of(questions: Path, path: Path) -> Path | None:
@@ -117,61 +118,76 @@ OUT_OF_DOMAIN = {
 
 
 def reqa(experiment: Experiment) -> None:
-    """Measure table 4 or 5: MRR of sentences, by BM25, the shipped model, and models trained on SQuAD.
+    """Measure table 4 or 5: MRR of sentences, by BM25, the shipped model, and trained models.
 
-    SPARTA and the Poly-Encoder start from the experiment's encoder and train on the same SQuAD questions with
-    the same number of steps. Table 4 of the paper trains on each domain; here all trained models learn from
-    SQuAD alone, so its other columns are out of domain.
+    SPARTA and the Poly-Encoder start from the experiment's encoder and train on the same questions with the
+    same number of steps: of SQuAD, and for table 5 also of SQuAD and NQ. Table 4 of the paper trains on each
+    domain; here all trained models learn from SQuAD alone, so its other columns are out of domain.
     """
-    import torch
+    trainings = {"": ("squad-train",)}
+    if experiment.table.number == "5":
+        trainings = {" on SQuAD": ("squad-train",), " on SQuAD + NQ": ("squad-train", "nq-train")}
+    for suffix, sources in trainings.items():
+        located = [experiment.located(name) for name in sources]
+        labels = [item.label for item in located if item]
+        if len(labels) == len(sources):
+            paths = [item.path for item in located if item]
+            _reqa_of_trained(experiment, suffix, paths, f"trained on {' and '.join(labels)}")
+    shipped = "SPARTA, shipped model"
+    _each_reqa_set(experiment, ["BM25", shipped], "", lambda folder: _reqa_of(folder, None, [], [shipped]))
 
-    from hybrid.evaluation.evaluate import evaluate_set
-    from sparta.models.load import load_model
-    from sparta.shards.encode import EncodeOptions
 
-    assert experiment.encoder is not None
-    suffix = " on SQuAD" if experiment.table.number == "5" else ""
-    columns = OUT_OF_DOMAIN if suffix else IN_DOMAIN
-    paper_model, poly = _sparta_of_paper(experiment), _poly_encoder(experiment)
+def _reqa_of_trained(experiment: Experiment, suffix: str, paths: Sequence[Path], label: str) -> None:
+    """Train SPARTA and the Poly-Encoder on the same files, and measure both on each set."""
+    folder = suffix.removeprefix(" on ").lower().replace(" + ", "-") or "squad"
+    sparta = _sparta_of_paper(experiment, paths, experiment.folder / f"sparta-{folder}")
+    poly = _poly_encoder(experiment, paths, experiment.folder / f"poly-encoder-{folder}")
+    names = [f"SPARTA{suffix}", f"Poly-Encoder{suffix}"]
+    _each_reqa_set(experiment, names, label, lambda folder: _reqa_of(folder, sparta, [poly], names))
+
+
+def _each_reqa_set(
+    experiment: Experiment, names: Sequence[str], label: str, mrr: Callable[[Path], Mapping[str, float]]
+) -> None:
+    """Measure the MRR of rows on each set that the data have.
+
+    :param mrr: returns the MRR of the rows, from the folder of a test set
+    """
+    columns = OUT_OF_DOMAIN if experiment.table.number == "5" else IN_DOMAIN
     for column, source in columns.items():
         located = experiment.test_set(source)
         if located is None:
             continue
-        _, folder, label = located
+        _, folder, set_label = located
 
         def measure(folder: Path = folder, column: str = column) -> Mapping[str, Figures]:
-            torch.manual_seed(experiment.seed)
-            figures: dict[str, Figures] = {}
-            for name, model in ((f"SPARTA{suffix}", paper_model), ("SPARTA, shipped model", None)):
-                is_paper = model is not None
-                results = evaluate_set(
-                    folder,
-                    load_model(model),
-                    EncodeOptions(),
-                    measures=["RR"],
-                    dense=[poly] if is_paper else [],
-                )
-                means = {e.name: 100 * e.mean("RR") for e in results.evaluations}
-                figures[name] = {column: means["impact"]}
-                figures["BM25"] = {column: means["bm25"]}
-                if is_paper:
-                    figures[f"Poly-Encoder{suffix}"] = {column: means[str(poly)]}
-            return figures
+            values = mrr(folder)
+            return {name: {column: values[name]} for name in names}
 
-        names = ["BM25", f"Poly-Encoder{suffix}", f"SPARTA{suffix}", "SPARTA, shipped model"]
-        experiment.measure(names, label, measure)
+        experiment.measure(names, "; ".join(filter(None, (set_label, label))), measure)
 
 
-def _squad_set(experiment: Experiment) -> ParagraphSet:
+def _reqa_of(
+    folder: Path, model: Path | None, dense: Sequence[Path], names: Sequence[str]
+) -> dict[str, float]:
+    """Return the MRR in percent of SPARTA, of Poly-Encoders, and of BM25, by row."""
+    from hybrid.evaluation.evaluate import evaluate_set
+    from sparta.models.load import load_model
+    from sparta.shards.encode import EncodeOptions
+
+    results = evaluate_set(folder, load_model(model), EncodeOptions(), measures=["RR"], dense=dense)
+    rows = dict(zip(["impact", *map(str, dense)], names, strict=True)) | {"bm25": "BM25"}
+    return {rows[e.name]: 100 * e.mean("RR") for e in results.evaluations}
+
+
+def _training_sets(paths: Sequence[Path]) -> list[ParagraphSet]:
     from sparta.training.paragraphs import open_set
 
-    located = experiment.located("squad-train")
-    assert located is not None
-    return open_set(located.path, "pairs", 12)
+    return [open_set(path, "pairs", 12) for path in paths]
 
 
-def _sparta_of_paper(experiment: Experiment) -> Path:
-    """Train SPARTA by the paper's recipe on SQuAD; return the model's folder."""
+def _sparta_of_paper(experiment: Experiment, paths: Sequence[Path], output: Path) -> Path:
+    """Train SPARTA by the paper's recipe; return the model's folder."""
     from sparta.training.options import SpartaRecipe
     from sparta.training.train import train_model
 
@@ -185,12 +201,11 @@ def _sparta_of_paper(experiment: Experiment) -> Path:
         device=experiment.device,
         paper=True,
     )
-    output = experiment.folder / "sparta-paper"
-    return train_model([_squad_set(experiment)], recipe, output, resume=True).folder
+    return train_model(_training_sets(paths), recipe, output, resume=True).folder
 
 
-def _poly_encoder(experiment: Experiment) -> Path:
-    """Train a Poly-Encoder with four vectors per answer on SQuAD; return the model's folder."""
+def _poly_encoder(experiment: Experiment, paths: Sequence[Path], output: Path) -> Path:
+    """Train a Poly-Encoder with four vectors per answer; return the model's folder."""
     from dense.training.train import Recipe, train_dense
 
     steps = experiment.cut.steps or 10_000
@@ -203,8 +218,7 @@ def _poly_encoder(experiment: Experiment) -> Path:
         seed=experiment.seed,
         device=experiment.device,
     )
-    output = experiment.folder / "poly-encoder"
-    return train_dense([_squad_set(experiment)], recipe, output, resume=True).folder
+    return train_dense(_training_sets(paths), recipe, output, resume=True).folder
 
 
 ANSWERS = {
@@ -342,7 +356,7 @@ TABLES = (
         sources=("squad-train",),
         any_of=tuple(IN_DOMAIN.values()),
         trains=True,
-        gaps=(NO_USE_QA,),
+        gaps=(NO_USE_QA, "Our trained models learn from SQuAD alone, not from each domain."),
     ),
     PaperTable(
         name="sparta-5",
@@ -371,7 +385,7 @@ TABLES = (
         sources=("squad-train",),
         any_of=tuple(OUT_OF_DOMAIN.values()),
         trains=True,
-        gaps=(NO_USE_QA,),
+        gaps=(NO_USE_QA, "The rows on SQuAD + NQ also need NQ's training set."),
     ),
     PaperTable(
         name="sparta-6",

@@ -81,12 +81,12 @@ OPEN_SETS = {"NQ": "nq-test", "TQ": "trivia", "WQ": "webquestions", "CT": "trec"
 
 def in_domain(experiment: Experiment) -> None:
     """Measure table 1 or A2: answer recall of BM25, the shipped TASER and their fusion, on five sets."""
-    from hybrid.replications.tables.collection import ALL_SETS, index_of
+    from hybrid.replications.tables.collection import ALL_SETS, index_of, wikipedia_texts
 
     shown = ("@20",) if experiment.table.number == "1" else ("@20", "@100")
     sets = open_sets(experiment, OPEN_SETS)
     dev = open_sets(experiment, {"dev": "nq-dev"})
-    passages = [experiment.path(name) for name in ("wikipedia", "squad-texts") if experiment.located(name)]
+    passages = wikipedia_texts(experiment)
     labels = [located.label for name in OPEN_SETS.values() if (located := experiment.located(name))]
 
     def measure() -> Mapping[str, Figures]:
@@ -210,10 +210,10 @@ BATCH, SMALL_BATCH = 256, 16
 
 def variants(experiment: Experiment) -> None:
     """Measure table A1: train each variant alike; answer recall@20 on NQ, parameters, and time per epoch."""
-    from hybrid.replications.tables.collection import ALL_SETS, index_of
+    from hybrid.replications.tables.collection import ALL_SETS, index_of, wikipedia_texts
 
     sets = open_sets(experiment, {"dev R@20": "nq-dev", "test R@20": "nq-test"})
-    texts = [experiment.path(name) for name in ("wikipedia", "squad-texts") if experiment.located(name)]
+    texts = wikipedia_texts(experiment)
     training = experiment.located("nq-train")
     assert training is not None
     labels = [located.label for name in ("nq-dev", "nq-test") if (located := experiment.located(name))]

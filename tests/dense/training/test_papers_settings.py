@@ -105,7 +105,11 @@ def test_the_command_says_all_of_it(
         (["--markers"], "--markers needs --single"),
         (["--query-experts"], "--query-experts needs --single"),
         (["--spans", 5], "--spans needs --span"),
-        (["--period", 3, "--placement", "none"], "--period needs another --placement than none"),
+        (["--period", 3, "--placement", "none"], "--period needs --placement attention or feed-forward"),
+        (
+            ["--period", 3, "--placement", "encoder"],
+            "--period needs --placement attention or feed-forward",
+        ),
         (["--held-out", 5, "--dev", "d", "--index", "i"], "--held-out cannot be combined with --dev"),
     ],
 )

@@ -14,6 +14,27 @@ from sparta.index.pipeline import IndexOptions, build_index
 TASKS = ("fever", "trex", "wow")
 
 
+@pytest.fixture
+def bart(tiny_tokenizer: Any, tmp_path: Path) -> Path:
+    """A BART of two layers, with random weights."""
+    import torch
+    from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
+
+    size, folder = tiny_tokenizer.get_vocab_size(), tmp_path / "bart"
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "d_model": 16}
+    ids = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0, "decoder_start_token_id": 3}
+    config = BartConfig(
+        vocab_size=size, max_position_embeddings=40, **layers, **heads, **ids, forced_eos_token_id=3
+    )
+    torch.manual_seed(1)
+    BartForConditionalGeneration(config).save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tiny_tokenizer, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]"
+    ).save_pretrained(folder)
+    return folder
+
+
 class Data(NamedTuple):
     folder: Path
     index: Path

@@ -220,23 +220,9 @@ def test_the_command_and_resumed(data: Data, tmp_path: Path) -> None:
     assert "started training: depth (5, was 3)" in " ".join(other.output.split())
 
 
-def test_a_generating_model(tiny_tokenizer: Any, tmp_path: Path) -> None:
+def test_a_generating_model(bart: Path, tmp_path: Path) -> None:
     """A BART of two layers: it reads passages, then the input, and what it says is what it generates."""
-    from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
-
-    size = tiny_tokenizer.get_vocab_size()
-    layers = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "d_model": 16}
-    ids = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0, "decoder_start_token_id": 3}
-    config = BartConfig(
-        vocab_size=size, max_position_embeddings=40, **layers, **heads, **ids, forced_eos_token_id=3
-    )
-    torch.manual_seed(1)
-    BartForConditionalGeneration(config).save_pretrained(tmp_path)
-    PreTrainedTokenizerFast(
-        tokenizer_object=tiny_tokenizer, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]"
-    ).save_pretrained(tmp_path)
-    solver = GeneratingSolver(tmp_path, longest=6, device="cpu")
+    solver = GeneratingSolver(bart, longest=6, device="cpu")
     hits = [[hit("Paris", "the city " * 40)], [hit("Moon", "the moon")]]
     asked = ["what is the moon", "the moon"]
     long, short = (solver.ids(text, own) for text, own in zip(asked, hits, strict=True))
