@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from click.testing import CliRunner, Result
 
 from cli._dense import main
-from sparta.neural.inputs import InputLayout
+from sparta.neural.inputs import EncoderInput, InputLayout
 from sparta.training.paragraphs import Paragraph, ParagraphSet
 
 WHOLE = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=8)
@@ -39,6 +41,20 @@ USUAL: dict[str, Any] = {
     "candidates": 10,
     "device": "cpu",
 }
+
+
+def states_of_cls(bert: Any, inputs: Sequence[EncoderInput]) -> torch.Tensor:
+    """The states of [CLS], from transformers' BERT; each text alone, so that there is no padding."""
+    rows = [bert(input_ids=torch.tensor([item.ids])).last_hidden_state[0, 0] for item in inputs]
+    return torch.stack(rows)
+
+
+def assert_same_gradients(ours: torch.nn.Module, theirs: Any) -> None:
+    """The gradients of two encoders with the same names of weights are equal."""
+    gradients = {name: parameter.grad for name, parameter in ours.named_parameters()}
+    for name, parameter in theirs.named_parameters():
+        assert gradients[name] is not None, name
+        torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-3, atol=1e-5, msg=name)
 
 
 def weights(folder: Path) -> dict[str, bytes]:

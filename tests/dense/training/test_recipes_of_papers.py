@@ -10,10 +10,18 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional
+from transformers import AutoModel
 
+from dense.models.batches import first_windows
 from dense.training.train import PAPER_RECIPES, Recipe
 from sparta.training.paragraphs import Paragraph, ParagraphSet
-from tests.dense.training.recipes import USUAL, dense, questions_on
+from tests.dense.training.recipes import (
+    USUAL,
+    assert_same_gradients,
+    dense,
+    questions_on,
+    states_of_cls,
+)
 from tests.dense.training.test_papers_settings import made
 
 pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
@@ -34,7 +42,7 @@ def test_a_group_has_a_positive_and_its_negatives(negatives: int) -> None:
 
 
 def test_dprs_loss_is_that_of_plain_torch(encoder: str, words: list[str], tmp_path: Path) -> None:
-    """Eq. 2 of TASER: softmax over the positives and the hard negatives of all questions of the batch."""
+    """Eq. 2 of TASER: softmax over the positives and the hard negatives of all questions; with gradients."""
     data = questions_on(words, n=12, size=8)
     alternating = [part for p in data.paragraphs for part in (p, Paragraph(p.text[::-1].replace("  ", " ")))]
     paragraphs = tuple(
@@ -47,15 +55,21 @@ def test_dprs_loss_is_that_of_plain_torch(encoder: str, words: list[str], tmp_pa
     training.model.eval()
     batch = training.batch(0)
     assert (len(batch.questions), len(batch.candidates)) == (4, 8)
-    with torch.no_grad():
-        questions = training.model.questions(batch.questions)
-        passages = torch.from_numpy(training.model.encode_passages(batch.candidates))[:, 0]
-        gold = torch.tensor(
-            [[c.text for c in batch.candidates].index(_text(whole, q)) for q in batch.questions]
-        )
-        expected = functional.cross_entropy(questions[:, :] @ passages.T, gold)
-        loss = training.loss(0)[0]
+    model, berts = training.model, []
+    for ours in (model.question_encoder, model.passage_encoder):
+        berts.append(AutoModel.from_pretrained(encoder, add_pooling_layer=False).eval())
+        berts[-1].load_state_dict(ours.state_dict())
+    inputs = [model.config.question_input(text, model.tokenizer) for text in batch.questions]
+    texts = first_windows(batch.candidates, model.config.layout, model.tokenizer)
+    gold = torch.tensor([[c.text for c in batch.candidates].index(_text(whole, q)) for q in batch.questions])
+    products = states_of_cls(berts[0], inputs) @ states_of_cls(berts[1], texts).T
+    expected = functional.cross_entropy(products, gold)
+    expected.backward()
+    loss = training.loss(0)[0]
+    loss.backward()
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
+    for ours, bert in zip((model.question_encoder, model.passage_encoder), berts, strict=True):
+        assert_same_gradients(ours, bert)
 
 
 def _text(data: ParagraphSet, question: str) -> str:

@@ -22,7 +22,7 @@ from dense.models.tasks import class_of
 from dense.training.skill_examples import SkillSet
 from dense.training.skill_train import train_skills
 from sparta.base.errors import ModelError
-from sparta.neural.inputs import EncoderInput
+from tests.dense.training.recipes import assert_same_gradients, states_of_cls
 from tests.dense.training.skill_sets import recipe, sets_of, training
 
 pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
@@ -33,12 +33,6 @@ def of_tasks(words: list[str]) -> list[SkillSet]:
     return [
         replace(single, name=name, task=class_of(name)) for name in ("fever.train.jsonl", "wow.train.jsonl")
     ]
-
-
-def states_of_cls(bert: Any, inputs: list[EncoderInput]) -> torch.Tensor:
-    """The states of [CLS], from transformers' BERT; each text alone, so that there is no padding."""
-    rows = [bert(input_ids=torch.tensor([item.ids])).last_hidden_state[0, 0] for item in inputs]
-    return torch.stack(rows)
 
 
 def test_loss_and_gradients_are_those_of_two_berts_in_plain_torch(
@@ -69,11 +63,7 @@ def test_loss_and_gradients_are_those_of_two_berts_in_plain_torch(
     loss.backward()
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
     for number, bert in enumerate(berts):
-        ours = dict(one.model.passage_encoder.experts[number].named_parameters())
-        for name, parameter in bert.named_parameters():
-            gradient = ours[name].grad
-            assert gradient is not None
-            torch.testing.assert_close(gradient, parameter.grad, rtol=1e-3, atol=1e-5, msg=f"{number} {name}")
+        assert_same_gradients(one.model.passage_encoder.experts[number], bert)
 
 
 def test_a_class_of_tasks_has_a_whole_encoder(encoder: str, words: list[str], tmp_path: Path) -> None:

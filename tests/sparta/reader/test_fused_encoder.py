@@ -117,14 +117,17 @@ def test_electra_reads_a_passage_and_global_tokens_as_one_line(embedding_size: i
     electra = ElectraModel(config).eval()
     fused = FusedEncoder(electra, 3).eval()
     ids = torch.randint(1, 50, (1, 7))
-    with torch.no_grad():
-        states = electra.embeddings(input_ids=ids)
-        if embedding_size != 32:
-            states = electra.embeddings_project(states)
-        line = torch.cat([states, fused.global_states[None]], 1)
-        expected = electra.encoder(line).last_hidden_state[:, :7]
-        found = fused(ids, torch.ones_like(ids)).last_hidden_state
+    states = electra.embeddings(input_ids=ids)
+    if embedding_size != 32:
+        states = electra.embeddings_project(states)
+    line = torch.cat([states, fused.global_states[None]], 1)
+    expected = electra.encoder(line).last_hidden_state[:, :7]
+    found = fused(ids, torch.ones_like(ids)).last_hidden_state
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    weights, factors = [*electra.encoder.parameters(), fused.global_states], torch.randn(found.shape)
+    gradients = [torch.autograd.grad((out * factors).sum(), weights) for out in (found, expected)]
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
 
 
 def test_a_reader_with_electra_is_saved_and_opened(tiny_tokenizer: Any, tmp_path: Path) -> None:
