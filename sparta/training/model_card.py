@@ -30,7 +30,7 @@ SPARTA = ModelKind(
 DENSE = ModelKind(
     "A bi-encoder.", "dense-retrieval, question-answering", "dense index --model {} --index FOLDER"
 )
-SKILLS = ModelKind("One encoder with several skills.", "dense-retrieval, chain-of-skills", DENSE.usage)
+SKILLS = ModelKind("A retriever with several skills.", "dense-retrieval, chain-of-skills", DENSE.usage)
 READER = ModelKind(
     "A reader: it finds the answer to a question in passages.", "question-answering, extractive"
 )
