@@ -84,6 +84,7 @@ def test_a_class_of_tasks_has_a_whole_encoder(encoder: str, words: list[str], tm
     assert taught == {"1", "3"}
 
 
+@pytest.mark.slow
 def test_a_trained_model_encodes_alike_with_and_without_torch(
     encoder: str, words: list[str], tmp_path: Path
 ) -> None:
