@@ -116,7 +116,8 @@ class Chosen(nn.Module):
 
     def set_attn_implementation(self, name: str) -> None:
         """Choose the attention of all encoders, as transformers does."""
-        for encoder in self.experts:
+        encoders: Any = self.experts
+        for encoder in encoders:
             encoder.set_attn_implementation(name)
 
 

@@ -124,7 +124,7 @@ def reqa(experiment: Experiment) -> None:
     same number of steps: of SQuAD, and for table 5 also of SQuAD and NQ. Table 4 of the paper trains on each
     domain; here all trained models learn from SQuAD alone, so its other columns are out of domain.
     """
-    trainings = {"": ("squad-train",)}
+    trainings: dict[str, tuple[str, ...]] = {"": ("squad-train",)}
     if experiment.table.number == "5":
         trainings = {" on SQuAD": ("squad-train",), " on SQuAD + NQ": ("squad-train", "nq-train")}
     for suffix, sources in trainings.items():
