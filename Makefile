@@ -5,6 +5,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q -n 3 --dist loadfile
+# Tests keep their compiled modules, also where Python is told to write none: compiling takes 10 s per process.
+unexport PYTHONDONTWRITEBYTECODE
 SOURCES := setup.cfg pyproject.toml scripts/install.sh $(wildcard models/*/pyproject.toml)
 
 help: ## Say what one can do

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,6 +74,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Say which, below everything else."""
     if warned:
         print("\n".join(["warnings of our own code fail the tests:", *warned]))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Make the archive of Java's classes, once, so that no process of a test starts to make it."""
+    from sparta.base.errors import SpartaError
+    from sparta.lucene.jvm import build_archive
+
+    if not hasattr(session.config, "workerinput"):
+        with suppress(SpartaError, OSError):  # tests without Java run without the archive
+            build_archive()
 
 
 @pytest.fixture(scope="session")
@@ -279,7 +290,7 @@ def ask_pyserini() -> Callable[..., dict[str, Any]]:
         done = subprocess.run(
             [sys.executable, "-c", PYSERINI],
             input=json.dumps([str(path), bags, texts, passage_id, k]),
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "SPARTA_JVM_ARCHIVE": "off"},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
             capture_output=True,
             text=True,
             timeout=300,

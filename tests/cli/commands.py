@@ -49,7 +49,7 @@ def sparta_process(
     *arguments: object, before: str = "", timeout: float = 300, **variables: str | None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own, after the statements `before`; a variable of None is unset."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off", **variables}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(
         [sys.executable, "-c", before + DRIVER, *map(str, arguments)],
         env={name: value for name, value in environment.items() if value is not None},

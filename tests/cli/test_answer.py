@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,25 +35,34 @@ def run(command: Any, *arguments: object) -> Any:
     return CliRunner().invoke(command, [str(a) for a in arguments])
 
 
-@pytest.fixture
-def folder(tmp_path: Path, write_jsonl: Callable[..., Path], encoder_folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def built_folder(
+    write_jsonl: Callable[..., Path], encoder_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A corpus with questions beside it, its index for BM25, and an untrained reader."""
     import torch
 
     from sparta.reader.config import ReaderConfig
     from sparta.reader.span_reader import SpanReader
 
-    write_jsonl(tmp_path / "wiki.jsonl", [{"id": i, "text": t, "title": i} for i, t in PASSAGES.items()])
-    write_jsonl(tmp_path / "questions.jsonl", QUESTIONS)
-    (tmp_path / "qrels.tsv").write_text(QRELS)
+    folder = tmp_path_factory.mktemp("answers")
+    write_jsonl(folder / "wiki.jsonl", [{"id": i, "text": t, "title": i} for i, t in PASSAGES.items()])
+    write_jsonl(folder / "questions.jsonl", QUESTIONS)
+    (folder / "qrels.tsv").write_text(QRELS)
     done = run(
-        *(main, "index", "--corpus", tmp_path / "wiki.jsonl", "--index", tmp_path / "index"),
+        *(main, "index", "--corpus", folder / "wiki.jsonl", "--index", folder / "index"),
         *("--channels", "bm25", "--quiet"),
     )
     assert done.exit_code == 0, done.output
     torch.manual_seed(3)
-    SpanReader.from_encoder(encoder_folder, ReaderConfig()).save_pretrained(tmp_path / "reader")
-    return tmp_path
+    SpanReader.from_encoder(encoder_folder, ReaderConfig()).save_pretrained(folder / "reader")
+    return folder
+
+
+@pytest.fixture
+def folder(built_folder: Path, tmp_path: Path) -> Path:
+    """The same folder, for a test that changes it."""
+    return Path(shutil.copytree(built_folder, tmp_path, dirs_exist_ok=True))
 
 
 @pytest.mark.slow

@@ -17,14 +17,16 @@ from cli._output import dumps, visible
 EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e"
 
 
-@pytest.fixture
-def index(tmp_path: Path, tiny_model_folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path) -> Path:
+    """An index whose only passage has control characters; no test changes it."""
+    folder = tmp_path_factory.mktemp("evil")
     record = {"id": "a", "title": f"Moon{EVIL}", "text": f"the moon {EVIL} of the earth"}
-    (tmp_path / "c.jsonl").write_text(json.dumps(record) + "\n")
-    given = ["index", "--corpus", str(tmp_path / "c.jsonl"), "--index", str(tmp_path / "ix"), "--quiet"]
+    (folder / "c.jsonl").write_text(json.dumps(record) + "\n")
+    given = ["index", "--corpus", str(folder / "c.jsonl"), "--index", str(folder / "ix"), "--quiet"]
     result = CliRunner().invoke(cli._sparta.main, [*given, "--model", str(tiny_model_folder)])
     assert result.exit_code == 0, result.output
-    return tmp_path / "ix"
+    return folder / "ix"
 
 
 def controls(text: str) -> set[str]:

@@ -145,7 +145,7 @@ def test_a_pipe_that_is_closed_early(built, tmp_path):
     )
     result = subprocess.run(
         ["bash", "-c", command],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off"},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         encoding="utf-8",
         timeout=300,

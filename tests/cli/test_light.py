@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,7 +26,6 @@ def loaded(*command: object) -> set[str]:
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, command)],
-        env={**os.environ, "SPARTA_JVM_ARCHIVE": "off"},
         capture_output=True,
         encoding="utf-8",
         check=False,

@@ -21,7 +21,7 @@ def shown_on_a_terminal(*arguments: object) -> str:
     termios.tcsetwinsize(terminal, (24, 120))
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off"},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.DEVNULL,
         stderr=terminal,
     ) as process:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,27 +32,32 @@ N = 30
 QUESTIONS = ["the moon of the earth", "old city"]
 
 
-@pytest.fixture
-def model(make_tiny_model: Callable[..., Any], tmp_path: Path) -> str:
-    tiny = make_tiny_model()
+@pytest.fixture(scope="module")
+def model(make_tiny_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> str:
+    tiny, folder = make_tiny_model(), tmp_path_factory.mktemp("dense") / "model"
     layout = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=0)
-    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "model")
-    return str(tmp_path / "model")
+    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(folder)
+    return str(folder)
 
 
-@pytest.fixture
-def index(
-    make_records: Any,
-    write_jsonl: Any,
-    tiny_model_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.fixture(scope="module")
+def built(
+    make_records: Any, write_jsonl: Any, tiny_model_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    monkeypatch.setattr(dense.channel.builder, "SHARD_SIZE", 8)
-    corpus = write_jsonl(tmp_path / "corpus.jsonl", make_records(N, seed=1, prefix="n"))
-    command = ["index", "--corpus", corpus, "--model", tiny_model_folder, "--index", tmp_path / "index"]
+    """An index without a dense channel, beside its corpus."""
+    folder = tmp_path_factory.mktemp("built")
+    corpus = write_jsonl(folder / "corpus.jsonl", make_records(N, seed=1, prefix="n"))
+    command = ["index", "--corpus", corpus, "--model", tiny_model_folder, "--index", folder / "index"]
     result = CliRunner().invoke(cli._sparta.main, [str(part) for part in command])
     assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture
+def index(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, for a test that changes it; vectors come in shards of 8."""
+    monkeypatch.setattr(dense.channel.builder, "SHARD_SIZE", 8)
+    shutil.copytree(built, tmp_path, dirs_exist_ok=True)
     return tmp_path / "index"
 
 
@@ -166,9 +172,10 @@ def test_an_index_without_passages(index: Path, model: str, kind: str) -> None:
 
 @pytest.mark.slow
 def test_a_model_that_moved_is_told_to_the_channel(index: Path, model: str, tmp_path: Path) -> None:
-    build_dense(index, model)
+    own = shutil.copytree(model, tmp_path / "model")
+    build_dense(index, str(own))
     told = json.loads((place_of(index).path / "manifest.json").read_text())
-    moved = Path(model).rename(tmp_path / "moved")
+    moved = own.rename(tmp_path / "moved")
     with pytest.raises(SpartaError, match="dense index --model FOLDER"):
         rankings(index)
     assert build_dense(index, str(moved)).unchanged

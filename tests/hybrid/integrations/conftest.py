@@ -8,10 +8,6 @@ from typing import Any
 
 import pytest
 
-PASSAGES = [
-    {"id": "google", "title": "Google", "text": "who founded google"},
-    {"id": "moon", "title": "Moon", "text": "the moon of the earth"},
-]
 QUESTIONS = [
     "who founded google",
     "the moon of the earth",
@@ -60,18 +56,3 @@ def options(tiny_model_folder: Path) -> Any:
     from sparta.index.pipeline import IndexOptions
 
     return IndexOptions(model=str(tiny_model_folder), dtype="fp32")
-
-
-@pytest.fixture
-def dense_index(options: Any, make_tiny_model: Callable[..., Any], tmp_path: Path) -> Path:
-    from dense.channel.sync import build_dense
-    from dense.models.bi_encoder import DenseConfig, DenseModel
-    from sparta.index.pipeline import build_index
-    from sparta.neural.inputs import InputLayout
-
-    tiny = make_tiny_model()
-    layout = InputLayout(use_title=True, use_context=True, answer_segment=0, max_length=64, overlap=8)
-    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "dense")
-    build_index(tmp_path / "ix", PASSAGES, "create", options)
-    build_dense(tmp_path / "ix", str(tmp_path / "dense"))
-    return tmp_path / "ix"

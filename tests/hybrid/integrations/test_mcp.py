@@ -158,7 +158,7 @@ def test_over_standard_input_and_output(index: Path) -> None:
     given = {
         "command": sys.executable,
         "args": ["-m", "cli._sparta", "mcp", "--index", str(index), "-k", "3"],
-        "env": {**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off"},
+        "env": {**os.environ, "PYTHONPATH": str(ROOT)},
     }
     hits = call({"mcpServers": {"sparta": given}}, "search", query=QUESTIONS[0])
     assert [hit["rank"] for hit in hits] == [1, 2, 3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,11 +44,20 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-@pytest.fixture
-def searcher(tmp_path: Path) -> Iterator[Searcher]:
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of TITLES, which no test changes."""
     records = [{"id": i, "title": title, "text": f"text of {i}"} for i, title in TITLES.items()]
     rows = [{"page_title": "Row", "header": ["Name"], "cells": ["Ocnus"], "links": []}]
-    build_index(tmp_path / "ix", [*records, *rows], options=ALONE)
+    folder = tmp_path_factory.mktemp("titles") / "ix"
+    build_index(folder, [*records, *rows], options=ALONE)
+    return folder
+
+
+@pytest.fixture
+def searcher(built: Path, tmp_path: Path) -> Iterator[Searcher]:
+    """Searches a copy of the index, so that each test has an index that no cache knows."""
+    shutil.copytree(built, tmp_path / "ix")
     with Searcher(tmp_path / "ix", channel=BM25) as opened:
         yield opened
 

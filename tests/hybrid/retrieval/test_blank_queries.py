@@ -15,7 +15,6 @@ from hybrid.retrieval.searcher import open_retriever
 from sparta.models.query_encoder import is_blank
 from sparta.reader.config import ReaderConfig
 from sparta.search.retriever import Page
-from tests.hybrid.integrations.conftest import dense_index, options  # noqa: F401  fixtures
 
 pytestmark = pytest.mark.jvm
 BLANK = ["", " ", "\t\n", "\x00\x1f", "\u200b\u2060\ufeff", "?!", "…", "\u0301", "- –"]
@@ -24,8 +23,8 @@ CHANNELS = ["impact", "bm25", "dense", "dense,impact", "bm25=1,dense=1,impact=0.
 
 @pytest.mark.parametrize("query", BLANK)
 @pytest.mark.parametrize("channels", CHANNELS)
-def test_no_hits(channels: str, query: str, dense_index: Path) -> None:  # noqa: F811
-    with open_retriever(dense_index, channels) as retriever:
+def test_no_hits(channels: str, query: str, built_dense_index: Path) -> None:
+    with open_retriever(built_dense_index, channels) as retriever:
         assert list(retriever.search(query)) == []
         found = retriever.run([query, "moon", query], ["a", "b", "c"])
         assert [bool(found[name]) for name in "abc"] == [False, True, False]
@@ -37,8 +36,8 @@ def test_a_letter_digit_or_symbol_is_a_query(query: str) -> None:
     assert not is_blank(query)
 
 
-def test_vectors_of_other_queries_stay_at_their_places(dense_index: Path) -> None:  # noqa: F811
-    with open_retriever(dense_index, "dense") as retriever:
+def test_vectors_of_other_queries_stay_at_their_places(built_dense_index: Path) -> None:
+    with open_retriever(built_dense_index, "dense") as retriever:
         queries = ["", "moon", " ", "google", ""]
         ranked = retriever.rank(queries, Page(2))
         alone = [retriever.rank([query], Page(2))[0] for query in queries]
@@ -48,8 +47,8 @@ def test_vectors_of_other_queries_stay_at_their_places(dense_index: Path) -> Non
         )
 
 
-def test_a_chain_has_no_path(dense_index: Path) -> None:  # noqa: F811
-    with ChainSearcher("hop", dense_index) as searcher:
+def test_a_chain_has_no_path(built_dense_index: Path) -> None:
+    with ChainSearcher("hop", built_dense_index) as searcher:
         assert searcher.find_paths("who founded google and the moon")[0]
         assert searcher.find_paths("  ")[0] == []
 
@@ -65,16 +64,16 @@ class _NoReader:
 
 
 @pytest.mark.parametrize("channels", CHANNELS)
-def test_no_answer(channels: str, dense_index: Path) -> None:  # noqa: F811
-    with Answerer(open_retriever(dense_index, channels), _NoReader()) as answerer:  # type: ignore[arg-type]
+def test_no_answer(channels: str, built_dense_index: Path) -> None:
+    with Answerer(open_retriever(built_dense_index, channels), _NoReader()) as answerer:  # type: ignore[arg-type]
         assert answerer.answer(" ") == []
 
 
-def test_missing_queries_of_a_frame(dense_index: Path) -> None:  # noqa: F811
+def test_missing_queries_of_a_frame(built_dense_index: Path) -> None:
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyterrier")
     from hybrid.integrations import PyTerrierRetriever
 
     frame = pd.DataFrame({"qid": ["1", "2", "3", "4"], "query": [np.nan, None, "moon", pd.NA]})
-    found = PyTerrierRetriever(dense_index, "bm25").transform(frame)
+    found = PyTerrierRetriever(built_dense_index, "bm25").transform(frame)
     assert list(found["qid"].unique()) == ["3"]

@@ -80,7 +80,7 @@ class Running:
         with log.open("wb") as stream:
             self.process = subprocess.Popen(
                 command,
-                env={**os.environ, **more, "SPARTA_JVM_ARCHIVE": "off", "OMP_NUM_THREADS": "1", **variables},
+                env={**os.environ, **more, "OMP_NUM_THREADS": "1", **variables},
                 stdout=stream,
                 stderr=subprocess.STDOUT,
             )

@@ -178,7 +178,7 @@ with ImpactWriter(sys.argv[1]) as writer:
 @pytest.mark.slow
 @pytest.mark.jvm
 def test_batch_larger_than_javas_memory(tmp_path):
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off", "SPARTA_JVM_HEAP": "64m"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_HEAP": "64m"}
     command = [sys.executable, "-c", SMALL_HEAP, str(tmp_path)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "True\n" * 4), done.stderr

@@ -63,7 +63,7 @@ def pyserini(path: Path, bags: dict[str, dict[str, int]], *, our_jar: bool) -> d
     done = subprocess.run(
         [sys.executable, "-c", SEARCH],
         input=json.dumps([str(path), bags, DEPTH, our_jar]),
-        env={**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off"},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=300,
