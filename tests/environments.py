@@ -15,9 +15,12 @@ UV = shutil.which("uv", path=str(Path(sys.executable).parent))
 
 
 def run(*command: object, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command without the variables that lead to this environment or to an index."""
+    """Run a command without the variables that lead to this environment or to an index.
+
+    Java's classes come from the jar: an archive for each fresh environment would be used for seconds only.
+    """
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "SPARTA", "VIRTUAL"))}
-    variables = {"UV_PYTHON_DOWNLOADS": "never", **variables}
+    variables = {"UV_PYTHON_DOWNLOADS": "never", "SPARTA_JVM_ARCHIVE": "off", **variables}
     return subprocess.run(
         [*map(str, command)],
         cwd=cwd,

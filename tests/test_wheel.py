@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.cli.commands import done, sparta
 from tests.environments import ROOT, UV, build_wheel, environment, run
 
 NEURAL = ("torch", "transformers", "pyserini", "faiss", "matplotlib")
@@ -32,7 +32,12 @@ async def search(sparta, index):
 
 asyncio.run(search(*sys.argv[1:]))
 """
-pytestmark = [pytest.mark.slow, pytest.mark.jvm, pytest.mark.skipif(UV is None, reason="uv is not installed")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.jvm,
+    pytest.mark.usefixtures("own_logger"),
+    pytest.mark.skipif(UV is None, reason="uv is not installed"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +57,13 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus = ROOT / "examples" / "wiki.jsonl"
     lines = corpus.read_text(encoding="utf-8").splitlines()[:30]
     (folder / "c.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    sparta = (sys.executable, "-m", "cli._sparta", "index", "--corpus", "c.jsonl", "--index", "ix", "--quiet")
-    made = run(*sparta, cwd=folder, PYTHONPATH=str(ROOT))
-    assert made.returncode == 0, made.stderr
+    done(sparta("index", "--corpus", folder / "c.jsonl", "--index", folder / "ix", "--quiet"))
     return folder / "ix"
 
 
 def test_searching_needs_nothing_neural(bare: Path, index: Path, tmp_path: Path) -> None:
     code = f"from importlib.util import find_spec; print([n for n in {NEURAL!r} if find_spec(n)])"
     assert run(bare / "python", "-c", code, cwd=tmp_path).stdout == "[]\n"
-    here = [sys.executable, "-m", "cli._sparta"]
     for command in (
         ["search", "who founded google", "--json"],
         ["search", "who founded google", "--channel", "bm25", "--json"],
@@ -71,7 +73,7 @@ def test_searching_needs_nothing_neural(bare: Path, index: Path, tmp_path: Path)
         given = [*command, "--index", index]
         there = run(bare / "sparta", *given, cwd=tmp_path)
         assert there.returncode == 0, there.stderr
-        assert there.stdout == run(*here, *given, cwd=ROOT).stdout
+        assert there.stdout == done(sparta(*given)).stdout
     copy = shutil.copytree(index, tmp_path / "copy")
     for command in (
         ["export", "--format", "ciff", "--output", "postings.ciff"],
