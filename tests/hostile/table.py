@@ -20,7 +20,9 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import NamedTuple
 
 from tests.hostile import cases
@@ -28,6 +30,7 @@ from tests.hostile.cases import Case
 
 MOST_SECONDS, MOST_MEGABYTES = 5.0, 500.0
 _KILLED_AFTER = 20
+_OTHER_PROGRAMS = ("hybrid.integrations.", "hybrid.replications.", "hybrid.service.")
 ROOT = Path(__file__).parents[2]
 
 
@@ -55,13 +58,17 @@ def outcomes(chosen: Sequence[Case]) -> Iterator[Outcome]:
 
 
 def _load() -> None:
-    """Load what commands load, but Java."""
+    """Load what commands load, but Java: each command takes 0.1 s less."""
     import faiss  # noqa: F401
+    import openvino  # noqa: F401
     import torch  # noqa: F401
     import transformers.models.auto.modeling_auto
     import transformers.models.bert.modeling_bert  # noqa: F401
 
-    import sparta.models.load  # noqa: F401
+    for package in ("cli", "dense", "hybrid", "sparta"):
+        for module in walk_packages(import_module(package).__path__, f"{package}."):
+            if not module.name.startswith(_OTHER_PROGRAMS):
+                import_module(module.name)
 
 
 def _outcome(case: Case, originals: Path, folder: Path) -> Outcome:
