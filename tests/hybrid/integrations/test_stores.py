@@ -52,10 +52,11 @@ def haystack_suite() -> Any:
         """Haystack's suite; the store keeps no embeddings."""
 
         @pytest.fixture
-        def document_store(self, tmp_path: Path) -> Iterator[Any]:
+        def document_store(self, tmp_path: Path, tiny_model_folder: Path) -> Iterator[Any]:
             from hybrid.integrations import HaystackDocumentStore
 
-            store = HaystackDocumentStore(tmp_path / "ix", options=BM25)
+            options = replace(BM25, model=str(tiny_model_folder))
+            store = HaystackDocumentStore(tmp_path / "ix", options=options)
             yield store
             store.store.close()
 
