@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -84,6 +85,30 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):
         with suppress(SpartaError, OSError):  # tests without Java run without the archive
             build_archive()
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A function `(name, make) -> folder`: the first process of a run calls `make(folder)`, the others wait.
+
+    No test may change such a folder.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        with (shared / f"{name}.lock").open("a+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock.seek(0)
+            if lock.read() != "made":
+                shutil.rmtree(shared / name, ignore_errors=True)
+                (shared / name).mkdir()
+                make(shared / name)
+                lock.write("made")
+        return shared / name
+
+    return folder
 
 
 @pytest.fixture(scope="session")

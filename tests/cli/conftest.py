@@ -23,7 +23,7 @@ def corpus(tmp_path: Path) -> Path:
     return written(tmp_path / "corpus.jsonl", *RECORDS)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def model(tiny_model_folder: Path) -> tuple[str, ...]:
     """The options that stand after every command that encodes."""
     import torch
@@ -32,7 +32,7 @@ def model(tiny_model_folder: Path) -> tuple[str, ...]:
     return "--model", str(tiny_model_folder), "--dtype", "fp32"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def built(model: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index of RECORDS, which no test changes."""
     folder = tmp_path_factory.mktemp("built")

@@ -14,16 +14,18 @@ from tests.hybrid.service.pages import BROWSER, ODD, ROOT, environment, serving,
 
 
 @pytest.fixture(scope="session")
-def index(tmp_path_factory) -> Path:
+def index(made_once: Callable[..., Path]) -> Path:
     """The example corpus, with passages that a page could trip over."""
-    folder = tmp_path_factory.mktemp("page")
-    examples = ROOT / "examples"
-    odd = "".join(json.dumps(record) + "\n" for record in ODD)
-    (folder / "wiki.jsonl").write_text((examples / "wiki.jsonl").read_text() + odd)
-    shutil.copy(examples / "questions.jsonl", folder)
-    command = sparta("index", "--corpus", str(folder / "wiki.jsonl"), "--index", str(folder / "index"))
-    subprocess.run(command, env=environment(), check=True, capture_output=True)
-    return folder / "index"
+
+    def make(folder: Path) -> None:
+        examples = ROOT / "examples"
+        odd = "".join(json.dumps(record) + "\n" for record in ODD)
+        (folder / "wiki.jsonl").write_text((examples / "wiki.jsonl").read_text() + odd)
+        shutil.copy(examples / "questions.jsonl", folder)
+        command = sparta("index", "--corpus", str(folder / "wiki.jsonl"), "--index", str(folder / "index"))
+        subprocess.run(command, env=environment(), check=True, capture_output=True)
+
+    return made_once("page", make) / "index"
 
 
 @pytest.fixture(scope="session")
