@@ -55,6 +55,13 @@ def _vocabulary() -> list[str]:
 
 ROOT = Path(__file__).parents[1]
 OURS = ("sparta", "dense", "hybrid", "cli", "benchmarks", "scripts", "research", "tests")
+SECOND_COMPILER = {
+    "InvocationThreshold": 50_000,
+    "MinInvocationThreshold": 20_000,
+    "CompileThreshold": 100_000,
+    "BackEdgeThreshold": 400_000,
+}
+"""Calls or loops before Java's second compiler compiles a method; by default about a tenth."""
 warned: list[str] = []
 
 
@@ -75,6 +82,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Say which, below everything else."""
     if warned:
         print("\n".join(["warnings of our own code fail the tests:", *warned]))
+
+
+def pytest_configure() -> None:
+    """Let Java compile with its second compiler only what runs very often.
+
+    A process of tests soon ends: by default, a fifth of its time goes into code that is then hardly used.
+    """
+    with suppress(ImportError):  # tests of the base need no Java
+        import jnius_config
+
+        jnius_config.add_options(*(f"-XX:Tier4{name}={count}" for name, count in SECOND_COMPILER.items()))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
