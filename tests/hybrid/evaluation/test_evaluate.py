@@ -13,7 +13,6 @@ from typing import Any
 import ir_measures
 import pytest
 from click.testing import CliRunner
-from scipy.stats import ttest_rel
 
 from cli._sparta import main
 from hybrid.evaluation.evaluate import evaluate_runs
@@ -137,6 +136,8 @@ def evaluation(name: str, values: list[float]) -> Evaluation:
 
 
 def test_significance_is_scipys_with_holms_correction():
+    from scipy.stats import ttest_rel
+
     rng = random.Random(2)
     base = [rng.random() for _ in range(40)]
     others = [[v + shift * rng.random() for v in base] for shift in (-0.02, -0.5, 0.3)]

@@ -6,7 +6,6 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from scipy.stats import ttest_1samp
 
 from hybrid.evaluation.answering import half_width
 from hybrid.evaluation.measures import PAGES, PASSAGES, Evaluation, kind_of
@@ -186,6 +185,8 @@ def test_the_table_of_several_tasks() -> None:
     assert [row[:2] for row in table.rows[-2:]] == [["mean", "good"], ["mean", "bad"]]
     assert [row[3] for row in table.rows] == [90.0, 50.0] * 3
     assert table.rows[0][4] == pytest.approx(100 * half_width(sets[0].evaluations[0], "page_Rprec"))
+    from scipy.stats import ttest_1samp
+
     p = ttest_1samp([b - g for g, b in zip(good, bad, strict=True)], 0.0).pvalue
     assert table.rows[1][5] == f"{p:.3f}" + ("*↓" if p < 0.05 else "")
 

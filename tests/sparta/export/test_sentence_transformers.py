@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from sparta.models.config import SpartaConfig
 from sparta.models.quantize import QueryQuantizer
 from sparta.neural.inputs import InputLayout, Lexical
 
-sentence_transformers = pytest.importorskip("sentence_transformers")
+pytestmark = pytest.mark.skipif(
+    find_spec("sentence_transformers") is None, reason="needs the extra sentence-transformers"
+)
 TEXTS = [
     "larry page and sergey brin founded google in a house",
     "the moon of the earth, the moon!",
@@ -57,6 +60,10 @@ CONFIGS = {
 def test_weights_of_documents_and_questions_are_ours(
     name: str, make_tiny_model: Callable[..., Any], tmp_path: Path, one_thread: None
 ) -> None:
+    from sentence_transformers import (
+        SparseEncoder,  # takes seconds, so not in each process that collects tests
+    )
+
     ours = make_tiny_model(CONFIGS[name], seed=3)
     ours.tokenizer.encode_special_tokens = True  # as `load_tokenizer` leaves it
     with torch.no_grad():
@@ -64,7 +71,7 @@ def test_weights_of_documents_and_questions_are_ours(
             if parameter is not None:
                 parameter.copy_(torch.randn(len(parameter), generator=torch.Generator().manual_seed(1)))
     export_sentence_transformers(ours, tmp_path / "out")
-    theirs = sentence_transformers.SparseEncoder(str(tmp_path / "out"), trust_remote_code=True, device="cpu")
+    theirs = SparseEncoder(str(tmp_path / "out"), trust_remote_code=True, device="cpu")
     for _ in range(2):
         documents = ours.encode_document(TEXTS, dtype="fp32")
         found = theirs.encode_document(TEXTS, batch_size=4).to_dense().numpy()
@@ -79,9 +86,7 @@ def test_weights_of_documents_and_questions_are_ours(
         word, weight = theirs.decode(theirs.encode_query("moon moon"))[0]
         assert (word, weight) == ("moon", queries[1, ours.tokenizer.token_to_id("moon")])
         theirs.save(str(tmp_path / "again"), create_model_card=False)  # as a training of theirs would
-        theirs = sentence_transformers.SparseEncoder(
-            str(tmp_path / "again"), trust_remote_code=True, device="cpu"
-        )
+        theirs = SparseEncoder(str(tmp_path / "again"), trust_remote_code=True, device="cpu")
 
 
 @pytest.mark.slow
