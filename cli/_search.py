@@ -107,6 +107,14 @@ class RerankArguments:
     rerank_depth: int = whole(20, "Number of hits that are ordered anew.", most=HIGHEST_COUNT)
     RULES = (Needs("--rerank", ("rerank_depth",), remedy="add --rerank reranker-minilm-en"),)
 
+    def begin(self) -> None:
+        """Begin to open the cross-encoder, while Java starts; without --rerank, do nothing."""
+        if self.rerank is not None:
+            from sparta.rerank.reranked import open_reranker
+            from sparta.runtime.ahead import begin
+
+            begin(partial(open_reranker, self.rerank))
+
     def of(self, retriever: Any) -> Any:
         """Return the retriever; with --rerank, a retriever whose first hits are ordered anew."""
         if self.rerank is None:
@@ -303,8 +311,18 @@ def _print_facets(retriever: Any, search: SearchArguments) -> None:
         click.echo(f"{visible(field)}: {', '.join(shown)}{more}")
 
 
-def search_reranked(retriever: Any, search: SearchArguments) -> None:
-    """Search for one query or many with a retriever whose hits are ordered anew, and print the hits."""
+def begin_models(index: Path | None, channel: str | None, rerank: RerankArguments) -> None:
+    """Begin to open the models that a search of these channels needs, while Java starts."""
+    from sparta.index.folder import default_index
+    from sparta.search.ahead import begin_query_network
+
+    if channel is None or re.search("impact|sparta", channel):
+        begin_query_network(index or default_index())
+    rerank.begin()
+
+
+def search_plainly(retriever: Any, search: SearchArguments) -> None:
+    """Search for one query or many and print the hits, each with its score alone."""
     if search.queries is not None:
         run_queries(retriever, search)
     else:
@@ -316,13 +334,13 @@ def search_fused(
     fusion: Any,
     search: SearchArguments,
     bm25: Bm25Arguments,
+    rerank: RerankArguments,
     opened: Any = None,
-    rerank: RerankArguments | None = None,
 ) -> None:
     """Search several channels, fused, for one query or many, and print each hit's rank in each channel.
 
-    :param opened: an open searcher of an index elsewhere [default: the index folder is opened]
     :param rerank: a cross-encoder that orders the first hits anew; a hit then shows only its score
+    :param opened: an open searcher of an index elsewhere [default: the index folder is opened]
     """
     from hybrid.retrieval.searcher import HybridSearcher
 
@@ -335,8 +353,8 @@ def search_fused(
 
     with opened or HybridSearcher(index, fusion, bm25=bm25.parameters) as searcher:
         refuse_unused_bm25(searcher.channel)
-        if rerank is not None and rerank.rerank is not None:
-            search_reranked(rerank.of(searcher), search)
+        if rerank.rerank is not None:
+            search_plainly(rerank.of(searcher), search)
         elif search.queries is not None:
             run_queries(searcher, search)
         else:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from cli._arguments import command, takes
-from cli._search import SearchArguments, check_search, print_hits, run_queries
+from cli._arguments import arguments, command, group, takes
+from cli._search import RerankArguments, SearchArguments, check_search, search_plainly
+
+
+@arguments
+class _Search:
+    search: SearchArguments = group(SearchArguments)
+    rerank: RerankArguments = group(RerankArguments)
 
 
 @command()
-@takes(SearchArguments)
-def search(search: SearchArguments) -> None:
+@takes(_Search)
+def search(chosen: _Search) -> None:
     """Find the best passages by the dense channel alone.
 
     Each hit shows rank, title, [id], score and a snippet with the words of the query marked. --queries
     searches for many queries and writes a TREC run. To fuse channels: hybrid search.
     """
-    check_search("dense search", search)
+    check_search("dense search", chosen.search)
+    chosen.rerank.begin()
     from dense.channel.searcher import DenseSearcher
 
-    with DenseSearcher(search.index) as searcher:
-        if search.queries is not None:
-            run_queries(searcher, search)
-        else:
-            print_hits(searcher, search)
+    with DenseSearcher(chosen.search.index) as searcher:
+        search_plainly(chosen.rerank.of(searcher), chosen.search)

@@ -8,7 +8,7 @@ from cli._arguments import arguments, command, group, takes, typed
 from cli._fusion_options import FusionArguments, alpha_option, base_option, channel_weights, weights_option
 from cli._opensearch import REMOTE_CHANNELS, ServerArguments
 from cli._options import Bm25Arguments
-from cli._search import SearchArguments, check_search, search_fused
+from cli._search import RerankArguments, SearchArguments, begin_models, check_search, search_fused
 
 
 @arguments
@@ -22,6 +22,7 @@ class _Search:
     weights: str | None = weights_option()
     method: FusionArguments = group(FusionArguments)
     bm25: Bm25Arguments = group(Bm25Arguments)
+    rerank: RerankArguments = group(RerankArguments)
     server: ServerArguments = group(ServerArguments)
 
 
@@ -38,6 +39,7 @@ def search(chosen: _Search) -> None:
     hybrid search "who founded google"
     hybrid search "who founded google" --alpha 1.2
     hybrid search "who founded google" --weights dense=1,impact=0.5,bm25=1
+    hybrid search "who founded google" --rerank reranker-minilm-en
     """  # noqa: D301 (click looks for the backspace)
     search, server = chosen.search, chosen.server
     check_search("hybrid search", search)
@@ -58,4 +60,6 @@ def search(chosen: _Search) -> None:
                 f"{missing}\n  → {Command.of('dense index', index=index).for_command_line()}", err=True
             )
     fusion = chosen.method.fusion(weights, chosen.method.candidates)
-    search_fused(index, fusion, search, chosen.bm25, server.searcher(fusion) if remote else None)
+    opened = server.searcher(fusion) if remote else None
+    begin_models(index, ",".join(weights), chosen.rerank)
+    search_fused(index, fusion, search, chosen.bm25, chosen.rerank, opened)

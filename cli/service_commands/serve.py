@@ -6,7 +6,7 @@ import click
 
 from cli._arguments import arguments, command, flag, group, made, option, takes, whole
 from cli._options import Bm25Arguments
-from cli._search import channel_option
+from cli._search import RerankArguments, channel_option
 
 
 @arguments
@@ -45,6 +45,7 @@ class _Service:
     )
     channels: str | None = channel_option("Channel to search by default", "channels")
     bm25: Bm25Arguments = group(Bm25Arguments)
+    rerank: RerankArguments = group(RerankArguments)
     threads: int = whole(2, "Number of search threads.", section="Limits")
     queue: int = whole(
         64, "Number of waiting queries; further queries are refused with status 429.", section="Limits"
@@ -91,6 +92,8 @@ def serve(service: _Service) -> None:
             keys=keys[name],
             origins=service.cors,
             bm25=service.bm25.parameters,
+            reranker=service.rerank.rerank,
+            rerank_depth=service.rerank.rerank_depth,
             limits=made(Limits, service),
         )
         for name, path in indexes.items()

@@ -25,7 +25,7 @@ from cli._arguments import (
 from cli._chains import ChainArguments, chain_reads, open_chain
 from cli._options import Bm25Arguments, index_option, refuse_unused_bm25
 from cli._output import counted, dumps, visible
-from cli._search import RerankArguments, bold, channel_option, check_search, mark
+from cli._search import RerankArguments, begin_models, bold, channel_option, check_search, mark
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path, check_output_file
 
@@ -100,6 +100,7 @@ class _Answering:
                 )
             opened = open_chain(chain, self.chain.models, self.index, self.channel, self.device)
             return PathAnswerer(opened, threshold=self.threshold)
+        begin_models(self.index, self.channel, self.rerank)
         from hybrid.answering.answerer import open_answerer
 
         return open_answerer(

@@ -10,12 +10,13 @@ from cli._options import Bm25Arguments, refuse_unused_bm25
 from cli._search import (
     RerankArguments,
     SearchArguments,
+    begin_models,
     channel_option,
     check_search,
     print_hits,
     run_queries,
     search_fused,
-    search_reranked,
+    search_plainly,
 )
 from sparta.base.errors import InputError
 
@@ -65,13 +66,14 @@ def search(chosen: _Search) -> None:
     if chain := chosen.chain.open(search.index, channel):
         search_chain(chain, search)
         return
+    begin_models(search.index, channel, chosen.rerank)
     if channel and ("," in channel or "=" in channel):
         from hybrid.retrieval.channels import CHANNELS
         from hybrid.retrieval.fusion import Fusion, parse_weights
         from sparta.index.folder import default_index
 
         fusion = Fusion(parse_weights(channel, CHANNELS, "channel"), candidates=chosen.candidates)
-        search_fused(search.index or default_index(), fusion, search, bm25, rerank=chosen.rerank)
+        search_fused(search.index or default_index(), fusion, search, bm25, chosen.rerank)
         return
     from sparta.api import Index
     from sparta.search.explain import term_contributions, word_snippets
@@ -85,7 +87,7 @@ def search(chosen: _Search) -> None:
                 remedy=f"omit {unused[0]}, or search several channels: --channel bm25=1,impact=1",
             )
         if chosen.rerank.rerank is not None:
-            search_reranked(chosen.rerank.of(retriever), search)
+            search_plainly(chosen.rerank.of(retriever), search)
             return
         if search.queries is not None:
             run_queries(retriever, search)

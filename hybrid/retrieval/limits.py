@@ -19,7 +19,8 @@ class Limits:
     """The limits of one request, and of all waiting requests together.
 
     Search: `k` is the highest k and `queries` the highest number of queries in a request. `hits` limits
-    (offset + k) summed over a request's queries; `explained` limits the hits that a request may explain.
+    (offset + k) summed over a request's queries; `explained` limits the hits that a request may explain,
+    and `reranked` the hits that a cross-encoder reads for a request.
     `values` limits the values in a filter, `query` the characters of a query. At most `queue` queries wait in
     each queue; the server answers further queries with 429.
 
@@ -35,6 +36,7 @@ class Limits:
     queries: int = 100
     hits: int = 10_000
     explained: int = 100
+    reranked: int = 100
     values: int = 1000
     query: int = 1000
     body: int = 1 << 20
@@ -74,6 +76,11 @@ class Limits:
                 f"a filter may have at most {self.values} values, found {value_count};"
                 f" a range and exists count as {VALUES_OF_RANGE} values"
             )
+
+    def check_rerank(self, queries: Sequence[str], depth: int) -> None:
+        """Raise if a request reranks too many hits: a cross-encoder reads some tens of passages a second."""
+        if len(queries) * depth > self.reranked:
+            raise InputError(f"rerank × queries may be at most {self.reranked}, found {len(queries) * depth}")
 
     def check_facets(self, queries: Sequence[str], fields: Sequence[str]) -> None:
         """Raise if a request counts the values of too many fields: a count reads all hits of a query."""

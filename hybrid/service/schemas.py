@@ -34,6 +34,16 @@ _Filter = Annotated[
 ]
 
 
+_Rerank = Annotated[
+    int | None,
+    Field(
+        ge=0,
+        description="How many of the first hits the service's cross-encoder orders anew; 0 for none. Default:"
+        " as the service was started, which `/info` tells.",
+    ),
+]
+
+
 class SearchRequest(_Model):
     """One query, or a list of queries that are answered together."""
 
@@ -60,6 +70,7 @@ class SearchRequest(_Model):
     join: Annotated[
         bool, Field(description="With chunks: join hits of neighboring chunks of a document into one hit.")
     ] = False
+    rerank: _Rerank = None
     explain: Annotated[
         bool, Field(description="Add to each hit a snippet, its words to mark, and each term's share.")
     ] = False
@@ -99,6 +110,7 @@ class AnswerRequest(_Model):
     depth: Annotated[int, Field(ge=1, le=100, description="How many passages are retrieved.")] = 10
     channels: _Name | None = None
     filter: _Filter = None
+    rerank: _Rerank = None
     threshold: Annotated[
         float | None,
         Field(
@@ -173,6 +185,13 @@ class Hit(BaseModel):
     ] = None
 
 
+_Reranked = Annotated[
+    int,
+    Field(
+        description="How many of the first hits a cross-encoder ordered anew. Above 0, scores are those of"
+        " the cross-encoder; each hit after the reranked ones scores one less than the hit before."
+    ),
+]
 _Facets = Annotated[
     dict[str, dict[str, int]] | None,
     Field(description="For each field of `facets`, how many hits have each value (the 1,000 most frequent)."),
@@ -184,6 +203,7 @@ class SearchAnswer(BaseModel):
 
     query: str
     channels: str
+    rerank: _Reranked = 0
     hits: list[Hit]
     facets: _Facets = None
     version: Version
@@ -195,6 +215,7 @@ class SearchAnswer(BaseModel):
                 {
                     "query": "who founded google",
                     "channels": "impact",
+                    "rerank": 0,
                     "hits": [_GOOGLE],
                     "version": {"generation": 1, "commit": 2},
                     "took_ms": 1.3,
@@ -217,6 +238,7 @@ class SearchAnswers(BaseModel):
 
     results: list[Result]
     channels: str
+    rerank: _Reranked = 0
     version: Version
     took_ms: float
 
@@ -291,6 +313,9 @@ class Info(BaseModel):
     passages: int
     channels: list[str]
     default_channels: str
+    rerank: Annotated[
+        int, Field(description="How many of the first hits are ordered anew by default; 0: no cross-encoder.")
+    ] = 0
     fields: list[str]
     version: Version
     writable: bool

@@ -23,6 +23,7 @@ from sparta.base.remedies import Option, remedy
 from sparta.index.snapshot import newest_commit
 from sparta.models.resolve import model_folder
 from sparta.reader.config import reader_folder
+from sparta.rerank.reranked import open_reranker
 
 logger = logging.getLogger("sparta.serve")
 _BACKLOG = 2048
@@ -44,7 +45,7 @@ def serve(
 
     :raises IndexStateError: there is no index
     :raises InputError: the address cannot be used, or the index lacks a channel of `settings`
-    :raises ModelError: a named model or reader does not exist
+    :raises ModelError: a named model, reader or cross-encoder does not exist
     """
     import uvicorn
 
@@ -95,6 +96,8 @@ def _check(settings: Settings) -> None:
     newest_commit(settings.index)
     if settings.reader:
         reader_folder(settings.reader)
+    if settings.reranker:
+        open_reranker(settings.reranker)
     if settings.model and settings.writable:
         model_folder(settings.model)
     if settings.channels:

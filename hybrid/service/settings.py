@@ -15,6 +15,7 @@ from sparta.base.errors import InputError
 from sparta.base.remedies import Command, Option, remedy
 from sparta.index.folder import default_index
 from sparta.lucene.bridge import Bm25
+from sparta.rerank.reranked import RERANK_DEPTH
 
 INDEXES = "/indexes/"
 _ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^/\sA-Z]+")
@@ -30,6 +31,7 @@ class Settings:
     `writable` allows changes of the index; it needs keys, or the loopback address. `origins` may call the
     service from a browser, besides the service's own page (CORS). `watch` is the time in seconds between
     looks for a new commit. `model` encodes written passages, `reader` extracts answers, both on `device`.
+    `reranker` is a cross-encoder that orders the first `rerank_depth` hits anew; None means no reranking.
     """
 
     index: Path = field(default_factory=default_index)
@@ -44,6 +46,8 @@ class Settings:
     model: str | None = None
     reader: str | None = None
     device: str | None = None
+    reranker: str | None = None
+    rerank_depth: int = RERANK_DEPTH
     watch: float = 0.25
     threads: int = 2
     drain: int = 30
@@ -57,6 +61,11 @@ class Settings:
                 remedy=remedy(
                     "name a file of keys with {}, or omit {}", Option("keys", "FILE"), Option("host")
                 ),
+            )
+        if self.reranker is not None and self.rerank_depth > self.limits.reranked:
+            raise InputError(
+                f"the service reranks at most {self.limits.reranked} hits, found {self.rerank_depth}",
+                remedy=remedy("name a smaller {}", Option("rerank_depth")),
             )
         for origin in self.origins:
             if origin != "*" and not _ORIGIN.fullmatch(origin):

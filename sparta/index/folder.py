@@ -21,7 +21,8 @@ from sparta.index.generation import CHANNEL, FIELDS, NESTED, Generation, IndexSt
 from sparta.models.query_encoder import QuerySide, QueryTokenizer
 
 KIND = "sparta-index"
-FORMAT_VERSION = 2
+FORMAT_VERSION, WITH_NEWER_QUERIES = 2, 3
+"""The format of most indexes, and of indexes that releases of format 2 would search wrongly."""
 DEFAULT_INDEX = "sparta-index"
 _LOCK_TIMEOUT = 0.2  # seconds; a reader that only tests the lock holds it for less
 _OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-\d{{6}}")
@@ -123,7 +124,7 @@ class IndexFolder:
                 ),
             )
         try:
-            manifest = read_manifest(self.path, KIND, FORMAT_VERSION, fields=FIELDS)
+            manifest = read_manifest(self.path, KIND, WITH_NEWER_QUERIES, fields=FIELDS)
         except NewerFormatError:
             raise
         except IndexStateError as error:
@@ -164,7 +165,8 @@ class IndexFolder:
 
     def write_state(self, state: IndexState) -> None:
         """Replace the manifest atomically."""
-        facts = {"kind": KIND, "format_version": FORMAT_VERSION}
+        version = WITH_NEWER_QUERIES if state.has_newer_queries else FORMAT_VERSION
+        facts = {"kind": KIND, "format_version": version}
         write_manifest(self.path, {**facts, **state.as_dict()})
 
     def lucene_path(self, generation: Generation) -> Path:

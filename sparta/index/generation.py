@@ -49,6 +49,8 @@ _OMITTED = {
     "run": "",
 }
 """The fields that a manifest omits while they have these values."""
+_NEWER_QUERIES = ("query_network", "lexical_terms")
+"""The fields of a model that releases of format 2 would ignore: they would encode queries without them."""
 _INTEGER, _STRING = (int, type(None)), (str, type(None))
 _JOB_FIELDS: dict[str, Any] = {
     "from?": str,
@@ -228,6 +230,11 @@ class Generation:
         return self.job.channels
 
     @property
+    def has_newer_queries(self) -> bool:
+        """Whether releases of format 2 would encode the queries wrongly."""
+        return not self.model.keys().isdisjoint(_NEWER_QUERIES)
+
+    @property
     def name(self) -> str:
         """The name of the generation's Lucene folder."""
         return f"{CHANNEL}-{self.number:06d}"
@@ -272,6 +279,11 @@ class IndexState:
     def searchable(self) -> Generation | None:
         """The generation that a search opens: the live generation, or else the unfinished one."""
         return self.live or self.building
+
+    @property
+    def has_newer_queries(self) -> bool:
+        """Whether a generation has such queries."""
+        return any(each.has_newer_queries for each in (self.live, self.building) if each)
 
     @property
     def next_number(self) -> int:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
-from tqdm import tqdm
 
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
@@ -153,6 +152,8 @@ class SparseModel(ABC):
         encoder = DocumentEncoder(
             self.on_device(device), dtype=dtype, max_batch=batch_size, top_k=max_active_dims
         )
+        from tqdm import tqdm
+
         with tqdm(total=len(passages), unit="passage", disable=not show_progress_bar) as bar:
             rows, _ = encoder.encode(passages, bar.update)
         matrix = csr_matrix((rows.weights, rows.term_ids, rows.indptr), shape=(len(rows), self.n_terms))

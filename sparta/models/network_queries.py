@@ -144,12 +144,20 @@ def _by_backend(backend: Backend, n_terms: int) -> Encode:
     return encode
 
 
-@lru_cache(4)
-def _network_of(name: str, sha256: str) -> QueryNetwork:
+_opening = threading.Lock()
+
+
+def query_network(name: str, sha256: str) -> QueryNetwork:
     """Return the network of a model, which all snapshots and indexes of this process share.
 
     :raises IndexStateError: the model was moved or has changed.
     """
+    with _opening:  # threads that need it at the same time open it once
+        return _network_of(name, sha256)
+
+
+@lru_cache(4)
+def _network_of(name: str, sha256: str) -> QueryNetwork:
     try:
         return open_query_network(model_folder(find_model(name, sha256)))
     except ModelError as error:
@@ -209,7 +217,7 @@ class NetworkQueryTokenizer(QueryTokenizer):
         numbers = [number for number, text in enumerate(folded) if text]
         if not numbers:
             return bags
-        weights = _network_of(self._name, self._sha256).weights([folded[i] for i in numbers])
+        weights = query_network(self._name, self._sha256).weights([folded[i] for i in numbers])
         integers = self._grid.integers(weights)
         for number, row in zip(numbers, integers, strict=True):
             terms = np.flatnonzero(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -36,6 +37,11 @@ class RerankedRetriever(Retriever):
     def __init__(self, retriever: Retriever, reranker: CrossEncoder, depth: int = RERANK_DEPTH) -> None:
         self.retriever, self.reranker, self.depth = retriever, reranker, whole("rerank_depth", depth)
         self.channel = retriever.channel + RERANKED
+
+    @property
+    def first_stage(self) -> Retriever:
+        """The retriever that finds the hits."""
+        return self.retriever.first_stage
 
     @property
     def most_hits(self) -> int:
@@ -105,18 +111,31 @@ class RerankedRetriever(Retriever):
         self.retriever.close()
 
 
-@lru_cache(2)
-def _opened(name: str, language: str) -> CrossEncoder:
-    return CrossEncoder.open(name, language)
+_opening = threading.Lock()
 
 
-def reranked(retriever: Retriever, name: str | Path, depth: int = RERANK_DEPTH) -> RerankedRetriever:
-    """Return a retriever whose first hits this cross-encoder orders anew; a process opens it once.
+def open_reranker(name: str) -> CrossEncoder:
+    """Open a cross-encoder; a process opens it once.
 
     :param name: a folder, or the name of an installed model
     :raises ModelError: there is no such cross-encoder.
     """
-    return RerankedRetriever(retriever, _opened(str(name), retriever.language), depth)
+    with _opening:  # threads that need it at the same time open it once
+        return _opened(name)
+
+
+@lru_cache(2)
+def _opened(name: str) -> CrossEncoder:
+    return CrossEncoder.open(name)
+
+
+def reranked(retriever: Retriever, name: str | Path, depth: int = RERANK_DEPTH) -> RerankedRetriever:
+    """Return a retriever whose first hits this cross-encoder orders anew.
+
+    :param name: a folder, or the name of an installed model
+    :raises ModelError: there is no such cross-encoder.
+    """
+    return RerankedRetriever(retriever, open_reranker(str(name)), depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +149,17 @@ class Reranking:
     depth: int = RERANK_DEPTH
     language: str = "en"
 
+    def open(self) -> CrossEncoder:
+        """Open the cross-encoder; a process opens it once."""
+        return open_reranker(str(self.name))
+
     def run(self, queries: Mapping[str, str], run: Run, hit_of: Callable[[str, str], Hit]) -> Run:
         """Return a run with its first passages ordered anew.
 
         :param queries: the queries by id
         :param hit_of: returns the hit for a query id and a passage id
         """
-        reranker, fold = _opened(str(self.name), self.language), language_of(self.language).fold
+        reranker, fold = self.open(), language_of(self.language).fold
         reranked_run: dict[str, Ranking] = {}
         for query_id, passages in run.items():
             ids, scores = [p.passage_id for p in passages], [p.score for p in passages]

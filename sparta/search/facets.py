@@ -28,6 +28,7 @@ def count_values(
     :param hits: in an index of chunks: count `documents` or `chunks`
     :raises InputError: no passage has a field, or the retriever searches no index folder.
     """
+    retriever = retriever.first_stage
     reader = getattr(retriever, "reader", None)
     if not isinstance(reader, IndexReader):
         raise InputError("values can be counted in an index folder only", remedy="open the index folder")

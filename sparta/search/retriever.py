@@ -98,6 +98,11 @@ class Retriever(Closing, ABC):
         return self.channel
 
     @property
+    def first_stage(self) -> Retriever:
+        """The retriever that finds the hits; a reranker only orders them."""
+        return self
+
+    @property
     def most_hits(self) -> int:
         """The highest number of hits of a query."""
         return self.num_docs

@@ -41,6 +41,7 @@ from sparta.shards.ray_executor import RayCluster
 from sparta.shards.store import (
     FORMAT_VERSION,
     KIND,
+    WITH_QUERY_NETWORK,
     EncodedShard,
     passages_hash,
     stored_object,
@@ -218,7 +219,7 @@ def encode_corpus(
     options = replace(options, dtype=arithmetic)  # `auto` may differ between machines
     manifest = {
         "kind": KIND,
-        "format_version": FORMAT_VERSION,
+        "format_version": WITH_QUERY_NETWORK if query_side.has_network else FORMAT_VERSION,
         "source": reader.source,
         "options": options.identity(),
         "model": replace(query_side, lexical=None).identity(),  # shards hold weights of wordpieces only

@@ -23,7 +23,8 @@ from sparta.models.query_encoder import MODEL_FIELDS
 from sparta.shards.folder import check_finished, shard_errors, shard_facts, shard_files
 
 KIND = "encoded-shards"
-FORMAT_VERSION = 1
+FORMAT_VERSION, WITH_QUERY_NETWORK = 1, 2
+"""The format of most shards, and of shards of a model whose network encodes queries."""
 _COUNT = range(1 << 40)
 _MAX_TERMS = 1 << 24
 _FIELDS: dict[str, Any] = {
@@ -186,7 +187,7 @@ class ShardFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.manifest = read_manifest(folder, KIND, FORMAT_VERSION, fields=_FIELDS)
+        self.manifest = read_manifest(folder, KIND, WITH_QUERY_NETWORK, fields=_FIELDS)
         check_finished(folder, self.manifest, "sparta encode")
         check_fields(self.manifest, _FIELDS, folder / "manifest.json")
 

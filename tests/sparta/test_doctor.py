@@ -19,7 +19,7 @@ from sparta.base.manifest import write_manifest
 from sparta.base.remedies import on_command_line
 from sparta.data import languages
 from sparta.doctor import Finding, examine, summary
-from sparta.index.folder import FORMAT_VERSION, KIND, IndexFolder
+from sparta.index.folder import FORMAT_VERSION, KIND, WITH_NEWER_QUERIES, IndexFolder
 from sparta.index.generation import Generation, IndexState
 from sparta.index.verify import Part
 from sparta.lucene import jvm
@@ -293,10 +293,10 @@ def test_an_index_whose_folder_is_gone(make_index):
 
 def test_an_index_of_a_newer_format(make_index):
     path = make_index()
-    write_manifest(path, {"kind": KIND, "format_version": FORMAT_VERSION + 1})
+    write_manifest(path, {"kind": KIND, "format_version": WITH_NEWER_QUERIES + 1})
     state, what, remedy = state_of("index", path)
     assert state == "bad"
-    assert f"manifest.json: format version {FORMAT_VERSION + 1} is newer" in what
+    assert f"manifest.json: format version {WITH_NEWER_QUERIES + 1} is newer" in what
     assert "upgrade sparta" in remedy
 
 

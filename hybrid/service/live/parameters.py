@@ -119,6 +119,7 @@ SEARCH_PARAMETERS = UrlParameters(
         "collapse": ("collapse", _text),
         "hits": ("hits", _text),
         "join": ("join", _boolean),
+        "rerank": ("rerank", _number),
         "explain": ("explain", _boolean),
     },
     {"facet": ("facets", _FACET)},
@@ -131,6 +132,7 @@ ANSWER_PARAMETERS = UrlParameters(
         "n": ("n", _number),
         "depth": ("depth", _number),
         "channels": ("channels", _text),
+        "rerank": ("rerank", _number),
         "threshold": ("threshold", _fraction),
     },
 )

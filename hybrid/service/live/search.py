@@ -22,6 +22,7 @@ from sparta.base.errors import InputError
 from sparta.base.records import ChannelPlace, Hit, Ranking
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.index.reader import IndexReader
+from sparta.rerank.reranked import reranked
 from sparta.search.explain import marked_snippet, term_contributions, word_snippets
 from sparta.search.facets import count_values
 from sparta.search.retriever import Page, Retriever
@@ -46,7 +47,8 @@ _ADDING: dict[str, Remedy] = {
 class Plan:
     """The settings of a search; questions with equal plans share one call into Java.
 
-    `weights` are the channels with their weights; `name` is the request's spelling of the channels.
+    `weights` are the channels with their weights; `name` is the request's spelling of the channels. `rerank`
+    is the number of first hits that the cross-encoder orders anew.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Plan:
     page: Page = field(default_factory=Page)
     explain: bool = False
     facets: tuple[str, ...] = ()
+    rerank: int = 0
 
     @property
     def fused(self) -> bool:
@@ -94,10 +97,14 @@ class BatchSearch(Closing):
 
     :param reader: reader of the index; closing this object closes the reader
     :param threads: number of Java's threads per call
+    :param reranker: folder or name of the cross-encoder; None if no plan reranks
     """
 
-    def __init__(self, reader: IndexReader, threads: int, metrics: Metrics) -> None:
+    def __init__(
+        self, reader: IndexReader, threads: int, metrics: Metrics, reranker: str | None = None
+    ) -> None:
         self.reader, self._threads, self._metrics = reader, threads, metrics
+        self._reranker = reranker
         self.lucene = Searcher(reader)
         self._channels = Channels(reader, CHANNELS)
         self._dense = cast("DenseSearcher", self._channels.searchers[DENSE])
@@ -155,7 +162,8 @@ class BatchSearch(Closing):
             ]
             answer: dict[str, Any] = results[0] if job.one else {"results": results}
             took = round((time.perf_counter() - job.began) * 1000, 3)
-            answers.append(dumps({**answer, "channels": plan.name, "version": version, "took_ms": took}))
+            facts = {"channels": plan.name, "rerank": plan.rerank, "version": version, "took_ms": took}
+            answers.append(dumps({**answer, **facts}))
         return answers
 
     @property
@@ -178,9 +186,12 @@ class BatchSearch(Closing):
         :raises InputError: the index lacks a channel of the plan
         """
         names = require_channels(plan.weights, self.channels)
+        retriever: Retriever = self._channels.searchers[names[0]]
         if plan.fused:
-            return HybridSearcher(self._channels, Fusion(dict(plan.weights)))
-        return self._channels.searchers[names[0]]
+            retriever = HybridSearcher(self._channels, Fusion(dict(plan.weights)))
+        if plan.rerank and self._reranker is not None:
+            return reranked(retriever, self._reranker, plan.rerank)
+        return retriever
 
     def _hit_objects(self, plan: Plan, queries: Sequence[str]) -> list[list[dict[str, Any]]]:
         """Return the hits of each query as JSON objects."""

@@ -7,12 +7,12 @@ import contextlib
 import logging
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from hybrid.service.errors import BusyError, contained, within
+from hybrid.service.errors import BusyError, HttpError, contained, within
 from hybrid.service.live.answers import Answers
 from hybrid.service.live.batching import Batcher
 from hybrid.service.live.models import SharedModels
@@ -23,7 +23,9 @@ from hybrid.service.metrics import Metrics
 from hybrid.service.schemas import AnswerRequest, SearchRequest
 from hybrid.service.settings import Settings
 from sparta.base.filters import Filter
+from sparta.base.remedies import Command
 from sparta.index.reader import IndexReader
+from sparta.models.resolve import default_name
 from sparta.search.explain import explain, top_terms
 from sparta.search.retriever import Page, hit_of
 
@@ -51,11 +53,11 @@ class Service:
         """Open the index and follow its new commits until the block ends."""
         settings = self.settings
         loop = asyncio.get_running_loop()
-        self._reading = ThreadPoolExecutor(1, READER)
+        self._reading, self._reranking = ThreadPoolExecutor(1, READER), ThreadPoolExecutor(1, "reranker")
         with ThreadPoolExecutor(2, "side") as self._side:
             opening = partial(IndexReader, settings.index, settings.bm25, channels=None)
             self.reader = await loop.run_in_executor(self._side, opening)
-            self._search = BatchSearch(self.reader, settings.threads, self.metrics)
+            self._search = BatchSearch(self.reader, settings.threads, self.metrics, settings.reranker)
             self._batcher, self._dense_batcher = self._batcher_named("search"), self._batcher_named("dense")
             self.writer = Writer(self.reader, self._refresh, settings, self._models)
             self._watch_metrics()
@@ -70,6 +72,7 @@ class Service:
                 await loop.run_in_executor(self._side, self._batcher.close)
                 await loop.run_in_executor(self._side, self._dense_batcher.close)
                 await loop.run_in_executor(self._side, self.writer.close)
+                await loop.run_in_executor(self._side, partial(self._reranking.shutdown, cancel_futures=True))
                 self._reading.shutdown(
                     wait=False, cancel_futures=True
                 )  # reading one passage may take a minute
@@ -91,8 +94,11 @@ class Service:
             request.join,
         )
         limits.check_facets(queries, request.facets)
-        plan = self._plan(request.channels, page, explain=request.explain, facets=tuple(request.facets))
+        depth = self._rerank_depth(request.rerank, queries)
+        plan = self._plan(request.channels, page, request.explain, tuple(request.facets), depth)
         job = Job(queries, plan, isinstance(request.query, str))
+        if plan.rerank:  # a second per query: neither searches nor passages wait for the cross-encoder
+            return await self.aside(lambda: self._search.answers(plan, [job])[0], threads=self._reranking)
         if (
             request.explain or request.collapse or request.facets
         ):  # slow, so not batched: no other search waits
@@ -107,7 +113,9 @@ class Service:
     async def answer(self, request: AnswerRequest) -> dict[str, Any]:
         """Return answers to a question, extracted from the best passages."""
         self.settings.limits.check_query(request.query)
-        plan = self._plan(request.channels, Page(request.depth, filter=self._filter(request.filter)))
+        depth = self._rerank_depth(request.rerank, [request.query])
+        page = Page(request.depth, filter=self._filter(request.filter))
+        plan = self._plan(request.channels, page, rerank=depth)
         stop = threading.Event()
 
         def read() -> dict[str, Any]:
@@ -122,10 +130,35 @@ class Service:
             stop.set()  # the client left, or the time is over: the reader stops after the passage it reads
 
     def _plan(
-        self, channels: str | None, page: Page, *, explain: bool = False, facets: tuple[str, ...] = ()
+        self,
+        channels: str | None,
+        page: Page,
+        explain: bool = False,
+        facets: tuple[str, ...] = (),
+        rerank: int = 0,
     ) -> Plan:
         name = self.default_channels if channels is None else channels
-        return Plan(name, weights_of(name), page, explain, facets)
+        return Plan(name, weights_of(name), page, explain, facets, rerank)
+
+    @property
+    def default_rerank(self) -> int:
+        """The number of hits that a search reranks whose request names none."""
+        return self.settings.rerank_depth if self.settings.reranker else 0
+
+    def _rerank_depth(self, depth: int | None, queries: Sequence[str]) -> int:
+        """Return how many first hits of each query are ordered anew.
+
+        :raises HttpError: 400, the service has no cross-encoder
+        :raises InputError: the depth is too large
+        """
+        if depth and self.settings.reranker is None:
+            start = Command.of("sparta serve", rerank=default_name("reranker")).for_command_line()
+            raise HttpError(
+                400, "the service has no cross-encoder for rerank", remedy=f"omit rerank, or start: {start}"
+            )
+        depth = self.default_rerank if depth is None else depth
+        self.settings.limits.check_rerank(queries, depth)
+        return depth
 
     def _filter(self, conditions: dict[str, Any] | None) -> Filter | None:
         self.settings.limits.check_filter(conditions or {})
@@ -199,6 +232,7 @@ class Service:
                 "passages": lucene.num_docs,
                 "channels": self._search.channels,
                 "default_channels": self.default_channels,
+                "rerank": self.default_rerank,
                 "fields": lucene.fields,
                 "version": lucene.version._asdict(),
                 "writable": self.settings.writable,

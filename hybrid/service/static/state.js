@@ -87,7 +87,7 @@ export const named = (way, state) =>
 
 /** The body of a search. */
 export function request(state, way, more = {}) {
-  const body = { query: state.q, k: state.k, channels: channelsOf(way, state), explain: true };
+  const body = { query: state.q, k: state.k, channels: channelsOf(way, state), explain: true, rerank: 0 };
   if (state.page > 1) body.offset = (state.page - 1) * state.k;
   if (Object.keys(state.filter).length) body.filter = state.filter;
   if (state.one) body.collapse = state.one;

@@ -12,12 +12,16 @@ import pytest
 from tokenizers import Tokenizer
 
 from sparta import Index
-from sparta.base.errors import IndexStateError, ModelError
+from sparta.base.errors import IndexStateError, ModelError, NewerFormatError
+from sparta.base.manifest import read_manifest
+from sparta.index.folder import FORMAT_VERSION, KIND
 from sparta.index.pipeline import IndexOptions
 from sparta.models import network_queries
 from sparta.models.load import load_model, load_module
 from sparta.models.network_queries import open_query_network
 from sparta.models.stored_model import StoredModel
+from sparta.shards.encode import EncodeOptions, encode_corpus
+from sparta.shards.store import ShardFolder
 from tests.sparta.models.language_models import language_model, save_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -175,6 +179,25 @@ def test_a_query_encoded_again_is_not_computed(index: Index, monkeypatch: pytest
     assert tokenizer.terms(QUERIES[0]) == once
 
 
-def test_the_manifest_names_the_network(index: Index) -> None:
+def test_releases_that_would_ignore_the_network_refuse_the_index(
+    index: Index, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """A release of format 2 ignores the field `query_network`: it would silently rank passages wrongly."""
     manifest = json.loads((index.path / "manifest.json").read_text())
-    assert '"query_network": true' in json.dumps(manifest)
+    assert manifest["live"]["model"]["query_network"] is True
+    with pytest.raises(NewerFormatError, match="format version 3 is newer than this sparta can read"):
+        read_manifest(index.path, KIND, FORMAT_VERSION)
+    options = IndexOptions(model=str(folders["bert"]), query_encoder="none", dtype="fp32", device="cpu")
+    plain = Index.create(tmp_path / "ix", TEXTS, options=options)
+    assert read_manifest(plain.path, KIND, FORMAT_VERSION)["format_version"] == FORMAT_VERSION
+
+
+def test_releases_that_would_ignore_the_network_refuse_its_shards(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    corpus, model = tmp_path / "corpus.jsonl", str(folders["bert"])
+    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    for query_encoder, version in (("network", 2), ("none", 1)):
+        folder = tmp_path / query_encoder
+        encode_corpus(corpus, folder, model, EncodeOptions(devices=("cpu",)), query_encoder=query_encoder)
+        assert ShardFolder(folder).manifest["format_version"] == version

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,16 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tokenizers import Tokenizer
-from tokenizers.processors import TemplateProcessing
 
 from sparta import Index
 from sparta.base.errors import InputError, ModelError
 from sparta.index.pipeline import IndexOptions
 from sparta.rerank.cross_encoder import CrossEncoder
 from sparta.rerank.reranked import RerankedRetriever
-from tests.sparta.models.language_models import save_tokenizer
+from sparta.search.facets import count_values
+from tests.sparta.rerank.cross_encoders import edit, save_cross_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -32,36 +30,13 @@ TEXTS = [
 ]
 
 
-def edit(path: Path, change: Callable[[Any], Any]) -> None:
-    path.write_text(json.dumps(change(json.loads(path.read_text()))))
-
-
 @pytest.fixture(scope="module")
 def folders(tiny_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The layouts of published cross-encoders, with random weights."""
     from sentence_transformers import CrossEncoder as Theirs
-    from transformers import BertConfig, BertForSequenceClassification
 
     root = tmp_path_factory.mktemp("cross")
-    torch.manual_seed(5)
-    config = BertConfig(
-        vocab_size=tiny_tokenizer.get_vocab_size(),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=96,
-        initializer_range=0.3,
-        num_labels=1,
-    )
-    BertForSequenceClassification(config).save_pretrained(root / "plain")
-    of_pairs = Tokenizer.from_str(tiny_tokenizer.to_str())
-    marks = [(mark, of_pairs.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")]
-    pair = "[CLS] $A [SEP] $B:1 [SEP]:1"
-    of_pairs.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", pair=pair, special_tokens=marks)
-    save_tokenizer(of_pairs, root / "plain")
-    names = ["input_ids", "token_type_ids", "attention_mask"]
-    edit(root / "plain" / "tokenizer_config.json", lambda c: {**c, "model_input_names": names})
+    save_cross_encoder(tiny_tokenizer, root / "plain")
     identity = "torch.nn.modules.linear.Identity"
     for name, fields in {
         "old": {"sbert_ce_default_activation_function": identity},
@@ -114,7 +89,10 @@ def test_a_folder_that_is_missing() -> None:
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     """An index without impacts; the last passage has a title."""
-    records = [{"id": str(i), "text": f"the moon {'moon ' * i}of year {i}"} for i in range(8)]
+    records = [
+        {"id": str(i), "text": f"the moon {'moon ' * i}of year {i}", "lang": "en" if i % 2 else "fr"}
+        for i in range(8)
+    ]
     records.append({"id": "titled", "title": "the queen", "text": "the moon of the year"})
     options = IndexOptions(channels="bm25")
     return Index.create(tmp_path_factory.mktemp("index") / "ix", records, options=options)
@@ -144,8 +122,17 @@ def test_pages_are_parts_of_one_ranking(index: Index, folders: dict[str, Path]) 
 
 
 def test_a_filter_applies_before_the_reranking(index: Index, folders: dict[str, Path]) -> None:
-    [hit] = index.search("the moon", 9, rerank=folders["new"], filter={"title": "the queen"}) or [None]
-    assert hit is None or hit.passage_id == "titled"
+    french = {"filter": {"lang": "fr"}}
+    hits = [hit.passage_id for hit in index.search("the moon", 9, **french)]
+    reranked = index.search("the moon", 9, rerank=folders["new"], rerank_depth=2, **french)
+    assert sorted(hits) == ["0", "2", "4", "6"]
+    ids = [hit.passage_id for hit in reranked]
+    assert (sorted(ids[:2]), ids[2:]) == (sorted(hits[:2]), hits[2:])
+
+
+def test_facets_count_the_hits_of_the_first_stage(index: Index, folders: dict[str, Path]) -> None:
+    retriever = index.retriever("bm25", folders["new"], 2)
+    assert count_values(retriever, "the moon", ["lang"]) == {"lang": {"en": 4, "fr": 4}}
 
 
 def test_a_depth_without_a_cross_encoder_is_refused(index: Index, folders: dict[str, Path]) -> None:
