@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from safetensors import SafetensorError
 from tokenizers import Tokenizer
 
 from sparta.base.errors import ModelError
@@ -24,7 +25,9 @@ from sparta.runtime.weights import Floats, StoredWeights, read_encoder
 _TOKENS_PER_BATCH = 1024
 _LARGEST_BATCH = 32
 _ARCHITECTURE = "BertForSequenceClassification"
-_SETTINGS, _MODULES = "config_sentence_transformers.json", "modules.json"
+_SETTINGS = "config_sentence_transformers.json"
+_UNREADABLE = OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, SafetensorError
+"""Errors of files that are missing or damaged, and of settings of a wrong type."""
 
 
 class _Pair(NamedTuple):
@@ -47,12 +50,14 @@ class CrossEncoder:
 
     def __init__(self, folder: Path, dtype: str = "auto") -> None:
         raw = read_json(folder / "config.json")
-        _check_kind(folder, raw)
         try:
+            _check_kind(folder, raw)
             self._tokenizer = _pair_tokenizer(folder, raw)
             self._has_sigmoid = _has_sigmoid(folder, raw)
             self._network = _network(folder, raw, self._tokenizer, dtype)
-        except ValueError as error:
+        except ModelError:
+            raise
+        except _UNREADABLE as error:
             raise ModelError(
                 f"the cross-encoder cannot be read: {error}",
                 where=str(folder),

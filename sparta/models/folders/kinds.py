@@ -94,7 +94,7 @@ def _unknown(folder: Path, found: str, advice: Remedy | None = None) -> ModelErr
     return ModelError(
         f"the folder is of no known kind of sparse model: it has {found}",
         where=str(folder),
-        remedy=remedy("{}. {}", advice, known) if advice else known,
+        remedy=remedy("{}; or {}", advice, known) if advice else known,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from sparta.models import network_queries
 from sparta.models.load import load_model, load_module
 from sparta.models.network_queries import open_query_network
 from sparta.models.stored_model import StoredModel
+from sparta.search.ahead import begin_query_network
 from sparta.shards.encode import EncodeOptions, encode_corpus
 from sparta.shards.store import ShardFolder
 from tests.sparta.models.language_models import language_model, save_tokenizer
@@ -170,6 +172,19 @@ def test_queries_without_the_network(folders: dict[str, Path], tmp_path: Path) -
 def test_a_network_for_queries_that_is_missing(tiny_model_folder: Path) -> None:
     with pytest.raises(ModelError, match="the model has no network for queries"):
         load_model(tiny_model_folder, query_encoder="network")
+
+
+def test_the_network_opens_before_the_first_query(index: Index, tmp_path: Path) -> None:
+    def opened(path: Path) -> int:
+        begin_query_network(path)
+        for thread in threading.enumerate():
+            if thread.name == "ahead":
+                thread.join(60)
+        return network_queries._network_of.cache_info().currsize
+
+    network_queries._network_of.cache_clear()
+    plain = Index.create(tmp_path / "ix", TEXTS, options=IndexOptions(channels="bm25"))
+    assert [opened(path) for path in (tmp_path / "nothing", plain.path, index.path)] == [0, 0, 1]
 
 
 def test_a_query_encoded_again_is_not_computed(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,27 @@ def test_other_folders_are_refused(folders: dict[str, Path], tmp_path: Path, cas
         CrossEncoder(folder)
 
 
+DAMAGED: dict[str, Callable[[Path], Any]] = {
+    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
+    "cut weights": lambda folder: (folder / "model.safetensors").write_bytes(b"0" * 100),
+    "length": lambda folder: edit(folder / "tokenizer_config.json", lambda c: {**c, "model_max_length": -5}),
+    "type of length": lambda folder: edit(
+        folder / "tokenizer_config.json", lambda c: {**c, "model_max_length": "x"}
+    ),
+    "settings": lambda folder: edit(folder / "config.json", lambda c: {**c, "sentence_transformers": "x"}),
+    "type of labels": lambda folder: edit(folder / "config.json", lambda c: {**c, "id2label": 1}),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_damaged_folders_are_refused(folders: dict[str, Path], tmp_path: Path, case: str) -> None:
+    folder = shutil.copytree(folders["plain"], tmp_path / "model")
+    DAMAGED[case](folder)
+    with pytest.raises(ModelError, match="the cross-encoder cannot be read") as refused:
+        CrossEncoder(folder)
+    assert str(folder) in str(refused.value)
+
+
 def test_a_folder_that_is_missing() -> None:
     with pytest.raises(ModelError, match="no such folder of a cross-encoder"):
         CrossEncoder.open("nowhere")
@@ -165,9 +186,12 @@ def test_an_evaluation_measures_the_same_ranking(
         "--output-runs",
         str(tmp_path / "runs"),
     ]
-    more = ["--rerank", str(folders["new"]), "--rerank-depth", "5", "--quiet"]
+    more = ["--rerank", str(folders["new"]), "--rerank-depth", "5", "--quiet", "--format", "markdown"]
     main(["eval", *options, *more], standalone_mode=False)
-    assert "bm25+rerank" in capsys.readouterr().out
+    rows = [[cell.strip() for cell in line.split("|")] for line in capsys.readouterr().out.splitlines()]
+    ms = {row[2]: row[-2] for row in rows if len(row) > 3}
+    assert ms["channel"] == "ms/query"
+    assert float(ms["bm25+rerank"]) > float(ms["bm25"])
     [run] = (tmp_path / "runs").rglob("*rerank*")
     ranked = [line.split()[2] for line in run.read_text().splitlines()]
     hits = index.search("the moon", 9, rerank=folders["new"], rerank_depth=5)

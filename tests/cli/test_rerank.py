@@ -1,0 +1,101 @@
+"""--rerank of the three search commands: the hits of a retriever with the same cross-encoder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tokenizers import Tokenizer
+
+from dense.channel.searcher import DenseSearcher
+from hybrid import Fusion, HybridSearcher
+from sparta import Index
+from sparta.index.pipeline import IndexOptions
+from sparta.rerank.reranked import reranked
+from sparta.search.retriever import Retriever
+from tests.sparta.rerank.cross_encoders import save_cross_encoder
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread", "own_logger")]
+
+QUERY = "the moon of the year"
+
+
+@pytest.fixture(scope="module")
+def reranker(tiny_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a cross-encoder."""
+    return str(save_cross_encoder(tiny_tokenizer, tmp_path_factory.mktemp("cross")))
+
+
+@pytest.fixture(scope="module")
+def index(
+    make_tiny_model: Callable[..., Any],
+    make_records: Callable[..., Any],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """An index for BM25, with a dense channel."""
+    from dense.channel.sync import build_dense
+    from dense.models.bi_encoder import DenseConfig, DenseModel
+
+    folder, tiny = tmp_path_factory.mktemp("index"), make_tiny_model()
+    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig()).save_pretrained(folder / "dense")
+    Index.create(folder / "ix", make_records(40), options=IndexOptions(channels="bm25")).close()
+    build_dense(folder / "ix", str(folder / "dense"))
+    return folder / "ix"
+
+
+def hits_of(program: str, *arguments: object) -> list[tuple[str, float]]:
+    """The ids and scores that a search command prints with --json."""
+    module = pytest.importorskip(f"cli._{program}")
+    done = CliRunner().invoke(module.main, ["search", *map(str, arguments), "--json"])
+    assert done.exit_code == 0, done.output
+    hits = [json.loads(line) for line in done.stdout.splitlines()]
+    return [(hit["id"], pytest.approx(hit["score"], abs=1e-4)) for hit in hits]
+
+
+RETRIEVERS: dict[tuple[str, ...], Callable[[Path], Retriever]] = {
+    ("sparta",): lambda index: Index(index).retriever("bm25"),
+    ("sparta", "--channel", "dense,bm25"): lambda index: HybridSearcher(
+        index, Fusion({"dense": 1.0, "bm25": 1.0})
+    ),
+    ("dense",): DenseSearcher,
+    ("hybrid", "--weights", "dense=1,bm25=0.5"): lambda index: HybridSearcher(
+        index, Fusion({"dense": 1.0, "bm25": 0.5})
+    ),
+}
+
+
+@pytest.mark.parametrize("command", RETRIEVERS, ids=" ".join)
+def test_a_command_prints_reranked_hits(index: Path, reranker: str, command: tuple[str, ...]) -> None:
+    program, *options = command
+    rerank = ["--rerank", reranker, "--rerank-depth", 6]
+    printed = hits_of(program, QUERY, "--index", index, "-k", 9, *options, *rerank)
+    with reranked(RETRIEVERS[command](index), reranker, 6) as retriever:
+        hits = retriever.search(QUERY, 9)
+    assert printed == [(hit.passage_id, hit.score) for hit in hits]
+    plain = hits_of(program, QUERY, "--index", index, "-k", 9, *options)
+    assert [i for i, _ in printed] != [i for i, _ in plain]
+    assert {i for i, _ in printed[:6]} == {i for i, _ in plain[:6]}
+
+
+def test_facets_are_counted_beside_reranking(index: Path, reranker: str) -> None:
+    from cli._sparta import main
+
+    arguments = ["search", QUERY, "--index", str(index), "--rerank", reranker, "--facet", "title"]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    plain = CliRunner().invoke(main, arguments[:4] + arguments[6:])
+    assert done.stdout.splitlines()[-1] == plain.stdout.splitlines()[-1]
+    assert done.stdout.splitlines()[-1].startswith("title: ")
+
+
+@pytest.mark.parametrize("program", ["sparta", "dense", "hybrid"])
+def test_a_wrong_folder_is_refused(index: Path, tmp_path: Path, program: str) -> None:
+    module = pytest.importorskip(f"cli._{program}")
+    options = ["--index", str(index), "--rerank", str(tmp_path / "nowhere")]
+    done = CliRunner().invoke(module.main, ["search", QUERY, *options])
+    assert done.exit_code == 2
+    assert "nowhere: no such folder of a cross-encoder" in done.stderr
