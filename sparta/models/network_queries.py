@@ -194,6 +194,13 @@ class NetworkQueryTokenizer(QueryTokenizer):
         self._bags: OrderedDict[str, dict[int, int]] = OrderedDict()
         self._lock = threading.Lock()
 
+    def open_network(self) -> None:
+        """Open the network now, not at the first query.
+
+        :raises IndexStateError: the model was moved or has changed.
+        """
+        query_network(self._name, self._sha256)
+
     def bag(self, text: str) -> dict[int, int]:
         """Return the weight of each term by term id; a blank text has no terms."""
         return self.bags([text])[0]

@@ -153,6 +153,9 @@ class QueryTokenizer:
         added = tokenizer.get_added_tokens_decoder()
         self._special = frozenset(i for i, token in added.items() if token.special)
 
+    def open_network(self) -> None:
+        """Open the network that encodes queries, if there is one."""
+
     def tokens(self, text: str) -> list[int]:
         """Return a text's wordpiece ids in order, without special tokens (unknown words) and punctuation.
 

@@ -16,8 +16,7 @@ def begin_query_network(index: Path) -> None:
 def _open_query_network(index: Path) -> None:
     from sparta.index.folder import IndexFolder
 
-    searched = IndexFolder(index).state().searchable
+    folder = IndexFolder(index)
+    searched = folder.state().searchable
     if searched is not None and searched.model.get("query_network"):
-        from sparta.models.network_queries import query_network
-
-        query_network(searched.model["name"], searched.model["sha256"])
+        folder.query_tokenizer(searched).open_network()
