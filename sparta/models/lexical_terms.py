@@ -39,10 +39,10 @@ _CACHED_TEXTS = 8
 _PAIR = re.compile(r"pair [0-9a-f]{1,8}")
 STOP_WORDS = (
     "a an and are as at be been but by did do does for from had has have he her his how i in into is it its"
-    " many much no not of on or s she such t that the their then there these they this to was were what when"
+    " many much no not of on or s she such that the their then there these they this to was were what when"
     " where which who whom whose why will with would you your"
 )
-"""Lucene's English stop words, auxiliary verbs, pronouns, question words, and the ends of `it's`, `don't`."""
+"""Lucene's English stop words, auxiliary verbs, pronouns, question words, and the end of `it's`."""
 
 
 class Occurrence(NamedTuple):
