@@ -296,7 +296,8 @@ def hash_folder(folder: Path) -> str:
     for path in sorted(p for p in folder.rglob("*") if _is_hashed(p)):
         digest.update(path.relative_to(folder).as_posix().encode())
         state = path.stat()
-        digest.update(_file_hash(path, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns))
+        times = state.st_mtime_ns, state.st_ctime_ns  # a program can set the first, but not the second
+        digest.update(_file_hash(path, state.st_dev, state.st_ino, state.st_size, *times))
     return digest.hexdigest()
 
 

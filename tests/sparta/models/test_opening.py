@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,19 @@ def test_a_changed_folder_has_another_hash(tiny_model_folder: Path, tmp_path: Pa
     assert hash_folder(folder) == hash_folder(tiny_model_folder)
     (folder / "vocab.txt").write_text("x")
     assert hash_folder(folder) != hash_folder(tiny_model_folder)
+
+
+def test_a_changed_file_of_the_same_size_and_time_has_another_hash(
+    tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny_model_folder, tmp_path / "copy"))
+    before, config = hash_folder(folder), folder / "config.json"
+    times = config.stat()
+    time.sleep(0.02)  # longer than a tick of the clock of a file system
+    config.write_bytes(config.read_bytes().replace(b"32", b"31"))
+    os.utime(config, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert config.stat().st_size == times.st_size
+    assert hash_folder(folder) != before
 
 
 def test_a_model_without_a_quantizer_is_calibrated(tiny_model_folder: Path, tmp_path: Path) -> None:
