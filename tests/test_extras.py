@@ -33,7 +33,7 @@ PYSERINI = """
 from sparta.lucene.jvm import start_jvm
 start_jvm()
 from pyserini.search.lucene import LuceneSearcher
-print(LuceneSearcher("ix/sparta-000001").search("founded google", 1)[0].docid)
+print(LuceneSearcher("ix/sparta-000001").search("founded google", 1, fields={"text": 1.0})[0].docid)
 """
 GPU = """
 from sparta.models.load import load_module
