@@ -51,6 +51,7 @@ def sweep(
     skip_invalid: bool = False,
     progress: bool | None = False,
     name: str = "",
+    lexical_terms: bool = True,
 ) -> list[PrunedResult]:
     """Encode a test set once; index and search it with K terms per passage for each K, and with all terms.
 
@@ -60,6 +61,7 @@ def sweep(
     :param progress: show a progress bar of the encoded bytes of the corpus; None shows the bar only on a
         terminal
     :param name: the set's name; by default the name of its file or folder (`names_of`)
+    :param lexical_terms: keep the model's lexical terms, which do not count toward K
     """
     from sparta.shards.encode import encode_corpus
 
@@ -76,7 +78,9 @@ def sweep(
         for top_k in (*sorted(set(ks)), None):
             index = IndexFolder(work / f"index-{top_k}")
             written = write_index(
-                index, pruned_source(shards, top_k), WriteOptions(language=options.language)
+                index,
+                pruned_source(shards, top_k, lexical_terms=lexical_terms),
+                WriteOptions(language=options.language),
             ).written
             run, seconds = search_index(index.path, "impact", test_set, depth, threads)
             results.append(
@@ -92,9 +96,14 @@ def sweep(
     return results
 
 
-def pruned_source(shards: Path, top_k: int | None) -> Source:
-    """Return shards as a source of impacts that keeps each passage's `top_k` strongest terms."""
+def pruned_source(shards: Path, top_k: int | None, *, lexical_terms: bool = True) -> Source:
+    """Return shards as a source of impacts that keeps each passage's `top_k` strongest wordpieces.
+
+    :param lexical_terms: keep the lexical terms, too
+    """
     source = vectors_source([shards])
+    if not lexical_terms:
+        source = replace(source, side=replace(source.side, lexical=None))
     language = language_of(source.language or DEFAULT_LANGUAGE)
 
     def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:

@@ -286,7 +286,10 @@ def sparsity(experiment: Experiment) -> None:
         questions, _, label = located
 
         def measure(questions: QuestionSet = questions, column: str = column) -> Mapping[str, Figures]:
-            pruned = sweep(questions, load_model(), EncodeOptions(), KS, measures=["RR", "Success@1"])
+            measures = ["RR", "Success@1"]
+            pruned = sweep(
+                questions, load_model(), EncodeOptions(), KS, measures=measures, lexical_terms=False
+            )
             return {
                 _kept(result.top_k): {
                     f"{column} MRR": 100 * result.evaluation.mean("RR"),

@@ -269,7 +269,7 @@ def test_a_query_string_that_is_wrong_is_told_what_is(client, query: str, said: 
     ("query", "said"),
     [
         ("", "the parameter q is missing: GET /answer?q=QUERY"),
-        ("q=x&k=3", "unknown parameter 'k'; the parameters are q, n, depth, channels, threshold, filter"),
+        ("q=x&k=3", "unknown parameter 'k'; the parameters are q, n, depth, channels, rerank, threshold"),
         ("q=x&n=0", "n: "),
         ("q=x&threshold=nan", "threshold must be a number from 0 to 1, found 'nan'"),
         ("q=x&threshold=1.5", "threshold: "),
@@ -290,10 +290,12 @@ def test_the_page_of_the_api_needs_no_other_host(client) -> None:
         assert client.get(f"/{name}").status_code == 200, name
     assert "://" not in page.text
     parameters = client.get("/openapi.json").json()["paths"]["/search"]["get"]["parameters"]
-    names = ["q", "k", "offset", "channels", "collapse", "hits", "join", "explain", "filter", "facet"]
+    names = ["q", "k", "offset", "channels", "collapse", "hits", "join"]
+    names += ["rerank", "explain", "filter", "facet"]
     assert [own["name"] for own in parameters] == names
     parameters = client.get("/openapi.json").json()["paths"]["/answer"]["get"]["parameters"]
-    assert [own["name"] for own in parameters] == ["q", "n", "depth", "channels", "threshold", "filter"]
+    names = ["q", "n", "depth", "channels", "rerank", "threshold", "filter"]
+    assert [own["name"] for own in parameters] == names
 
 
 def test_metrics_count_requests_and_batches(client) -> None:

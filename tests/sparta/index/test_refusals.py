@@ -44,7 +44,7 @@ def test_a_newer_format_is_refused(builder, docs):
     builder.write(builder.source(docs("a", 5)))
     path = builder.folder.path / "manifest.json"
     manifest = json.loads(path.read_text())
-    path.write_text(json.dumps({**manifest, "format_version": 3}))
+    path.write_text(json.dumps({**manifest, "format_version": 4}))
     for attempt in (
         lambda: Searcher(builder.folder.path),
         lambda: delete_passages(builder.folder, ["a1"]),
@@ -53,7 +53,7 @@ def test_a_newer_format_is_refused(builder, docs):
             for mode in ("create", "append", "update", "overwrite")
         ),
     ):
-        with pytest.raises(IndexStateError, match="format version 3 is newer") as caught:
+        with pytest.raises(IndexStateError, match="format version 4 is newer") as caught:
             attempt()
         assert "upgrade sparta" in caught.value.remedy.for_command_line()
     path.write_text(json.dumps(manifest))
