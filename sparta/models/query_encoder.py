@@ -111,7 +111,7 @@ def _through_transformers(name: str) -> Tokenizer:
     try:
         fast = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         tokenizer = Tokenizer.from_str(fast.backend_tokenizer.to_str())
-    except (OSError, ValueError, AttributeError, ImportError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, ImportError) as error:
         raise _no_tokenizer(name, str(error)) from error
     if tokenizer.get_vocab_size() <= len(tokenizer.get_added_tokens_decoder()):
         # transformers returns an empty tokenizer for a folder without tokenizer files

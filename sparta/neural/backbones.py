@@ -115,6 +115,8 @@ def set_dropout(module: nn.Module, probability: float) -> None:
     for layer in module.modules():
         if isinstance(layer, nn.Dropout):
             layer.p = probability
+        elif hasattr(layer, "dropout_prob"):  # attention of transformers 4
+            layer.dropout_prob = probability
 
 
 def use_fast_attention(encoder: nn.Module) -> None:

@@ -26,7 +26,11 @@ WIDTH, EXPERTS = 16, 3
 def made(routing: str) -> Experts:
     torch.manual_seed(3)
     config = BertConfig(
-        hidden_size=WIDTH, num_attention_heads=2, intermediate_size=24, hidden_dropout_prob=0.0
+        hidden_size=WIDTH,
+        num_attention_heads=2,
+        intermediate_size=24,
+        hidden_dropout_prob=0.0,
+        attn_implementation="eager",
     )
     one = Experts(BertLayer(config), EXPERTS, routing).eval()
     with torch.no_grad():
