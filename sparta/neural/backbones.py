@@ -112,6 +112,7 @@ def encoder_config(encoder: nn.Module) -> dict[str, Any]:
 
 def set_dropout(module: nn.Module, probability: float) -> None:
     """Set the dropout probability of all layers. On a CPU, 0 makes a training step several times faster."""
+    layer: Any
     for layer in module.modules():
         if isinstance(layer, nn.Dropout):
             layer.p = probability
