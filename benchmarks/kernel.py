@@ -190,7 +190,7 @@ class LexicalVectors(RealVectors):
 
 
 def vectors_of(
-    shards: Path | None, questions: Path | None, top_k: int | None, lexical: Path | None
+    shards: Path | None, questions: Path | None, top_k: int | None, lexical: Path | None = None
 ) -> MadeVectors | RealVectors:
     """Return the vectors that the options name."""
     if shards and lexical:

@@ -33,6 +33,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,7 +41,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
-from kernel import DEPTHS, MadeVectors, RealVectors, Rows, Vectors, build
+from kernel import DEPTHS, Rows, Vectors, build, vectors_of
 from search import Engine, Question, folder_mb, open_anserini, open_sparta, seconds_of
 
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
@@ -127,7 +128,8 @@ def own_memory_mb() -> float:
 
 def build_index(work: Path, codec: str, options: argparse.Namespace) -> dict[str, Any]:
     """Build an index and, with sparta's codec, the truth."""
-    vectors, documents = vectors_of(options), options.documents[0]
+    vectors = vectors_of(options.shards, options.questions, options.top_k)
+    documents = options.documents[0]
     questions = read_questions(work)[:CHECKED]
     truth = Truth(vectors.terms, questions, max(DEPTHS)) if codec == "fast" else None
     stream = Stream(vectors, truth)
@@ -180,7 +182,7 @@ def serve(name: str, work: Path) -> None:
             engine.all(questions, k, 1)
 
     def singles(k: int) -> list[float]:
-        times = [1000 * seconds_of(lambda q=q: engine.one(q, k)) for q in questions]  # type: ignore[misc]
+        times = [1000 * seconds_of(partial(engine.one, question, k)) for question in questions]
         return [float(p) for p in np.percentile(times, [50, 95, 99])]
 
     commands: dict[str, Callable[..., Any]] = {
@@ -302,7 +304,8 @@ def measure_warm(names: list[str], work: Path, options: argparse.Namespace) -> d
 
 def change(work: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Append documents, then delete as many; after each commit, open and search."""
-    vectors, documents = vectors_of(options), options.documents[0]
+    vectors = vectors_of(options.shards, options.questions, options.top_k)
+    documents = options.documents[0]
     questions = read_questions(work)
     folder = work / "fast"
 
@@ -342,10 +345,6 @@ def change(work: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 # ---------------------------------------------------------------- all sizes
-
-
-def vectors_of(options: argparse.Namespace) -> MadeVectors | RealVectors:
-    return RealVectors(options.shards, options.questions, options.top_k) if options.shards else MadeVectors()
 
 
 def read_questions(work: Path) -> list[Question]:
@@ -541,7 +540,8 @@ def run(work: Path, options: argparse.Namespace) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         measured = folder / "measured.json"
         if not measured.exists():
-            questions = vectors_of(options).questions(options.number)
+            vectors = vectors_of(options.shards, options.questions, options.top_k)
+            questions = vectors.questions(options.number)
             (folder / "questions.json").write_text(json.dumps(questions), encoding="utf-8")
             result = measure(folder, documents, options)
             if options.build_only:

@@ -25,22 +25,29 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> Any:
     return fast
 
 
+def bert_config(vocabulary: int, **others: Any) -> Any:
+    """The configuration of a small BERT, with weights far from 0."""
+    from transformers import BertConfig
+
+    return BertConfig(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=96,
+        initializer_range=0.3,
+        **others,
+    )
+
+
 def language_model(kind: str, vocabulary: int) -> Any:
     """A masked language model with random weights, biases of the decoder included."""
-    from transformers import BertConfig, BertForMaskedLM, DistilBertConfig, DistilBertForMaskedLM
+    from transformers import BertForMaskedLM, DistilBertConfig, DistilBertForMaskedLM
 
     torch.manual_seed(3)
     if kind == "bert":
-        bert = BertConfig(
-            vocab_size=vocabulary,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=64,
-            max_position_embeddings=96,
-            initializer_range=0.3,
-        )
-        model: Any = BertForMaskedLM(bert)
+        model: Any = BertForMaskedLM(bert_config(vocabulary))
     else:
         distil = DistilBertConfig(
             vocab_size=vocabulary,

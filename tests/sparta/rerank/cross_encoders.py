@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from tests.sparta.models.language_models import save_tokenizer
+from tests.sparta.models.language_models import bert_config, save_tokenizer
 
 
 def edit(path: Path, change: Callable[[Any], Any]) -> None:
@@ -21,19 +21,10 @@ def edit(path: Path, change: Callable[[Any], Any]) -> None:
 
 def save_cross_encoder(tokenizer: Tokenizer, folder: Path) -> Path:
     """Write a cross-encoder whose scores are sigmoids, and return its folder."""
-    from transformers import BertConfig, BertForSequenceClassification
+    from transformers import BertForSequenceClassification
 
     torch.manual_seed(5)
-    config = BertConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=96,
-        initializer_range=0.3,
-        num_labels=1,
-    )
+    config = bert_config(tokenizer.get_vocab_size(), num_labels=1)
     BertForSequenceClassification(config).save_pretrained(folder)
     of_pairs = Tokenizer.from_str(tokenizer.to_str())
     marks = [(mark, of_pairs.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")]
