@@ -115,11 +115,11 @@ class LexicalTerms:
 
     def __init__(self, settings: TermSettings, tokenizer: Tokenizer) -> None:
         self.settings, self.tokenizer = settings, tokenizer
-        self._vocabulary = tokenizer.get_vocab()
         self._stop_words = frozenset(settings.stop_words.split())
         self._special = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
         self._counted = lru_cache(_CACHED_TEXTS)(self._counts)  # neighboring sentences share a context
         self._pieces_of = lru_cache(_CACHED_WORDS)(self._ids)
+        self._is_piece = lru_cache(_CACHED_WORDS)(lambda word: tokenizer.token_to_id(word) is not None)
         self._read = lru_cache(_CACHED_TEXTS)(lambda text: tuple(self._words(text)))  # a query is read twice
         self.encoded = lru_cache(_CACHED_TEXTS)(partial(encoded, tokenizer))
 
@@ -136,7 +136,8 @@ class LexicalTerms:
     def unsearched(self) -> npt.NDArray[np.bool_]:
         """For each wordpiece, whether no query looks it up because it continues a word, `(vocabulary,)`."""
         unsearched = np.zeros(self.tokenizer.get_vocab_size(), np.bool_)
-        unsearched[[i for token, i in self._vocabulary.items() if token.startswith(_CONTINUES)]] = True
+        vocabulary = self.tokenizer.get_vocab()
+        unsearched[[i for token, i in vocabulary.items() if token.startswith(_CONTINUES)]] = True
         return unsearched
 
     def passage_terms(
@@ -232,10 +233,10 @@ class LexicalTerms:
 
     def _term(self, word: _Word) -> str:
         """Return the term of a split or unknown word; empty for a wordpiece, also with a plural's s."""
-        if word.form in self._vocabulary:
+        if self._is_piece(word.form):
             return ""
         form = singular(word.form)
-        if form not in self._vocabulary:
+        if not self._is_piece(form):
             return form
         return "" if word.pieces[0] == form else word.form
 
