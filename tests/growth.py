@@ -175,6 +175,11 @@ def _lexical() -> LexicalTerms:
 
 
 @cache
+def _with_lexical_terms() -> QueryTokenizer:
+    return QueryTokenizer(_lexical().tokenizer, lexical=_lexical())
+
+
+@cache
 def _characters() -> Tokenizer:
     """A tokenizer for which each character is a wordpiece, combining marks too."""
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "a": 3}, unk_token="[UNK]"))
@@ -397,6 +402,10 @@ PARSERS: dict[str, tuple[Any, ...]] = {
         "好",
         "[SEP]",
         "😀",
+    ),
+    "terms of queries, with lexical terms": (
+        lambda t: _with_lexical_terms().terms(t),
+        *("moon ", "kerensky ", "a's ", "r\u00e9sum\u00e9 "),
     ),
     "lexical terms": (
         lambda t: list(_lexical().occurrences(t)),

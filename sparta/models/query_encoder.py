@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import re
 import unicodedata
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -169,13 +170,17 @@ class QueryTokenizer:
         if is_blank(text):
             return []
         ignored = self.lexical.ignored_spans(self.language.fold(text)) if self.lexical else []
+        starts, ends = [start for start, _ in ignored], [end for _, end in ignored]  # both ascend
+
+        def is_ignored(start: int, end: int) -> bool:
+            place = bisect_right(starts, start)
+            return place > 0 and end <= ends[place - 1]
+
         pieces = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
         return [
             (i, *span)
             for i, token, span in pieces
-            if i not in self._special
-            and not is_punctuation(token)
-            and not any(start <= span[0] and span[1] <= end for start, end in ignored)
+            if i not in self._special and not is_punctuation(token) and not is_ignored(*span)
         ]
 
     def _encoded(self, text: str) -> Encoding:
