@@ -311,39 +311,51 @@ class Encoder:
     def encode(self, query):
         return json.loads(query)
 
-path, bags, texts, passage_id, k = json.load(sys.stdin)
-impacts = LuceneImpactSearcher(path, Encoder(), min_idf=-1)
-plain = LuceneSearcher(path)
 rows = lambda hits: [[hit.docid, hit.score] for hit in hits]
-print(json.dumps({
-    "sparta": [rows(impacts.search(json.dumps(bag), k)) for bag in bags],
-    "bm25": [rows(plain.search(text, k, fields={"text": 1.0})) for text in texts],
-    "raw": plain.doc(passage_id).raw(),
-}))
+for line in sys.stdin:
+    path, bags, texts, passage_id, k = json.loads(line)
+    impacts = LuceneImpactSearcher(path, Encoder(), min_idf=-1)
+    plain = LuceneSearcher(path)
+    print(json.dumps({
+        "sparta": [rows(impacts.search(json.dumps(bag), k)) for bag in bags],
+        "bm25": [rows(plain.search(text, k, fields={"text": 1.0})) for text in texts],
+        "raw": plain.doc(passage_id).raw(),
+    }), flush=True)
 """
 
 
 @pytest.fixture(scope="session")
-def ask_pyserini() -> Callable[..., dict[str, Any]]:
-    """What Pyserini's own searchers find in a Lucene folder, in a process with our jar on the class path."""
+def ask_pyserini(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., dict[str, Any]]]:
+    """What Pyserini's own searchers find in a Lucene folder, in a process with our jar on the class path.
+
+    Pyserini takes 10 s to import, so all tests of a worker ask the same process.
+    """
+    errors = tmp_path_factory.mktemp("pyserini") / "errors"
+    started: list[subprocess.Popen[str]] = []
 
     def ask(
         path: Path, bags: list[dict[str, int]], texts: list[str], passage_id: str, k: int
     ) -> dict[str, Any]:
-        done = subprocess.run(
-            [sys.executable, "-c", PYSERINI],
-            input=json.dumps([str(path), bags, texts, passage_id, k]),
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        if not started:
+            variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+            with errors.open("w") as log:
+                command, pipe = [sys.executable, "-c", PYSERINI], subprocess.PIPE
+                started.append(
+                    subprocess.Popen(command, env=variables, stdin=pipe, stdout=pipe, stderr=log, text=True)
+                )
+        assert started[0].stdin
+        assert started[0].stdout
+        started[0].stdin.write(json.dumps([str(path), bags, texts, passage_id, k]) + "\n")
+        started[0].stdin.flush()
+        lines = iter(started[0].stdout.readline, "")
+        line = next((line for line in lines if line.startswith("{")), None)
+        assert line is not None, errors.read_text()
+        answer: dict[str, Any] = json.loads(line)
         return answer
 
-    return ask
+    yield ask
+    for process in started:
+        process.communicate()
 
 
 # ---------------------------------------------------------------- training

@@ -166,6 +166,7 @@ def test_backups_under_writes_hold_whole_commits(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("index", ["sparta"], indirect=True)
 def test_a_killed_backup_is_absent_or_whole(tmp_path, index):
     expected, rng = rankings(index), random.Random(1)
     command = [sys.executable, "-c", BACKUP, "backup", str(tmp_path / "backup"), "--index", str(index)]

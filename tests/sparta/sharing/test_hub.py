@@ -1,4 +1,7 @@
-"""Publishing and fetching indexes and models, against a hub on this machine."""
+"""Publishing and fetching indexes and models, against a hub on this machine.
+
+Most commands run in this process; the first test and the last one run them as a user does.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from subprocess import CompletedProcess
 import pytest
 
 from sparta import Index, load_model
-from tests.cli.commands import sparta_process
+from tests.cli.commands import sparta, sparta_process
 from tests.sparta.sharing.hub_server import TOKEN, Hub, running_hub
 from tests.sparta.sharing.test_backup import FORMATS, is_undamaged, rankings
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -26,10 +29,40 @@ def hub() -> Iterator[Hub]:
 
 
 @pytest.fixture
-def run(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command that knows this hub; `token` is the access token."""
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with the models of the indexes."""
     models = Path(shutil.copytree(FORMATS / "models", tmp_path / "work"))
     monkeypatch.chdir(models)
+    return models
+
+
+@pytest.fixture
+def run(hub: Hub, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in this process, which knows this hub; `token` is the access token."""
+    from huggingface_hub import constants
+
+    for name, value in {
+        "ENDPOINT": hub.address,
+        "HUGGINGFACE_CO_URL_TEMPLATE": hub.address + "/{repo_id}/resolve/{revision}/{filename}",
+        "HF_TOKEN_PATH": str(tmp_path / "token"),
+        "HF_HUB_DISABLE_XET": True,
+    }.items():
+        monkeypatch.setattr(constants, name, value)
+
+    def run(*arguments: object, token: str | None = TOKEN) -> CompletedProcess[str]:
+        if token:
+            monkeypatch.setenv("HF_TOKEN", token)
+        else:
+            monkeypatch.delenv("HF_TOKEN", raising=False)
+        result = sparta(*arguments)
+        return CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr)
+
+    return run
+
+
+@pytest.fixture
+def run_process(hub: Hub, work: Path, tmp_path: Path) -> Run:
+    """The same, in a process of its own, which learns of the hub from its variables."""
 
     def run(*arguments: object, token: str | None = TOKEN) -> CompletedProcess[str]:
         home = str(tmp_path / "home")
@@ -45,17 +78,17 @@ def run(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.fixture
-def index(tmp_path: Path, run: Run) -> Path:
+def index(tmp_path: Path, work: Path) -> Path:
     """An index with all channels whose manifests name local paths."""
     return Path(shutil.copytree(FORMATS / "whole-2-sparta", tmp_path / "index"))
 
 
 @pytest.mark.slow
-def test_an_index_is_pushed_and_pulled(tmp_path, hub, run, index):
-    pushed = run("upload", "me/ix", "--index", index)
+def test_an_index_is_pushed_and_pulled(tmp_path, hub, run_process, index):
+    pushed = run_process("upload", "me/ix", "--index", index)
     assert pushed.returncode == 0, pushed.stderr
     assert pushed.stdout == f"{hub.address}/me/ix\nfetch it with: sparta pull me/ix\n"
-    pulled = run("pull", "me/ix", tmp_path / "pulled", token=None)
+    pulled = run_process("pull", "me/ix", tmp_path / "pulled", token=None)
     assert pulled.returncode == 0, pulled.stderr
     assert rankings(tmp_path / "pulled") == rankings(index)
     assert is_undamaged(tmp_path / "pulled")
@@ -135,13 +168,13 @@ def test_a_damaged_index_never_appears(tmp_path, hub, run, index, change, messag
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["../outside", "sparta-000001/../../outside", "dense-000001/model.pkl", "pytorch_model.bin", ".bashrc"],
-)
-def test_files_that_no_index_has_are_not_fetched(tmp_path, hub, run, index, name):
+def test_files_that_no_index_has_are_not_fetched(tmp_path, hub, run, index):
+    names = (
+        *("../outside", "sparta-000001/../../outside", "dense-000001/model.pkl"),
+        *("pytorch_model.bin", ".bashrc"),
+    )
     assert run("upload", "me/ix", "--index", index).returncode == 0
-    hub.repositories["me/ix"][name] = b"hostile"
+    hub.repositories["me/ix"] |= dict.fromkeys(names, b"hostile")
     assert run("pull", "me/ix", tmp_path / "deep" / "pulled").returncode == 0
     fetched = [file for file in tmp_path.rglob("*") if file.is_file() and file.read_bytes() == b"hostile"]
     assert fetched == []

@@ -178,7 +178,7 @@ def test_the_pressure_moves_once_a_step_by_what_all_processes_measure(training, 
 
 
 TWO_PROCESSES = """
-import sys
+import os, sys
 from pathlib import Path
 
 import torch
@@ -188,6 +188,10 @@ from sparta.neural.processes import mean_of_all, process_group, wait_for_all
 from sparta.training.options import TrainerConfig
 from sparta.training.run import TrainingRun
 
+torch.set_num_threads(1)
+child = os.fork()  # as torchrun does, but torch is imported once
+os.environ |= {"RANK": "1" if child else "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
+os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[2]}
 rank, _ = process_group()
 assert mean_of_all(float(rank), torch.device("cpu")) == 0.5
 drawn = {}
@@ -227,20 +231,23 @@ resumed = run(out / "part", resume=True)
 assert drawn[out / "whole"] == drawn[out / "part"], (rank, drawn)
 assert all(a.equal(b) for a, b in zip(whole, resumed))
 (out / f"done-{rank}").touch()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
 """
 
 
 @pytest.mark.slow
 def test_each_of_two_processes_draws_on_where_it_stopped(tmp_path):
+    import os
+    import socket
     import subprocess
     import sys
 
-    (tmp_path / "script.py").write_text(TWO_PROCESSES)
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"),
-        *("--nproc-per-node", "2", tmp_path / "script.py", tmp_path),
-    ]
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False, timeout=300)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    command = [sys.executable, "-c", TWO_PROCESSES, str(tmp_path), str(port)]
+    variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert sorted(p.name for p in tmp_path.glob("done-*")) == ["done-0", "done-1"]
 
