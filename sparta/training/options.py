@@ -153,6 +153,7 @@ class TrainResult:
     """The best model's folder, its validation figure and step, and the sets of the validation queries.
 
     `validation` is a fraction from 0 to 1, or the negated rank if the measure is `average-rank`.
+    `seconds_per_step` is the median time of this run's steps, without validation; 0 without steps.
     """
 
     folder: Path
@@ -160,6 +161,7 @@ class TrainResult:
     step: int
     validated: tuple[str, ...] = ()
     reached: str = ""
+    seconds_per_step: float = 0.0
 
 
 def fields_of(recipe: TrainSettings, target: type) -> dict[str, Any]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import logging
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any, cast
 
 import torch
@@ -89,6 +91,7 @@ class TrainingRun[M: nn.Module]:
         self.rank, self.processes = process_group()
         self.memory: dict[str, float] = {}  # values that the loss keeps between steps, stored in checkpoints
         self.state, self.kept = TrainerState(), 0
+        self._step_seconds: list[float] = []
         set_dropout(model, dropout)
         for encoder in encoders:
             use_fast_attention(encoder)
@@ -163,7 +166,8 @@ class TrainingRun[M: nn.Module]:
             write_card(best, self.kind, str(recipe.encoder), data, command, reached + self.measured_on)
         wait_for_all()
         validation = state.best / 100 if self.in_percent else state.best
-        return TrainResult(best, validation, state.best_step, self.validated, reached)
+        seconds = median(self._step_seconds) if self._step_seconds else 0.0
+        return TrainResult(best, validation, state.best_step, self.validated, reached, seconds)
 
     def run(self, *, resume: bool = False) -> TrainerState:
         """Run all steps; with `resume`, continue from the last checkpoint if there is one.
@@ -188,7 +192,9 @@ class TrainingRun[M: nn.Module]:
                 while self.state.step < self.schedule.steps:
                     # Several processes would stop at different steps, so Ctrl-C then stops at once.
                     with interrupt_held() if self.processes == 1 else nullcontext(()) as interrupted:
+                        start = time.monotonic()
                         self._step()
+                        self._step_seconds.append(time.monotonic() - start)
                     self._end_step(interrupted=bool(interrupted))
         except KeyboardInterrupt:
             raise Interrupted(self.kept, "step") from None

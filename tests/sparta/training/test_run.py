@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,30 @@ def test_a_checkpoint_of_an_earlier_release_is_resumed(tmp_path: Path) -> None:
     assert resumed.model.bias.tolist() == pytest.approx([-0.1924281120300293], rel=1e-6)
     steps = [json.loads(line)["step"] for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
     assert steps == [1, 2, 3, 4, 5, 6, 7, 8, 8]
+
+
+def test_the_time_of_a_step_is_that_of_the_median_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause of the machine within a step, and the validation between steps, do not count."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+
+    class Slow(Noise):
+        def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
+            clock[0] += 600.0 if step == 3 else 2.0
+            return super().loss(step)
+
+        def validate(self) -> float:
+            clock[0] += 50.0
+            return super().validate()
+
+    config = TrainerConfig(steps=8, bf16=False, validate_every=2)
+    recipe, table = TrainSettings(encoder="org/encoder", steps=8), [("data", "n")]
+    trained = Slow(torch.nn.Linear(4, 1), config, tmp_path / "line").train(recipe, table)
+    assert trained.seconds_per_step == 2.0
+    finished = Slow(torch.nn.Linear(4, 1), config, tmp_path / "line").train(recipe, table, resume=True)
+    assert finished.seconds_per_step == 0.0
 
 
 def test_other_settings_are_data_of_the_error(tmp_path: Path) -> None:
