@@ -42,9 +42,11 @@ data in their published layout, or sets that stand for the published data.
   whole collection.
 - "shipped model" is the model that sparta installs. It was not trained on the paper's data.
 - The cost is the time of the row and the highest memory of the process, on two cores that other programs
-  share. At times these programs stop the process, so a time is an upper bound.
+  share. At times these programs stop the process, so a time is an upper bound. A training that rows share
+  counts once.
 - Figures of a small cut show that the experiment runs; they neither confirm nor refute a paper. A share of
-  100 questions has a 95 % interval of up to ±10 points.
+  100 questions has a 95 % interval of up to ±10 points. After few steps, variants of a model hardly differ
+  from their common start.
 """
 
 
