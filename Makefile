@@ -4,7 +4,8 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest -q -n 3 --dist loadfile
+# Files run in the order of tests/conftest.py: the longest first, not those with the most tests.
+PYTEST := $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 # Tests keep their compiled modules, also where Python is told to write none: compiling takes 10 s per process.
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := setup.cfg pyproject.toml scripts/install.sh $(wildcard models/*/pyproject.toml)

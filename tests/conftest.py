@@ -62,6 +62,13 @@ SECOND_COMPILER = {
     "BackEdgeThreshold": 400_000,
 }
 """Calls or loops before Java's second compiler compiles a method; by default about a tenth."""
+LONGEST_FILES = (
+    *("hostile/test_hostile_files.py", "sparta/index/test_crash.py", "sparta/lucene/test_pyserini.py"),
+    *("test_docs.py", "hybrid/service/test_faults.py", "dense/channel/test_indexing.py", "test_wheel.py"),
+    *("test_growth.py", "sparta/test_cold.py", "sparta/training/test_resuming.py", "test_walks.py"),
+    *("dense/channel/test_dense_commands.py", "hybrid/answering/test_example_answers.py"),
+)
+"""The files that take 10 seconds and more run first, so that no process waits for another at the end."""
 warned: list[str] = []
 
 
@@ -93,6 +100,12 @@ def pytest_configure() -> None:
         import jnius_config
 
         jnius_config.add_options(*(f"-XX:Tier4{name}={count}" for name, count in SECOND_COMPILER.items()))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest files first. All other tests keep their order."""
+    places = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST_FILES)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -12,7 +12,6 @@ from tests.hybrid.service.services import Running
 pytestmark = pytest.mark.jvm
 LOCALES = {
     "C": {"LC_ALL": "C"},
-    "POSIX": {"LC_ALL": "POSIX"},
     "not-installed": {"LC_ALL": "en_US.UTF-8"},
 }
 

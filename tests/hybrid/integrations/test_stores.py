@@ -23,6 +23,18 @@ METADATA: list[dict[str, Any]] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def tiny_dense(make_tiny_model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dense model that opens at once."""
+    from dense.models.bi_encoder import DenseConfig, DenseModel
+    from sparta.neural.inputs import InputLayout
+
+    tiny, folder = make_tiny_model(), tmp_path_factory.mktemp("dense") / "model"
+    layout = InputLayout(max_length=64, overlap=8)
+    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(folder)
+    return folder
+
+
 def langchain_suite() -> Any:
     suites = pytest.importorskip("langchain_tests.integration_tests.vectorstores")
 
@@ -32,10 +44,10 @@ def langchain_suite() -> Any:
         """LangChain's suite expects k hits, so it searches the dense channel, which ranks all passages."""
 
         @pytest.fixture
-        def vectorstore(self, tmp_path: Path) -> Iterator[Any]:
+        def vectorstore(self, tmp_path: Path, tiny_dense: Path) -> Iterator[Any]:
             from hybrid.integrations import LangChainVectorStore
 
-            store = LangChainVectorStore(tmp_path / "ix", "dense", options=BM25)
+            store = LangChainVectorStore(tmp_path / "ix", "dense", options=BM25, dense_model=str(tiny_dense))
             yield store
             store.store.close()
 

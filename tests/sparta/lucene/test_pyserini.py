@@ -1,4 +1,4 @@
-"""Pyserini's impact searcher ranks as we do: the default model, real queries, both codecs."""
+"""Pyserini's impact searcher ranks as we do: the default model, real queries, both codecs; a tiny model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,9 @@ from sparta.models.load import load_model
 from sparta.models.resolve import default_model_folder
 from sparta.search.searcher import Searcher
 from sparta.shards.encode import EncodeOptions, encode_corpus
+from tests.sparta.search.test_search import Collection, N, collection, pairs, questions, words
 
+__all__ = ["collection", "words"]  # fixtures
 pytestmark = [
     pytest.mark.jvm,
     pytest.mark.slow,
@@ -31,10 +35,9 @@ DEPTH = 100
 SEARCH = """
 import json, sys
 from sparta.lucene import jvm
-path, bags, k, with_our_jar = json.load(sys.stdin)
-if not with_our_jar:
-    jars = jvm.jar_paths()
-    jvm.jar_paths = lambda: tuple(jar for jar in jars if "sparta" not in jar.name)
+path, bags, k = json.load(sys.stdin)
+jars = jvm.jar_paths()
+jvm.jar_paths = lambda: tuple(jar for jar in jars if "sparta" not in jar.name)
 jvm.start_jvm()
 from pyserini.search.lucene import LuceneImpactSearcher
 
@@ -59,10 +62,10 @@ def queries() -> list[str]:
     return [json.loads(line)["text"] + " ?" for line in lines[:50]]
 
 
-def pyserini(path: Path, bags: dict[str, dict[str, int]], *, our_jar: bool) -> dict[str, list[list]]:
+def pyserini_without_our_jar(path: Path, bags: dict[str, dict[str, int]]) -> dict[str, list[list]]:
     done = subprocess.run(
         [sys.executable, "-c", SEARCH],
-        input=json.dumps([str(path), bags, DEPTH, our_jar]),
+        input=json.dumps([str(path), bags, DEPTH]),
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -85,7 +88,7 @@ def by_score(ranking: list[list]) -> list[tuple[int, set[str]]]:
 
 @pytest.mark.parametrize(("codec", "our_jar"), [("lucene", False), ("fast", True)])
 def test_pyserini_ranks_50_queries_of_the_default_model_as_we_do(
-    tmp_path: Path, shards: Path, codec: str, our_jar: bool
+    tmp_path: Path, shards: Path, ask_pyserini: Callable[..., Any], codec: str, our_jar: bool
 ) -> None:
     """Same passages at each score, 50 of 50; as many of the last score, where the depth cuts it."""
     index = IndexFolder(tmp_path / "index")
@@ -96,7 +99,11 @@ def test_pyserini_ranks_50_queries_of_the_default_model_as_we_do(
         ours = {q: [[h.passage_id, h.score] for h in searcher.search(q, DEPTH)] for q in asked}
         path = index.lucene_path(view.generation)
     assert len(bags) == 50
-    theirs = pyserini(path, bags, our_jar=our_jar)
+    if our_jar:
+        found = ask_pyserini(path, list(bags.values()), [], "google", DEPTH)["sparta"]
+        theirs = dict(zip(bags, found, strict=True))
+    else:
+        theirs = pyserini_without_our_jar(path, bags)
     same = 0
     for query in asked:
         mine, other = by_score(ours[query]), by_score(theirs[query])
@@ -105,3 +112,25 @@ def test_pyserini_ranks_50_queries_of_the_default_model_as_we_do(
         same += mine[:whole] == other[:whole]
         assert all(isinstance(score, int) for _, score in ours[query])
     assert same == 50
+
+
+def test_pyserini_ranks_a_tiny_model_with_many_ties_as_we_do(
+    collection: Collection, words: list[str], ask_pyserini: Callable[..., Any]
+) -> None:
+    """It orders equal scores by id, so the scores must agree, and each passage must have its own."""
+    asked = [" ".join(q) for q in questions(words, 25, seed=9)]
+    with Searcher(collection.index) as searcher:
+        bags = [searcher.tokenizer.terms(q) for q in asked]
+        with searcher.reader.snapshot() as snapshot:
+            lucene = snapshot.lucene.path
+    theirs = ask_pyserini(lucene, bags, asked, "p7", 100)
+    assert json.loads(theirs["raw"])["id"] == "p7"
+    for channel in ("sparta", "bm25"):
+        with Searcher(collection.index, channel=channel) as searcher:
+            for question, ranking in zip(asked, theirs[channel], strict=True):
+                ours = pairs(searcher.search(question, N))
+                scores = dict(ours)
+                assert [s for _, s in ranking] == pytest.approx([s for _, s in ours[:100]], abs=1e-3)
+                for passage_id, score in ranking:
+                    assert scores[passage_id] == pytest.approx(score, abs=1e-3)
+                assert len({i for i, _ in ranking}) == min(100, len(ours))

@@ -300,27 +300,6 @@ def test_bm25_over_title_and_text(index_of, tmp_path, tiny_tokenizer):
             assert order == sorted(order)
 
 
-@pytest.mark.slow
-def test_pyserini_opens_the_index_and_ranks_as_we_do(collection, words, ask_pyserini):
-    """It orders equal scores by id, so the scores must agree, and each passage must have its own."""
-    asked = [" ".join(q) for q in questions(words, 25, seed=9)]
-    with Searcher(collection.index) as searcher:
-        bags = [searcher.tokenizer.terms(q) for q in asked]
-        with searcher.reader.snapshot() as snapshot:
-            lucene = snapshot.lucene.path
-    theirs = ask_pyserini(lucene, bags, asked, "p7", 100)
-    assert json.loads(theirs["raw"])["id"] == "p7"
-    for channel in ("sparta", "bm25"):
-        with Searcher(collection.index, channel=channel) as searcher:
-            for question, ranking in zip(asked, theirs[channel], strict=True):
-                ours = pairs(searcher.search(question, N))
-                scores = dict(ours)
-                assert [s for _, s in ranking] == pytest.approx([s for _, s in ours[:100]], abs=1e-3)
-                for passage_id, score in ranking:
-                    assert scores[passage_id] == pytest.approx(score, abs=1e-3)
-                assert len({i for i, _ in ranking}) == min(100, len(ours))
-
-
 def test_lucene_is_opened_once_and_asked_in_one_call(collection: Collection, words: list[str]) -> None:
     """Both channels find together what each finds alone, one question and many, in any number of threads."""
     from hybrid.retrieval.channels import Channels
