@@ -6,7 +6,8 @@ For each question, the reader reads the best passages twice: as retrieved, and w
 passage (the next passage moves up). Three scores decide whether to answer: the calibrated probability of the
 answer, the reader's best span against "no answer", and a logistic model of both with the gaps to the next
 span and passage. Half of the articles fit the model and choose the threshold, the other half is measured;
-then the halves swap.
+then the halves swap. A second table has all questions by threshold. --data is a BEIR folder, or another file
+of questions with answers and right passages.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy.typing as npt
 
 from hybrid.answering.answers import combine, folded_texts, ranker_scores
 from hybrid.evaluation.plots import figure
+from hybrid.evaluation.questions import questions_of
 from hybrid.evaluation.tune_reader import COVERAGE, threshold_of
 from sparta.api import Index
 from sparta.base.records import Hit
@@ -36,6 +38,7 @@ from sparta.reader.records import Span, Text, text_of
 DEPTH = 10
 SPANS = 10
 SPLITS = 20
+THRESHOLDS = (0.06, 0.08, 0.1, 0.15, 0.21, 0.3)
 Floats = npt.NDArray[np.float64]
 
 
@@ -84,38 +87,34 @@ def read(index: Index, reader: Reader, query: str) -> tuple[list[Hit], list[list
 
 def readings(chosen: argparse.Namespace) -> Iterator[Question]:
     """Yield the read questions. A file of readings spares the reading of questions that it already holds."""
-    records = [json.loads(line) for line in (chosen.data / "queries.jsonl").read_text().splitlines()]
-    rows = (chosen.data / "qrels" / "test.tsv").read_text().splitlines()[1:]
-    right: dict[str, set[str]] = {}
-    for query_id, passage_id, _ in (row.split("\t") for row in rows):
-        right.setdefault(query_id, set()).add(passage_id)
-    random.Random(7).shuffle(records)
+    asked = questions_of(chosen.data).sample(chosen.questions)
     kept: dict[str, dict[str, Any]] = {}
     if chosen.readings and chosen.readings.is_file():
         kept = {row["id"]: row for row in map(json.loads, chosen.readings.read_text().splitlines())}
     with Index(chosen.index) as index:
         reader = Reader.open()
-        for record in records[: chosen.questions]:
-            if record["_id"] not in kept:
-                hits, spans = read(index, reader, record["text"])
-                row = {"id": record["_id"], "hits": [[h.passage_id, h.score] for h in hits], "spans": spans}
-                kept[record["_id"]] = json.loads(json.dumps(row))
+        for query in asked.queries:
+            if query.query_id not in kept:
+                hits, spans = read(index, reader, query.text)
+                line = json.dumps(
+                    {"id": query.query_id, "hits": [[h.passage_id, h.score] for h in hits], "spans": spans}
+                )
+                kept[query.query_id] = json.loads(line)
                 if chosen.readings:
                     with chosen.readings.open("a") as stream:
-                        stream.write(json.dumps(row) + "\n")
-            row = kept[record["_id"]]
+                        stream.write(line + "\n")
+            row = kept[query.query_id]
             passages = [index.passage(str(hit[0])) for hit in row["hits"]]
             hits = [
                 Hit(p["id"], float(hit[1]), p["title"], p["text"])
                 for p, hit in zip(passages, row["hits"], strict=True)
             ]
             spans = [[Span(*span) for span in text_spans] for text_spans in row["spans"]]
-            rest = [n for n, hit in enumerate(hits) if hit.passage_id not in right[record["_id"]]][:DEPTH]
-            article = next(iter(right[record["_id"]])).rpartition("-")[0]
+            right = [passage_id for passage_id, grade in asked.qrels[query.query_id].items() if grade > 0]
+            rest = [n for n, hit in enumerate(hits) if hit.passage_id not in right][:DEPTH]
+            article = right[0].rpartition("-")[0] or right[0]
             answerable, removed = (
-                attempt(
-                    reader.config, [hits[n] for n in places], [spans[n] for n in places], record["answers"]
-                )
+                attempt(reader.config, [hits[n] for n in places], [spans[n] for n in places], query.answers)
                 for places in (range(len(hits[:DEPTH])), rest)
             )
             yield Question(article, answerable, removed)
@@ -173,6 +172,18 @@ def measured(kind: str, questions: Sequence[Question]) -> Floats:
     return np.mean(rows, axis=0)
 
 
+def by_threshold(questions: Sequence[Question]) -> Iterator[str]:
+    """Yield the rows of a table: threshold, coverage, answered without the passage, EM of the answers."""
+    scores = np.array([(q.answerable.probability, q.removed.probability) for q in questions])
+    correct = np.array([q.answerable.correct for q in questions])
+    for threshold in THRESHOLDS:
+        answered, wrongly = (scores >= threshold).T
+        yield (
+            f"| {threshold} | {answered.mean():.1%} | {wrongly.mean():.1%} | {correct[answered].mean():.1%}"
+            f" | {np.mean(correct & ~answered):.1%} |"
+        )
+
+
 def draw(questions: Sequence[Question], path: Path) -> None:
     """Draw EM and the answered questions without their passage, against the coverage."""
     thresholds = np.linspace(0, 0.99, 100)
@@ -197,7 +208,7 @@ def draw(questions: Sequence[Question], path: Path) -> None:
 def main() -> None:
     """Print the table and draw the plot."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="BEIR folder whose queries have answers")
+    parser.add_argument("--data", type=Path, required=True, help="questions with answers and right passages")
     parser.add_argument("--index", type=Path, required=True, help="index of its corpus")
     parser.add_argument("--questions", type=int, default=400)
     parser.add_argument("--readings", type=Path, help="file that keeps the readings")
@@ -209,8 +220,10 @@ def main() -> None:
     for kind in ("probability", "best span", "logistic model"):
         coverage, wrongly, em = measured(kind, questions)
         print(f"| {kind} | {coverage:.1%} | {wrongly:.1%} | {em:.1%} |")
+    print("\n| threshold | coverage | answered without the passage | EM of the answers | right, not given |")
+    print("|---|---|---|---|---|", *by_threshold(questions), sep="\n")
     threshold = threshold_of([question.answerable.probability for question in questions], COVERAGE)
-    print(f"threshold of all questions: {threshold}")
+    print(f"\nthreshold of all questions: {threshold}")
     if chosen.plot:
         draw(questions, chosen.plot)
 

@@ -164,17 +164,17 @@ def _sentence(answer: Answer) -> str:
 
 
 def _abstain(answers: AnswerList, *, as_json: bool) -> None:
-    """Print that the index has no answer, with the best guess, and end with exit code 3."""
+    """Print the best guess, which is below the threshold, and end with exit code 3."""
     guess = answers.best_guess
     if as_json:
         click.echo(dumps({"answer": "", **answers.as_dict()}))
     elif guess:
-        click.echo(f"no answer in the index (best guess: {visible(guess.answer)}, {guess.score:.2f})")
+        click.echo(f"no sure answer (best guess: {visible(guess.answer)}, {guess.score:.2f})")
         click.echo(f"  {_place(guess)}\n  {_sentence(guess)}")
         hint = f"answers below {answers.threshold:.2f} are left out; print all: --threshold 0"
         click.echo(f"  → {hint}", err=True)
     else:
-        click.echo("no answer in the index: no passage was found")
+        click.echo("no answer: no passage was found")
     raise SystemExit(ABSTAINED)
 
 

@@ -89,7 +89,7 @@ def test_below_the_threshold_the_command_abstains(folder: Path) -> None:
     where = ("--index", folder / "index", "--reader", folder / "reader")
     guess = json.loads(run(main, "answer", "moon", "--json", *where).output)
     shown = run(main, "answer", "moon", "--threshold", "1", *where)
-    said = f"no answer in the index (best guess: {guess['answer']}, {guess['score']:.2f})\n"
+    said = f"no sure answer (best guess: {guess['answer']}, {guess['score']:.2f})\n"
     assert (shown.exit_code, shown.stdout.splitlines(keepends=True)[0]) == (3, said)
     assert f"[{guess['passage_id']}]" in shown.stdout
     assert shown.stderr == "  → answers below 1.00 are left out; print all: --threshold 0\n"
@@ -99,7 +99,7 @@ def test_below_the_threshold_the_command_abstains(folder: Path) -> None:
     assert (best["answer"], best["score"]) == (guess["answer"], guess["score"])
     assert run(main, "answer", "moon", "--threshold", "0", *where).exit_code == 0
     nothing = run(main, "answer", "xyzzy", "--threshold", "0.5", *where)
-    assert (nothing.exit_code, nothing.output) == (3, "no answer in the index: no passage was found\n")
+    assert (nothing.exit_code, nothing.output) == (3, "no answer: no passage was found\n")
 
 
 @pytest.mark.slow
