@@ -80,7 +80,10 @@ class Limits:
     def check_rerank(self, queries: Sequence[str], depth: int) -> None:
         """Raise if a request reranks too many hits: a cross-encoder reads some tens of passages a second."""
         if len(queries) * depth > self.reranked:
-            raise InputError(f"rerank × queries may be at most {self.reranked}, found {len(queries) * depth}")
+            raise InputError(
+                f"rerank × queries may be at most {self.reranked}, found {len(queries) * depth}",
+                remedy="send fewer queries at once, or a smaller rerank; 0 turns reranking off",
+            )
 
     def check_facets(self, queries: Sequence[str], fields: Sequence[str]) -> None:
         """Raise if a request counts the values of too many fields: a count reads all hits of a query."""

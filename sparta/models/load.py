@@ -16,8 +16,8 @@ from sparta.models.document_encoder import fit_quantizer
 from sparta.models.folders.kinds import Kind, kind_of
 from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.model import SparseModel
-from sparta.models.network_queries import open_query_network
-from sparta.models.quantize import Quantizer
+from sparta.models.network_queries import NETWORK_BITS, open_query_network
+from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.models.resolve import DEFAULT_MODEL, hash_folder, lasting_name, model_folder
 from sparta.models.stored_model import open_stored
 from sparta.neural.devices import best_device, uses_cpu
@@ -94,6 +94,14 @@ def _named[M: SparseModel](
             where=str(folder),
             remedy=remedy("omit {}", Option("query_encoder")),
         )
+    query_weights = model.query_weights
+    if (
+        query_weights is not None
+        and model.config.query_quantizer is None
+        and kind_of(folder) is not Kind.SPARTA
+    ):
+        grid = QueryQuantizer.fit(query_weights, NETWORK_BITS)  # the weights of other projects vary more
+        model.config = replace(model.config, query_quantizer=grid)
     if model.has_query_network and model.config.query_quantizer is None:
         grid = open_query_network(folder).fitted_grid(fixed_lines("calibration.txt"))
         model.config = replace(model.config, query_quantizer=grid)

@@ -5,6 +5,7 @@ The weights are rounded to integers on the query grid, so Lucene sums them exact
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ from sparta.runtime.fallback import first_readable
 from sparta.runtime.first_in_numpy import Encode, FirstInNumpy, gelu, normalized
 from sparta.runtime.weights import Floats
 
+logger = logging.getLogger(__name__)
 NETWORK_BITS = 8
 """The bits of a query weight. Sums of 50 terms stay far below 2^24, up to which they are exact."""
 _WORDS_OF_A_QUESTION = 10
@@ -48,21 +50,30 @@ _KEPT = 256
 class QueryNetwork:
     """The network that encodes queries.
 
+    `longest_query` is the number of wordpieces of a query that the network reads.
+
     :param encode: computes the weights of all terms, `(n, vocabulary)`
     """
 
     def __init__(self, tokenizer: Tokenizer, config: SpartaConfig, encode: Encode) -> None:
         self._tokenizer, self._encode = tokenizer, encode
-        self._most = config.layout.max_length - 2
+        self.longest_query = config.layout.max_length - 2
 
     def weights(self, texts: Sequence[str]) -> Floats:
         """Return the weight of each term of the vocabulary for each text, `(n, vocabulary) float32`.
 
-        A text longer than the network's input is cut.
+        A text longer than the network's input is cut, with a warning.
         """
         first, last = special_frame(self._tokenizer)
         encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return self._encode(texts, [[first, *encoding.ids[: self._most], last] for encoding in encodings])
+        longest = max((len(encoding.ids) for encoding in encodings), default=0)
+        if longest > self.longest_query:
+            logger.warning(
+                "a query has %s wordpieces; the model reads the first %s of them", longest, self.longest_query
+            )
+        return self._encode(
+            texts, [[first, *encoding.ids[: self.longest_query], last] for encoding in encodings]
+        )
 
     def fitted_grid(self, lines: Sequence[str]) -> QueryQuantizer:
         """Return a grid whose maximum is slightly above the largest weight of the lines' beginnings."""
@@ -165,8 +176,9 @@ def _network_of(name: str, sha256: str) -> QueryNetwork:
             f"queries of this index need its model: {error.message}",
             where=name,
             remedy=remedy(
-                "put the unchanged model there or into the working folder, or build the index again with {}",
-                Option("query_encoder", "none"),
+                "put the unchanged model there or into the working folder, or index again with {} and {}",
+                Option("model"),
+                Option("overwrite"),
             ),
         ) from error
 

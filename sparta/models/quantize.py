@@ -107,10 +107,10 @@ class QueryQuantizer(Quantizer):
     bits: int = QUERY_BITS
 
     @staticmethod
-    def fit(weights: npt.NDArray[np.float32]) -> QueryQuantizer:
+    def fit(weights: npt.NDArray[np.float32], bits: int = QUERY_BITS) -> QueryQuantizer:
         """Return a grid that fits the weights: its maximum is the largest weight, to three digits."""
         highest = float(f"{weights.max(initial=0):.3g}")
-        return QueryQuantizer(highest or 1.0)
+        return QueryQuantizer(highest or 1.0, bits)
 
     def integers(self, weights: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
         """Quantize `(n,) float32` weights of at least 0 to `(n,) int32`.

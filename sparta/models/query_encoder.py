@@ -107,7 +107,16 @@ def fitting_tokenizer(folder: Path, n_words: int) -> Tokenizer:
 
 
 def _through_transformers(name: str) -> Tokenizer:
-    from transformers import AutoTokenizer
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        if not Path(name).is_dir():
+            raise
+        raise ModelError(
+            "the model folder has no tokenizer.json; transformers, which reads other files, is not installed",
+            where=name,
+            remedy="add the model's tokenizer.json to the folder",
+        ) from error
 
     try:
         fast = AutoTokenizer.from_pretrained(name, trust_remote_code=False)

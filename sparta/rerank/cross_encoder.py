@@ -49,6 +49,13 @@ class CrossEncoder:
     """
 
     def __init__(self, folder: Path, dtype: str = "auto") -> None:
+        self._folder = folder
+        if not (folder / "config.json").is_file():
+            raise ModelError(
+                "the folder has no config.json, so it holds no cross-encoder",
+                where=str(folder),
+                remedy=remedy("check the path of {}", Option("rerank")),
+            )
         raw = read_json(folder / "config.json")
         try:
             _check_kind(folder, raw)
@@ -83,6 +90,7 @@ class CrossEncoder:
         """Return the score of each query with its text, `(n,) float32`.
 
         :param texts: one text for each query
+        :raises ModelError: a score is infinite or not a number.
         """
         encodings = self._tokenizer.encode_batch(list(zip(queries, texts, strict=True)))
         pairs = [_Pair(encoding.ids, encoding.type_ids) for encoding in encodings]
@@ -97,6 +105,12 @@ class CrossEncoder:
             batches, in_threads(score, batches, self._network.streams), strict=True
         ):
             scores[batch] = batch_scores[:, 0, 0]
+        if not np.isfinite(scores).all():
+            raise ModelError(
+                "the cross-encoder computes scores that are infinite or not numbers",
+                where=str(self._folder),
+                remedy="copy the complete model folder again, or name another cross-encoder",
+            )
         if self._has_sigmoid:
             scores = np.reciprocal(1 + np.exp(-scores), dtype=np.float32)
         return scores
@@ -108,7 +122,7 @@ def _check_kind(folder: Path, raw: dict[str, Any]) -> None:
     found = str(architectures[0]) if isinstance(architectures, list) and architectures else "no architecture"
     if found == _ARCHITECTURE and not is_plain_bert(raw):
         found = f"a {_ARCHITECTURE} whose encoder is not a plain BERT"
-    n_labels = len(raw.get("id2label") or (0, 0))
+    n_labels = len(raw.get("id2label") or ()) or raw.get("num_labels", 2)
     if found == _ARCHITECTURE and n_labels != 1:
         found = f"{n_labels} labels"
     if found != _ARCHITECTURE:
@@ -143,7 +157,7 @@ def _pair_tokenizer(folder: Path, raw: dict[str, Any]) -> Tokenizer:
 def _has_sigmoid(folder: Path, raw: dict[str, Any]) -> bool:
     """Return whether a score is the sigmoid of the logit: sentence-transformers' default for one label.
 
-    :raises ValueError: the model has another activation.
+    :raises ModelError: the model has another activation.
     """
     names = [
         _settings(folder, _SETTINGS).get("activation_fn"),
@@ -152,7 +166,11 @@ def _has_sigmoid(folder: Path, raw: dict[str, Any]) -> bool:
     ]
     name = next((str(name) for name in names if name), "Sigmoid").rpartition(".")[2]
     if name not in ("Sigmoid", "Identity"):
-        raise ValueError(f"the activation must be Sigmoid or Identity, found {name}")
+        raise ModelError(
+            f"the activation of a cross-encoder must be Sigmoid or Identity, found {name}",
+            where=str(folder),
+            remedy=remedy("name another cross-encoder with {}", Option("rerank", default_name("reranker"))),
+        )
     return name == "Sigmoid"
 
 
@@ -162,6 +180,8 @@ def _network(folder: Path, raw: dict[str, Any], tokenizer: Tokenizer, dtype: str
     encoder = read_encoder(stored, "bert.", raw)
     pooler = stored.linear("bert.pooler.dense", encoder.width, encoder.width)
     classifier = stored.linear("classifier", 1, encoder.width)
+    if unread := sorted(name for name in stored.unread if ".layer." in name):
+        raise ValueError(f"config.json does not describe the weights {', '.join(unread[:3])}")
     arithmetic = pick_arithmetic(dtype, encoder.width)
 
     def encode(graph: Graph) -> Any:

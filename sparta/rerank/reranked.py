@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.checks import whole
+from sparta.base.errors import InputError
 from sparta.base.records import Hit, Ranking, Run
-from sparta.data.languages import language_of
+from sparta.base.remedies import Option, remedy
+from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.models.query_encoder import QueryTokenizer
+from sparta.models.resolve import default_name, hash_folder, named_or_shipped_folder
 from sparta.rerank.cross_encoder import CrossEncoder
 from sparta.search.retriever import Page, Retriever, hit_of
 
@@ -115,18 +118,25 @@ _opening = threading.Lock()
 
 
 def open_reranker(name: str) -> CrossEncoder:
-    """Open a cross-encoder; a process opens it once.
+    """Open a cross-encoder; a process opens it once, and again if its files have changed.
 
     :param name: a folder, or the name of an installed model
+    :raises InputError: the name is empty.
     :raises ModelError: there is no such cross-encoder.
     """
+    if not name:
+        raise InputError(
+            "a reranker needs a name, found an empty text",
+            remedy=remedy("name a cross-encoder with {}", Option("rerank", default_name("reranker"))),
+        )
+    folder = named_or_shipped_folder(name, DEFAULT_LANGUAGE, "reranker").absolute()
     with _opening:  # threads that need it at the same time open it once
-        return _opened(name)
+        return _opened(folder, hash_folder(folder))
 
 
 @lru_cache(2)
-def _opened(name: str) -> CrossEncoder:
-    return CrossEncoder.open(name)
+def _opened(folder: Path, _hash: str) -> CrossEncoder:
+    return CrossEncoder.open(folder)
 
 
 def reranked(retriever: Retriever, name: str | Path, depth: int = RERANK_DEPTH) -> RerankedRetriever:

@@ -27,13 +27,21 @@ def first_readable[S, M](folder: Path, read: Callable[[], S], by_torch: Callable
         return read()
     except MissingPackageError:
         raise
-    except _NOT_READABLE as error:
-        reason = error.message if isinstance(error, SpartaError) else str(error)
+    except _NOT_READABLE as first_error:
+        error, reason = first_error, getattr(first_error, "message", str(first_error))
         logger.debug("%s: torch reads this model: %s", folder, reason)
     try:
         with optional_packages():
             return by_torch()
     except MissingPackageError as missing:
+        if isinstance(error, SpartaError) and error.remedy:
+            raise error from None  # torch could not read this folder either
+        if isinstance(error, SafetensorError):
+            raise ModelError(
+                f"the weights cannot be read: {reason}",
+                where=str(folder),
+                remedy="copy the complete model folder again",
+            ) from error
         raise ModelError(
             f"OpenVINO cannot read this model ({reason}), and torch is not installed",
             where=str(folder),

@@ -204,6 +204,19 @@ def test_query_weights_in_json(make_sparse: Maker, tmp_path: Path, path: str, pl
     check_equal(theirs, folder)
 
 
+def test_small_query_weights_are_kept(make_sparse: Maker, tmp_path: Path) -> None:
+    """With 15 steps for the largest weight, a query term of a small weight found nothing."""
+    make_sparse()
+    folder = tmp_path / "model"
+    query = folder / "query_0_SparseStaticEmbedding"
+    (query / "idf.json").write_text(json.dumps({"moon": 9.0, "the": 0.25}))
+    (query / "model.safetensors").unlink()
+    edit_json(query / "config.json", lambda value: {**value, "path": "idf.json"})
+    tokenizer = load_model(folder, device="cpu").query_tokenizer()
+    weights = {term: count * tokenizer.step for term, count in tokenizer.terms("the moon").items()}
+    assert weights == {"moon": pytest.approx(9.0, rel=0.01), "the": pytest.approx(0.25, rel=0.1)}
+
+
 def test_query_weights_in_a_torch_file(make_sparse: Maker, tmp_path: Path) -> None:
     theirs = make_sparse()
     query = tmp_path / "model" / "query_0_SparseStaticEmbedding"

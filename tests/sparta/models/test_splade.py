@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -216,3 +217,32 @@ def test_releases_that_would_ignore_the_network_refuse_its_shards(
         folder = tmp_path / query_encoder
         encode_corpus(corpus, folder, model, EncodeOptions(devices=("cpu",)), query_encoder=query_encoder)
         assert ShardFolder(folder).manifest["format_version"] == version
+
+
+def test_a_long_query_is_cut_with_a_warning(
+    folders: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    network = open_query_network(folders["bert"])
+    most = network.longest_query
+    network.weights(["the " * most])
+    assert not caplog.records
+    network.weights(["the moon", "the " * (most + 1)])
+    assert f"a query has {most + 1} wordpieces; the model reads the first {most}" in caplog.text
+
+
+def test_without_torch_a_damaged_folder_says_what_is_wrong(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Installing torch, the former advice, would not have helped."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    folder = shutil.copytree(folders["bert"], tmp_path / "cut")
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:1000])
+    with pytest.raises(ModelError, match="the weights cannot be read") as refused:
+        load_model(folder, device="cpu")
+    assert "copy the complete model folder again" in str(refused.value)
+    folder = shutil.copytree(folders["bert"], tmp_path / "no-tokenizer")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match=r"has no tokenizer\.json") as refused:
+        load_model(folder, device="cpu")
+    assert "add the model's tokenizer.json" in str(refused.value)

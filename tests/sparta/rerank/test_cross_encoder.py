@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
 from sparta import Index
 from sparta.base.errors import InputError, ModelError
 from sparta.index.pipeline import IndexOptions
 from sparta.rerank.cross_encoder import CrossEncoder
-from sparta.rerank.reranked import RerankedRetriever
+from sparta.rerank.reranked import RerankedRetriever, open_reranker
 from sparta.search.facets import count_values
 from tests.sparta.rerank.cross_encoders import edit, save_cross_encoder
 
@@ -65,10 +66,11 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "kind": (lambda c: {**c, "architectures": ["BertModel"]}, "with one label; found BertModel"),
     "activation": (
         lambda c: {**c, "sbert_ce_default_activation_function": "torch.nn.modules.activation.Tanh"},
-        "the activation must be Sigmoid or Identity, found Tanh",
+        "Sigmoid or Identity, found Tanh",
     ),
     "roberta": (lambda c: {**c, "model_type": "roberta"}, "whose encoder is not a plain BERT"),
     "weights": (lambda c: {**c, "intermediate_size": 65}, "the cross-encoder cannot be read: expected"),
+    "layers": (lambda c: {**c, "num_hidden_layers": 1}, "config.json does not describe the weights bert.enc"),
 }
 
 
@@ -102,9 +104,56 @@ def test_damaged_folders_are_refused(folders: dict[str, Path], tmp_path: Path, c
     assert str(folder) in str(refused.value)
 
 
-def test_a_folder_that_is_missing() -> None:
+def test_a_folder_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no such folder of a cross-encoder"):
         CrossEncoder.open("nowhere")
+    with pytest.raises(ModelError, match=r"has no config\.json"):
+        CrossEncoder(tmp_path)
+    with pytest.raises(InputError, match="found an empty text"):
+        open_reranker("")
+
+
+def test_one_label_by_its_number(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(folders["plain"], tmp_path / "model")
+    edit(
+        folder / "config.json", lambda c: {k: v for k, v in c.items() if k != "id2label"} | {"num_labels": 1}
+    )
+    assert np.array_equal(
+        CrossEncoder(folder).scores(["a"], ["b"]), CrossEncoder(folders["plain"]).scores(["a"], ["b"])
+    )
+
+
+def changed_bias(folder: Path, bias: float) -> None:
+    """Write another bias of the classifier."""
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {"classifier.bias": np.array([bias], np.float32)}, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("bias", [float("nan"), float("inf")])
+def test_scores_that_are_no_numbers_are_an_error(
+    folders: dict[str, Path], tmp_path: Path, bias: float
+) -> None:
+    folder = shutil.copytree(folders["new"], tmp_path / "model")
+    changed_bias(folder, bias)
+    with pytest.raises(ModelError, match="infinite or not numbers"):
+        CrossEncoder(folder).scores(["the moon"], ["the moon"])
+
+
+def test_a_folder_with_other_files_is_read_again(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def score() -> float:
+        return float(open_reranker("model").scores(["the moon"], ["the moon"])[0])
+
+    folder = shutil.copytree(folders["new"], tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    before, opened = score(), open_reranker("model")
+    assert open_reranker("model") is opened
+    changed_bias(folder, 7.0)
+    assert score() > before + 5
+    shutil.copytree(folders["new"], tmp_path / "elsewhere" / "model")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert score() == before, "a relative name means another folder now"
 
 
 @pytest.fixture(scope="module")
