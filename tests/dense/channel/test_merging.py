@@ -89,14 +89,14 @@ def test_a_channel_of_many_shards_is_merged_by_the_next_write(index: Path, model
 
 @pytest.mark.slow
 @pytest.mark.jvm
-@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+@pytest.mark.parametrize(("kind", "merges"), [("flat", 2), ("hnsw", 1)])
 def test_many_appends_leave_few_shards(
-    index: Path, model: Path, tiny_model_folder: Path, make_records: Any, kind: str
+    index: Path, model: Path, tiny_model_folder: Path, make_records: Any, kind: str, merges: int
 ) -> None:
     build_dense(index, str(model), kind=kind)
     options = IndexOptions(model=str(tiny_model_folder))
     with Index(index) as opened:
-        for record in make_records(2 * MERGED_AT_ONCE + 2, seed=5, prefix="new"):
+        for record in make_records(merges * MERGED_AT_ONCE + 2, seed=5, prefix="new"):
             opened.append([record], options=options)
     [place] = index.glob("dense-*")
     assert len(shard_files(place / "vectors-000001")) < MERGED_AT_ONCE

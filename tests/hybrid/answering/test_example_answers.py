@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from sparta.data.answers import exact_match
+from tests.cli.commands import ROOT, done, sparta
 
-ROOT = Path(__file__).parents[3]
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.usefixtures("own_logger")]
 FOUNDERS = ["Larry Page and Sergey Brin"]
 QUESTIONS = {
     "when was google founded": ["September 1998", "1998"],
@@ -47,25 +45,10 @@ QUESTIONS = {
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example corpus as the README indexes it."""
     folder = tmp_path_factory.mktemp("examples") / "index"
-    command = [
-        sys.executable,
-        "-m",
-        "cli._sparta",
-        "index",
-        "--corpus",
-        str(ROOT / "examples" / "wiki.jsonl"),
-    ]
-    subprocess.run(
-        [*command, "--index", str(folder), "--quiet"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=True,
-        capture_output=True,
-    )
+    done(sparta("index", "--corpus", ROOT / "examples" / "wiki.jsonl", "--index", folder, "--quiet"))
     return folder
 
 
-@pytest.mark.jvm
-@pytest.mark.slow
 def test_sixteen_of_twenty_are_exactly_right(index: Path) -> None:
     from hybrid import open_answerer
 
@@ -82,8 +65,6 @@ def test_sixteen_of_twenty_are_exactly_right(index: Path) -> None:
     assert len(wrong) <= 4, wrong
 
 
-@pytest.mark.jvm
-@pytest.mark.slow
 def test_an_index_answers_like_an_answerer_and_opens_its_reader_once(
     index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
