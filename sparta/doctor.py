@@ -15,7 +15,7 @@ from locale import getencoding
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparta.base.errors import MissingPackageError, SpartaError
+from sparta.base.errors import IndexStateError, MissingPackageError, SpartaError
 from sparta.base.extras import DEVELOPMENT, DISTRIBUTION, Package, packages
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.lucene.jvm import HEAP_VARIABLE, find_runtime, jar_paths, java_options, utf8_locale
@@ -295,13 +295,16 @@ def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:
     yield Finding("index", "ok", f"{path}, {parts[0].state}: {held}; {free:.1f} GB free on its disk")
 
 
-def _lacking(folder: IndexFolder) -> MissingPackageError | None:
-    """What searching texts of the index's language needs and this machine lacks."""
+def _lacking(folder: IndexFolder) -> SpartaError | None:
+    """Return the error of what searching this index needs and this machine lacks."""
+    from sparta.search.ahead import open_network_of
+
     live = folder.state().live
     try:
         if live:
             live.analysis.fold("一")  # Chinese needs a package from its first character on
-    except MissingPackageError as error:
+        open_network_of(folder.path)
+    except (MissingPackageError, IndexStateError) as error:
         return error
     return None
 

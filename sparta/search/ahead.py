@@ -10,10 +10,14 @@ from sparta.runtime.ahead import begin
 
 def begin_query_network(index: Path) -> None:
     """Begin to open the network that encodes the queries of an index; do nothing if it has none."""
-    begin(partial(_open_query_network, index))
+    begin(partial(open_network_of, index))
 
 
-def _open_query_network(index: Path) -> None:
+def open_network_of(index: Path) -> None:
+    """Open the network that encodes the queries of an index; do nothing if it has none.
+
+    :raises IndexStateError: the model was moved or has changed.
+    """
     from sparta.index.folder import IndexFolder
 
     folder = IndexFolder(index)

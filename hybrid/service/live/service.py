@@ -26,6 +26,7 @@ from sparta.base.filters import Filter
 from sparta.base.remedies import Command
 from sparta.index.reader import IndexReader
 from sparta.models.resolve import default_name
+from sparta.search.ahead import open_network_of
 from sparta.search.explain import explain, top_terms
 from sparta.search.retriever import Page, hit_of
 
@@ -57,6 +58,7 @@ class Service:
         with ThreadPoolExecutor(2, "side") as self._side:
             opening = partial(IndexReader, settings.index, settings.bm25, channels=None)
             self.reader = await loop.run_in_executor(self._side, opening)
+            await loop.run_in_executor(self._side, open_network_of, settings.index)
             self._search = BatchSearch(self.reader, settings.threads, self.metrics, settings.reranker)
             self._batcher, self._dense_batcher = self._batcher_named("search"), self._batcher_named("dense")
             self.writer = Writer(self.reader, self._refresh, settings, self._models)

@@ -11,11 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 from tokenizers import Tokenizer
 
+from hybrid.service.app import create_app
+from hybrid.service.settings import Settings
 from sparta import Index
 from sparta.base.errors import IndexStateError, ModelError, NewerFormatError
 from sparta.base.manifest import read_manifest
+from sparta.doctor import _index
 from sparta.index.folder import FORMAT_VERSION, KIND
 from sparta.index.pipeline import IndexOptions
 from sparta.models import network_queries
@@ -156,6 +160,9 @@ def test_an_index_follows_its_model(index: Index) -> None:
     with Index(index.path) as opened:
         with pytest.raises(IndexStateError, match="queries of this index need its model"):
             opened.search("who founded google")
+        assert "queries of this index need its model" in str([*_index(index.path, needed=True)])
+        with pytest.raises(IndexStateError, match="queries of this index need its model"):
+            TestClient(create_app(Settings(index=index.path))).__enter__()
         folder.with_name("moved").rename(folder)
         assert opened.search("who founded google")
 
