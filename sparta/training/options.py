@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,8 @@ class TrainResult:
     """The best model's folder, its validation figure and step, and the sets of the validation queries.
 
     `validation` is a fraction from 0 to 1, or the negated rank if the measure is `average-rank`.
-    `seconds_per_step` is the median time of this run's steps, without validation; 0 without steps.
+    `seconds_per_step` is the median time of this run's steps, without validation; 0 without steps. Two
+    results that differ only there are equal.
     """
 
     folder: Path
@@ -161,7 +162,7 @@ class TrainResult:
     step: int
     validated: tuple[str, ...] = ()
     reached: str = ""
-    seconds_per_step: float = 0.0
+    seconds_per_step: float = field(default=0.0, compare=False)
 
 
 def fields_of(recipe: TrainSettings, target: type) -> dict[str, Any]:
