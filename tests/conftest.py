@@ -55,13 +55,8 @@ def _vocabulary() -> list[str]:
 
 ROOT = Path(__file__).parents[1]
 OURS = ("sparta", "dense", "hybrid", "cli", "benchmarks", "scripts", "research", "tests")
-SECOND_COMPILER = {
-    "InvocationThreshold": 50_000,
-    "MinInvocationThreshold": 20_000,
-    "CompileThreshold": 100_000,
-    "BackEdgeThreshold": 400_000,
-}
-"""Calls or loops before Java's second compiler compiles a method; by default about a tenth."""
+JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Java without its second compiler and without parallel garbage collection: a process of tests soon ends."""
 LONGEST_FILES = (
     *("hostile/test_hostile_files.py", "sparta/index/test_crash.py", "sparta/lucene/test_pyserini.py"),
     *("test_docs.py", "hybrid/service/test_faults.py", "dense/channel/test_indexing.py", "test_wheel.py"),
@@ -92,14 +87,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_configure() -> None:
-    """Let Java compile with its second compiler only what runs very often.
+    """Start Java with `JAVA_OPTIONS` in this process.
 
     A process of tests soon ends: by default, a fifth of its time goes into code that is then hardly used.
     """
     with suppress(ImportError):  # tests of the base need no Java
         import jnius_config
 
-        jnius_config.add_options(*(f"-XX:Tier4{name}={count}" for name, count in SECOND_COMPILER.items()))
+        jnius_config.add_options(*JAVA_OPTIONS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -37,6 +37,9 @@ _CONTINUES = "##"
 _CACHED_WORDS = 1 << 16
 _CACHED_TEXTS = 8
 _PAIR = re.compile(r"pair [0-9a-f]{1,8}")
+_SPACE = re.compile(r"\s")
+JOINED_COUNT = 2
+"""How often a query counts a pair that is written as one word."""
 STOP_WORDS = (
     "a an and are as at be been but by did do does for from had has have he her his how i in into is it its"
     " many much no not of on or s she such that the their then there these they this to was were what when"
@@ -177,12 +180,17 @@ class LexicalTerms:
         return counts, sum(len(word.pieces) for word in words)
 
     def query_terms(self, text: str) -> dict[str, int]:
-        """Return the lexical terms that a query looks up, and how much each counts."""
-        terms = [term for term, _, _ in self.occurrences(text)]
-        return {
-            term: count if " " in term else count * self.settings.word_count
-            for term, count in Counter(terms).items()
-        }
+        """Return the lexical terms that a query looks up, and how much each counts.
+
+        A pair that is written as one word (`node.js`) counts `JOINED_COUNT` times.
+        """
+        counts: Counter[str] = Counter()
+        for term, start, end in self.occurrences(text):
+            if " " not in term:
+                counts[term] += self.settings.word_count
+            else:
+                counts[term] += 1 if _SPACE.search(text, start, end) else JOINED_COUNT
+        return dict(counts)
 
     def ignored_spans(self, text: str) -> list[tuple[int, int]]:
         """Return the character spans of a query whose wordpieces do not count: the split words.

@@ -391,7 +391,8 @@ TABLES = (
         trains=True,
         gaps=(
             "In the paper, an epoch with its validation takes 11 minutes with TASER and 15 with DPR, on 16"
-            " GPUs. Our time is the median step's for all questions, without validation, on two cores.",
+            " GPUs. Where the table has our time, it is the median step's for all questions, without"
+            " validation, on two cores.",
         ),
     ),
     PaperTable(
