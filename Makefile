@@ -5,7 +5,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 # Files run in the order of tests/conftest.py: the longest first, not those with the most tests.
-PYTEST := $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -q --dist loadfile --no-loadscope-reorder
 # Tests keep their compiled modules, also where Python is told to write none: compiling takes 10 s per process.
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := setup.cfg pyproject.toml scripts/install.sh $(wildcard models/*/pyproject.toml)
@@ -31,14 +31,14 @@ $(VENV)/.dev: requirements.lock requirements-install.lock $(SOURCES)
 demo: install ## Index the example corpus and ask it a question
 	@cd examples && env -u SPARTA_INDEX $(abspath $(BIN))/sparta demo
 
-test: dev ## Run the fast tests, three at a time
-	@$(PYTEST) -m "not slow and not release"
+test: dev ## Run the fast tests, two at a time
+	@$(PYTEST) -n 2 -m "not slow and not release"
 
 test-all: dev ## Run all tests but those of releases: also those against Pyserini, of crashes and of whole trainings
-	@$(PYTEST) -m "not release"
+	@$(PYTEST) -n 3 -m "not release"
 
 test-slow: dev ## Run the tests of releases: each extra in a fresh environment, the container (half an hour, a network)
-	@$(PYTEST) -m release -rsP
+	@$(PYTEST) -n 3 -m release -rsP
 
 test-oldest: dev ## Run the tests that use them with the oldest supported versions (in build/oldest; a network)
 	@bash scripts/test_oldest.sh $(BIN)
