@@ -87,13 +87,13 @@ def read(index: Index, reader: Reader, query: str) -> tuple[list[Hit], list[list
 
 def readings(chosen: argparse.Namespace) -> Iterator[Question]:
     """Yield the read questions. A file of readings spares the reading of questions that it already holds."""
-    asked = questions_of(chosen.data).sample(chosen.questions)
+    question_set = questions_of(chosen.data).sample(chosen.questions)
     kept: dict[str, dict[str, Any]] = {}
     if chosen.readings and chosen.readings.is_file():
         kept = {row["id"]: row for row in map(json.loads, chosen.readings.read_text().splitlines())}
     with Index(chosen.index) as index:
         reader = Reader.open()
-        for query in asked.queries:
+        for query in question_set.queries:
             if query.query_id not in kept:
                 hits, spans = read(index, reader, query.text)
                 line = json.dumps(
@@ -110,7 +110,9 @@ def readings(chosen: argparse.Namespace) -> Iterator[Question]:
                 for p, hit in zip(passages, row["hits"], strict=True)
             ]
             spans = [[Span(*span) for span in text_spans] for text_spans in row["spans"]]
-            right = [passage_id for passage_id, grade in asked.qrels[query.query_id].items() if grade > 0]
+            right = [
+                passage_id for passage_id, grade in question_set.qrels[query.query_id].items() if grade > 0
+            ]
             rest = [n for n, hit in enumerate(hits) if hit.passage_id not in right][:DEPTH]
             article = right[0].rpartition("-")[0] or right[0]
             answerable, removed = (
@@ -173,7 +175,11 @@ def measured(kind: str, questions: Sequence[Question]) -> Floats:
 
 
 def by_threshold(questions: Sequence[Question]) -> Iterator[str]:
-    """Yield the rows of a table: threshold, coverage, answered without the passage, EM of the answers."""
+    """Yield the rows of a table by threshold.
+
+    After the coverage and the share that is answered without the passage come the EM of the answers and the
+    share of questions whose right answer is left out.
+    """
     scores = np.array([(q.answerable.probability, q.removed.probability) for q in questions])
     correct = np.array([q.answerable.correct for q in questions])
     for threshold in THRESHOLDS:

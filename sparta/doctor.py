@@ -303,7 +303,7 @@ def _lacking(folder: IndexFolder) -> SpartaError | None:
     try:
         if live:
             live.analysis.fold("一")  # Chinese needs a package from its first character on
-        open_network_of(folder.path)
+        open_network_of(folder)
     except (MissingPackageError, IndexStateError) as error:
         return error
     return None

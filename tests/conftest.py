@@ -11,6 +11,7 @@ import signal
 import string
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -334,9 +335,10 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="session")
 def ask_pyserini(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., dict[str, Any]]]:
-    """What Pyserini's own searchers find in a Lucene folder, in a process with our jar on the class path.
+    """Return a function that searches a Lucene folder with Pyserini's own searchers.
 
-    Pyserini takes 10 s to import, so all tests of a worker ask the same process.
+    They run in a process with our jar on the class path. Pyserini takes 10 s to import, so all tests of a
+    worker ask the same process.
     """
     errors = tmp_path_factory.mktemp("pyserini") / "errors"
     started: list[subprocess.Popen[str]] = []
@@ -356,7 +358,10 @@ def ask_pyserini(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
         started[0].stdin.write(json.dumps([str(path), bags, texts, passage_id, k]) + "\n")
         started[0].stdin.flush()
         lines = iter(started[0].stdout.readline, "")
+        limit = threading.Timer(300, started[0].kill)  # the line that does not come is then missing
+        limit.start()
         line = next((line for line in lines if line.startswith("{")), None)
+        limit.cancel()
         assert line is not None, errors.read_text()
         answer: dict[str, Any] = json.loads(line)
         return answer

@@ -94,22 +94,22 @@ def _named[M: SparseModel](
             where=str(folder),
             remedy=remedy("omit {}", Option("query_encoder")),
         )
-    query_weights = model.query_weights
-    if (
-        query_weights is not None
-        and model.config.query_quantizer is None
-        and kind_of(folder) is not Kind.SPARTA
-    ):
-        grid = QueryQuantizer.fit(query_weights, NETWORK_BITS)  # the weights of other projects vary more
-        model.config = replace(model.config, query_quantizer=grid)
-    if model.has_query_network and model.config.query_quantizer is None:
-        grid = open_query_network(folder).fitted_grid(fixed_lines("calibration.txt"))
-        model.config = replace(model.config, query_quantizer=grid)
+    if model.config.query_quantizer is None:
+        model.config = replace(model.config, query_quantizer=_query_grid(model, folder))
     model.lexical = LexicalTerms.load(folder, model.tokenizer)
     quantizer = model.config.quantizer or fit_quantizer(model, calibration_passages())
     impact_bits = quantizer.bits if bits is None else bits
     model.config = replace(model.config, quantizer=Quantizer(quantizer.max_weight, impact_bits))
     return model
+
+
+def _query_grid(model: SparseModel, folder: Path) -> QueryQuantizer | None:
+    """Return the grid of the query weights of another project's model; None means that of `SparseModel`."""
+    if model.has_query_network:
+        return open_query_network(folder).fitted_grid(fixed_lines("calibration.txt"))
+    if model.query_weights is None or kind_of(folder) is Kind.SPARTA:
+        return None
+    return QueryQuantizer.fit(model.query_weights, NETWORK_BITS)  # the weights of other projects vary more
 
 
 def calibration_passages() -> list[Passage]:

@@ -189,8 +189,7 @@ def _sparta(folder: Path, raw: dict[str, Any]) -> StoredModel:
         np.maximum(stored.floats("gains", n_terms), 0) if config.lexical else None,
     )
     query_weights = np.maximum(stored.floats(QUERY_WEIGHTS, n_terms), 0) if config.weighted_queries else None
-    if stored.unread:
-        raise ValueError(f"config.json does not describe the weights {', '.join(sorted(stored.unread)[:3])}")
+    stored.check_all_read()
     return StoredModel(folder, load_tokenizer(folder), config, weights, query_weights)
 
 

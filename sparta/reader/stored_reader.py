@@ -54,8 +54,7 @@ class _TokenScorer:
         )
         # A layer of a few rows gains nothing from 8 bits.
         scoring = layer(stored, encoder.width)
-        if stored.unread:
-            raise ValueError("config.json does not describe all weights")
+        stored.check_all_read()
         arithmetic = pick_arithmetic(dtype, encoder.width, in_floats=in_floats)
 
         def build(graph: Graph) -> Any:

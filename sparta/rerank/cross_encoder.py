@@ -180,8 +180,7 @@ def _network(folder: Path, raw: dict[str, Any], tokenizer: Tokenizer, dtype: str
     encoder = read_encoder(stored, "bert.", raw)
     pooler = stored.linear("bert.pooler.dense", encoder.width, encoder.width)
     classifier = stored.linear("classifier", 1, encoder.width)
-    if unread := sorted(name for name in stored.unread if ".layer." in name):
-        raise ValueError(f"config.json does not describe the weights {', '.join(unread[:3])}")
+    stored.check_all_read(".layer.")
     arithmetic = pick_arithmetic(dtype, encoder.width)
 
     def encode(graph: Graph) -> Any:

@@ -128,6 +128,14 @@ class StoredWeights:
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
+    def check_all_read(self, part: str = "") -> None:
+        """Raise if tensors were not read, of those whose names contain `part`.
+
+        :raises ValueError: config.json describes fewer weights than the file holds.
+        """
+        if unread := sorted(name for name in self.unread if part in name):
+            raise ValueError(f"config.json does not describe the weights {', '.join(unread[:3])}")
+
     def tensors(self) -> dict[str, np.ndarray]:
         """Return all tensors by name, as they are stored."""
         return {name: self._read(name) for name in sorted(self._names)}

@@ -56,9 +56,7 @@ class Service:
         loop = asyncio.get_running_loop()
         self._reading, self._reranking = ThreadPoolExecutor(1, READER), ThreadPoolExecutor(1, "reranker")
         with ThreadPoolExecutor(2, "side") as self._side:
-            opening = partial(IndexReader, settings.index, settings.bm25, channels=None)
-            self.reader = await loop.run_in_executor(self._side, opening)
-            await loop.run_in_executor(self._side, open_network_of, settings.index)
+            self.reader = await loop.run_in_executor(self._side, self._open_reader)
             self._search = BatchSearch(self.reader, settings.threads, self.metrics, settings.reranker)
             self._batcher, self._dense_batcher = self._batcher_named("search"), self._batcher_named("dense")
             self.writer = Writer(self.reader, self._refresh, settings, self._models)
@@ -79,6 +77,16 @@ class Service:
                     wait=False, cancel_futures=True
                 )  # reading one passage may take a minute
                 self._search.close()
+
+    def _open_reader(self) -> IndexReader:
+        """Open the index, and the network of its queries: without it, no search would succeed."""
+        reader = IndexReader(self.settings.index, self.settings.bm25, channels=None)
+        try:
+            open_network_of(reader.folder)
+        except BaseException:
+            reader.close()
+            raise
+        return reader
 
     async def search(self, request: SearchRequest) -> bytes:
         """Return the answer to a search, as JSON."""

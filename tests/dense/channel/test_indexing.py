@@ -237,8 +237,6 @@ print(moment, code)
 @pytest.mark.slow
 def test_killed_at_every_write(corpus: Path, tiny_model_folder: Path, model: Path, tmp_path: Path) -> None:
     """A process loads what commands load, and forks a child for each kill."""
-    if not hasattr(os, "fork"):
-        pytest.skip("needs fork")
     chosen = options(tiny_model_folder)
     build_index(tmp_path / "whole", corpus, options=chosen)
     expected, ranked = vectors(tmp_path / "whole"), rankings(tmp_path / "whole")

@@ -100,8 +100,8 @@ def test_pyserini_ranks_50_queries_of_the_default_model_as_we_do(
         path = index.lucene_path(view.generation)
     assert len(bags) == 50
     if our_jar:
-        found = ask_pyserini(path, list(bags.values()), [], "google", DEPTH)["sparta"]
-        theirs = dict(zip(bags, found, strict=True))
+        rankings = ask_pyserini(path, list(bags.values()), [], "google", DEPTH)["sparta"]
+        theirs = dict(zip(bags, rankings, strict=True))
     else:
         theirs = pyserini_without_our_jar(path, bags)
     same = 0
@@ -118,16 +118,16 @@ def test_pyserini_ranks_a_tiny_model_with_many_ties_as_we_do(
     collection: Collection, words: list[str], ask_pyserini: Callable[..., Any]
 ) -> None:
     """It orders equal scores by id, so the scores must agree, and each passage must have its own."""
-    asked = [" ".join(q) for q in questions(words, 25, seed=9)]
+    texts = [" ".join(q) for q in questions(words, 25, seed=9)]
     with Searcher(collection.index) as searcher:
-        bags = [searcher.tokenizer.terms(q) for q in asked]
+        bags = [searcher.tokenizer.terms(q) for q in texts]
         with searcher.reader.snapshot() as snapshot:
             lucene = snapshot.lucene.path
-    theirs = ask_pyserini(lucene, bags, asked, "p7", 100)
+    theirs = ask_pyserini(lucene, bags, texts, "p7", 100)
     assert json.loads(theirs["raw"])["id"] == "p7"
     for channel in ("sparta", "bm25"):
         with Searcher(collection.index, channel=channel) as searcher:
-            for question, ranking in zip(asked, theirs[channel], strict=True):
+            for question, ranking in zip(texts, theirs[channel], strict=True):
                 ours = pairs(searcher.search(question, N))
                 scores = dict(ours)
                 assert [s for _, s in ranking] == pytest.approx([s for _, s in ours[:100]], abs=1e-3)

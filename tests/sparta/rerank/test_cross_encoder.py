@@ -66,7 +66,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "kind": (lambda c: {**c, "architectures": ["BertModel"]}, "with one label; found BertModel"),
     "activation": (
         lambda c: {**c, "sbert_ce_default_activation_function": "torch.nn.modules.activation.Tanh"},
-        "Sigmoid or Identity, found Tanh",
+        "the activation of a cross-encoder must be Sigmoid or Identity, found Tanh",
     ),
     "roberta": (lambda c: {**c, "model_type": "roberta"}, "whose encoder is not a plain BERT"),
     "weights": (lambda c: {**c, "intermediate_size": 65}, "the cross-encoder cannot be read: expected"),
