@@ -17,7 +17,8 @@ questions' terms ready made, and its cache is off. OpenSearch is one that holds 
 answers the same terms.
 
 With --health, only the example index is served: 64 busy connections for the throughput, then 400 while new
-connections ask /health ten times a second. Another checkout of sparta is measured in turn with this one.
+connections ask /health ten times a second. Another checkout of sparta, which builds
+its own index, is measured in turn with this one.
 
 With --vectors (of `dense encode`, the same corpus), only the index of `--documents` passages is served, with
 a dense channel: the vector of a mixture is that of its record's passage, mixed with that of another one (0.8
@@ -233,10 +234,16 @@ def measure_health(index: Path, questions: list[str], given: argparse.Namespace,
     """Throughput of 64 connections, and /health for new connections beside 400 busy ones."""
     checkouts = {"this checkout": ROOT, **({str(given.beside): given.beside} if given.beside else {})}
     measured: dict[str, list[tuple[float, ...]]] = {name: [] for name in checkouts}
+    indexes = {name: index if checkout == ROOT else work / "beside" for name, checkout in checkouts.items()}
+    if given.beside and not indexes[str(given.beside)].exists():
+        build = [sys.executable, "-m", "cli._sparta", "index", "--corpus", str(ROOT / "examples/wiki.jsonl")]
+        build += ["--index", str(work / "beside")]  # an older checkout may not read an index of this one
+        variables = {**PYTHON, "PYTHONPATH": str(given.beside)}
+        subprocess.run(build, env=variables, cwd=given.beside, check=True, capture_output=True)
     for _ in range(given.pairs):
         for name, checkout in checkouts.items():
             port = free_port()
-            command = [sys.executable, "-m", "cli._sparta", "serve", "--index", str(index)]
+            command = [sys.executable, "-m", "cli._sparta", "serve", "--index", str(indexes[name])]
             command += ["--port", str(port), "--log-level", "warning"]
             requests = [post(port, "/search", {"query": question, "k": K}) for question in questions]
             plan = {"port": port, "requests": requests}

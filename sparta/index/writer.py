@@ -79,11 +79,11 @@ def _write_batches(
     sentence_searcher = existing if update and is_cut(source.job.unit) else None
     try:
         for batch in source.batches(progress.consumed, progress.last_id):
+            fields = field_terms(batch.objects, unindexed_fields, nested=generation.fields == NESTED)
             if existing and not update:
                 _check_new(batch, progress, existing, has_sentences=is_cut(source.job.unit))
             positions = _positions(batch, progress, existing if update else None)
             folded = replace(batch, texts=[*map(fold, batch.texts)])
-            fields = field_terms(batch.objects, unindexed_fields, nested=generation.fields == NESTED)
             warned_of_rounding = warned_of_rounding or _warn_of_rounded_scores(batch)
             with interrupt_held() as interrupted:
                 progress_is_current = False

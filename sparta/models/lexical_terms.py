@@ -184,13 +184,14 @@ class LexicalTerms:
 
         A pair that is written as one word (`node.js`) counts `JOINED_COUNT` times.
         """
-        counts: Counter[str] = Counter()
+        counts: dict[str, int] = {}
         for term, start, end in self.occurrences(text):
             if " " not in term:
-                counts[term] += self.settings.word_count
+                count = self.settings.word_count
             else:
-                counts[term] += 1 if _SPACE.search(text, start, end) else JOINED_COUNT
-        return dict(counts)
+                count = 1 if _SPACE.search(text, start, end) else JOINED_COUNT
+            counts[term] = counts.get(term, 0) + count
+        return counts
 
     def ignored_spans(self, text: str) -> list[tuple[int, int]]:
         """Return the character spans of a query whose wordpieces do not count: the split words.
@@ -223,8 +224,7 @@ class LexicalTerms:
                 ):
                     before = None
                 continue
-            term = self._term(word)
-            if term:
+            if word.form != word.pieces[0] and (term := self._term(word)):
                 yield Occurrence(term, word.start, word.end)
             if word.spelling:
                 yield Occurrence(word.spelling, word.start, word.end)
@@ -250,17 +250,18 @@ class LexicalTerms:
 
     def _words(self, text: str) -> Iterator[_Word]:
         """Yield the words and marks of a text, as the tokenizer separates them."""
-        encoding = self.encoded(text)
+        encoding, is_ascii = self.encoded(text), text.isascii()
         tokens, offsets, numbers = encoding.tokens, encoding.offsets, encoding.word_ids
+        numbers.append(-1)  # ends the last word
         i = 0
         while i < len(tokens):
             after = i + 1
-            while after < len(tokens) and numbers[after] == numbers[i]:
+            while numbers[after] == numbers[i]:
                 after += 1
             pieces = tokens[i:after]
             start, end = offsets[i][0], offsets[after - 1][1]
             form = _joined(pieces) if len(pieces) > 1 else pieces[0]
-            spelling = "" if text.isascii() else _spelling(text, start, end)
+            spelling = "" if is_ascii else _spelling(text, start, end)
             if form in self._special:
                 form, spelling = spelling or text[start:end].lower(), ""
             if end - start > _LONGEST:
@@ -327,6 +328,7 @@ def encoded(tokenizer: Tokenizer, text: str) -> Encoding:
         ) from None
 
 
+@lru_cache(_CACHED_WORDS)
 def singular(word: str) -> str:
     """Return a word without its plural's s (Harman, 1991: How effective is suffixing?)."""
     if len(word) <= 3 or not word.endswith("s") or word.endswith(("ss", "us")):

@@ -178,19 +178,21 @@ class QueryTokenizer:
         encoding = self._encoded(text)
         if is_blank(text):
             return []
+        pieces = [
+            (i, start, end)
+            for i, token, (start, end) in zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
+            if i not in self._special and not is_punctuation(token)
+        ]
         ignored = self.lexical.ignored_spans(self.language.fold(text)) if self.lexical else []
+        if not ignored:
+            return pieces
         starts, ends = [start for start, _ in ignored], [end for _, end in ignored]  # both ascend
 
         def is_ignored(start: int, end: int) -> bool:
             place = bisect_right(starts, start)
             return place > 0 and end <= ends[place - 1]
 
-        pieces = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
-        return [
-            (i, *span)
-            for i, token, span in pieces
-            if i not in self._special and not is_punctuation(token) and not is_ignored(*span)
-        ]
+        return [piece for piece in pieces if not is_ignored(piece[1], piece[2])]
 
     def _encoded(self, text: str) -> Encoding:
         folded = self.language.fold(text)
@@ -219,9 +221,11 @@ class QueryTokenizer:
     def all_terms(self, texts: Sequence[str]) -> list[dict[str, int]]:
         """Return the `terms` of each text."""
         name = self.tokenizer.id_to_token
+        # With lexical terms one text after the other, so that its wordpieces are computed once for both.
+        bags = map(self.bag, texts) if self.lexical else self.bags(texts)
         return [
             {name(i) or "": weight for i, weight in bag.items()} | self._lexical_terms(text)
-            for text, bag in zip(texts, self.bags(texts), strict=True)
+            for text, bag in zip(texts, bags, strict=True)
         ]
 
     def _lexical_terms(self, text: str) -> dict[str, int]:

@@ -188,6 +188,14 @@ def test_the_same_spelling_comes_first(query: str, texts: list[str]) -> None:
     assert first > second
 
 
+def test_a_batch_computes_the_wordpieces_of_each_query_once() -> None:
+    lexical = LexicalTerms(TermSettings(), TOKENIZER)
+    queries = [f"who founded Kerensky {number}" for number in range(40)]
+    tokenizer = QueryTokenizer(TOKENIZER, lexical=lexical)
+    assert tokenizer.all_terms(queries) == [tokenizer.terms(query) for query in queries]
+    assert lexical.encoded.cache_info().misses == 80  # 40 in the batch, 40 one by one
+
+
 def test_unknown_words_match_nothing() -> None:
     texts = ["A jazz quiz with wax", "A vacuum cleaner", "Buzz"]
     assert scores("zzzxqw", texts) == [0, 0, 0]
