@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.remedies import Command, Option, Remedy, remedy
@@ -335,14 +336,17 @@ def _check_model(index: IndexFolder, generation: Generation, source: Source) -> 
             f"the index is of the model {old['name']!r}, but the vectors are of {new['name']!r}"
             f" (differing: {', '.join(differing)})",
             where=str(index.path),
-            remedy=_model_remedy(old["name"]) + remedy(", or rebuild with {}", _OVERWRITE),
+            remedy=_model_remedy(old, differing) + remedy(", or rebuild with {}", _OVERWRITE),
         )
 
 
-def _model_remedy(model: str) -> Remedy:
-    if model.startswith(JSON_VECTORS):
+def _model_remedy(model: Mapping[str, Any], differing: Sequence[str]) -> Remedy:
+    if model["name"].startswith(JSON_VECTORS):
         return remedy("name the {} that the index was started with", Option("tokenizer"))
-    return remedy("encode with {} and the index's {}", Option("model", model), Option("bits"))
+    if "query_network" in differing and "sha256" not in differing:
+        query_encoder = "network" if model.get("query_network") else "none"
+        return remedy("encode with {}", Option("query_encoder", query_encoder))
+    return remedy("encode with {} and the index's {}", Option("model", model["name"]), Option("bits"))
 
 
 def _differing_model_fields(generation: Generation, source: Source) -> list[str]:

@@ -118,7 +118,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ModelError(
             f"expected a JSON object, could not read it: {error}",
             where=str(path),
-            remedy=remedy("set {} to a folder with a saved model", Option("model")),
+            remedy="check the path of the model, or save the model again",
         ) from error
     if not isinstance(value, dict):
         raise ModelError(f"expected a JSON object, found {type(value).__name__}", where=str(path))

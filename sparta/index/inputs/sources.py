@@ -36,6 +36,7 @@ from sparta.index.inputs.impact_batches import (
 )
 from sparta.index.inputs.lexical_postings import in_context
 from sparta.index.jobs import JSON_VECTORS, Source, batch_bounds_changed, skip_passages
+from sparta.models.folders.sparse_folder import read_sparse_folder
 from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
@@ -370,6 +371,8 @@ def _json_source(path: Path, tokenizer: str | Path | None, choose: Choice) -> So
     known_side = known_query_side(tokenizer, None) if tokenizer else None
     if tokenizer and not known_side and (folder := sparta_folder(tokenizer)):
         _check_counts(folder)
+    if tokenizer and not known_side:
+        _warn_if_weighs_queries(Path(tokenizer))
     weights = known_side.weights if known_side else None
     side = QuerySide(
         known_side.tokenizer if known_side else load_tokenizer(tokenizer or default_model_folder()),
@@ -389,6 +392,19 @@ def _json_source(path: Path, tokenizer: str | Path | None, choose: Choice) -> So
         return skip_passages(JsonVectors(path, side), done, check_last)
 
     return Source(_json_job(path), side, batches, fixed_vocabulary=False)
+
+
+def _warn_if_weighs_queries(folder: Path) -> None:
+    """Warn if the model of a folder weighs query terms: JSON vectors are searched with counts of terms."""
+    try:
+        model = read_sparse_folder(folder)
+    except ModelError:  # a folder with a tokenizer only, a plain encoder, or a model of the hub
+        return
+    if model.query_network or model.query_weights is not None:
+        logger.warning(
+            "%s weighs the terms of queries, but with JSON vectors each term of a query counts once",
+            folder,
+        )
 
 
 def _check_counts(folder: Path) -> None:

@@ -236,6 +236,8 @@ def _checked_weights(
             f" found {weights.shape}",
             where=str(folder),
         )
+    if not (weights > 0).any():
+        raise ModelError("no term of the model has a query weight above 0", where=str(folder))
     if (weights < 0).any():
         logger.warning(
             "%s: %d query terms have negative weights, which sparta replaces by 0",

@@ -239,6 +239,18 @@ def test_negative_query_weights_count_as_zero(
     assert "1 query terms have negative weights" in caplog.text
 
 
+@pytest.mark.parametrize("weights", ["{}", '{"moon": -1, "the": 0}'])
+def test_a_model_that_weighs_no_query_term_is_refused(
+    make_sparse: Maker, tmp_path: Path, weights: str
+) -> None:
+    make_sparse()
+    query = tmp_path / "model" / "query_0_SparseStaticEmbedding"
+    edit_json(query / "config.json", lambda value: {**value, "path": "idf.json"})
+    (query / "idf.json").write_text(weights)
+    with pytest.raises(ModelError, match="no term of the model has a query weight above 0"):
+        load_sparse_encoder(tmp_path / "model")
+
+
 def test_query_weights_that_are_no_numbers(make_sparse: Maker, tmp_path: Path) -> None:
     make_sparse()
     query = tmp_path / "model" / "query_0_SparseStaticEmbedding"

@@ -21,6 +21,7 @@ from sparta.base.errors import IndexStateError, ModelError, NewerFormatError
 from sparta.base.manifest import read_manifest
 from sparta.doctor import _index
 from sparta.index.folder import FORMAT_VERSION, KIND
+from sparta.index.inputs.sources import vectors_source
 from sparta.index.pipeline import IndexOptions
 from sparta.models import network_queries
 from sparta.models.load import load_model, load_module
@@ -152,8 +153,9 @@ def test_an_index_follows_its_model(index: Index) -> None:
     """It appends with the same queries, refuses others, and says that the model is gone."""
     index.append([{"id": "9", "text": "the queen of the year"}])
     assert index.searcher.num_docs == len(TEXTS) + 1
-    with pytest.raises(IndexStateError, match="query"):
+    with pytest.raises(IndexStateError, match=r"differing: .*query_network") as refused:
         index.append([{"id": "10", "text": "x"}], options=IndexOptions(query_encoder="none"))
+    assert "encode with query_encoder='network'" in str(refused.value)
     folder = Path(index.reader.folder.require_live().model["name"])
     folder.rename(folder.with_name("moved"))
     network_queries._network_of.cache_clear()
@@ -175,6 +177,19 @@ def test_queries_without_the_network(folders: dict[str, Path], tmp_path: Path) -
     assert identity["weighted_queries"]
     assert "query_network" not in identity
     index.append([{"id": "9", "text": "one more"}])  # keeps the query encoder of the index
+
+
+def test_queries_of_json_vectors_are_counted_with_a_warning(
+    folders: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    vectors = tmp_path / "vectors.jsonl"
+    vectors.write_text('{"id": "1", "vector": {"moon": 2.0}}\n')
+    side = vectors_source([vectors], folders["bert"]).side
+    assert (side.has_network, side.weights) == (False, None)
+    assert f"{folders['bert']} weighs the terms of queries" in caplog.text
+    caplog.clear()
+    vectors_source([vectors])
+    assert not caplog.text
 
 
 def test_a_network_for_queries_that_is_missing(tiny_model_folder: Path) -> None:
