@@ -9,8 +9,9 @@ indexes, so that the command measures at once when it is repeated; after a chang
 another FOLDER.
 
 The ranking has 100 passages, of which the cross-encoder orders the first 20 anew. ms/query is the time of all
-questions, one after the other, by their number. With --answers, the reader reads the first 10 passages. p is
-that of a paired t-test against the impact channel. Prints a Markdown table.
+questions, one after the other, by their number. With --answers, the reader reads as many passages as `sparta
+answer` does: the first 10, or all 20 reranked ones. p is that of a paired t-test against the impact channel.
+Prints a Markdown table.
 """
 
 from __future__ import annotations

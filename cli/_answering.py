@@ -23,10 +23,10 @@ class AnsweringArguments:
         " measure the chain's own answers, at every depth."
     )
     reader: str | None = option("Reader's folder [default: the shipped reader].", metavar="FOLDER")
-    depths: str = option(
-        "Number of passages the reader reads per question; several numbers are compared.",
+    depths: str | None = option(
+        "Number of passages the reader reads per question; several numbers are compared [default: 10; of a"
+        " reranked ranking all reranked passages, if they are more].",
         metavar="N,…",
-        default="10",
     )
     weight: float | None = option(
         "Weight of the retrieval score in an answer's score; the rest is the reader's [default: as the reader"
@@ -59,8 +59,8 @@ class AnsweringArguments:
 
         check_plot(plot)
         check_output_file(self.output_answers, "file")
-        depths = sorted(set(parse_candidates(self.depths, "depths")))
-        if depths[-1] > retrieved:
+        depths = [] if self.depths is None else sorted(set(parse_candidates(self.depths, "depths")))
+        if depths and depths[-1] > retrieved:
             raise InputError(
                 f"--depths may be at most {retrieved}, the number of retrieved passages, found {depths[-1]}",
                 remedy=f"raise {raise_by}",

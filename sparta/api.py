@@ -299,7 +299,7 @@ class Index(Closing):
         n: int = 1,
         *,
         channel: str | None = None,
-        depth: int = 10,
+        depth: int | None = None,
         reader: str | Path | None = None,
         threshold: float | None = None,
         rerank: str | Path | None = None,
@@ -310,7 +310,8 @@ class Index(Closing):
         The list is empty if no answer reaches the threshold; its `best_guess` is then the best answer below.
         The first call opens the reader. `Answerer` has more options.
 
-        :param depth: the number of passages that the reader reads
+        :param depth: the number of passages that the reader reads [default: 10; with `rerank` all reranked
+            passages, if they are more]
         :param reader: the folder or the name of a reader [default: the language's shipped reader]
         :param threshold: the lowest score of an answer [default: the reader's, if `tune-reader` calibrated it
             for this channel and depth, else 0]

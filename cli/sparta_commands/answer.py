@@ -48,10 +48,10 @@ class _Answering:
     reader: str | None = option(
         "Reader's folder [default: the shipped reader].", metavar="FOLDER", section="Reader"
     )
-    depth: int = whole(
-        10,
-        "Number of passages retrieved per question. The reader skips passages that cannot change the answer.",
-        most=HIGHEST_COUNT,
+    depth: int | None = option(
+        "Number of passages retrieved per question. The reader skips passages that cannot change the answer"
+        " [default: 10; with --rerank all reranked passages, if they are more].",
+        type=click.IntRange(1, HIGHEST_COUNT),
         section="Reader",
     )
     weight: float | None = option(

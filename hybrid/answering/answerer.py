@@ -11,7 +11,16 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid.answering.answers import AnswerList, answer_key, as_read, combine, folded_texts, ranker_scores
+from hybrid.answering.answers import (
+    AnswerList,
+    answer_key,
+    as_read,
+    combine,
+    folded_texts,
+    ranker_scores,
+    rerank_shares,
+    with_share,
+)
 from hybrid.multihop.searcher import ChainPassages, ChainSearcher
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
@@ -36,6 +45,11 @@ SPANS = 10
 _QUERY_BLOCK = 500
 
 
+def default_depth(rerank_depth: int) -> int:
+    """Return the number of passages to read, unless a caller names it: 10, or all reranked ones if more."""
+    return max(DEPTH, rerank_depth)
+
+
 @dataclass
 class ReadingCounts:
     """The numbers of retrieved and of read passages, and the reason why the other passages were not read."""
@@ -56,9 +70,12 @@ class Answerer(Closing):
     passages. If mentions add up, the reader reads all passages. `counts` has the number of passages that were
     read.
 
+    After reranking, a share of the cross-encoder's scores counts in the scores of answers.
+
     :param retriever: finds passages; for an `Index`, its first channel; for a chain, the passages of its best
         paths
-    :param depth: number of passages that are retrieved for a question
+    :param depth: number of passages that are retrieved for a question; None is 10, or all reranked passages
+        if they are more
     :param weight: the ranker's share of an answer's score, 0 to 1; None is the weight that the reader was
         tuned with. With another weight, scores only order answers and are not probabilities
     :param threshold: lowest score of an answer; answers with a lower score are left out. None is the reader's
@@ -72,7 +89,7 @@ class Answerer(Closing):
         retriever: Retriever | Index | ChainSearcher,
         reader: Reader,
         *,
-        depth: int = DEPTH,
+        depth: int | None = None,
         weight: float | None = None,
         threshold: float | None = None,
         language: str | None = None,
@@ -84,7 +101,9 @@ class Answerer(Closing):
                 remedy="open a reader with Reader.open(folder)",
             )
         self.config = reader.config.with_weight(None if weight is None else fraction("a weight", weight))
-        self.depth = whole("depth", depth)
+        rerank_depth = getattr(self.retriever, "rerank_depth", 0)  # a retriever of another package has none
+        self._is_reranked = rerank_depth > 0
+        self.depth = default_depth(rerank_depth) if depth is None else whole("depth", depth)
         if threshold is None:
             threshold = self.config.threshold_for(getattr(self.retriever, "ranking_name", ""), self.depth)
         self.threshold = fraction("a threshold", threshold)
@@ -119,13 +138,15 @@ class Answerer(Closing):
     def answer_hits(self, query: str, hits: Sequence[Hit], n: int = 1) -> AnswerList:
         """Return the `n` best answers from passages that are already retrieved, best first."""
         n = whole("n", n)
-        texts, passage_scores = [text_of(hit) for hit in hits], ranker_scores([hit.score for hit in hits])
+        texts, scores = [text_of(hit) for hit in hits], [hit.score for hit in hits]
+        passage_scores = ranker_scores(scores)
+        shares = rerank_shares(scores) if self._is_reranked else [0.0] * len(hits)
         if texts and not any(text.text for text in texts):
             raise no_texts()
         fold = language_of(self.language).fold
         distinct_texts = folded_texts(dict.fromkeys(texts), fold)
         spans_by_text: dict[Text, list[Span]] = {}
-        spans: list[list[Span]] = []
+        spans: list[Sequence[Span]] = []
         read_contents: set[str] = set()
         best_scores: dict[str, float] = {}
         highest_rankers = [*itertools.accumulate(reversed(passage_scores), max)][
@@ -139,7 +160,7 @@ class Answerer(Closing):
                 is_repeated = text in spans_by_text
                 if not is_repeated:
                     spans_by_text[text] = next(reading)
-                spans.append(spans_by_text[text])
+                spans.append(with_share(spans_by_text[text], shares[position]))
                 if is_repeated or self.config.combines_mentions:
                     continue
                 # The same text under another title has overlapping answers: combine from the first passage.
@@ -165,7 +186,7 @@ class Answerer(Closing):
         hits: Sequence[Hit],
         texts: Sequence[Text],
         passage_scores: Sequence[float],
-        spans: Sequence[list[Span]],
+        spans: Sequence[Sequence[Span]],
         n: int,
     ) -> dict[str, float]:
         """Return the `n` best answers' uncalibrated scores, by answer key, after more passages are read.
@@ -219,7 +240,7 @@ def open_answerer(
     """
     if reader is not None:
         reader_folder(reader)  # a wrong path raises before the index opens
-    candidates = max(CANDIDATES, settings.get("depth", DEPTH))
+    candidates = max(CANDIDATES, settings.get("depth") or 0)
     retriever: Any = (
         ChainPassages(chain) if chain else open_retriever(index, channels, bm25=bm25, candidates=candidates)
     )

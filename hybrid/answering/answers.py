@@ -130,6 +130,25 @@ def ranker_scores(scores: Sequence[float]) -> list[float]:
     return [(score - low) / (high - low) if high > low else 1.0 for score in scores]
 
 
+RERANK_SHARE = 0.1
+"""The share of a cross-encoder's score in the scores of a passage's spans (decision 0046 has the figures)."""
+
+
+def rerank_shares(scores: Sequence[float]) -> list[float]:
+    """Return what a cross-encoder's scores add to the spans of each passage: 0 for the best one, else less.
+
+    The scores are log odds, as those of spans. If a cross-encoder gives probabilities, the share hardly
+    counts.
+    """
+    highest = max(scores, default=0.0)
+    return [RERANK_SHARE * (score - highest) for score in scores]
+
+
+def with_share(spans: Sequence[Span], share: float) -> Sequence[Span]:
+    """Return the spans of a passage with a share of the cross-encoder's score in their scores."""
+    return [span._replace(score=span.score + share) for span in spans] if share else spans
+
+
 class Share(NamedTuple):
     """The answer key of a span, the span's probability as a mention, and the probability of its answer."""
 
@@ -159,7 +178,9 @@ def reader_shares(
             [Share(key, mention, mention) for key, mention in zip(text_keys, probabilities, strict=True)]
             for text_keys, probabilities in zip(keys, mentions, strict=True)
         ]
-    distinct_texts = dict(zip(texts, zip(keys, spans, strict=True), strict=False))
+    distinct_texts: dict[Text, tuple[list[str], Sequence[Span]]] = {}
+    for text, text_keys, text_spans in zip(texts, keys, spans, strict=False):
+        distinct_texts.setdefault(text, (text_keys, text_spans))  # of the best hit with this text
     spans_by_text = [
         (text.text, [*zip(*keys_and_spans, strict=True)]) for text, keys_and_spans in distinct_texts.items()
     ]

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybrid.answering.answerer import SPANS
-from hybrid.answering.answers import Answer, combine, folded_texts, ranker_scores
+from hybrid.answering.answerer import SPANS, default_depth
+from hybrid.answering.answers import (
+    Answer,
+    combine,
+    folded_texts,
+    ranker_scores,
+    rerank_shares,
+    with_share,
+)
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.rankings import Retrieved
 from sparta.base.records import Advance, Hit, Run, ScoredPassage
@@ -34,17 +41,21 @@ JUDGED = "judged passages"
 class Answering:
     """The settings of answer evaluation: the reader, numbers of passages to read, and the ranker's weight.
 
-    The reader reads at most the largest of `depths`. The weight None is the weight that the reader was tuned
-    with.
+    The reader reads at most the largest of `depths`. Without `depths` it reads as many passages as `Answerer`
+    does. The weight None is the weight that the reader was tuned with.
     """
 
     reader: Reader
-    depths: Sequence[int] = (10,)
+    depths: Sequence[int] = ()
     weight: float | None = None
 
-    def names(self) -> list[tuple[int, str]]:
-        """Return each depth with its measures' suffix: `@10` for depth 10, empty for a single depth."""
-        return [(depth, f"@{depth}" if len(self.depths) > 1 else "") for depth in self.depths]
+    def names(self, rerank_depth: int = 0) -> list[tuple[int, str]]:
+        """Return each depth with its measures' suffix: `@10` for depth 10, empty for a single depth.
+
+        :param rerank_depth: the number of passages of the ranking that a cross-encoder ordered
+        """
+        depths = self.depths or [default_depth(rerank_depth)]
+        return [(depth, f"@{depth}" if len(depths) > 1 else "") for depth in depths]
 
 
 class Readings:
@@ -54,6 +65,7 @@ class Readings:
     all passages that are read together; such a reader reads each ranking separately at each depth.
 
     :param advance: called with the number of questions that were read
+    :param reranked: the numbers of passages that a cross-encoder ordered, by the names of such rankings
     :raises LackingError: the passages have no texts.
     """
 
@@ -63,7 +75,9 @@ class Readings:
         runs: Mapping[str, Run],
         answering: Answering,
         advance: Advance | None = None,
+        reranked: Mapping[str, int] | None = None,
     ) -> None:
+        reranked = reranked or {}
         self.config = answering.reader.config.with_weight(answering.weight)
         self.language = retrieved.query_set.language
         self._hits: dict[tuple[str, str], Hit] = {}
@@ -74,7 +88,9 @@ class Readings:
         queries = [query for query in retrieved.query_set.queries if query.answers]
         for block in itertools.batched(queries, _BLOCK):
             jobs = [
-                (query, ids) for query in block for ids in self._read_groups(query.query_id, runs, answering)
+                (query, ids)
+                for query in block
+                for ids in self._read_groups(query.query_id, runs, answering, reranked)
             ]
             texts = [
                 [text_of(self.hit(query.query_id, passage_id)) for passage_id in ids] for query, ids in jobs
@@ -96,15 +112,18 @@ class Readings:
                 advance(len(block))
 
     def _read_groups(
-        self, query_id: str, runs: Mapping[str, Run], answering: Answering
+        self, query_id: str, runs: Mapping[str, Run], answering: Answering, reranked: Mapping[str, int]
     ) -> Iterator[tuple[str, ...]]:
         """Yield the passage ids of a question that the reader reads in one call."""
-        rankings = [tuple(hit.passage_id for hit in run[query_id]) for run in runs.values()]
+        groups = dict.fromkeys(
+            tuple(hit.passage_id for hit in run[query_id][:depth])
+            for name, run in runs.items()
+            for depth, _ in answering.names(reranked.get(name, 0))
+        )
         if self.config.global_tokens:
-            yield from dict.fromkeys(ids[:depth] for ids in rankings for depth in answering.depths)
+            yield from groups
         else:
-            deepest = max(answering.depths)
-            yield tuple(dict.fromkeys(passage_id for ids in rankings for passage_id in ids[:deepest]))
+            yield tuple(dict.fromkeys(itertools.chain.from_iterable(groups)))
 
     def _key(self, ids: Sequence[str]) -> tuple[str, ...]:
         """Return the passage ids in the key of `_spans`: all of `ids` with global tokens, else none.
@@ -135,16 +154,26 @@ class Readings:
                 yield text_of(self.hit(query_id, passage.passage_id)).text, spans[0]
 
     def answer(
-        self, query_id: str, ranking: Sequence[ScoredPassage], depth: int, weight: float
+        self,
+        query_id: str,
+        ranking: Sequence[ScoredPassage],
+        depth: int,
+        weight: float,
+        *,
+        is_reranked: bool = False,
     ) -> Answer | None:
-        """Return the best answer from the first `depth` passages of a ranking; None without an answer."""
+        """Return the best answer from the first `depth` passages of a ranking; None without an answer.
+
+        :param is_reranked: the scores of the ranking are those of a cross-encoder
+        """
         best = ranking[:depth]
         hits = [self.hit(query_id, passage.passage_id) for passage in best]
         spans = self._spans_of(query_id, best)
-        scores = ranker_scores([passage.score for passage in best])
-        answers = combine(
-            self.config, hits, [text_of(hit) for hit in hits], scores, spans, weight, 1, self.language
-        )
+        scores = [passage.score for passage in best]
+        if is_reranked:
+            spans = [*map(with_share, spans, rerank_shares(scores))]
+        texts = [text_of(hit) for hit in hits]
+        answers = combine(self.config, hits, texts, ranker_scores(scores), spans, weight, 1, self.language)
         return answers[0] if answers else None
 
 
@@ -157,6 +186,7 @@ def measure_answers(
     judged: bool = False,
     chain_answers: Mapping[str, Mapping[str, Answer | None]] | None = None,
     advance: Advance | None = None,
+    reranked: Mapping[str, int] | None = None,
 ) -> tuple[list[Evaluation], dict[str, dict[str, Answer | None]]]:
     """Return the evaluations with EM and F1 added, and each ranking's answers at the largest depth.
 
@@ -164,6 +194,7 @@ def measure_answers(
         reader
     :param chain_answers: the answers of rankings that have answers already; measured without the reader
     :param advance: called with the number of questions that the reader has read
+    :param reranked: the numbers of passages that a cross-encoder ordered, by the names of such rankings
     """
     query_set = retrieved.query_set
     expected, match, language = query_set.answers, query_set.match, query_set.language
@@ -171,9 +202,9 @@ def measure_answers(
         return list(evaluations), {}
     if judged:
         runs = {**runs, JUDGED: _judged(retrieved)}
-    chain_answers = chain_answers or {}
+    chain_answers, reranked = chain_answers or {}, reranked or {}
     runs_to_read = {run_name: run for run_name, run in runs.items() if run_name not in chain_answers}
-    readings = Readings(retrieved, runs_to_read, answering, advance)
+    readings = Readings(retrieved, runs_to_read, answering, advance, reranked)
     is_correct = partial(exact_match, match=match, language=language)
     weight = readings.config.weight
     measured_before = {evaluation.name: evaluation.per_query for evaluation in evaluations}
@@ -181,11 +212,11 @@ def measure_answers(
     answers: dict[str, dict[str, Answer | None]] = {}
     for name, run in runs.items():
         measures: dict[str, Mapping[str, float]] = dict(measured_before.get(name, {}))
-        for depth, suffix in answering.names():
+        for depth, suffix in answering.names(reranked.get(name, 0)):
             answers[name] = {
                 query_id: chain_answers[name][query_id]
                 if name in chain_answers
-                else readings.answer(query_id, run[query_id], depth, weight)
+                else readings.answer(query_id, run[query_id], depth, weight, is_reranked=name in reranked)
                 for query_id in expected
             }
             by_query = answers[name]

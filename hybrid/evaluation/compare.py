@@ -135,6 +135,7 @@ def compare(
             judged=judged,
             chain_answers=chain_answers,
             advance=advance,
+            reranked=dict.fromkeys(reranked_runs, reranking.depth if reranking else 0),
         )
     return SetResults(
         query_set.name,

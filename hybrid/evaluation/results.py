@@ -306,7 +306,7 @@ def plot_answers(sets: Sequence[SetResults], answering: Answering, plot: Path | 
     If there is only one depth, draw a bar chart of EM.
     """
     sets = [results for results in sets if results.main_measure.startswith(EXACT)]
-    if plot and len(answering.depths) == 1:
+    if plot and len(answering.depths) <= 1:
         draw(sets, EXACT, plot)
     elif plot:
         names = [ranking.name for results in sets for ranking in results.evaluations]

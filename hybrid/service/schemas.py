@@ -107,7 +107,15 @@ class AnswerRequest(_Model):
 
     query: str
     n: Annotated[int, Field(ge=1, le=100, description="How many answers.")] = 1
-    depth: Annotated[int, Field(ge=1, le=100, description="How many passages are retrieved.")] = 10
+    depth: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=100,
+            description="How many passages are retrieved. Default: 10, or all reranked passages, if they are"
+            " more.",
+        ),
+    ] = None
     channels: _Name | None = None
     filter: _Filter = None
     rerank: _Rerank = None

@@ -49,7 +49,7 @@ class CrossEncoder:
     """
 
     def __init__(self, folder: Path, dtype: str = "auto") -> None:
-        self._folder = folder
+        self.folder = folder
         if not (folder / "config.json").is_file():
             raise ModelError(
                 "the folder has no config.json, so it holds no cross-encoder",
@@ -108,7 +108,7 @@ class CrossEncoder:
         if not np.isfinite(scores).all():
             raise ModelError(
                 "the cross-encoder computes scores that are infinite or not numbers",
-                where=str(self._folder),
+                where=str(self.folder),
                 remedy="copy the complete model folder again, or name another cross-encoder",
             )
         if self._has_sigmoid:

@@ -38,8 +38,12 @@ class RerankedRetriever(Retriever):
     """
 
     def __init__(self, retriever: Retriever, reranker: CrossEncoder, depth: int = RERANK_DEPTH) -> None:
-        self.retriever, self.reranker, self.depth = retriever, reranker, whole("rerank_depth", depth)
+        self.retriever, self.reranker = retriever, reranker
+        self.rerank_depth = whole("rerank_depth", depth)
         self.channel = retriever.channel + RERANKED
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return reranked, (self.retriever, self.reranker.folder, self.rerank_depth)
 
     @property
     def first_stage(self) -> Retriever:
@@ -73,7 +77,7 @@ class RerankedRetriever(Retriever):
 
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
         """Return one page of each query's ranking; one run of the network scores the pairs of all queries."""
-        longest = max(page.depth, min(self.depth, self.most_hits))
+        longest = max(page.depth, min(self.rerank_depth, self.most_hits))
         longer = replace(page, k=longest, offset=0, join=False)
         with self.holding():
             rankings = self.retriever.rank(queries, longer, threads)
@@ -89,7 +93,7 @@ class RerankedRetriever(Retriever):
 
     def _texts(self, rankings: Sequence[Ranking]) -> list[list[str]]:
         """Return the texts of the hits that are ordered anew, with their titles."""
-        docids = [ranking.docids[: self.depth] for ranking in rankings]
+        docids = [ranking.docids[: self.rerank_depth] for ranking in rankings]
         records = iter(self.retriever.records([docid for own in docids for docid in own]))
         return [[_text(hit_of("", 0.0, next(records))) for _ in own] for own in docids]
 

@@ -91,6 +91,8 @@ class Retriever(Closing, ABC):
 
     channel: str
     """The channel's name, which is also the tag of its runs."""
+    rerank_depth: int = 0
+    """The number of first hits whose order and scores are a cross-encoder's; 0 without one."""
 
     @property
     def ranking_name(self) -> str:

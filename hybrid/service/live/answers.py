@@ -45,12 +45,10 @@ class Answers:
         :raises CancelledError: `stop` was set before all passages were read
         """
         [hits] = search.hits(plan, [query])
-        searcher = search.lucene
-        reader: Any = _Stopped(self._models.reader(searcher.language), stop or Event())
-        if threshold is None:
-            threshold = reader.config.threshold_for(search.retriever(plan).ranking_name, plan.page.k)
-        answerer = Answerer(searcher, reader, depth=plan.page.k, threshold=threshold)
-        answers = answerer.answer_hits(query, as_read(searcher, hits), n)
+        retriever = search.retriever(plan)
+        reader: Any = _Stopped(self._models.reader(retriever.language), stop or Event())
+        answerer = Answerer(retriever, reader, depth=plan.page.k, threshold=threshold)
+        answers = answerer.answer_hits(query, as_read(retriever, hits), n)
         return {"answers": [answer.as_dict() for answer in answers], **answers.as_dict()}
 
 

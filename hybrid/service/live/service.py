@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from hybrid.answering.answerer import default_depth
 from hybrid.service.errors import BusyError, HttpError, contained, within
 from hybrid.service.live.answers import Answers
 from hybrid.service.live.batching import Batcher
@@ -124,7 +125,7 @@ class Service:
         """Return answers to a question, extracted from the best passages."""
         self.settings.limits.check_query(request.query)
         depth = self._rerank_depth(request.rerank, [request.query])
-        page = Page(request.depth, filter=self._filter(request.filter))
+        page = Page(request.depth or default_depth(depth), filter=self._filter(request.filter))
         plan = self._plan(request.channels, page, rerank=depth)
         stop = threading.Event()
 

@@ -18,6 +18,8 @@ from hybrid.answering.answers import (
     probability,
     ranker_scores,
     reader_shares,
+    rerank_shares,
+    with_share,
 )
 from hybrid.answering.path_answerer import PathAnswerer
 from sparta.api import Index
@@ -181,6 +183,7 @@ class FixedRetriever:
     channel: str = "fixed"
     ranking_name: str = "fixed"
     language: str = "en"
+    rerank_depth: int = 0
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
         return self.hits[:k]
@@ -192,6 +195,28 @@ class FixedRetriever:
 
     def close(self) -> None:
         self.hits = []
+
+
+@pytest.mark.parametrize("sums", [False, True])
+def test_after_reranking_a_tenth_of_the_passages_score_counts(sums: bool) -> None:
+    hits = [hit("a", "Sergey", 4.0), hit("b", "Larry Page", -2.0), hit("c", "Sergey", -7.0)]
+    spans = {"Sergey": [Span(0, 0, 6, 1.0)], "Larry Page": [Span(0, 0, 10, 1.5)]}
+    reader = FixedReader(spans, replace(CONFIG, weight=0.0, sum_mentions=sums))
+    plain = Answerer(FixedRetriever(hits), reader)
+    assert [one.answer for one in plain.answer("?", 2)] == ["Larry Page", "Sergey"]
+    reranked = Answerer(FixedRetriever(hits, rerank_depth=3), reader).answer("?", 2)
+    assert [(one.answer, one.passage_id) for one in reranked] == [("Sergey", "a"), ("Larry Page", "b")]
+    # the best passage keeps its score; 4 − (−2) = 6 lowers the other one by 0.6
+    assert [one.score for one in reranked] == [pytest.approx(sigmoid(s)) for s in (1.0, 1.5 - 0.6)]
+
+
+def test_all_reranked_passages_are_read_unless_a_depth_is_named() -> None:
+    hits = [hit(str(i), f"text {i}", 10.0 - i) for i in range(30)]
+    reader = FixedReader({one.text: [Span(0, 0, 4, 1.0)] for one in hits})
+    for rerank_depth, depth, expected in ((0, None, 10), (4, None, 10), (25, None, 25), (25, 7, 7)):
+        answerer = Answerer(FixedRetriever(hits, rerank_depth=rerank_depth), reader, depth=depth)
+        answerer.answer("?")
+        assert answerer.counts.retrieved == expected
 
 
 def made(seed: int) -> tuple[list[Hit], dict[str, list[Span]]]:
@@ -213,16 +238,19 @@ def test_stopping_early_changes_no_answer(weight: float, answer: Calibration | N
         hits, spans = made(seed)
         config = ReaderConfig(answer=answer, weight=weight)
         reader = FixedReader(spans, config)
-        for n in (1, 3):
-            answerer = Answerer(FixedRetriever(hits), reader, depth=20, weight=weight)
+        for n, rerank_depth in ((1, 0), (3, 0), (1, 20), (3, 20)):
+            answerer = Answerer(
+                FixedRetriever(hits, rerank_depth=rerank_depth), reader, depth=20, weight=weight
+            )
             found = answerer.answer("?", n)
-            texts = [text_of(one) for one in hits]
-            rankers = ranker_scores([one.score for one in hits])
-            everything = combine(config, hits, texts, rankers, [spans[t.text] for t in texts], weight, n)
+            texts, scores = [text_of(one) for one in hits], [one.score for one in hits]
+            shares = rerank_shares(scores) if rerank_depth else [0.0] * 20
+            all_spans = [with_share(spans[t.text], share) for t, share in zip(texts, shares, strict=True)]
+            everything = combine(config, hits, texts, ranker_scores(scores), all_spans, weight, n)
             assert found == everything
             assert answerer.counts.retrieved == 20
             early += answerer.counts.read < 20
-    assert early > 30 or (weight == 0.0 and early == 0)  # a reader alone is never sure
+    assert early > 60 or (weight == 0.0 and early == 0)  # a reader alone is never sure
 
 
 @dataclass
@@ -323,7 +351,7 @@ def test_thresholds_and_nothing_found() -> None:
     for wrong in (0, None, 2.5):
         with pytest.raises(InputError, match="n must be"):
             Answerer(FixedRetriever(hits), reader).answer("?", wrong)
-    for options in ({"depth": 0}, {"depth": None}, {"weight": 1.5}, {"threshold": -0.1}, {"threshold": 1.5}):
+    for options in ({"depth": 0}, {"depth": 2.5}, {"weight": 1.5}, {"threshold": -0.1}, {"threshold": 1.5}):
         with pytest.raises(InputError, match=r"depth must be|expected a (weight|threshold) from 0 to 1"):
             Answerer(FixedRetriever(hits), reader, **options)
 

@@ -99,6 +99,26 @@ def test_em_and_f1_by_hand() -> None:
     assert table.splitlines()[0].startswith(f"set,channel,RR,{columns}")
 
 
+def test_answers_of_a_reranked_ranking() -> None:
+    """They are those of an Answerer: a tenth of the passages' scores counts, and more passages are read."""
+    ids = ["a", *"cccccccccc", "b"]  # b is at the twelfth place
+    run = {q.query_id: [ScoredPassage(one, 30.0 - i) for i, one in enumerate(ids)] for q in QUERIES}
+    reader = FixedReader({"Ada Lovelace wrote it": 0.5, "in 1843": 1.5, "nobody": -2.0})
+    rankings = {"plain": run, "far": run, "near": run}
+    reranked = {"far": 12, "near": 5}
+
+    def answers_to_2(weight: float) -> list[str]:
+        _, answers = measure_answers(
+            retrieved(), rankings, [], Answering(reader, weight=weight), reranked=reranked
+        )
+        return [answers[name]["2"].answer for name in rankings]
+
+    assert answers_to_2(0.0) == ["Ada Lovelace"] * 3  # 1.5 − 0.1 · 11 is below 0.5
+    reader.scores["in 1843"] = 1.7
+    assert answers_to_2(0.0) == ["Ada Lovelace", "in 1843", "Ada Lovelace"]
+    assert sorted(set(reader.read_texts)) == sorted(RECORDS[one]["text"] for one in RECORDS)
+
+
 def test_regular_expressions_have_no_f1() -> None:
     one = retrieved(match="regex")
     found, _ = measure_answers(one, runs(), [], Answering(READER))

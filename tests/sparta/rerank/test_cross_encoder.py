@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -217,6 +218,13 @@ def test_the_name_of_the_channel(index: Index, folders: dict[str, Path]) -> None
     assert isinstance(retriever, RerankedRetriever)
     assert retriever.channel == "bm25+rerank"
     assert (retriever.num_docs, retriever.unit, retriever.language) == (9, "passage", "en")
+
+
+def test_a_copy_in_another_process_ranks_alike(index: Index, folders: dict[str, Path]) -> None:
+    retriever = index.retriever("bm25", folders["new"], 5)
+    with pickle.loads(pickle.dumps(retriever)) as copy:
+        assert copy.search("the moon", 9) == retriever.search("the moon", 9)
+        assert copy.rerank_depth == 5
 
 
 def test_an_evaluation_measures_the_same_ranking(
