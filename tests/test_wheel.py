@@ -1,7 +1,6 @@
-"""The wheel in a fresh environment: the base needs no torch.
+"""The wheel in fresh environments: the base, which needs no torch, and the extras `dense` and `mcp`.
 
-Before a release also the extras `dense` and `mcp`, each in an environment of its own, like the other extras
-(test_extras.py).
+Before a release also the other extras, each in an environment of its own (test_extras.py).
 """
 
 from __future__ import annotations
@@ -147,7 +146,6 @@ def test_ten_lines_of_python_run_from_the_wheel(bare: Path, tmp_path: Path) -> N
     assert "founded" in "".join(rest)
 
 
-@pytest.mark.release
 def test_dense_brings_faiss(wheel: Path, index: Path, tmp_path: Path) -> None:
     programs = environment(tmp_path / "env", wheel, "[dense]")
     copy = shutil.copytree(index, tmp_path / "ix")
@@ -159,7 +157,6 @@ def test_dense_brings_faiss(wheel: Path, index: Path, tmp_path: Path) -> None:
     assert run(programs / "python", "-c", "import torch", cwd=tmp_path).returncode == 1
 
 
-@pytest.mark.release
 def test_mcp_serves_a_search(wheel: Path, index: Path, tmp_path: Path) -> None:
     programs = environment(tmp_path / "env", wheel, "[mcp]")
     (tmp_path / "client.py").write_text(MCP_CLIENT)
