@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,14 +37,30 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("sparta.dense")
 PRECISION = "float16"
-_FIRST_BLOCK, _SMALLEST_BLOCK = 256, 64
-"""Number of passages in the first shard that is written, and in the smallest shard."""
-SECONDS_PER_SHARD = 30.0
-"""Target time to fill one shard: a crash loses about this much work."""
 _LARGEST_DEAD_SHARE = 0.5
 """If more than this share of a store's rows has no live passage, live rows move to a new store."""
 _LARGEST_GROWTH = 2.0
 """If an IVF index grows by more than this factor, its lists are trained again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSizes:
+    """The sizes of a channel's shards: filling a shard takes about `seconds`, which a crash may lose.
+
+    The first shard has `first` vectors. Later shards have `smallest` to `largest`, the last one has the rest.
+    """
+
+    largest: int = SHARD_SIZE
+    first: int = 256
+    smallest: int = 64
+    seconds: float = 30.0
+
+    def after(self, n: int, seconds: float) -> int:
+        """Return the size of the shard that follows a shard of n vectors, filled in some seconds."""
+        return min(self.largest, max(self.smallest, int(n * self.seconds / max(1e-3, seconds))))
+
+
+SHARD_SIZES = ShardSizes()
 
 
 class ChannelBuilder:
@@ -57,6 +73,7 @@ class ChannelBuilder:
     :param previous: the channel to update; None builds a new channel
     :param unit: the unit of the index, such as `passage` or `sentence`
     :param reencodes: reuse no vectors of another runtime or arithmetic
+    :param shard_sizes: how many vectors a new shard has
     """
 
     def __init__(
@@ -70,6 +87,7 @@ class ChannelBuilder:
         dtype: str,
         *,
         reencodes: bool = False,
+        shard_sizes: ShardSizes = SHARD_SIZES,
     ) -> None:
         self.channel_folder, self.previous = channel_folder, previous
         self.identity, self.unit = identity, unit
@@ -77,7 +95,7 @@ class ChannelBuilder:
         self.device, self.dtype = device, dtype
         self.encoded = self.copied = self.removed = 0
         self._encoder: PassageEncoder | None = None
-        self._reencodes = reencodes
+        self._reencodes, self._shard_sizes = reencodes, shard_sizes
         self._warned: set[str] = set()
         self.manifest = describe_vectors(identity, vector_width(identity.name), PRECISION, unit)
         matching_stores = {number: store for number, store in channel_folder.stores() if self._fits(store)}
@@ -160,15 +178,14 @@ class ChannelBuilder:
         sources = [(source, find(source.hashes, self.hashes)) for source in (*self.matching_stores, *folders)]
         n_done = 0
         try:
-            size = min(SHARD_SIZE, _FIRST_BLOCK)
+            size = min(self._shard_sizes.largest, self._shard_sizes.first)
             while n_done < len(missing):
                 block = missing[n_done : n_done + size]
                 started = time.monotonic()
                 vectors = self._vectors(block, sources, advance)
                 self._writer().add(self.passages.positions[block], self.hashes[block], vectors)
                 n_done += len(block)
-                target_size = len(block) * SECONDS_PER_SHARD / max(1e-3, time.monotonic() - started)
-                size = min(SHARD_SIZE, max(_SMALLEST_BLOCK, int(target_size)))
+                size = self._shard_sizes.after(len(block), time.monotonic() - started)
         except KeyboardInterrupt:
             raise Interrupted(len(rows) - len(missing) + n_done, "vector") from None
         self._writer()  # creates the store of an index without passages
@@ -249,7 +266,8 @@ class ChannelBuilder:
         vectors = self._open_vectors()
         rows = vectors.rows_of(self.passages.positions, self.hashes)
         kind = faiss_index.choose_kind(requested_kind, len(rows))
-        if merged_shards := merge_small_shards(vectors, self._writer(), rows if kind == "flat" else None):
+        live, largest = rows if kind == "flat" else None, self._shard_sizes.largest
+        if merged_shards := merge_small_shards(vectors, self._writer(), live, largest):
             vectors = VectorFolder(self.store, shards=merged_shards)
             rows = vectors.rows_of(self.passages.positions, self.hashes)
         n_before = self.previous.passages if self.previous else 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dense.channel.builder import PRECISION, SECONDS_PER_SHARD
+from dense.channel.builder import PRECISION, SHARD_SIZES
 from dense.channel.encode import PassageEncoder, VectorOptions, hashes_of
 from dense.channel.folder import ChannelFolder
 from dense.channel.sync import DenseReport, build_dense, chosen_model
@@ -19,7 +19,6 @@ from sparta.base.closing import Closing
 from sparta.base.records import Passage
 from sparta.data.languages import folded, language_of
 from sparta.index.folder import IndexFolder
-from sparta.shards.folder import SHARD_SIZE
 
 
 class VectorPass(Closing):
@@ -66,7 +65,7 @@ class VectorPass(Closing):
         self._waiting.append((first + np.array(missing, np.int64), hashes[missing], vectors))
         self.encoded += len(missing)
         n_waiting = sum(len(positions) for positions, _, _ in self._waiting)
-        if n_waiting >= SHARD_SIZE or time.monotonic() - self._last_write >= SECONDS_PER_SHARD:
+        if n_waiting >= SHARD_SIZES.largest or time.monotonic() - self._last_write >= SHARD_SIZES.seconds:
             self._write(writer)
 
     def _is_stored(self, hashes: Hashes) -> npt.NDArray[np.bool_]:

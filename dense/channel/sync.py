@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dense.channel.builder import ChannelBuilder
+from dense.channel.builder import SHARD_SIZES, ChannelBuilder, ShardSizes
 from dense.channel.folder import Channel, ChannelFolder
 from dense.channel.passages import LivePassages, commit_of
 from dense.models.resolve import ModelIdentity, find_dense_model, identify
@@ -68,6 +68,7 @@ def build_dense(
     overwrite: bool = False,
     expect: Advance | None = None,
     advance: Advance | None = None,
+    shard_sizes: ShardSizes = SHARD_SIZES,
 ) -> DenseReport:
     """Build or update the dense channel, so that each live passage of the Lucene index has a vector.
 
@@ -83,6 +84,7 @@ def build_dense(
         if `dtype` is not auto, only vectors of this runtime and arithmetic
     :param expect: called once with the number of missing vectors, before `advance`
     :param advance: called with the number of vectors that were added since the last call
+    :param shard_sizes: how many vectors each new shard has, and so what a crash loses
     :raises IndexStateError: no finished index, another model than the channel's, another process writing.
     :raises InputError: vectors of another model, unit or index, damaged or not finite; unknown kind.
     """
@@ -125,6 +127,7 @@ def build_dense(
                 device,
                 dtype,
                 reencodes=overwrite and dtype != "auto",
+                shard_sizes=shard_sizes,
             )
             builder.fill(vector_folders, expect, advance)
             channel = builder.finish(requested_kind)

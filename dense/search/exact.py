@@ -13,9 +13,7 @@ from dense.search.store import Floats, Rows, VectorFolder
 
 _QUERIES_PER_BATCH = 256
 _LARGEST_IN_MEMORY = 2**32
-"""If the float32 rows take at most this many bytes, they stay in memory."""
 _LARGEST_COPY = 2**26
-"""If the rows of a filter take at most this many bytes, the search copies them."""
 _EXTRA_ROWS = 16
 """Number of candidates beyond k, because exact scores may reorder the last ones."""
 _ROUNDING = 2.0**-18
@@ -47,13 +45,23 @@ class Candidates(Protocol):
 class ExactSearch:
     """Multiplies the query vectors with all rows, in blocks.
 
-    :param in_memory: keep the rows in memory as float32 if they fit; otherwise each search reads the files
+    :param largest_in_memory: keep float32 rows of at most this many bytes in memory; for more, each search
+        reads the files
+    :param largest_copy: copy the rows of a filter if they take at most this many bytes
     """
 
     exact = True
 
-    def __init__(self, vectors: VectorFolder, rows: Rows, *, in_memory: bool = True) -> None:
-        self.vectors, self.rows, self._in_memory = vectors, rows, in_memory
+    def __init__(
+        self,
+        vectors: VectorFolder,
+        rows: Rows,
+        *,
+        largest_in_memory: int = _LARGEST_IN_MEMORY,
+        largest_copy: int = _LARGEST_COPY,
+    ) -> None:
+        self.vectors, self.rows = vectors, rows
+        self._largest_in_memory, self._largest_copy = largest_in_memory, largest_copy
         self._cached_blocks: list[Floats] = []
         self._excluded: RowMask | None = None
 
@@ -71,7 +79,7 @@ class ExactSearch:
 
         Few rows are copied. For many rows, the search multiplies all rows and drops the scores of the others.
         """
-        if 4 * self.vectors.width * int(mask.sum()) <= _LARGEST_COPY:
+        if 4 * self.vectors.width * int(mask.sum()) <= self._largest_copy:
             return ExactSearch(self.vectors, self.rows[mask])
         search = copy.copy(self)
         search._float_blocks, search._excluded = self._float_blocks, ~mask  # type: ignore[method-assign]
@@ -79,7 +87,7 @@ class ExactSearch:
 
     def _float_blocks(self) -> Iterable[Floats]:
         """Return all rows in blocks, as float32. Caches them: converting takes longer than multiplying."""
-        if not self._in_memory or 4 * self.vectors.width * len(self.rows) > _LARGEST_IN_MEMORY:
+        if 4 * self.vectors.width * len(self.rows) > self._largest_in_memory:
             return self.vectors.blocks(self.rows)
         if not self._cached_blocks:
             self._cached_blocks = list(self.vectors.blocks(self.rows))

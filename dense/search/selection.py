@@ -9,16 +9,24 @@ _LARGEST_EXACT = 20_000
 """Up to this many rows, exact search takes no longer than a small encoder takes to encode the query."""
 
 
-def select(search: Candidates, vectors: VectorFolder, rows: Rows, mask: RowMask) -> Candidates:
+def select(
+    search: Candidates,
+    vectors: VectorFolder,
+    rows: Rows,
+    mask: RowMask,
+    *,
+    largest_exact: int = _LARGEST_EXACT,
+) -> Candidates:
     """Return a search that is limited to the rows where `mask (n,) bool` is true.
 
     :param search: the search over all `rows`
+    :param largest_exact: the largest number of rows that an exact search replaces an approximate one for
     """
     if search.exact:
         return search.within(mask)
-    if mask.sum() <= _LARGEST_EXACT:
+    if mask.sum() <= largest_exact:
         return ExactSearch(vectors, rows[mask])
-    return _SearchWithFallback(search.within(mask), ExactSearch(vectors, rows[mask], in_memory=False))
+    return _SearchWithFallback(search.within(mask), ExactSearch(vectors, rows[mask], largest_in_memory=0))
 
 
 class _SearchWithFallback:
@@ -39,5 +47,5 @@ class _SearchWithFallback:
 
     def within(self, mask: RowMask) -> Candidates:
         """Return a search that is limited to some rows; see `Candidates`."""
-        exact = ExactSearch(self.exact_search.vectors, self.exact_search.rows[mask], in_memory=False)
+        exact = ExactSearch(self.exact_search.vectors, self.exact_search.rows[mask], largest_in_memory=0)
         return _SearchWithFallback(self.search.within(mask), exact)

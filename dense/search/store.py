@@ -253,12 +253,15 @@ def describe_vectors(
 class VectorFolder:
     """A folder of shards as one table: row i is the i-th vector in the order of the shards."""
 
-    def __init__(self, folder: Path, *, shards: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, shards: Sequence[int] | None = None, block_size: int = 8 * SHARD_SIZE
+    ) -> None:
         """Open a folder of vectors.
 
         :param shards: the numbers of the shards to open, in this order; None opens all shards by number
+        :param block_size: number of rows that `blocks` reads at a time
         """
-        self.folder = folder
+        self.folder, self.block_size = folder, block_size
         self.manifest = read_manifest(folder, KIND, FORMAT_VERSION, fields=FIELDS)
         check_fields(self.manifest, FIELDS, folder / "manifest.json")
         self.width = int(self.manifest["width"])
@@ -328,10 +331,10 @@ class VectorFolder:
             vectors[in_shard] = self.shards[place].vectors[rows[in_shard] - self.starts[place]]
         return vectors
 
-    def blocks(self, rows: Rows, size: int = 8 * SHARD_SIZE) -> Iterator[Floats]:
-        """Yield the vectors of some rows as float32, `size` rows at a time."""
-        for start in range(0, len(rows), size):
-            yield self.take(rows[start : start + size])
+    def blocks(self, rows: Rows) -> Iterator[Floats]:
+        """Yield the vectors of some rows as float32, `block_size` rows at a time."""
+        for start in range(0, len(rows), self.block_size):
+            yield self.take(rows[start : start + self.block_size])
 
 
 class VectorWriter:

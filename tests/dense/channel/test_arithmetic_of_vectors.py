@@ -10,11 +10,13 @@ import pytest
 
 import cli._dense
 import cli._sparta
-from dense.channel import builder
+from dense.channel.builder import ShardSizes
 from dense.channel.sync import build_dense
 from dense.search.store import VectorFolder
+from sparta.base.errors import Interrupted
 from sparta.runtime.processor import capabilities, mixed_with
 from tests.dense.channel.channels import done, ran
+from tests.moments import at, ctrl_c
 
 pytestmark = pytest.mark.jvm
 OTHER = "int8" if "int8" in capabilities() else "bf16"
@@ -59,16 +61,11 @@ def test_an_append_with_another_arithmetic_warns(made: Path, write_jsonl: Any, t
 
 @needs_another
 def test_an_interrupted_channel_remembers_its_arithmetic(
-    index: Path, model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    index: Path, model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(builder, "_FIRST_BLOCK", 16)
-    with monkeypatch.context() as broken:
-        broken.setattr(builder.ChannelBuilder, "finish", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            build_dense(index, str(model), dtype=OTHER, device="cpu")
-    [shard, *others] = sorted(index.glob("dense-*/vectors-*/shard-*"))
-    for path in others:
-        path.unlink()
+    with at("rename", "shard-00001.*", ctrl_c), pytest.raises(Interrupted):
+        build_dense(index, str(model), dtype=OTHER, device="cpu", shard_sizes=ShardSizes(first=16))
+    [shard] = index.glob("dense-*/vectors-*/shard-*.safetensors")
     build_dense(index, str(model), dtype="fp32", device="cpu")
     assert f"were encoded with {OTHER_NAME}, new vectors with openvino fp32" in caplog.text
     assert channel(index)["arithmetic"] == OTHER_NAME

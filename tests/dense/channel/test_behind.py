@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 import cli._dense
 import cli._sparta
-import dense.channel.table
 from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
 from sparta.api import Index
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions
 from tests.dense.channel.channels import N, done, ran
+from tests.moments import at
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
 NEW = {"id": "new", "text": "a city of the moon"}
@@ -62,16 +63,11 @@ def test_an_open_index_searches_what_it_wrote(moved: Path, options: IndexOptions
 
 
 def test_a_lock_that_another_writer_took_meanwhile(
-    made: Path, options: IndexOptions, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    made: Path, options: IndexOptions, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sync = dense.channel.table.sync
-
-    def locked(path: Path, **given: str | None) -> object:
-        with IndexFolder(path).lock():
-            return sync(path, **given)
-
-    monkeypatch.setattr(dense.channel.table, "sync", locked)
-    with Index(made) as index:
+    """The write of Lucene's index takes the lock first, the channel second."""
+    with Index(made) as index, ExitStack() as other:
+        other.enter_context(at("write", "lock", lambda: other.enter_context(IndexFolder(made).lock()), nth=2))
         report = index.update([NEW], options=options)
     assert (report.documents, report.channels, report.behind) == (N + 1, (), ("dense",))
     (told,) = [r.getMessage() for r in caplog.records if r.name == "sparta.index.channels"]
@@ -79,14 +75,12 @@ def test_a_lock_that_another_writer_took_meanwhile(
     assert told.endswith(f"; then run: dense index --index {made}")
 
 
-def test_what_is_no_error_of_the_channel_is_raised(
-    made: Path, options: IndexOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object, **__: object) -> None:
+def test_what_is_no_error_of_the_channel_is_raised(made: Path, options: IndexOptions) -> None:
+    def broken() -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(dense.channel.table, "sync", broken)
-    with Index(made) as index, pytest.raises(ZeroDivisionError):
+    moment = at("rename", "shard-*.safetensors", broken)
+    with Index(made) as index, moment, pytest.raises(ZeroDivisionError):
         index.update([NEW], options=options)
 
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import cli._sparta
-import dense.channel.builder
+from dense.channel.builder import ShardSizes
 from dense.channel.folder import ChannelFolder
 from dense.channel.passages import LivePassages, commit_of
 from dense.channel.searcher import DenseSearcher
@@ -26,9 +26,12 @@ from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.neural.inputs import InputLayout
 from sparta.search.retriever import Page
+from tests.moments import at
 
 pytestmark = pytest.mark.jvm
 N = 30
+EIGHT = ShardSizes(largest=8)
+"""Four shards."""
 QUESTIONS = ["the moon of the earth", "old city"]
 
 
@@ -54,9 +57,8 @@ def built(
 
 
 @pytest.fixture
-def index(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same, for a test that changes it; vectors come in shards of 8."""
-    monkeypatch.setattr(dense.channel.builder, "SHARD_SIZE", 8)
+def index(built: Path, tmp_path: Path) -> Path:
+    """The same, for a test that changes it."""
     shutil.copytree(built, tmp_path, dirs_exist_ok=True)
     return tmp_path / "index"
 
@@ -82,7 +84,7 @@ def assert_alike(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> N
 @pytest.mark.parametrize("kind", ["flat", "hnsw"])
 def test_a_lost_shard_is_encoded_again(index: Path, model: str, kind: str, number: int) -> None:
     """Rows of a folder with a gap, or with another last shard, are not where FAISS has them."""
-    build_dense(index, model, kind=kind)
+    build_dense(index, model, kind=kind, shard_sizes=EIGHT)
     wanted, place = rankings(index), place_of(index)
     shard_path(place.path / "vectors-000001", number).unlink()
     with pytest.raises(
@@ -98,7 +100,7 @@ def test_a_lost_shard_is_encoded_again(index: Path, model: str, kind: str, numbe
 
 @pytest.mark.parametrize("name", ["rows-000001.npy", "search-000001.faiss", "manifest.json"])
 def test_a_lost_file_is_made_again(index: Path, model: str, name: str) -> None:
-    build_dense(index, model, kind="hnsw")
+    build_dense(index, model, kind="hnsw", shard_sizes=EIGHT)
     wanted, place = rankings(index), place_of(index)
     (place.path / name).unlink()
     with pytest.raises(SpartaError):
@@ -109,7 +111,7 @@ def test_a_lost_file_is_made_again(index: Path, model: str, name: str) -> None:
 
 
 def test_overwrite_makes_a_channel_of_the_same_model_anew(index: Path, model: str) -> None:
-    build_dense(index, model, kind="hnsw")
+    build_dense(index, model, kind="hnsw", shard_sizes=EIGHT)
     wanted, before = rankings(index), place_of(index).read()
     report = build_dense(index, kind="hnsw", overwrite=True, model=model)
     assert (report.unchanged, report.encoded, report.passages) == (False, 0, N)
@@ -118,7 +120,7 @@ def test_overwrite_makes_a_channel_of_the_same_model_anew(index: Path, model: st
 
 
 def test_overwrite_keeps_the_channels_own_model(index: Path, model: str) -> None:
-    build_dense(index, model)
+    build_dense(index, model, shard_sizes=EIGHT)
     wanted = rankings(index)
     report = build_dense(index, overwrite=True)
     assert (report.model, report.encoded) == (model, 0)
@@ -130,7 +132,7 @@ def test_a_change_of_model_that_was_interrupted_goes_on(
     index: Path, model: str, make_tiny_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Also after the channel, which still has its old model, has followed the index."""
-    build_dense(index, model)
+    build_dense(index, model, shard_sizes=EIGHT)
     other = make_tiny_model(seed=7)
     layout = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=0)
     DenseModel(other.encoder, other.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "other")
@@ -142,7 +144,7 @@ def test_a_change_of_model_that_was_interrupted_goes_on(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build_dense(index, str(tmp_path / "other"), overwrite=True, advance=stop)
+        build_dense(index, str(tmp_path / "other"), overwrite=True, advance=stop, shard_sizes=EIGHT)
     delete_passages(IndexFolder(index), [f"n{N - 1}"])
     assert build_dense(index).model == model, "what was there before is still searched, and follows"
     report = build_dense(index, str(tmp_path / "other"), overwrite=True)
@@ -185,22 +187,15 @@ def test_a_model_that_moved_is_told_to_the_channel(index: Path, model: str, tmp_
     assert rankings(index)
 
 
-def test_a_commit_that_is_replaced_while_it_is_read(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_is_replaced_while_it_is_read(index: Path) -> None:
     """Lucene removes the old commit's file when the new one is there."""
     folder = IndexFolder(index)
     live = folder.state().live
     assert live is not None
-    path, read = folder.lucene_path(live), Path.read_bytes
-
-    def replaced(self: Path) -> bytes:
-        if self.name.startswith("segments_"):
-            monkeypatch.setattr(Path, "read_bytes", read)
-            delete_passages(folder, ["n1"])
-        return read(self)
-
+    path = folder.lucene_path(live)
     before = commit_of(path)
-    monkeypatch.setattr(Path, "read_bytes", replaced)
-    found = commit_of(path)
+    with at("read", "segments_*", lambda: delete_passages(folder, ["n1"])):
+        found = commit_of(path)
     assert found == commit_of(path) != before
     with LivePassages.open(path, live.language) as passages:
         assert (passages.commit, len(passages)) == (found, N - 1)

@@ -17,20 +17,14 @@ from click.testing import CliRunner
 
 import cli._dense
 import cli._sparta
-import dense.channel.builder
-import dense.channel.searcher
-import dense.channel.sync
-import dense.search.exact
-import dense.search.faiss_index
+from dense.channel.builder import ShardSizes
 from dense.channel.sync import build_dense
 from dense.channel.table import exists as has_dense
-from dense.search.store import (
-    VectorWriter,
-    open_shard,
-)
+from dense.search.store import open_shard
+from sparta.base.errors import Interrupted
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
-from sparta.shards.folder import shard_files, writing
+from sparta.shards.folder import SHARD_SIZE, shard_files, writing
 from tests.dense.channel.channels import (
     QUESTIONS,
     SIZE,
@@ -42,13 +36,10 @@ from tests.dense.channel.channels import (
     rounded,
     split_into_rows,
 )
+from tests.moments import at, ctrl_c
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense.channel.builder, "SHARD_SIZE", SIZE)
+SIZES = ShardSizes(largest=SIZE)
 
 
 @pytest.mark.jvm
@@ -111,16 +102,10 @@ def test_twice_is_once(index: Path, model: Path) -> None:
 
 
 @pytest.mark.jvm
-def test_ctrl_c_keeps_what_was_encoded(index: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add = VectorWriter.add
-
-    def interrupted(self: VectorWriter, positions: Any, hashes: Any, vectors: Any) -> VectorWriter:
-        if self.next_number == 2:
-            raise KeyboardInterrupt
-        return add(self, positions, hashes, vectors)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(VectorWriter, "add", interrupted)
+def test_ctrl_c_keeps_what_was_encoded(index: Path, model: Path) -> None:
+    with at("rename", "shard-00002.*", ctrl_c), pytest.raises(Interrupted, match=f"{2 * SIZE} vectors kept"):
+        build_dense(index, str(model), shard_sizes=SIZES)
+    with at("rename", "shard-00002.*", ctrl_c):
         result = ran(cli._dense.main, "index", "--index", index, "--model", model, "--quiet")
     assert result.exit_code == 130
     assert result.output == f"interrupted: {2 * SIZE} vectors kept; the same command continues\n"
@@ -131,11 +116,14 @@ KILLER = """
 import json, os, shutil, signal, sys
 from pathlib import Path
 
-import cli._dense, dense.channel.builder, dense.channel.encode
+from functools import partial
+
+import cli._dense, dense.channel.encode, dense.channel.sync as channel
+from dense.channel.builder import ShardSizes
 from sparta.base import files
 from sparta.runtime.processor import runtime
 
-model, dense.channel.builder.SHARD_SIZE = sys.argv[1], int(sys.argv[2])
+build_dense = channel.build_dense
 runtime()  # imported here once, instead of in every child
 synced = files._sync
 
@@ -159,7 +147,8 @@ def run(command, moment):
     os._exit(99)
 
 for line in sys.stdin:
-    moments, copies, command = json.loads(line)
+    moments, copies, command, size = json.loads(line)
+    channel.build_dense = partial(build_dense, shard_sizes=ShardSizes(largest=size))
     codes = []
     for moment in range(moments):
         place = f"{copies}-{moment}"
@@ -174,12 +163,12 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module")
-def killed(model: Path) -> Iterator[Callable[[int, Path, list[object]], list[int]]]:
+def killed() -> Iterator[Callable[..., list[int]]]:
     """Run a command once for each moment, and kill -9 it when it has written so many files."""
     if not hasattr(os, "fork"):
         pytest.skip("needs fork")
     process = subprocess.Popen(
-        [sys.executable, "-c", KILLER, str(model), str(SIZE)],
+        [sys.executable, "-c", KILLER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -190,10 +179,11 @@ def killed(model: Path) -> Iterator[Callable[[int, Path, list[object]], list[int
         },
     )
 
-    def kill(moments: int, copies: Path, command: list[object]) -> list[int]:
+    def kill(moments: int, copies: Path, command: list[object], shard_size: int = SHARD_SIZE) -> list[int]:
         assert process.stdin
         assert process.stdout
-        process.stdin.write(json.dumps([moments, str(copies), [str(part) for part in command]]) + "\n")
+        words = [str(part) for part in command]
+        process.stdin.write(json.dumps([moments, str(copies), words, shard_size]) + "\n")
         process.stdin.flush()
         codes: list[int] = json.loads(process.stdout.readline())
         return codes
@@ -245,16 +235,16 @@ def test_encode_killed_at_every_file(killed: Any, model: Path, corpus: Path, tmp
 def test_index_killed_at_every_file(killed: Any, index: Path, model: Path, tmp_path: Path) -> None:
     """Two ways: the first channel, and one that is brought up to date, which search sees meanwhile."""
     whole = Path(shutil.copytree(index, tmp_path / "whole"))
-    build_dense(whole, str(model), kind="hnsw")
+    build_dense(whole, str(model), kind="hnsw", shard_sizes=SIZES)
     wanted = rounded(rankings(whole))
     command = ["index", "--index", "PLACE", "--model", model, "--kind", "hnsw", "--quiet"]
     # files: the manifest of the vectors, four shards, FAISS, its nodes, rows, the channel's manifest
-    assert killed(10, index, command) == [-signal.SIGKILL] * 9 + [0]
+    assert killed(10, index, command, SIZE) == [-signal.SIGKILL] * 9 + [0]
     for moment in range(9):
         place = Path(f"{index}-{moment}")
         assert not has_dense(place)
         kept = SIZE * max(0, min(moment - 1, 3)) + (N % SIZE if moment > 4 else 0)
-        report = build_dense(place, str(model), kind="hnsw")
+        report = build_dense(place, str(model), kind="hnsw", shard_sizes=SIZES)
         assert (report.encoded, report.passages) == (N - kept, N)
         assert rounded(rankings(place)) == wanted
         assert shards(place / "dense-000001/vectors-000001") == shards(whole / "dense-000001/vectors-000001")

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dense.channel.vectors
 from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
 from hybrid.retrieval.fusion import Fusion
@@ -24,7 +23,8 @@ from tests.sparta.search.filtering import group_of, keeps, random_filter, random
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
 
 N = 160
-KINDS = ("numpy", "flat", "hnsw")
+KINDS = ("flat", "ivf", "hnsw")
+"""NumPy searches the flat kind: the vectors are few."""
 
 
 @pytest.fixture(scope="module", params=["lucene", "fast"])
@@ -45,10 +45,9 @@ def filled(request: Any, tiny_model_folder: Path, model: Path, tmp_path_factory:
     return path
 
 
-@pytest.fixture(autouse=True)
-def all_questions_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal scores in every bit: OpenVINO, which takes over later, rounds sums in another order."""
-    monkeypatch.setattr("sparta.runtime.first_in_numpy._READ_BY_NUMPY", 1 << 30)
+def encode_by_openvino(searcher: DenseSearcher) -> None:
+    """Equal scores in every bit: NumPy, which encodes the first questions, rounds sums in another order."""
+    searcher.model.encode_questions(["the moon"] * 100)
 
 
 def firsts(hits: list[Any], field: str) -> list[Any]:
@@ -58,15 +57,11 @@ def firsts(hits: list[Any], field: str) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_filters_and_collapsing_equal_brute_force(
-    filled: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if kind == "numpy":
-        monkeypatch.setattr(dense.channel.vectors, "has_faiss", lambda: False)
-    else:
-        build_dense(filled, kind=kind)
+def test_filters_and_collapsing_equal_brute_force(filled: Path, kind: str) -> None:
+    build_dense(filled, kind=kind)
     rng = random.Random(2)
     with DenseSearcher(filled) as searcher:
+        encode_by_openvino(searcher)
         whole = {q: searcher.search(q, N) for q in QUESTIONS}
         for _ in range(30):
             conditions, query = random_filter(rng), rng.choice(QUESTIONS)
@@ -93,6 +88,7 @@ def test_fused_rankings(filled: Path, method: str) -> None:
     rng = random.Random(3)
     with HybridSearcher(filled, fusion) as searcher:
         channels = searcher.channels.searchers
+        encode_by_openvino(channels["dense"])
         for _ in range(20):
             conditions, query = random_filter(rng), rng.choice(QUESTIONS)
             ranked = {
@@ -131,19 +127,19 @@ def _scored(run: list[tuple[str, float]]) -> Any:
     return [ScoredPassage(*one) for one in run]
 
 
-def test_filters_are_remembered_and_forgotten(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense.channel.vectors, "_FILTERS_KEPT", 2)
+def test_filters_are_remembered_and_forgotten(filled: Path) -> None:
     with DenseSearcher(filled) as searcher:
-        for year in (1990, 1991, 1992, 1990):
+        for year in (*range(1990, 1996), 1990):
             for hit in searcher.search("moon", N, filter={"year": year}):
                 assert str(hit.metadata["year"]) == str(year)
         with searcher.opened() as channel:
-            assert len(channel.selections) == 2
+            assert len(channel.selections) == 4
 
 
 def test_vectors_as_questions(filled: Path) -> None:
     with DenseSearcher(filled) as searcher:
-        vectors = searcher.model.encode_questions(QUESTIONS[:2])
+        encode_by_openvino(searcher)
+        vectors = np.concatenate([searcher.model.encode_questions([query]) for query in QUESTIONS[:2]])
         for query, hits in zip(
             QUESTIONS, searcher.search_vectors(vectors, 3, offset=2, filter={"flag": True}), strict=False
         ):

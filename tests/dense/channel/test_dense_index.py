@@ -14,21 +14,15 @@ import pytest
 
 import cli._dense
 import cli._sparta
-import dense.channel.builder
-import dense.channel.sync
-import dense.channel.vectors
-import dense.search.exact
-import dense.search.faiss_index
+from dense.channel.builder import ShardSizes
 from dense.channel.encode import VectorOptions, encode_vectors
 from dense.channel.folder import ChannelFolder
 from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
 from dense.channel.table import exists as has_dense
 from dense.models.bi_encoder import DenseModel
-from dense.search.store import (
-    VectorFolder,
-    record_hashes,
-)
+from dense.search.faiss_index import LARGEST_FLAT, choose_kind, has_faiss
+from dense.search.store import VectorFolder, record_hashes
 from sparta.api import Index
 from sparta.base.errors import InputError
 from sparta.data.corpus import CorpusReader
@@ -37,20 +31,17 @@ from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.shards.folder import shard_files
 from tests.dense.channel.channels import QUESTIONS, SIZE, N, assert_same, done, expected, rankings, rounded
+from tests.moments import watched
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense.channel.builder, "SHARD_SIZE", SIZE)
+SIZES = ShardSizes(largest=SIZE)
 
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("kind", ["auto", "flat", "ivf", "hnsw"])
 def test_search_finds_what_brute_force_finds(index: Path, model: Path, kind: str) -> None:
     assert not has_dense(index)
-    report = build_dense(index, str(model), kind=kind)
+    report = build_dense(index, str(model), kind=kind, shard_sizes=SIZES)
     assert has_dense(index)
     assert (report.passages, report.encoded, report.copied_vectors, report.removed_vectors) == (N, N, 0, 0)
     assert report.kind == ("flat" if kind == "auto" else kind)
@@ -71,7 +62,7 @@ def test_search_finds_what_brute_force_finds(index: Path, model: Path, kind: str
 
 @pytest.mark.jvm
 def test_vectors_that_move_to_a_new_store_are_kept(index: Path, model: Path) -> None:
-    build_dense(index, str(model))
+    build_dense(index, str(model), shard_sizes=SIZES)
     gone = N * 2 // 3
     said = done(cli._sparta.main, "delete", *(f"n{i}" for i in range(gone)), "--index", index)
     assert f"encoded 0, reused 0, kept {N - gone}, removed {gone}" in said
@@ -84,7 +75,7 @@ def test_vectors_that_move_to_a_new_store_are_kept(index: Path, model: Path) -> 
 def test_the_channel_follows_the_index(
     index: Path, model: Path, tiny_model_folder: Path, write_jsonl: Any, tmp_path: Path, kind: str
 ) -> None:
-    build_dense(index, str(model), kind=kind)
+    build_dense(index, str(model), kind=kind, shard_sizes=SIZES)
     sparta = ["--model", tiny_model_folder, "--index", index, "--quiet"]
     said = done(cli._sparta.main, "delete", "n3", "n4", "--index", index)
     assert f"{N - 2} vectors of model: encoded 0, reused 0, kept {N - 2}, removed 2" in said
@@ -104,7 +95,7 @@ def test_the_channel_follows_the_index(
 
 @pytest.mark.jvm
 def test_most_of_it_gone_is_written_anew(index: Path, model: Path) -> None:
-    build_dense(index, str(model), kind="ivf")
+    build_dense(index, str(model), kind="ivf", shard_sizes=SIZES)
     done(cli._sparta.main, "delete", *[f"n{i}" for i in range(N // 2 + 2)], "--index", index)
     place = ChannelFolder(next(index.glob("dense-*")))
     assert len(place.vectors(place.read())) == place.read().passages == N // 2 - 2
@@ -122,7 +113,7 @@ def test_a_search_while_the_channel_is_behind(
     index: Path, model: Path, caplog: pytest.LogCaptureFixture, tiny_model_folder: Path, write_jsonl: Any
 ) -> None:
     """What is gone is not found, what is new is told of: by its number, and with the command that helps."""
-    build_dense(index, str(model), kind="hnsw")
+    build_dense(index, str(model), kind="hnsw", shard_sizes=SIZES)
     before = rankings(index, N)
     dense_name = next(index.glob("dense-*")).name
     (index / dense_name).rename(index.parent / "aside")
@@ -154,7 +145,7 @@ def test_a_new_generation_keeps_the_vectors_that_still_count(
 ) -> None:
     """Another codec encodes nothing; another corpus only what is new, and what is gone is not found."""
     typed = ["index", "--overwrite", "--model", tiny_model_folder, "--index", index]
-    build_dense(index, str(model))
+    build_dense(index, str(model), shard_sizes=SIZES)
     before = rankings(index)
     said = done(cli._sparta.main, *typed, "--corpus", corpus, "--codec", "lucene")
     assert f"encoded 0, reused 0, kept {N}, removed 0" in said, "what was kept is said"
@@ -168,26 +159,23 @@ def test_a_new_generation_keeps_the_vectors_that_still_count(
 
 @pytest.mark.jvm
 def test_the_channel_can_be_searched_at_every_moment_of_an_overwrite(
-    index: Path, model: Path, corpus: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch
+    index: Path, model: Path, corpus: Path, tiny_model_folder: Path
 ) -> None:
-    build_dense(index, str(model))
-    before, during = rankings(index), []
+    """It is searched before Python changes or removes a file, and after the last one."""
+    build_dense(index, str(model), shard_sizes=SIZES)
+    before, during, changed = rankings(index), [], set()
 
-    def watched(name: str) -> None:
-        change = getattr(IndexFolder, name)
-
-        def changed(self: IndexFolder, *given: Any) -> None:
-            during.append(rankings(index))
-            change(self, *given)
+    def see(action: str, path: Path) -> None:
+        if action != "read":
+            changed.add(f"{action} {path.name}")
             during.append(rankings(index))
 
-        monkeypatch.setattr(IndexFolder, name, changed)
-
-    for name in ("write_state", "sweep", "finish"):
-        watched(name)
     typed = ["index", "--overwrite", "--model", tiny_model_folder, "--index", index]
-    done(cli._sparta.main, *typed, "--corpus", corpus)
-    assert len(during) > 6
+    with watched(see):
+        done(cli._sparta.main, *typed, "--corpus", corpus)
+    during.append(rankings(index))
+    assert len(during) > 20
+    assert {"rename manifest.json", "rename rows-000002.npy", "remove segments_1"} <= changed
     assert all(rounded(found) == rounded(before) for found in during)
 
 
@@ -228,7 +216,7 @@ def test_sentences_are_read_in_their_passages(
     unit = ["--unit", "sentence"]
     sparta = ["--model", tiny_model_folder, "--index", index, *unit]
     done(cli._sparta.main, "index", "--corpus", corpus, *sparta)
-    build_dense(index, str(model))
+    build_dense(index, str(model), shard_sizes=SIZES)
     place = ChannelFolder(next(index.glob("dense-*")))
     stored = place.vectors(place.read())
     options = VectorOptions(unit="sentence", dtype="auto")
@@ -262,11 +250,11 @@ def test_hashes_tell_records_apart() -> None:
 def test_without_faiss_numpy_finds_the_same(
     index: Path, model: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build_dense(index, str(model), kind=kind)
+    build_dense(index, str(model), kind=kind, shard_sizes=SIZES)
     found = rankings(index, N)
     monkeypatch.setitem(sys.modules, "faiss", None)
-    monkeypatch.setattr(dense.search.faiss_index, "has_faiss", lambda: False)
-    monkeypatch.setattr(dense.channel.vectors, "has_faiss", lambda: False)
+    assert not has_faiss()
     assert rankings(index, N) == found
-    with pytest.raises(InputError, match="kind ivf"):
+    with pytest.raises(InputError, match=r"kind ivf(.|\n)*sparta-search\[dense\]"):
         build_dense(index, kind="ivf")
+    assert choose_kind("auto", LARGEST_FLAT + 1) == "flat"

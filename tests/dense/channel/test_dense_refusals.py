@@ -13,11 +13,11 @@ import pytest
 
 import cli._dense
 import cli._sparta
-import dense.channel.builder
 import dense.channel.searcher
 import dense.channel.sync
 import dense.search.exact
 import dense.search.faiss_index
+from dense.channel.builder import ShardSizes
 from dense.channel.encode import VectorOptions, encode_vectors
 from dense.channel.folder import ChannelFolder
 from dense.channel.searcher import DenseSearcher
@@ -34,9 +34,11 @@ from tests.dense.channel.channels import QUESTIONS, SIZE, N, assert_same, done, 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense.channel.builder, "SHARD_SIZE", SIZE)
+@pytest.fixture
+def made(index: Path, model: Path) -> Path:
+    """An index with a dense channel of four shards."""
+    build_dense(index, str(model), shard_sizes=ShardSizes(largest=SIZE))
+    return index
 
 
 @pytest.mark.slow
@@ -93,7 +95,7 @@ def test_a_share_without_passages_is_no_mistake(
 
 
 @pytest.mark.jvm
-def test_a_damaged_channel_is_refused(made: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_channel_is_refused(made: Path) -> None:
     place = ChannelFolder(next(made.glob("dense-*")))
     shard = min(shard_files(place.path / "vectors-000001").values())
     whole = shard.read_bytes()

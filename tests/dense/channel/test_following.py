@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,30 +12,37 @@ import pytest
 
 from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
-from dense.channel.vectors import DenseChannel
 from hybrid.retrieval.searcher import HybridSearcher
 from sparta.api import Index
-from sparta.base.errors import IndexStateError
+from sparta.base.errors import IndexStateError, SpartaError
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.index.reader import IndexReader
 from tests.dense.channel.channels import QUESTIONS, N
+from tests.moments import counted
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture
-def opened(made: Path, monkeypatch: pytest.MonkeyPatch) -> list[DenseChannel]:
-    """Every channel that was opened."""
-    channels: list[DenseChannel] = []
-    make = DenseChannel.__init__
+def opened(made: Path) -> Iterator[list[Path]]:
+    """The files of rows that were read, which every channel does that is opened."""
+    with counted("read", "rows-*.npy") as files:
+        yield files
 
-    def counted(self: DenseChannel, *arguments: Any) -> None:
-        make(self, *arguments)
-        channels.append(self)
 
-    monkeypatch.setattr(DenseChannel, "__init__", counted)
-    return channels
+class Between(DenseSearcher):
+    """Does something between the first ranking and the reading of its records."""
+
+    def __init__(self, reader: IndexReader, do: Callable[[], object]) -> None:
+        super().__init__(reader)
+        self.do: Callable[[], object] | None = do
+
+    def records(self, docids: Any) -> list[dict[str, Any]]:
+        do, self.do = self.do, None
+        if do:
+            do()
+        return super().records(docids)
 
 
 def remove(index: Path, *passage_ids: str) -> None:
@@ -42,68 +50,62 @@ def remove(index: Path, *passage_ids: str) -> None:
     build_dense(index)
 
 
-def test_a_retriever_that_was_handed_out_follows_the_index(made: Path, opened: list[DenseChannel]) -> None:
+def test_a_retriever_that_was_handed_out_follows_the_index(made: Path, opened: list[Path]) -> None:
     with Index(made) as index:
         retriever = index.retriever("dense")
         best = retriever.search(QUESTIONS[0], N)
-        model = opened[0].model
+        model = retriever.model
         remove(made, best[0].passage_id)
         assert [hit.passage_id for hit in retriever.search(QUESTIONS[0], N)] == [h.passage_id for h in best]
         assert index.refresh()
         assert [hit.passage_id for hit in retriever.search(QUESTIONS[0], N)] == [
             hit.passage_id for hit in best[1:]
         ]
+        opened.clear()
         assert index.retriever("dense").search(QUESTIONS[0], N) == retriever.search(QUESTIONS[0], N)
-        assert len(opened) == 2
-        assert opened[1].model is model
+        assert not opened
+        assert retriever.model is model
     with pytest.raises(IndexStateError, match="the index is closed"):
         retriever.search(QUESTIONS[0])
 
 
-def test_a_search_that_is_running_ends_on_the_commit_that_it_began_with(
-    made: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_that_is_running_ends_on_the_commit_that_it_began_with(made: Path) -> None:
     with Index(made) as index:
-        retriever = index.retriever("dense")
-        best = retriever.search(QUESTIONS[0], 5)
-        read = DenseSearcher.records
+        best = index.retriever("dense").search(QUESTIONS[0], 5)
 
-        def late(self: DenseSearcher, docids: Any) -> list[dict[str, Any]]:
-            monkeypatch.setattr(DenseSearcher, "records", read)
+        def empty() -> None:
             remove(made, *(f"n{i}" for i in range(N)))
             index.refresh()
             with ThreadPoolExecutor(1) as other:
                 assert other.submit(retriever.search, QUESTIONS[0]).result() == []
-            return read(self, docids)
 
-        monkeypatch.setattr(DenseSearcher, "records", late)
+        retriever = Between(index.reader, empty)
         assert retriever.search(QUESTIONS[0], 5) == best
+        assert retriever.do is None
         assert retriever.search(QUESTIONS[0], 5) == []
 
 
-def test_a_search_that_is_running_does_not_depend_on_what_came_since(
-    made: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_that_is_running_does_not_depend_on_what_came_since(made: Path) -> None:
     """The index is written between ranking and reading, and its channel cannot be opened."""
     with Index(made) as index:
-        retriever = index.retriever("dense")
-        best = retriever.search(QUESTIONS[0], 5)
-        rank = DenseSearcher.rank
+        best = index.retriever("dense").search(QUESTIONS[0], 5)
 
-        def then_refresh(self: DenseSearcher, *arguments: Any) -> Any:
-            rankings = rank(self, *arguments)
+        def refresh() -> None:
             remove(made, best[-1].passage_id)
             index.refresh()
-            monkeypatch.setattr(DenseChannel, "__init__", lambda *_: 1 / 0)
-            return rankings
+            next(made.glob("dense-*/rows-*.npy")).unlink()
 
-        monkeypatch.setattr(DenseSearcher, "rank", then_refresh)
+        retriever = Between(index.reader, refresh)
         assert retriever.search(QUESTIONS[0], 5) == best
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(SpartaError, match="rows-000002"):
             retriever.search(QUESTIONS[0], 5)
 
 
-def test_threads_that_search_first_at_once_open_it_once(made: Path, opened: list[DenseChannel]) -> None:
+def test_threads_that_search_first_at_once_open_it_once(made: Path, opened: list[Path]) -> None:
+    opened.clear()
+    with Index(made) as index:
+        expected = index.search(QUESTIONS[0], channel="dense")
+    reads = len(opened)
     both = threading.Barrier(2)
     with Index(made) as index:
 
@@ -113,12 +115,13 @@ def test_threads_that_search_first_at_once_open_it_once(made: Path, opened: list
 
         with ThreadPoolExecutor(2) as threads:
             first, second = threads.map(search, range(2))
-        assert first == second
-        assert len(opened) == 1
+        assert first == second == expected
+        assert len(opened) == 2 * reads > 0
 
 
-def test_a_closed_index_opens_nothing(made: Path, opened: list[DenseChannel]) -> None:
+def test_a_closed_index_opens_nothing(made: Path, opened: list[Path]) -> None:
     index = Index(made)
+    opened.clear()
     index.close()
     with pytest.raises(IndexStateError, match="the index is closed"):
         index.retriever("dense")

@@ -8,36 +8,40 @@ from typing import Any
 
 import pytest
 
-import dense.channel.builder
+from dense.channel.builder import ShardSizes
 from dense.channel.encode import VectorOptions, encode_vectors
 from dense.channel.sync import build_dense
-from dense.search.store import VectorWriter
+from dense.search.store import VectorFolder
+from tests.moments import watched
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.jvm]
 
 
+def test_a_block_that_took_a_minute_is_followed_by_one_of_half_its_size() -> None:
+    sizes = ShardSizes(largest=20, smallest=4)
+    assert [sizes.after(8, seconds) for seconds in (60, 15, 0, 600)] == [4, 16, 20, 4]
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0, [16, 8, 8, 8, 8, 2]), (1e6, [16, 24, 10])])
 def test_progress_comes_batch_by_batch_and_work_is_kept_on_the_way(
-    index: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+    index: Path, model: Path, seconds: float, expected: list[int]
 ) -> None:
-    """As if each block took half a minute; 50 passages."""
-    clock = itertools.count(0, 60)
-    monkeypatch.setattr(dense.channel.builder, "SHARD_SIZE", 2048)
-    monkeypatch.setattr(dense.channel.builder, "_FIRST_BLOCK", 8)
-    monkeypatch.setattr(dense.channel.builder, "_SMALLEST_BLOCK", 4)
-    monkeypatch.setattr(dense.channel.builder.time, "monotonic", lambda: float(next(clock)))
-    written: list[int] = []
+    """50 passages, in shards as small as they may be, and as large."""
     steps: list[int] = []
-    add = VectorWriter.add
+    sums: list[int] = []  # of the progress, whenever a shard is finished
 
-    def counted(self: Any, positions: Any, *rest: Any, **options: Any) -> Any:
-        if not options.get("merged"):
-            written.append(len(positions))
-        return add(self, positions, *rest, **options)
+    def see(action: str, path: Path) -> None:
+        if action == "rename" and path.match("shard-*"):
+            sums.append(sum(steps))
 
-    monkeypatch.setattr(VectorWriter, "add", counted)
-    report = build_dense(index, str(model), advance=steps.append)
-    assert sum(written) == report.encoded == sum(steps) == 50
-    assert written[:3] == [8, 4, 4], "a block that took a minute is followed by one of half its size"
+    sizes = ShardSizes(largest=24, first=16, smallest=8, seconds=seconds)
+    with watched(see):
+        report = build_dense(index, str(model), advance=steps.append, shard_sizes=sizes)
+    [store] = index.glob("dense-*/vectors-*")
+    written = [len(shard) for shard in VectorFolder(store).shards]
+    assert written == expected
+    assert sums == list(itertools.accumulate(written)), "work is told of when it is done"
+    assert report.encoded == sum(steps) == 50
 
 
 def test_what_is_not_read_of_long_passages_is_told(

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dense.channel.merging
-from dense.channel.folder import ChannelFolder
-from dense.channel.merging import MERGED_AT_ONCE, SMALL_SHARD, merge_small_shards, runs_to_merge
+from dense.channel.merging import MERGED_AT_ONCE, merge_small_shards, runs_to_merge
 from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
 from dense.models.resolve import ModelIdentity
@@ -20,18 +18,19 @@ from sparta.api import Index
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions
-from sparta.shards.folder import shard_files
+from sparta.shards.folder import SHARD_SIZE, shard_files
 from tests.dense.channel.channels import QUESTIONS, N, rankings, split_into_rows
+from tests.moments import at
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_only_long_runs_of_small_shards_are_merged() -> None:
-    few, many = MERGED_AT_ONCE - 1, MERGED_AT_ONCE + 3
+    few, many, half = MERGED_AT_ONCE - 1, MERGED_AT_ONCE + 3, SHARD_SIZE // 2
     assert runs_to_merge([1] * few) == []
-    assert runs_to_merge([1] * few + [SMALL_SHARD] + [1] * few) == []
-    assert runs_to_merge([SMALL_SHARD] * 20) == []
-    runs = runs_to_merge([SMALL_SHARD, *[1] * many, SMALL_SHARD, 5, SMALL_SHARD, *[2] * many])
+    assert runs_to_merge([1] * few + [half] + [1] * few) == []
+    assert runs_to_merge([half] * 20) == []
+    runs = runs_to_merge([half, *[1] * many, half, 5, half, *[2] * many])
     assert runs == [range(1, 1 + many), range(many + 4, 2 * many + 4)]
 
 
@@ -49,15 +48,13 @@ def store(tmp_path: Path) -> VectorFolder:
     return VectorFolder(tmp_path / "v")
 
 
-def test_rows_keep_their_order_and_dead_rows_go(store: VectorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense.channel.merging, "SMALL_SHARD", 20)
-    monkeypatch.setattr(dense.channel.merging, "SHARD_SIZE", 4)
+def test_rows_keep_their_order_and_dead_rows_go(store: VectorFolder) -> None:
     rows = np.arange(len(store))
     for live, kept, sizes in (
-        (None, rows, [30, 4, 4, 2, 30, 2]),
-        (np.delete(rows, [3, 31, 38]), np.delete(rows, [31, 38]), [30, 4, 4, 30, 2]),
+        (None, rows, [30, 6, 4, 30, 2]),
+        (np.delete(rows, [3, 31, 38]), np.delete(rows, [31, 38]), [30, 6, 2, 30, 2]),
     ):
-        numbers = merge_small_shards(store, VectorWriter(store.folder, store.manifest), live)
+        numbers = merge_small_shards(store, VectorWriter(store.folder, store.manifest), live, shard_size=6)
         assert numbers
         merged = VectorFolder(store.folder, shards=numbers)
         assert [len(shard) for shard in merged.shards] == sizes
@@ -106,23 +103,19 @@ def test_many_appends_leave_few_shards(
 
 
 @pytest.mark.jvm
-def test_what_a_killed_merge_left_is_removed(
-    index: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_merge_left_is_removed(index: Path, model: Path) -> None:
     """Killed after the manifest: the replaced shards. Killed before it: the merged shard."""
     build_dense(index, str(model))
     folder = split_into_rows(index)
     delete_passages(IndexFolder(index), ["n3"])
     before = rankings(index)
 
-    def killed(*_: Any, **__: Any) -> None:
+    def killed() -> None:
         raise RuntimeError("killed")
 
-    for name in ("write", "sweep"):
-        with monkeypatch.context() as patched:
-            patched.setattr(ChannelFolder, name, killed)
-            with pytest.raises(RuntimeError, match="killed"):
-                build_dense(index)
+    for moment in (("rename", "dense-*/manifest.json"), ("remove", "shard-*.safetensors")):
+        with at(*moment, killed), pytest.raises(RuntimeError, match="killed"):
+            build_dense(index)
         assert len(shard_files(folder)) == N + 1
         assert rankings(index) == before
     assert build_dense(index).encoded == 0

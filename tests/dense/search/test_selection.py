@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dense.search.exact
-import dense.search.selection
 from dense.models.resolve import ModelIdentity
 from dense.search.exact import ExactSearch, rank
 from dense.search.faiss_index import ApproximateSearch, FlatSearch, Parameters, build, nodes_of
@@ -37,7 +35,7 @@ def folder(vectors: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Vec
     for start in range(0, N, 700):
         rows = np.arange(start, min(N, start + 700))
         writer.add(rows, rows.astype(np.uint64), vectors[rows])
-    return VectorFolder(path)
+    return VectorFolder(path, block_size=370)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +48,9 @@ def opened(kind: str, folder: VectorFolder, rows: np.ndarray) -> Any:
         parameters = Parameters.default(kind, N)
         nodes = nodes_of(folder) if parameters.distinct else None
         return ApproximateSearch(build(parameters, folder, nodes), parameters, rows, nodes)
-    return (FlatSearch if kind == "flat" else ExactSearch)(folder, rows)
+    if kind == "flat":
+        return FlatSearch(folder, rows)
+    return ExactSearch(folder, rows, **({"largest_copy": 0} if kind == "masked" else {}))
 
 
 def best_rows(vectors: np.ndarray, rows: np.ndarray, question: np.ndarray, k: int) -> list[int]:
@@ -60,16 +60,9 @@ def best_rows(vectors: np.ndarray, rows: np.ndarray, question: np.ndarray, k: in
 
 @pytest.mark.parametrize("kind", ["numpy", "masked", "flat", "ivf", "hnsw"])
 def test_few_and_many_rows_exactly(
-    folder: VectorFolder,
-    vectors: np.ndarray,
-    questions: np.ndarray,
-    kind: str,
-    monkeypatch: pytest.MonkeyPatch,
+    folder: VectorFolder, vectors: np.ndarray, questions: np.ndarray, kind: str
 ) -> None:
     """Approximate kinds are exact here, for the rows are few."""
-    monkeypatch.setattr(VectorFolder.blocks, "__defaults__", (370,))
-    if kind == "masked":
-        monkeypatch.setattr(dense.search.exact, "_LARGEST_COPY", 0)
     rng = np.random.default_rng(1)
     rows = np.sort(rng.permutation(N)[:2500])
     find = opened(kind, folder, rows)
@@ -86,19 +79,14 @@ def test_few_and_many_rows_exactly(
 
 @pytest.mark.parametrize("kind", ["ivf", "hnsw"])
 def test_approximate_search_finds_as_many_as_there_are(
-    folder: VectorFolder,
-    vectors: np.ndarray,
-    questions: np.ndarray,
-    kind: str,
-    monkeypatch: pytest.MonkeyPatch,
+    folder: VectorFolder, vectors: np.ndarray, questions: np.ndarray, kind: str
 ) -> None:
-    monkeypatch.setattr(dense.search.selection, "_LARGEST_EXACT", 0)
     rng = np.random.default_rng(2)
     rows = np.arange(N)
     find = opened(kind, folder, rows)
     for share in (0.005, 0.05, 0.5):
         kept = rng.random(N) < share
-        among, n = select(find, folder, rows, kept), int(kept.sum())
+        among, n = select(find, folder, rows, kept, largest_exact=0), int(kept.sum())
         assert not among.exact
         for k in (10, 100):
             ranked = rank(among, folder, questions, min(k, n), n)
@@ -111,12 +99,11 @@ def test_approximate_search_finds_as_many_as_there_are(
 
 
 def test_what_a_filter_falls_back_to_keeps_no_vectors_in_memory(
-    folder: VectorFolder, vectors: np.ndarray, questions: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    folder: VectorFolder, vectors: np.ndarray, questions: np.ndarray
 ) -> None:
     """Several filters are kept, each with its own rows."""
-    monkeypatch.setattr(dense.search.selection, "_LARGEST_EXACT", 0)
     rows, kept = np.arange(N), np.arange(N) % 3 > 0
-    among: Any = select(opened("ivf", folder, rows), folder, rows, kept)
+    among: Any = select(opened("ivf", folder, rows), folder, rows, kept, largest_exact=0)
     nothing = np.full((len(questions), 10), -1), np.full((len(questions), 10), -np.inf, np.float32)
     for own in (among, among.within(np.arange(kept.sum()) % 2 > 0)):
         own.search = lambda *_: (nothing[0].copy(), nothing[1].copy())

@@ -6,20 +6,25 @@ import os
 import random
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import dense.channel.builder
-import dense.channel.searcher
-import dense.channel.sync
-import dense.search.exact
-import dense.search.faiss_index
 from dense.models.resolve import ModelIdentity
 from dense.search.exact import ExactSearch, rank
-from dense.search.faiss_index import ApproximateSearch, FlatSearch, Parameters, build, extend, nodes_of
+from dense.search.faiss_index import (
+    LARGEST_FLAT,
+    ApproximateSearch,
+    FlatSearch,
+    Parameters,
+    build,
+    choose_kind,
+    extend,
+    nodes_of,
+)
 from dense.search.store import (
     VectorFolder,
     VectorShard,
@@ -96,24 +101,26 @@ def test_numbers_too_large_for_half_precision_are_not_written(tmp_path: Path) ->
         writer.add(np.arange(2), np.arange(2, dtype=np.uint64), np.array([[0.0, 1.0], [1e6, 0.0]]))
 
 
-def folder_of(path: Path, vectors: np.ndarray, *, size: int = 64, precision: str = "float32") -> VectorFolder:
+def folder_of(
+    path: Path, vectors: np.ndarray, *, size: int = 64, precision: str = "float32", **options: int
+) -> VectorFolder:
     manifest = describe_vectors(ModelIdentity("m", "0"), vectors.shape[1], precision, "passage")
     writer = VectorWriter(path, manifest)
     for start in range(0, len(vectors), size):
         part = vectors[start : start + size]
         positions = np.arange(start, start + len(part))
         writer.add(positions, positions.astype(np.uint64) + np.uint64(7), part)
-    return VectorFolder(path)
+    return VectorFolder(path, **options)
 
 
 def test_a_folder_is_one_table(tmp_path: Path) -> None:
     vectors = np.random.default_rng(0).standard_normal((150, 5)).astype(np.float32)
-    folder = folder_of(tmp_path / "v", vectors)
+    folder = folder_of(tmp_path / "v", vectors, block_size=13)
     assert len(folder) == 150
     assert len(folder.shards) == 3
     rows = np.random.default_rng(1).permutation(150)[:70]
     np.testing.assert_array_equal(folder.take(rows), vectors[rows])
-    np.testing.assert_array_equal(np.concatenate(list(folder.blocks(rows, 13))), vectors[rows])
+    np.testing.assert_array_equal(np.concatenate(list(folder.blocks(rows))), vectors[rows])
     np.testing.assert_array_equal(folder.rows_of(rows, rows.astype(np.uint64) + np.uint64(7)), rows)
     assert (folder.rows_of(rows, rows.astype(np.uint64)) == -1).all()
     assert len(VectorFolder(tmp_path / "v", shards=range(2))) == 128
@@ -178,16 +185,13 @@ def tied() -> np.ndarray:
     return rng.integers(-2, 3, (400, 4)).astype(np.float32)
 
 
-@pytest.mark.parametrize("search", [ExactSearch, FlatSearch])
+FROM_FILES = partial(ExactSearch, largest_in_memory=4 * 4 * 300 - 1)
+
+
+@pytest.mark.parametrize("search", [ExactSearch, FROM_FILES, FlatSearch])
 @pytest.mark.parametrize("k", [1, 7, 100, 1000])
-@pytest.mark.parametrize("in_memory", [True, False])
-def test_exact_search_is_a_matrix_product(
-    tmp_path: Path, tied: np.ndarray, search: Any, k: int, in_memory: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not in_memory:
-        monkeypatch.setattr(dense.search.exact, "_LARGEST_IN_MEMORY", 0)
-    monkeypatch.setattr(VectorFolder.blocks, "__defaults__", (37,))
-    folder = folder_of(tmp_path / "v", tied)
+def test_exact_search_is_a_matrix_product(tmp_path: Path, tied: np.ndarray, search: Any, k: int) -> None:
+    folder = folder_of(tmp_path / "v", tied, block_size=37)
     rows = np.sort(np.random.default_rng(6).permutation(len(tied))[:300])
     questions = np.random.default_rng(7).integers(-3, 4, (9, 4)).astype(np.float32)
     found = rank(search(folder, rows), folder, questions, k, len(rows))
@@ -275,19 +279,11 @@ def test_approximate_search_among_copies(tmp_path: Path, kind: str, share: float
             assert np.mean(hits) >= 0.95
 
 
-def test_auto_goes_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense.search.faiss_index, "LARGEST_FLAT", 100)
-    assert [dense.search.faiss_index.choose_kind("auto", n) for n in (0, 100, 101)] == [
-        "flat",
-        "flat",
-        "hnsw",
-    ]
-    monkeypatch.setattr(dense.search.faiss_index, "has_faiss", lambda: False)
-    assert dense.search.faiss_index.choose_kind("auto", 101) == "flat"
-    with pytest.raises(InputError, match=r"kind ivf(.|\n)*sparta-search\[dense\]"):
-        dense.search.faiss_index.choose_kind("ivf", 1)
+def test_auto_goes_by_size() -> None:
+    sizes = (0, LARGEST_FLAT, LARGEST_FLAT + 1)
+    assert [choose_kind("auto", n) for n in sizes] == ["flat", "flat", "hnsw"]
     with pytest.raises(InputError, match="unknown kind of index 'tree'"):
-        dense.search.faiss_index.choose_kind("tree", 1)
+        choose_kind("tree", 1)
 
 
 def test_gpus_are_used_where_faiss_has_them(tmp_path: Path, tied: np.ndarray, monkeypatch: Any) -> None:
