@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from cli._arguments import arguments, flag, made, option, typed
+from cli._arguments import arguments, flag, made, option, typed, whole
 from hybrid.opensearch.server import URL_VARIABLE
 from sparta.base.errors import InputError
 
@@ -101,3 +101,4 @@ class RequiredServer(ServerArguments):
         show_envvar=True,
     )
     name: str = option("Alias of the index there.", metavar="ALIAS", required=True)
+    batch_bytes: int = whole(4 << 20, "Largest size of a bulk request; proxies may limit it.")

@@ -11,7 +11,6 @@ from hybrid.opensearch.server import BUSY, Patience, Server, reason_of
 from sparta.base.errors import ServerError
 from sparta.base.records import Advance
 
-BATCH_BYTES = 4 << 20
 _ANSWER = "errors,items.*._id,items.*.status,items.*.error"
 
 
@@ -42,7 +41,7 @@ def send_all(
             return n_actions
 
         try:
-            for batch in batches(actions, BATCH_BYTES):
+            for batch in batches(actions, server.access.batch_bytes):
                 waiting[pool.submit(send, server, index, batch)] = len(batch)
                 if len(waiting) > connections:
                     sent += finish(wait(waiting, return_when=FIRST_COMPLETED).done)

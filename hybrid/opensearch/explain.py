@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hybrid.opensearch.documents import PASSAGE, POSITION
-from hybrid.opensearch.queries import MOST_HITS, following, impacts_query, named_term, search_body, within
+from hybrid.opensearch.queries import following, impacts_query, named_term, search_body, within
 from hybrid.opensearch.remote import RemoteIndex, View
 from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import count
@@ -103,7 +103,7 @@ def _first(opened: RemoteIndex, view: View, query: dict[str, Any], n_left: int) 
     """Yield the ids of the `n` best hits of a query; the hits are fetched page by page."""
     hits: list[dict[str, Any]] = []
     while n_left > 0:
-        size = min(n_left, MOST_HITS)
+        size = min(n_left, opened.server.access.most_hits)
         hits = opened.search([following(query, size, hits)], view)[0]["hits"]["hits"]
         yield from (hit["_id"] for hit in hits)
         if len(hits) < size:

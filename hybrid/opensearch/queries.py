@@ -12,8 +12,7 @@ from sparta.lucene.packing import composed
 
 NEURAL_SPARSE, RANK_FEATURE = "neural_sparse", "rank_feature"
 MOST_CLAUSES = 1024
-MOST_HITS = 10_000
-"""OpenSearch's own limits: clauses of a query, and hits of a search."""
+"""OpenSearch's limit of clauses of a query."""
 _NAMED = "term:"
 Json = dict[str, Any]
 
@@ -61,9 +60,7 @@ def search_body(query: Json, k: int, *, source: Sequence[str] = ()) -> Json:
     """Return the body of a search for the `k` best hits: score descending, then corpus position.
 
     :param source: fields of the document to return with each hit
-    :raises InputError: `k` is not from 1 to 10,000
     """
-    check_most(k)
     return {
         "query": query,
         "size": k,
@@ -79,11 +76,11 @@ def following(query: Json, size: int, before: Sequence[Json]) -> Json:
     return {**body, "search_after": before[-1]["sort"]} if before else body
 
 
-def check_most(k: int) -> None:
-    """Raise InputError unless `k` is from 1 to 10,000, the numbers of hits that OpenSearch can return."""
-    if not 1 <= k <= MOST_HITS:
+def check_most(k: int, most_hits: int) -> None:
+    """Raise InputError unless `k` is from 1 to `most_hits`, OpenSearch's maximum number of hits."""
+    if not 1 <= k <= most_hits:
         raise InputError(
-            f"k must be from 1 to {MOST_HITS:,}, the maximum of OpenSearch, found {k:,}",
+            f"k must be from 1 to {most_hits:,}, the maximum of OpenSearch, found {k:,}",
             remedy="lower k, or search the index folder with sparta",
         )
 

@@ -16,7 +16,6 @@ from hybrid.opensearch.check import query_kind
 from hybrid.opensearch.documents import PASSAGE, POSITION, RECORD
 from hybrid.opensearch.fields import FIELDS, field_range, filter_queries
 from hybrid.opensearch.queries import (
-    MOST_HITS,
     Json,
     check_most,
     counts_words,
@@ -92,7 +91,7 @@ class RemoteIndex:
 
     def rank(self, channel_queries: Sequence[Asked], page: Page, threads: int = 1) -> list[Ranking]:
         """Return a page of hits for each query in its channel; an index of chunks returns their documents."""
-        check_most(page.depth)
+        check_most(page.depth, self.server.access.most_hits)
         view, collapse, depth = self.now, page.collapse, page.depth
         conditions = self.chosen(page.filter, view)
         self._require([collapse] if collapse else [], view)
@@ -145,8 +144,9 @@ class RemoteIndex:
     def texts(self, passage_ids: Iterable[str]) -> dict[str, str]:
         """Return the full text of each split passage by id, joined from the passage's parts."""
         distinct_ids = list(dict.fromkeys(passage_ids))
+        most_hits = self.server.access.most_hits
         bodies = [
-            search_body({"term": {PASSAGE: passage_id}}, MOST_HITS, source=[RECORD])
+            search_body({"term": {PASSAGE: passage_id}}, most_hits, source=[RECORD])
             for passage_id in distinct_ids
         ]
         hits_of_passages = [response["hits"]["hits"] for response in self.search(bodies, self.now)]
@@ -159,7 +159,8 @@ class RemoteIndex:
         """Return the hits with these document numbers; `fields` names the fields that each hit has."""
         view = self.now
         documents: dict[int, Json] = {}
-        for block in itertools.batched(dict.fromkeys(docids), MOST_HITS // _AT_A_POSITION):
+        positions_at_once = self.server.access.most_hits // _AT_A_POSITION
+        for block in itertools.batched(dict.fromkeys(docids), positions_at_once):
             positions = [docid & _POSITIONS for docid in block]
             n_hits = _AT_A_POSITION * len(block)
             body = {**search_body({"terms": {POSITION: positions}}, n_hits), **fields}
@@ -174,11 +175,11 @@ class RemoteIndex:
         return [documents[docid] for docid in docids]
 
     def hits(self, queries: Sequence[Json], depth: int, now: View, threads: int = 1) -> list[list[Json]]:
-        """Return the `depth` best hits of each query; each request returns at most 10,000."""
+        """Return the `depth` best hits of each query; each request returns at most `most_hits`."""
         hits: list[list[Json]] = [[] for _ in queries]
         unfinished, depth_left = list(range(len(queries))), depth
         while unfinished and depth_left > 0:
-            size = min(depth_left, MOST_HITS)
+            size = min(depth_left, self.server.access.most_hits)
             answers = self.search([following(queries[i], size, hits[i]) for i in unfinished], now, threads)
             pages = [answer["hits"]["hits"] for answer in answers]
             for i, page in zip(unfinished, pages, strict=True):

@@ -35,6 +35,8 @@ class Access:
     :param ca: a file of certificates to trust, instead of the certificates of this machine
     :param insecure: accept any certificate
     :param patience: seconds in which a request is repeated while the server cannot answer it
+    :param batch_bytes: largest size of a bulk request, below the server's `http.max_content_length`
+    :param most_hits: maximum number of hits of a search, the server's `index.max_result_window`
     """
 
     urls: str
@@ -42,6 +44,8 @@ class Access:
     insecure: bool = False
     patience: float = 60.0
     timeout: float = 60.0
+    batch_bytes: int = 4 << 20
+    most_hits: int = 10_000
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def hosts(self) -> list[str]:

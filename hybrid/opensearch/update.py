@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hybrid.opensearch.bulk import BATCH_BYTES, send, send_all
+from hybrid.opensearch.bulk import send, send_all
 from hybrid.opensearch.check import verify
 from hybrid.opensearch.documents import (
     PASSAGE,
@@ -152,7 +152,7 @@ def delete(server: Server, name: str, passage_ids: Sequence[str]) -> DeleteRepor
     }
     if units:
         _mark_edited(server, index, meta)
-        for batch in batches(map(delete_action, sorted(units)), BATCH_BYTES):
+        for batch in batches(map(delete_action, sorted(units)), server.access.batch_bytes):
             send(server, index, batch)
         refresh(server, index)
     known_ids = units | set(map(passage_of, units)) if is_cut(meta["unit"]) else units

@@ -63,9 +63,9 @@ def test_a_document_that_is_deleted_counts_once(builder, docs, fake) -> None:
     assert sparta("push", *there, "--delete", "p1").stdout == "deleted 1 of 1 (4 chunks)\n"
 
 
-def test_an_update_has_as_many_connections_as_it_is_told(opened, builder, docs, fake, monkeypatch) -> None:
-    monkeypatch.setattr("hybrid.opensearch.bulk.BATCH_BYTES", 1500)
+def test_an_update_has_as_many_connections_as_it_is_told(opened, builder, docs, fake) -> None:
     push = ["push", "--index", builder.folder.path, "--opensearch", fake.url, "--name", "wiki"]
+    push += ["--batch-bytes", 1500]
     sparta(*push)
     builder.write(builder.source(docs("a", 60, seed=9), name="b.jsonl"), "update")
     together, requests = threading.Barrier(4), itertools.count()

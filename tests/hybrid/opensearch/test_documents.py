@@ -7,6 +7,7 @@ import io
 import json
 import random
 import re
+import resource
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -251,14 +252,15 @@ def test_a_query_side_comes_back(weighted: QuerySide, side: QuerySide, tmp_path:
 
 
 @pytest.mark.jvm
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
-def test_a_full_folder_for_temporary_files_is_told(write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: open("/dev/full", "w+b", 0))  # noqa: PTH123, SIM115
-    with (
-        Searcher(write()[0]) as searcher,
-        opened_source(searcher) as source,
-        pytest.raises(StorageError, match="cannot be written: No space left") as caught,
-    ):
-        list(source.documents())
+def test_a_full_folder_for_temporary_files_is_told(write) -> None:
+    """Files of this process may hold nothing for a moment, as with a quota that is used up."""
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Searcher(write()[0]) as searcher, opened_source(searcher) as source:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, usual[1]))
+        try:
+            with pytest.raises(StorageError, match="cannot be written: File too large") as caught:
+                list(source.documents())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, usual)
     assert caught.value.where == tempfile.gettempdir()
     assert "TMPDIR" in caught.value.remedy.for_command_line()

@@ -173,15 +173,12 @@ def broken_after(fake, requests: int):
     fake.fault = fault
 
 
-@pytest.fixture
-def small_batches(monkeypatch) -> None:
-    import hybrid.opensearch.bulk as bulk
-
-    monkeypatch.setattr(bulk, "BATCH_BYTES", 1500)
+def small_batches(url: str, patience: float = 0.1) -> Server:
+    return Server(Access(url, patience=patience, batch_bytes=1500, environment={}))
 
 
-def test_an_interrupted_push_goes_on(opened, fake, small_batches, questions) -> None:
-    with Server(Access(fake.url, patience=0.1, environment={})) as server:
+def test_an_interrupted_push_goes_on(opened, fake, questions) -> None:
+    with small_batches(fake.url) as server:
         broken_after(fake, 4)
         with pytest.raises(ServerError, match="cannot be reached"):
             push(opened, server, "wiki")
@@ -195,10 +192,10 @@ def test_an_interrupted_push_goes_on(opened, fake, small_batches, questions) -> 
 
 
 def test_an_interrupted_update_leaves_no_content_that_it_names(
-    opened, builder, docs, fake, small_batches, questions
+    opened, builder, docs, fake, questions
 ) -> None:
     """`opened` is of the commit that was pushed; what was updated since must be written back."""
-    with Server(Access(fake.url, patience=0.1, environment={})) as server:
+    with small_batches(fake.url) as server:
         index = push(opened, server, "wiki").index
         builder.write(builder.source(docs("a", 30, seed=9), name="b.jsonl"), "update")
         broken_after(fake, 2)
@@ -248,7 +245,7 @@ def test_holes_are_filled(opened, fake, questions) -> None:
         same_rankings(opened, server, "wiki", questions)
 
 
-def test_what_a_busy_server_refuses_is_sent_again(opened, fake, small_batches, questions) -> None:
+def test_what_a_busy_server_refuses_is_sent_again(opened, fake, questions) -> None:
     refused: list[bytes] = []
 
     def fault(method: str, path: str, body: bytes):
@@ -262,7 +259,7 @@ def test_what_a_busy_server_refuses_is_sent_again(opened, fake, small_batches, q
         return 200, {"errors": True, "items": [{"index": {"_id": i, **said}} for i in items]}
 
     fake.fault = fault
-    with Server(Access(fake.url, environment={})) as server:
+    with small_batches(fake.url, patience=60) as server:
         assert push(opened, server, "wiki").sent == 60
         assert len(refused) == 6
         same_rankings(opened, server, "wiki", questions)
@@ -322,7 +319,7 @@ def test_names_that_are_taken_are_left_alone(opened, fake) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_push_is_finished_by_the_same_command(opened, fake, small_batches, questions) -> None:
+def test_a_killed_push_is_finished_by_the_same_command(opened, fake, questions) -> None:
     """kill -9 while requests are answered slowly: what is there stays, and nothing is there twice."""
 
     def slow(method: str, path: str, body: bytes):
@@ -330,11 +327,8 @@ def test_a_killed_push_is_finished_by_the_same_command(opened, fake, small_batch
             time.sleep(0.2)
 
     fake.fault = slow
-    code = (
-        "import hybrid.opensearch.bulk as bulk; bulk.BATCH_BYTES = 1500; from cli._sparta import main; main()"
-    )
-    command = [sys.executable, "-c", code, "push", "--index", str(opened.reader.folder.path)]
-    whole = [*command, "--opensearch", fake.url, "--name", "wiki"]
+    command = [sys.executable, "-m", "cli._sparta", "push", "--index", str(opened.reader.folder.path)]
+    whole = [*command, "--opensearch", fake.url, "--name", "wiki", "--batch-bytes", "1500"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     first = subprocess.Popen(whole, env=environment, stderr=subprocess.DEVNULL)
     ends = time.monotonic() + 120

@@ -96,33 +96,27 @@ def test_sentences_are_read_in_their_passages(tmp_path, tiny_model_folder, fake)
             assert there.in_context(hits) == expected
 
 
-def test_a_chunk_below_what_one_search_gives_is_explained(
-    builder, docs, fake, questions, monkeypatch
-) -> None:
+def test_a_chunk_below_what_one_search_gives_is_explained(builder, docs, fake, questions) -> None:
     made = [doc._replace(passage_id=f"p{i // 4}#{i % 4}") for i, doc in enumerate(docs("a", 60))]
     builder.write(builder.source(made, unit="chunk:10:0"))
-    with Server(Access(fake.url, environment={})) as server, Searcher(builder.folder.path) as here:
+    access = Access(fake.url, most_hits=7, environment={})
+    with Server(access) as server, Searcher(builder.folder.path) as here:
         push(here, server, "wiki")
         there = OpenSearchSearcher(server, "wiki")
-        for home in ("queries", "explain"):
-            monkeypatch.setattr(f"hybrid.opensearch.{home}.MOST_HITS", 7)
         expected = [explain(here, questions[1], f"p{i}") for i in range(15)]
         assert max(one.rank for one in expected) > 7
         assert [there.explain(questions[1], f"p{i}") for i in range(15)] == expected
 
 
-def test_groups_are_looked_for_below_what_one_search_gives(
-    builder, docs, fake, questions, monkeypatch
-) -> None:
+def test_groups_are_looked_for_below_what_one_search_gives(builder, docs, fake, questions) -> None:
     """Ten documents, of which the best chunks of one fill the first pages."""
     made = [doc._replace(passage_id=f"p{i // 6}#{i % 6}") for i, doc in enumerate(docs("a", 60))]
     builder.write(builder.source(made, unit="chunk:10:0"))
     ids = [str(i) for i in range(len(questions))]
-    with Server(Access(fake.url, environment={})) as server, Searcher(builder.folder.path) as here:
+    access = Access(fake.url, most_hits=8, environment={})
+    with Server(access) as server, Searcher(builder.folder.path) as here:
         push(here, server, "wiki")
         there = OpenSearchSearcher(server, "wiki")
-        for home in ("queries", "remote"):
-            monkeypatch.setattr(f"hybrid.opensearch.{home}.MOST_HITS", 8)
         expected = here.run(questions, ids, 8)
         assert max(map(len, expected.values())) == 8
         assert there.run(questions, ids, 8) == expected
