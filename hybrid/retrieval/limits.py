@@ -29,7 +29,8 @@ class Limits:
     `bad_lines` bad lines.
 
     Seconds: `timeout` limits a search, the reading of a request body, and the wait for the next part of an
-    upload. `answer` limits the reader's answer to a question, `upload_timeout` a whole upload.
+    upload. `answer` limits the reader's answer to a question, `upload_timeout` a whole upload. A full queue
+    refuses a search after about `refusal` seconds.
     """
 
     k: int = 1000
@@ -49,6 +50,7 @@ class Limits:
     timeout: float = 10.0
     answer: float = 60.0
     upload_timeout: float = 600.0
+    refusal: float = 0.5
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

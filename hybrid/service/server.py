@@ -27,7 +27,6 @@ from sparta.rerank.reranked import open_reranker
 
 logger = logging.getLogger("sparta.serve")
 _BACKLOG = 2048
-_CONNECTIONS = 4096
 _STANDARD_ATTRIBUTES = frozenset((*vars(logging.makeLogRecord({})), "color_message", "message"))
 
 
@@ -57,7 +56,7 @@ def serve(
         _check(each)
     settings = indexes[0]
     listening_socket = _socket(settings.host, settings.port)
-    allow_open_files(_CONNECTIONS)
+    allow_open_files(settings.connections)
     _log_as_json(log_level)
     app = application(indexes)
     protocol: Any = partial(TimedProtocol, seconds=settings.limits.timeout, refusal=app.state.journal.refusal)
@@ -71,7 +70,7 @@ def serve(
         server_header=False,
         date_header=False,
         lifespan="on",
-        limit_concurrency=_CONNECTIONS,
+        limit_concurrency=settings.connections,
         timeout_graceful_shutdown=settings.drain,
     )
     server = uvicorn.Server(config)

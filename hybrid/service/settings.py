@@ -32,6 +32,7 @@ class Settings:
     service from a browser, besides the service's own page (CORS). `watch` is the time in seconds between
     looks for a new commit. `model` encodes written passages, `reader` extracts answers, both on `device`.
     `reranker` is a cross-encoder that orders the first `rerank_depth` hits anew; None means no reranking.
+    With `connections` open connections, the server answers 503.
     """
 
     index: Path = field(default_factory=default_index)
@@ -51,6 +52,7 @@ class Settings:
     watch: float = 0.25
     threads: int = 2
     drain: int = 30
+    connections: int = 4096
     name: str = ""
 
     def __post_init__(self) -> None:

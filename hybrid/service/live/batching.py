@@ -14,8 +14,6 @@ from hybrid.service.errors import BusyError, as_exception, too_slow
 from sparta.base.closing import Closing
 
 logger = logging.getLogger("sparta.serve")
-_REFUSED_AFTER = (0.3, 0.7)
-"""Seconds that a job waits for a full queue before it is refused; random, so that refusals spread."""
 
 
 class _Waiting(NamedTuple):
@@ -32,6 +30,8 @@ class Batcher[J, R](Closing):
     :param answer: returns the answer of each job, or the exception that the job raised
     :param most: maximum number of queries in a batch; a single larger job is a batch by itself
     :param queue: maximum number of queries that wait
+    :param refusal: seconds, give or take 40%, that a job waits for a full queue before it is refused; random,
+        so that refusals spread
     :param name: name of the thread
     """
 
@@ -41,9 +41,10 @@ class Batcher[J, R](Closing):
         *,
         most: int,
         queue: int,
+        refusal: float = 0.5,
         name: str = "search",
     ) -> None:
-        self._answer, self._most, self._queue = answer, most, queue
+        self._answer, self._most, self._queue, self._refusal = answer, most, queue, refusal
         self._waiting: deque[_Waiting] = deque()
         self.size = 0
         """Number of queries that wait."""
@@ -63,7 +64,7 @@ class Batcher[J, R](Closing):
         """
         if self._is_full(size) and not self._closed:
             # Clients that repeat a request at once would keep the event loop busy and starve new connections.
-            await asyncio.sleep(random.uniform(*_REFUSED_AFTER))
+            await asyncio.sleep(random.uniform(0.6, 1.4) * self._refusal)
         future: asyncio.Future[R] = self._loop.create_future()
         expiry = self._loop.call_later(seconds, _expire, future, seconds)
         try:

@@ -119,7 +119,8 @@ class Service:
 
     def _batcher_named(self, name: str) -> Batcher[Job, bytes]:
         """Return a queue of searches. Searches with vectors have a separate queue: others need not wait."""
-        return Batcher(self._search, most=_AT_ONCE, queue=self.settings.limits.queue, name=name)
+        limits = self.settings.limits
+        return Batcher(self._search, most=_AT_ONCE, queue=limits.queue, refusal=limits.refusal, name=name)
 
     async def answer(self, request: AnswerRequest) -> dict[str, Any]:
         """Return answers to a question, extracted from the best passages."""

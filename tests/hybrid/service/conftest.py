@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,22 +40,38 @@ def index(built: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_client(tiny_model_folder: Path) -> Iterator[Callable[..., Any]]:
-    """A function `(index, **settings) -> client` of a service in this process."""
+    """A function `(index, models=None, **settings) -> client` of a service in this process."""
     from contextlib import ExitStack
 
     from fastapi.testclient import TestClient
 
     from hybrid.service.app import create_app
+    from hybrid.service.live.models import SharedModels
     from hybrid.service.settings import Settings
 
     with ExitStack() as opened:
 
-        def start(index: Path, **settings: Any) -> TestClient:
-            app = create_app(Settings(**{"index": index, "model": str(tiny_model_folder), **settings}))
+        def start(index: Path, models: SharedModels | None = None, **settings: Any) -> TestClient:
+            named = {"index": index, "model": str(tiny_model_folder), **settings}
+            app = create_app(Settings(**named), models)
             client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
             return opened.enter_context(client)
 
         yield start
+
+
+@pytest.fixture
+def as_before() -> Iterator[None]:
+    """The signals and loggers that a server in this process takes over are given back."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    handlers = [signal.getsignal(number) for number in numbers]
+    loggers = [logging.getLogger(name) for name in ("sparta", "uvicorn")]
+    states = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    yield
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
+    for logger, state in zip(loggers, states, strict=True):
+        logger.handlers, logger.propagate, logger.level = state
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
-from tests.hybrid.service.services import QUESTION
+from sparta.reader.records import Span
+from tests.hybrid.service.services import QUESTION, GivenReader
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -40,26 +38,18 @@ def test_an_answer_is_that_of_the_answerer(built, open_client) -> None:
 
 
 def test_answers_are_told_apart_by_the_rules_of_the_language(
-    tmp_path, tiny_model_folder, open_client, monkeypatch
+    tmp_path, tiny_model_folder, open_client
 ) -> None:
-    from hybrid.answering.answerer import Answerer
-    from hybrid.answering.answers import AnswerList
-    from hybrid.service.live.models import SharedModels
+    """In German, "der Mond" and "Mond" are the same answer."""
     from sparta.index.pipeline import IndexOptions, build_index
-    from sparta.reader.config import ReaderConfig
 
-    options = IndexOptions(channels="bm25", model=str(tiny_model_folder), language="de")
-    build_index(tmp_path / "ix", [{"id": "1", "text": "der Mond"}], "create", options)
-    languages: list[str] = []
-
-    def answer_hits(self: Answerer, *_: Any) -> AnswerList:
-        languages.append(self.language)
-        return AnswerList()
-
-    monkeypatch.setattr(Answerer, "answer_hits", answer_hits)
-    monkeypatch.setattr(SharedModels, "reader", lambda *_: SimpleNamespace(config=ReaderConfig()))
-    assert open_client(tmp_path / "ix").post("/answer", json={"query": "Mond"}).json()["answers"] == []
-    assert languages == ["de"]
+    models = GivenReader(lambda _: [Span(0, 0, 8, 2.0), Span(0, 10, 14, 1.0)])
+    for language, answers in (("de", ["der Mond"]), ("en", ["der Mond", "Mond"])):
+        options = IndexOptions(channels="bm25", model=str(tiny_model_folder), language=language)
+        build_index(tmp_path / language, [{"id": "1", "text": "der Mond, Mond"}], "create", options)
+        client = open_client(tmp_path / language, models)
+        found = client.post("/answer", json={"query": "Mond", "n": 2}).json()["answers"]
+        assert [one["answer"] for one in found] == answers
 
 
 def test_sentences_are_read_in_their_passages(tmp_path, tiny_model_folder, open_client) -> None:

@@ -12,7 +12,6 @@ import orjson
 import pytest
 
 from hybrid.service.errors import BusyError
-from hybrid.service.live import batching
 from hybrid.service.live.batching import Batcher
 from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
 from hybrid.service.metrics import Metrics
@@ -49,25 +48,18 @@ def test_a_batch_of_everything_equals_single_searches_bit_for_bit(built) -> None
 
 
 @pytest.mark.jvm
-def test_what_is_batched_goes_into_java_once(built, monkeypatch) -> None:
+def test_what_is_batched_goes_into_java_once(built, calls) -> None:
     from sparta.lucene.bridge import ImpactSearcher
     from sparta.search.searcher import Searcher
 
-    calls: list[tuple[str, int]] = []
-    for owner, name in ((Searcher, "rank"), (ImpactSearcher, "raws")):
-        real = getattr(owner, name)
-
-        def counting(self, first, *args, _name=name, _real=real, **more):
-            calls.append((_name, len(first)))
-            return _real(self, first, *args, **more)
-
-        monkeypatch.setattr(owner, name, counting)
+    recorded = calls(Searcher.rank, ImpactSearcher.raws)
     with IndexReader(built, channels=None) as index:
         answers = BatchSearch(index, 2, Metrics())(
             [Job([w], Plan("impact", weights_of("impact"))) for w in WORDS[:9]]
         )
     hits = sum(len(plain(answer)["hits"]) for answer in answers)
-    assert calls == [("rank", 9), ("raws", hits)]
+    [(rank, ranked), (raws, read)] = recorded
+    assert (rank, len(ranked["queries"]), raws, len(read["docids"])) == ("rank", 9, "raws", hits)
 
 
 @pytest.mark.jvm
@@ -118,11 +110,9 @@ def test_what_waits_during_a_call_goes_into_the_next() -> None:
     assert slow.batches == [[0], [1, 2, 3], [4, 5, 6], [7]]
 
 
-def test_a_full_queue_refuses_and_what_nobody_waits_for_is_left_out(monkeypatch) -> None:
-    monkeypatch.setattr(batching, "_REFUSED_AFTER", (0, 0))
-
+def test_a_full_queue_refuses_and_what_nobody_waits_for_is_left_out() -> None:
     async def ask() -> list[Any]:
-        batcher = Batcher[int, int](slow, most=8, queue=3)
+        batcher = Batcher[int, int](slow, most=8, queue=3, refusal=0)
         tasks = await started(batcher, slow, [0, 1, 2, 3, 4])
         tasks[2].cancel()
         await asyncio.sleep(0)

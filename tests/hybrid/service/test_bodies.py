@@ -5,9 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -78,15 +86,30 @@ def test_a_body_that_trickles_or_stops_is_given_up(pause: float) -> None:
 
 
 @pytest.mark.jvm
-def test_connections_are_bounded(built, monkeypatch) -> None:
-    import uvicorn
+@pytest.mark.usefixtures("as_before")
+def test_connections_are_bounded(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No other protocol is spoken, and no header names another client."""
+    from hybrid.service.server import serve
 
-    from hybrid.service import server
+    assert Settings(index=built).connections == 4096
+    headers = {"Connection": "Upgrade", "Upgrade": "websocket", "X-Forwarded-For": "192.0.2.1"}
+    statuses: list[int] = []
 
-    made: list[uvicorn.Config] = []
-    monkeypatch.setattr(uvicorn.Server, "run", lambda self, _sockets: made.append(self.config))
-    monkeypatch.setattr(server, "_log_as_json", lambda _level: None)
-    monkeypatch.setattr(server.signal, "signal", lambda *_: None)
-    server.serve(Settings(index=built, port=0))
-    assert made[0].limit_concurrency == 4096
-    assert (made[0].ws, made[0].proxy_headers) == ("none", False)
+    def ask(address: str) -> None:
+        try:
+            with ExitStack() as stack:
+                for _ in range(3):
+                    connection = HTTPConnection("127.0.0.1", urlsplit(address).port or 0, timeout=60)
+                    stack.callback(connection.close)
+                    connection.request("GET", "/health", headers=headers)
+                    statuses.append(connection.getresponse().status)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with ThreadPoolExecutor(1) as thread:
+        serve(Settings(index=built, port=0, connections=3), announce=partial(thread.submit, ask))
+    assert statuses == [200, 200, 503]
+    logged = capsys.readouterr().err
+    assert '"path":"/health"' in logged
+    assert '"client":"127.0.0.1"' in logged
+    assert "192.0.2.1" not in logged

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -241,32 +243,17 @@ def test_a_service_answers_to_the_address_it_listens_at(listens: str, host: byte
     assert sent[0]["status"] == status
 
 
-def test_a_signal_before_the_server_listens_to_it_ends_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
+@pytest.mark.jvm
+@pytest.mark.usefixtures("as_before")
+def test_a_signal_before_the_server_listens_to_it_ends_it(built: Path) -> None:
     """Between the last line of ours and uvicorn's first."""
-    import uvicorn
+    from hybrid.service.server import serve
 
-    from hybrid.service import server
-
-    ended: list[bool] = []
-
-    def run(self: uvicorn.Server, _sockets: Any) -> None:
-        signal.raise_signal(signal.SIGTERM)
-        ended.append(self.should_exit)
-
-    before: dict[int, Callable[..., Any] | Any] = {
-        one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)
-    }
-    monkeypatch.setattr(uvicorn.Server, "run", run)
-    monkeypatch.setattr(server, "newest_commit", lambda _index: None)
-    monkeypatch.setattr(server, "_log_as_json", lambda _level: None)
-    try:
-        server.serve(Settings(index=tmp_path, port=0))
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    assert ended == [True]
+    late = threading.Timer(60, os.kill, (os.getpid(), signal.SIGTERM))
+    late.start()
+    serve(Settings(index=built, port=0), announce=lambda _: signal.raise_signal(signal.SIGTERM))
+    assert late.is_alive()
+    late.cancel()
 
 
 @pytest.mark.parametrize(

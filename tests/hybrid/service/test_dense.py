@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -113,19 +114,9 @@ def test_a_smaller_index_copied_into_a_served_folder(
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The texts of every run of the network."""
-    texts_of_runs: list[list[str]] = []
-    encode = BertQuestionEncoder.encode_questions
-
-    def counted(self: BertQuestionEncoder, texts: list[str]) -> Any:
-        texts_of_runs.append(list(texts))
-        if any("panic" in text for text in texts):
-            raise ValueError("panic")
-        return encode(self, texts)
-
-    monkeypatch.setattr(BertQuestionEncoder, "encode_questions", counted)
-    return texts_of_runs
+def runs(calls: Callable[..., list[Any]]) -> list[Any]:
+    """The runs of the network."""
+    return calls(BertQuestionEncoder.encode_questions)
 
 
 def job(query: str, channels: str, k: int) -> Job:
@@ -138,7 +129,7 @@ def found(answer: Any) -> list[tuple[str, float]]:
 
 
 def test_waiting_queries_of_all_plans_share_one_run_of_the_network(
-    dense_index: Path, runs: list[list[str]]
+    dense_index: Path, runs: list[Any]
 ) -> None:
     queries = [" ".join(WORDS[i : i + 3]) for i in range(0, 60, 3)] + [" "]
     channels = ("dense", "dense,impact", "dense=0.5,impact,bm25", "impact")
@@ -147,7 +138,7 @@ def test_waiting_queries_of_all_plans_share_one_run_of_the_network(
         search = BatchSearch(index, 2, Metrics())
         together = [found(answer) for answer in search(jobs)]
         need_vectors = [job.queries[0] for job in jobs if job.plan.is_dense and job.queries[0].strip()]
-        assert runs == [list(dict.fromkeys(need_vectors))]
+        assert [list(run["texts"]) for _, run in runs] == [list(dict.fromkeys(need_vectors))]
         by_one = [found(search([job])[0]) for job in jobs]
     assert sum(map(len, by_one)) > 60
     for hits, expected in zip(together, by_one, strict=True):
@@ -155,7 +146,17 @@ def test_waiting_queries_of_all_plans_share_one_run_of_the_network(
         assert [score for _, score in hits] == pytest.approx([score for _, score in expected], abs=1e-5)
 
 
-def test_a_query_that_the_network_refuses_fails_alone(dense_index: Path, runs: list[list[str]]) -> None:
+def test_a_query_that_the_network_refuses_fails_alone(
+    dense_index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = BertQuestionEncoder.encode_questions
+
+    def refusing(self: BertQuestionEncoder, texts: list[str]) -> Any:
+        if any("panic" in text for text in texts):
+            raise ValueError("panic")
+        return encode(self, texts)
+
+    monkeypatch.setattr(BertQuestionEncoder, "encode_questions", refusing)
     with IndexReader(dense_index, channels=None) as index:
         search = BatchSearch(index, 2, Metrics())
         answers = search([job("moon", "dense", 3), job("panic", "dense", 3), job("moon", "dense,bm25", 3)])

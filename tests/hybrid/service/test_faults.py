@@ -15,7 +15,6 @@ import pytest
 
 from sparta.api import Index
 from sparta.index.pipeline import IndexOptions, build_index
-from sparta.index.reader import IndexReader
 from sparta.search.searcher import Searcher
 from tests.conftest import WORDS
 from tests.hybrid.service.services import QUESTION, RECORDS, Running, lines
@@ -157,23 +156,27 @@ def test_an_append_after_a_kill_between_its_commit_and_the_manifest(
     assert IndexFolder(index).require_live().complete
 
 
-def test_a_failure_to_open_a_commit_is_told_and_tried_again(index, monkeypatch, open_client, caplog) -> None:
-    calls: list[int] = []
+def test_a_failure_to_open_a_commit_is_told_and_tried_again(index, open_client, caplog) -> None:
+    client, manifest = open_client(index, watch=0.01), index / "manifest.json"
 
-    def refresh(_self: IndexReader) -> bool:
-        calls.append(1)
-        if len(calls) < 3:
-            raise ValueError("odd")
-        return False
+    def told() -> list[Any]:
+        return [record for record in caplog.records if "cannot be opened" in record.getMessage()]
 
-    monkeypatch.setattr(IndexReader, "refresh", refresh)
-    open_client(index, watch=0.01)
-    ends = time.monotonic() + 20
-    while len(calls) < 5 and time.monotonic() < ends:
-        time.sleep(0.01)
-    assert len(calls) >= 5
-    [told] = [record for record in caplog.records if "odd" in record.getMessage()]
-    assert told.exc_info
+    def until(holds: Callable[[], bool]) -> None:
+        ends = time.monotonic() + 60
+        while not holds():
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+
+    whole = manifest.read_bytes()
+    manifest.write_bytes(b"{")
+    until(lambda: bool(told()))
+    time.sleep(0.2)  # it looks again, which is not told again
+    assert client.post("/search", json={"query": QUESTION}).status_code == 200
+    manifest.write_bytes(whole)
+    build_index(index, [{"id": "later", "text": "sun"}], "append", IndexOptions())
+    until(lambda: client.get("/passages/later").status_code == 200)
+    assert [bool(record.exc_info) for record in told()] == [True]
 
 
 class Load:

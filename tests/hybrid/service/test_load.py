@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 import pytest
 
 from hybrid.service.app import create_app
-from hybrid.service.live import batching
-from hybrid.service.live.search import BatchSearch
 from hybrid.service.settings import Limits, Settings
-from tests.hybrid.service.services import QUESTION
+from tests.hybrid.service.services import QUESTION, GivenReader
 
 pytestmark = pytest.mark.jvm
 
 
-def asked(index, limits: Limits, n: int, after: float = 0.0) -> tuple[list[Any], Any]:
-    """The answers to `n` searches at a time, and to one after them."""
+LONG = {"query": ["the moon of the earth has no water"] * 500, "k": 40}
+"""A request that keeps the search thread busy: searches after it wait."""
+LONG_LIMITS = {"queries": 500, "hits": 20_000}
+
+
+def asked(index, limits: Limits, n: int) -> tuple[list[Any], Any, Any]:
+    """The answers to `n` searches at a time while a long one runs, to one after them, and to the long one."""
     import httpx2 as httpx
 
     async def ask() -> tuple[list[Any], Any]:
@@ -32,35 +34,21 @@ def asked(index, limits: Limits, n: int, after: float = 0.0) -> tuple[list[Any],
                 async def one() -> httpx.Response:
                     return await client.post("/search", json={"query": QUESTION})
 
+                long = asyncio.create_task(client.post("/search", json=LONG))
+                while b"sparta_batch_queries_count 0.0" in app.state.service.metrics.text():
+                    await asyncio.sleep(0.001)
                 answers = await asyncio.gather(*(one() for _ in range(n)))
-                await asyncio.sleep(after)
-                return list(answers), await one()
+                return list(answers), await one(), await long
 
     return asyncio.run(ask())
 
 
-@pytest.fixture
-def slow(monkeypatch):
-    """Each batch takes so many seconds more."""
-    real = BatchSearch.__call__
-
-    def make(seconds: float) -> None:
-        def call(self, jobs):
-            time.sleep(seconds)
-            return real(self, jobs)
-
-        monkeypatch.setattr(BatchSearch, "__call__", call)
-
-    return make
-
-
-def test_more_than_may_wait_is_told_to_come_back_and_the_service_recovers(built, slow, monkeypatch) -> None:
-    monkeypatch.setattr(batching, "_REFUSED_AFTER", (0, 0))
-    slow(0.2)
-    answers, later = asked(built, Limits(queue=5), 40)
+def test_more_than_may_wait_is_told_to_come_back_and_the_service_recovers(built) -> None:
+    answers, later, long = asked(built, Limits(queue=5, refusal=0.001, **LONG_LIMITS), 40)
     statuses = [answer.status_code for answer in answers]
     assert set(statuses) == {200, 429}
-    assert 5 <= statuses.count(200) <= 12  # those of the first batch, and five more
+    assert 5 <= statuses.count(200) <= 12
+    assert len(long.json()["results"]) == 500
     refused = next(answer for answer in answers if answer.status_code == 429)
     assert int(refused.headers["retry-after"]) >= 1
     assert refused.json()["error"]["code"] == "busy"
@@ -69,19 +57,22 @@ def test_more_than_may_wait_is_told_to_come_back_and_the_service_recovers(built,
 
 
 @pytest.mark.slow
-def test_a_search_that_takes_too_long_is_given_up(built, slow) -> None:
-    slow(1.6)
-    answers, later = asked(built, Limits(timeout=0.8), 3, after=2.0)
-    assert {answer.status_code for answer in answers} == {503}
-    assert answers[0].json()["error"]["message"] == "the request took longer than the limit of 0.8 s"
-    assert later.status_code == 503
+def test_a_search_that_takes_too_long_is_given_up(built) -> None:
+    answers, later, long = asked(built, Limits(timeout=0.05, **LONG_LIMITS), 3)
+    assert {answer.status_code for answer in (*answers, later, long)} == {503}
+    assert answers[0].json()["error"]["message"] == "the request took longer than the limit of 0.05 s"
 
 
-def test_side_work_is_bounded_too(built, monkeypatch, open_client) -> None:
-    from hybrid.service.live import service
-
-    monkeypatch.setattr(service, "_MOST_ASIDE", 0)
-    assert open_client(built).get("/passages/google").status_code == 429
+def test_side_work_is_bounded_too(built, open_client) -> None:
+    client, go = open_client(built), threading.Event()
+    for _ in range(32):
+        client.portal.start_task_soon(client.app.state.service.aside, go.wait)
+    try:
+        answer = client.get("/passages/google")
+    finally:
+        go.set()
+    assert answer.status_code == 429
+    assert "32 requests are waiting" in answer.json()["error"]["message"]
 
 
 def test_a_collapse_reads_so_many_passages_as_hits_are_allowed(
@@ -104,28 +95,29 @@ def test_a_collapse_reads_so_many_passages_as_hits_are_allowed(
     assert found(60, ["moon", "moon"]) == [["0"], ["0"]]
 
 
-def test_a_collapse_does_not_hold_up_searches(built, monkeypatch, open_client) -> None:
+def test_a_collapse_does_not_hold_up_searches(built, open_client) -> None:
+    """It is no batch of the thread that searches."""
     client = open_client(built)
-    body = {"query": QUESTION, "collapse": "lang"}
-    expected = client.post("/search", json=body).json()["hits"]
-    monkeypatch.setattr(BatchSearch, "__call__", None)
-    assert client.post("/search", json=body).json()["hits"] == expected
+
+    def batches() -> str:
+        [line] = [line for line in client.get("/metrics").text.splitlines() if "batch_queries_count" in line]
+        return line.split()[-1]
+
+    for more, expected in (({"collapse": "lang"}, "0.0"), ({}, "1.0")):
+        assert client.post("/search", json={"query": QUESTION, **more}).json()["hits"]
+        assert batches() == expected
 
 
 @pytest.mark.slow
-def test_answers_take_no_place_of_other_side_work(built, monkeypatch, open_client) -> None:
-    from hybrid.service.live import service
-    from hybrid.service.live.answers import Answers
-
+def test_answers_take_no_place_of_other_side_work(built, open_client) -> None:
     go = threading.Event()
-    monkeypatch.setattr(Answers, "answer", lambda *_, **__: go.wait(60) and {"answers": []})
-    monkeypatch.setattr(service, "_MOST_ASIDE", 1)
-    client = open_client(built, limits=Limits(answer=1))
-    with ThreadPoolExecutor(1) as other:
-        late = other.submit(client.post, "/answer", json={"query": QUESTION})
-        time.sleep(0.1)
+    client = open_client(built, GivenReader(lambda _: go.wait(60) and []), limits=Limits(answer=1))
+    with ThreadPoolExecutor(33) as others:
+        answers = [others.submit(client.post, "/answer", json={"query": QUESTION}) for _ in range(33)]
+        first = next(as_completed(answers)).result()
+        assert first.status_code == 429, "all places of answers are taken"
         assert client.get("/passages/google").status_code == 200
-        assert late.result().status_code == 503
+        assert sorted(answer.result().status_code for answer in answers) == [429, *[503] * 32]
     assert client.post("/answer", json={"query": QUESTION}).status_code == 503  # it waited, and is not begun
     go.set()
     assert client.post("/answer", json={"query": QUESTION}).status_code == 200

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +15,8 @@ from hybrid.retrieval.limits import Limits
 from hybrid.service.settings import Settings
 from sparta import Index
 from sparta.base.errors import InputError
-from tests.hybrid.service.services import QUESTION
+from sparta.reader.records import Span, Text
+from tests.hybrid.service.services import QUESTION, GivenReader
 from tests.hybrid.service.test_serve_command import refused
 from tests.sparta.rerank.cross_encoders import save_cross_encoder
 
@@ -81,30 +81,26 @@ def test_hits_are_those_of_a_search_in_python(
 
 
 def test_an_answer_is_read_from_the_reranked_passages(
-    built: Path, reranker: str, open_client: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    built: Path, reranker: str, open_client: Callable[..., Any]
 ) -> None:
-    from hybrid.answering.answerer import Answerer
-    from hybrid.answering.answers import AnswerList
-    from hybrid.service.live.models import SharedModels
-    from sparta.reader.config import ReaderConfig
+    texts: list[Text] = []
 
+    def read_nothing(text: Text) -> list[Span]:
+        texts.append(text)
+        return []
+
+    client = open_client(built, GivenReader(read_nothing), reranker=reranker)
     read: list[list[str]] = []
-
-    def answer_hits(_self: Answerer, _query: str, hits: list[Any], *_: Any) -> AnswerList:
-        read.append([hit.passage_id for hit in hits])
-        return AnswerList()
-
-    monkeypatch.setattr(Answerer, "answer_hits", answer_hits)
-    monkeypatch.setattr(SharedModels, "reader", lambda *_: SimpleNamespace(config=ReaderConfig()))
-    client = open_client(built, reranker=reranker)
     for body in ({}, {"rerank": 4}, {"rerank": 0}):
         assert client.post("/answer", json={"query": QUESTION, "depth": 6, **body}).status_code == 200
+        read.append([text.text for text in texts])
+        texts.clear()
     with Index(built) as index:
         ranked = [
-            [hit.passage_id for hit in index.search(QUESTION, 6, rerank=reranker, rerank_depth=depth)]
+            [hit.text for hit in index.search(QUESTION, 6, rerank=reranker, rerank_depth=depth)]
             for depth in (20, 4)
         ]
-        ranked.append([hit.passage_id for hit in index.search(QUESTION, 6)])
+        ranked.append([hit.text for hit in index.search(QUESTION, 6)])
     assert read == ranked
     assert read[0] != read[2]
 

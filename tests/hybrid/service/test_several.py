@@ -161,17 +161,16 @@ def test_without_keys_only_this_machine_may_ask_any_index(built, moons, open_sev
 @pytest.mark.jvm
 @pytest.mark.slow
 def test_models_are_opened_once(
-    built, moons, open_several, make_tiny_model, tiny_model_folder, tmp_path, monkeypatch
+    built, moons, open_several, make_tiny_model, tiny_model_folder, tmp_path, calls
 ) -> None:
     import shutil
 
-    import dense.channel.vectors as vectors
-    import sparta.models.load as load
-    import sparta.reader.reader as reader
     from dense.channel.sync import build_dense
+    from dense.channel.vectors import open_question_encoder
     from dense.models.bi_encoder import DenseConfig, DenseModel
+    from sparta.models.load import open_encoder
     from sparta.neural.inputs import InputLayout
-    from sparta.reader.config import ReaderConfig
+    from sparta.reader.reader import Reader
 
     tiny = make_tiny_model()
     # a length of its own: other tests may still hold the encoder of an equal model
@@ -182,41 +181,17 @@ def test_models_are_opened_once(
         indexes[name] = Path(shutil.copytree(source, tmp_path / name))
         build_dense(indexes[name], str(tmp_path / "dense"))
 
-    opened: list[str] = []
-
-    def count(module: Any, name: str) -> None:
-        original = getattr(module, name)
-
-        def counted(*arguments: Any, **options: Any) -> Any:
-            opened.append(name)
-            return original(*arguments, **options)
-
-        monkeypatch.setattr(module, name, counted)
-
-    class FakeReader:
-        config = ReaderConfig()
-
-        def __init__(self, *_: Any, **__: Any) -> None:
-            opened.append("reader")
-
-        def read_each(self, _question: str, texts: Any, _n: int) -> Iterator[list[Any]]:
-            yield from ([] for _ in texts)
-
-        open = classmethod(lambda cls, *_, **__: cls())
-
     gc.collect()  # encoders of other tests
-    count(vectors, "open_question_encoder")
-    count(load, "open_encoder")
-    monkeypatch.setattr(reader, "Reader", FakeReader)
+    opened = calls(open_question_encoder, open_encoder, Reader.open)
     client = open_several(indexes, writable=True, model=str(tiny_model_folder))
     for name in indexes:
         body = {"query": "moon", "channels": "dense", "k": 1}
         assert client.post(f"/indexes/{name}/search", json=body).json()["hits"]
-        assert client.post(f"/indexes/{name}/answer", json={"query": "moon"}).status_code == 200
+        assert client.post(f"/indexes/{name}/answer", json={"query": "moon", "depth": 1}).status_code == 200
         passage = lines({"id": "new", "text": f"a moon of {name}"})
         answer = client.put(f"/indexes/{name}/passages", content=passage, headers=NDJSON)
         assert answer.json()["added"] == 1, answer.json()
-    assert sorted(opened) == ["open_encoder", "open_question_encoder", "reader"]
+    assert sorted(name for name, _ in opened) == ["open", "open_encoder", "open_question_encoder"]
     texts = [client.get(f"/indexes/{name}/passages/new").json()["text"] for name in indexes]
     assert texts == ["a moon of one", "a moon of two"]
 

@@ -6,12 +6,13 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hybrid.service.live import writes
+from hybrid.service.live.models import SharedModels
 from hybrid.service.settings import Limits
 from sparta.api import Index
 from sparta.index.folder import IndexFolder
@@ -146,27 +147,33 @@ def test_an_index_is_written_with_its_own_model_where_none_is_named(index, open_
     assert client.get("/terms/n").json()["terms"]
 
 
-def test_an_upload_that_takes_too_long_says_what_may_become_of_it(index, monkeypatch, open_client) -> None:
-    begun, go = threading.Event(), threading.Event()
+class LateEncoder(SharedModels):
+    """The models of a service whose writer gets the encoder once `go` is set."""
 
-    def slow(*given: Any, **named: Any) -> Any:
-        begun.set()
-        assert go.wait(60)
-        return build_index(*given, **named)
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go = threading.Event(), threading.Event()
 
-    monkeypatch.setattr(writes, "build_index", slow)
-    client = open_client(index, writable=True, limits=Limits(upload_timeout=1))
+    def encoder(self, options: IndexOptions) -> Any:
+        self.begun.set()
+        assert self.go.wait(60)
+        return super().encoder(options)
+
+
+def test_an_upload_that_takes_too_long_says_what_may_become_of_it(index, open_client) -> None:
+    models = LateEncoder()
+    client = open_client(index, models, writable=True, limits=Limits(upload_timeout=1))
     with ThreadPoolExecutor(1) as other:
         first = other.submit(
             client.put, "/passages", content=lines({"id": "n1", "text": "x"}), headers=NDJSON
         )
-        assert begun.wait(60)
+        assert models.begun.wait(60)
         second = client.put("/passages", content=lines({"id": "n2", "text": "x"}), headers=NDJSON)
         told = [answer.json()["error"] for answer in (first.result(), second)]
     assert [first.result().status_code, second.status_code] == [503, 503]
     assert "may still be committed" in told[0]["message"]
     assert "nothing is written" in told[1]["message"]
-    go.set()
+    models.go.set()
     ends = time.monotonic() + 60
     while client.get("/passages/n1").status_code == 404 and time.monotonic() < ends:
         time.sleep(0.05)
@@ -174,13 +181,25 @@ def test_an_upload_that_takes_too_long_says_what_may_become_of_it(index, monkeyp
     assert client.get("/passages/n2").status_code == 404
 
 
-def test_an_upload_that_is_one_too_many_is_refused_before_it_is_read(index, monkeypatch, open_client) -> None:
+def test_an_upload_that_is_one_too_many_is_refused_before_it_is_read(index, open_client) -> None:
     client = open_client(index, writable=True)
-    monkeypatch.setattr(writes, "_MOST_WAITING", 0)
-    monkeypatch.setattr("hybrid.service.app.spooled", None)
-    answer = client.put("/passages", content=lines({"id": "n", "text": "x"}), headers=NDJSON)
-    assert answer.status_code == 429
-    assert client.delete("/passages/google").status_code == 429
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        pytest.fail("the body was read")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"content-type", NDJSON["Content-Type"].encode())]
+    upload = {"type": "http", "method": "PUT", "path": "/passages", "query_string": b"", "headers": headers}
+    with ExitStack() as places:
+        for _ in range(16):
+            places.enter_context(client.app.state.service.writer.place())
+        client.portal.call(client.app, upload, receive, send)
+        assert sent[0]["status"] == 429
+        assert client.delete("/passages/google").status_code == 429
+    assert client.delete("/passages/google").status_code == 200
 
 
 def test_a_line_is_an_id_or_an_object_and_nothing_more(index, open_client) -> None:
@@ -276,25 +295,20 @@ def test_a_full_disk_for_temporary_files_is_no_fault_of_the_service(index, open_
     ids=["bad lines", "empty lines", "empty lists"],
 )
 def test_a_bomb_is_refused_while_another_upload_is_written(
-    index, open_client, monkeypatch, body: bytes, status: int
+    index, open_client, body: bytes, status: int
 ) -> None:
     """It is parsed before it waits for the writer."""
-    client, go = open_client(index, writable=True), threading.Event()
-
-    def slow(*given: Any, **named: Any) -> Any:
-        assert go.wait(60)
-        return build_index(*given, **named)
-
-    monkeypatch.setattr(writes, "build_index", slow)
+    models = LateEncoder()
+    client = open_client(index, models, writable=True)
     with ThreadPoolExecutor(1) as threads:
         try:
             first = threads.submit(write, client, "PUT", lines({"id": "slow", "text": "sun"}))
-            time.sleep(0.5)
+            assert models.begun.wait(60)
             answer = client.put("/passages", content=body, headers=NDJSON)
             assert answer.status_code == status, answer.text[:200]
             assert not first.done()
         finally:
-            go.set()
+            models.go.set()
         assert first.result()["added"] == 1
 
 
