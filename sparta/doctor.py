@@ -111,7 +111,7 @@ def _packages(*, quick: bool) -> Iterator[Finding]:
         **{_EXTRA + name: extras[name] for name in present},
     }
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        faults = pool.map(_import_fault, groups.values()) if not quick else (None for _ in groups)
+        faults = pool.map(import_fault, groups.values()) if not quick else (None for _ in groups)
         for (name, listed), fault in zip(groups.items(), faults, strict=True):
             if fault:
                 package, error = fault
@@ -128,7 +128,7 @@ def _packages(*, quick: bool) -> Iterator[Finding]:
         yield Finding("sparta", "note", "run from a checkout that is not installed", "make install")
 
 
-def _import_fault(listed: Sequence[Package]) -> tuple[Package, str] | None:
+def import_fault(listed: Sequence[Package]) -> tuple[Package, str] | None:
     """Import packages in a new process. Return the package that fails and its error, or None."""
     code = "\n".join(f"print({n}, flush=True)\nimport {package.module}" for n, package in enumerate(listed))
     command = [sys.executable, "-P", "-c", code]

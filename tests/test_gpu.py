@@ -13,10 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 
-import cli._dense
-import cli._sparta
 from dense.models.bi_encoder import DenseConfig, DenseModel
 from dense.search.store import VectorFolder
 from sparta.base.errors import Interrupted
@@ -25,6 +22,7 @@ from sparta.models.config import SpartaConfig
 from sparta.models.document_encoder import DocumentEncoder
 from sparta.neural.inputs import InputLayout
 from sparta.shards.store import read_shard, shard_series
+from tests.programs import Program, dense, sparta
 
 TEXTS = ["the moon of the earth", "larry page founded google", "a king " * 40, "west"]
 
@@ -48,8 +46,8 @@ def corpus(write_jsonl: Any, make_records: Any, tmp_path: Path) -> Path:
     return Path(write_jsonl(tmp_path / "corpus.jsonl", make_records(40, seed=2)))
 
 
-def run(group: Any, *command: object) -> None:
-    result = CliRunner().invoke(group, [str(part) for part in command])
+def run(program: Program, *command: object) -> None:
+    result = program(*command)
     assert result.exit_code == 0, result.output
 
 
@@ -57,9 +55,9 @@ def test_the_command_encode(
     device: str, tiny_model_folder: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ("encode", "--corpus", corpus, "--model", tiny_model_folder, "--shard-size", 16)
-    run(cli._sparta.main, *command, "--device", device, "--output", tmp_path / "torch", "--dtype", "fp32")
+    run(sparta, *command, "--device", device, "--output", tmp_path / "torch", "--dtype", "fp32")
     monkeypatch.undo()
-    run(cli._sparta.main, *command, "--device", "cpu", "--output", tmp_path / "cpu", "--dtype", "fp32")
+    run(sparta, *command, "--device", "cpu", "--output", tmp_path / "cpu", "--dtype", "fp32")
     manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("torch", "cpu")]
     assert [manifest["arithmetic"] for manifest in manifests] == ["torch fp32", "openvino fp32"]
     pairs = [[read_shard(path) for path, _ in shard_series([tmp_path / name])] for name in ("torch", "cpu")]
@@ -77,9 +75,9 @@ def test_the_command_dense_encode(
     layout = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=8)
     DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "model")
     command = ("encode", "--corpus", corpus, "--model", tmp_path / "model")
-    run(cli._dense.main, *command, "--device", device, "--output", tmp_path / "torch", "--dtype", "fp32")
+    run(dense, *command, "--device", device, "--output", tmp_path / "torch", "--dtype", "fp32")
     monkeypatch.undo()
-    run(cli._dense.main, *command, "--device", "cpu", "--output", tmp_path / "cpu", "--dtype", "fp32")
+    run(dense, *command, "--device", "cpu", "--output", tmp_path / "cpu", "--dtype", "fp32")
     found, expected = VectorFolder(tmp_path / "torch"), VectorFolder(tmp_path / "cpu")
     assert [found.arithmetic, expected.arithmetic] == ["torch fp32", "openvino fp32"]
     rows = np.arange(len(expected))

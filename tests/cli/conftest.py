@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import RECORDS, done, sparta, written
+from tests.cli.commands import RECORDS, done, written
+from tests.programs import sparta
 
 
 @pytest.fixture(autouse=True)

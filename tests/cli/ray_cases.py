@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-import cli._dense
-import cli._sparta
 from sparta.shards.ray_executor import RayCluster
+from tests.programs import Program, dense, sparta
 
 pytest.importorskip("ray")
 psutil = pytest.importorskip("psutil")
@@ -77,8 +76,8 @@ def command(corpus: Path, tiny_model_folder: Path, tmp_path: Path) -> Callable[.
     return words
 
 
-def ran(words: list[str], main: Any = cli._sparta.main) -> Result:
-    return CliRunner().invoke(main, words)
+def ran(words: list[str], program: Program = sparta) -> Result:
+    return program(*words)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -125,7 +124,7 @@ def test_vectors_on_this_machine(command: Any, make_tiny_model: Any, tmp_path: P
     layout = InputLayout(use_title=True, max_length=8, overlap=2)  # some passages are cut, which is counted
     DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "dense")
     one, two = (
-        ran(command(name, *more, model=tmp_path / "dense"), cli._dense.main)
+        ran(command(name, *more, model=tmp_path / "dense"), dense)
         for name, more in (("one", []), ("two", ["--ray", "local"]))
     )
     assert "cut to the model's longest input" in one.stdout

@@ -9,7 +9,8 @@ import pytest
 from sparta import Index, IndexOptions
 from sparta.base.errors import IndexStateError, InputError, NoPassageError
 from sparta.base.remedies import Option
-from tests.cli.commands import QUESTION, RECORDS, done, sparta, written
+from tests.cli.commands import QUESTION, RECORDS, done, written
+from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
 

@@ -10,10 +10,8 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
 
-from cli._hybrid import main as hybrid_main
-from cli._sparta import main
+from tests.programs import Program, hybrid, sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread", "own_logger")]
 PASSAGES = {
@@ -31,10 +29,6 @@ QUESTIONS = [
 QRELS = "query-id\tcorpus-id\tscore\n1\tgoogle\t1\n2\tmoon\t1\n3\thouse\t1\n4\tking\t1\n"
 
 
-def run(command: Any, *arguments: object) -> Any:
-    return CliRunner().invoke(command, [str(a) for a in arguments])
-
-
 @pytest.fixture(scope="module")
 def built_folder(
     write_jsonl: Callable[..., Path], encoder_folder: Path, tmp_path_factory: pytest.TempPathFactory
@@ -49,8 +43,8 @@ def built_folder(
     write_jsonl(folder / "wiki.jsonl", [{"id": i, "text": t, "title": i} for i, t in PASSAGES.items()])
     write_jsonl(folder / "questions.jsonl", QUESTIONS)
     (folder / "qrels.tsv").write_text(QRELS)
-    done = run(
-        *(main, "index", "--corpus", folder / "wiki.jsonl", "--index", folder / "index"),
+    done = sparta(
+        *("index", "--corpus", folder / "wiki.jsonl", "--index", folder / "index"),
         *("--channels", "bm25", "--quiet"),
     )
     assert done.exit_code == 0, done.output
@@ -68,37 +62,37 @@ def folder(built_folder: Path, tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_an_answer_names_its_passage(folder: Path) -> None:
     where = ("--index", folder / "index", "--reader", folder / "reader")
-    shown = run(main, "answer", "who founded google", *where)
+    shown = sparta("answer", "who founded google", *where)
     assert shown.exit_code == 0, shown.output
     line, around = shown.output.splitlines()
     assert "[google]" in line
     assert "founded google" in around
-    found = run(main, "answer", "who founded google", "-n", 3, "--json", *where)
+    found = sparta("answer", "who founded google", "-n", 3, "--json", *where)
     answers = [json.loads(line) for line in found.output.splitlines()]
     assert len(answers) == 3
     for one in answers:
         assert set(one) >= {"answer", "score", "passage_id", "start", "end", "text", "reader", "ranker"}
         assert one["text"][one["start"] : one["end"]] == one["answer"]
         assert one["text"] == PASSAGES[one["passage_id"]]
-    none = run(main, "answer", "xyzzy", *where)
+    none = sparta("answer", "xyzzy", *where)
     assert (none.exit_code, none.output) == (0, "no answer: no passage was found\n")
 
 
 @pytest.mark.slow
 def test_below_the_threshold_the_command_abstains(folder: Path) -> None:
     where = ("--index", folder / "index", "--reader", folder / "reader")
-    guess = json.loads(run(main, "answer", "moon", "--json", *where).output)
-    shown = run(main, "answer", "moon", "--threshold", "1", *where)
+    guess = json.loads(sparta("answer", "moon", "--json", *where).output)
+    shown = sparta("answer", "moon", "--threshold", "1", *where)
     said = f"no sure answer (best guess: {guess['answer']}, {guess['score']:.2f})\n"
     assert (shown.exit_code, shown.stdout.splitlines(keepends=True)[0]) == (3, said)
     assert f"[{guess['passage_id']}]" in shown.stdout
     assert shown.stderr == "  → answers below 1.00 are left out; print all: --threshold 0\n"
-    printed = run(main, "answer", "moon", "--threshold", "1", "--json", *where)
+    printed = sparta("answer", "moon", "--threshold", "1", "--json", *where)
     assert (printed.exit_code, json.loads(printed.output)["abstained"]) == (3, True)
     best = json.loads(printed.output)["best_guess"]
     assert (best["answer"], best["score"]) == (guess["answer"], guess["score"])
-    assert run(main, "answer", "moon", "--threshold", "0", *where).exit_code == 0
-    nothing = run(main, "answer", "xyzzy", "--threshold", "0.5", *where)
+    assert sparta("answer", "moon", "--threshold", "0", *where).exit_code == 0
+    nothing = sparta("answer", "xyzzy", "--threshold", "0.5", *where)
     assert (nothing.exit_code, nothing.output) == (3, "no answer: no passage was found\n")
 
 
@@ -106,12 +100,12 @@ def test_below_the_threshold_the_command_abstains(folder: Path) -> None:
 def test_many_questions(folder: Path) -> None:
     where = ("--index", folder / "index", "--reader", folder / "reader", "--depth", 2)
     output = folder / "answers.jsonl"
-    done = run(main, "answer", "--queries", folder / "questions.jsonl", "--output", output, *where)
+    done = sparta("answer", "--queries", folder / "questions.jsonl", "--output", output, *where)
     assert done.exit_code == 0, done.output
     assert "retrieved passages" in done.output
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert [line["query_id"] for line in lines] == ["1", "2", "3", "4"]
-    one = json.loads(run(main, "answer", "who founded google", "--json", *where).output)
+    one = json.loads(sparta("answer", "who founded google", "--json", *where).output)
     assert {name: lines[0][name] for name in one} == one
 
 
@@ -133,7 +127,7 @@ def test_many_questions(folder: Path) -> None:
     ],
 )
 def test_what_is_refused(folder: Path, arguments: list[str], said: str) -> None:
-    result = run(main, "answer", *arguments, "--index", folder / "index")
+    result = sparta("answer", *arguments, "--index", folder / "index")
     assert result.exit_code != 0
     assert said in result.output
 
@@ -142,21 +136,21 @@ def test_an_index_without_texts(
     folder: Path, write_jsonl: Callable[..., Path], tiny_model_folder: Path
 ) -> None:
     vectors = write_jsonl(folder / "v.jsonl", [{"id": "a", "contents": "", "vector": {"moon": 3}}])
-    done = run(
-        *(main, "index", "--vectors", vectors, "--tokenizer", tiny_model_folder),
+    done = sparta(
+        *("index", "--vectors", vectors, "--tokenizer", tiny_model_folder),
         *("--index", folder / "bare", "--quiet"),
     )
     assert done.exit_code == 0, done.output
     where = ("--index", folder / "bare", "--reader", folder / "reader")
     asked = ("--dataset", folder, "--index", folder / "bare")
     data = ("--dataset", folder / "questions.jsonl", "--reader", folder / "reader")
-    for command in (
-        (main, "answer", "moon", *where),
-        (main, "mine-answers", *asked, "--output", folder / "mined.jsonl"),
-        (main, "tune-reader", *asked, "--reader", folder / "reader", "--output", folder / "tuned"),
-        (hybrid_main, "eval", "--answers", "--index", folder / "bare", *data),
+    for program, *command in (
+        (sparta, "answer", "moon", *where),
+        (sparta, "mine-answers", *asked, "--output", folder / "mined.jsonl"),
+        (sparta, "tune-reader", *asked, "--reader", folder / "reader", "--output", folder / "tuned"),
+        (hybrid, "eval", "--answers", "--index", folder / "bare", *data),
     ):
-        refused = run(*command)
+        refused = program(*command)
         assert refused.exit_code != 0
         assert "the index has no passage texts" in refused.output
 
@@ -169,7 +163,7 @@ def sentences(folder: Path, write_jsonl: Callable[..., Path]) -> Path:
     corpus = write_jsonl(home / "c.jsonl", [{"id": "g", "text": TWO, "title": "Google"}])
     write_jsonl(home / "questions.jsonl", [{"_id": "1", "text": "two students", "answers": ["a company"]}])
     built = ("--unit", "sentence", "--channels", "bm25", "--quiet", "--index", home / "ix")
-    assert run(main, "index", "--corpus", corpus, *built).exit_code == 0
+    assert sparta("index", "--corpus", corpus, *built).exit_code == 0
     return home
 
 
@@ -181,14 +175,14 @@ TWO = "Google is a company. It was founded by two students."
 def test_sentences_are_read_in_their_passage(folder: Path, sentences: Path, how: list[str]) -> None:
     """The paper's unit (SPARTA, §4): a sentence is found, and read with what stands around it."""
     where = ("--index", sentences / "ix", "--reader", folder / "reader")
-    done = run(main, "answer", "two students", *where, *how, "--json")
+    done = sparta("answer", "two students", *where, *how, "--json")
     assert done.exit_code == 0, done.output
     answer = json.loads(done.output)
     assert (answer["text"], answer["passage_id"]) == (TWO, "g#1")
     assert TWO[answer["start"] : answer["end"]] == answer["answer"]
     many = sentences / "answers.jsonl"
     asked = ("--queries", sentences / "questions.jsonl", "--output", many)
-    assert run(main, "answer", *asked, *where, *how).exit_code == 0
+    assert sparta("answer", *asked, *where, *how).exit_code == 0
     assert json.loads(many.read_text().splitlines()[0])["text"] == TWO
 
 
@@ -197,7 +191,7 @@ def test_sentences_are_mined_and_measured_in_their_passage(folder: Path, sentenc
     """The answer stands in the sentence before the one that is found."""
     index, reader = ("--index", sentences / "ix"), ("--reader", folder / "reader")
     asked = ("--dataset", sentences / "questions.jsonl", "--depth", 1)
-    done = run(main, "mine-answers", *asked, *index, "--output", sentences / "mined.jsonl")
+    done = sparta("mine-answers", *asked, *index, "--output", sentences / "mined.jsonl")
     assert "1 question of 1 with an answer" in done.output
     [passage] = json.loads((sentences / "mined.jsonl").read_text())["passages"]
     assert [passage["text"][a:b] for a, b in passage["spans"]] == ["a company"]
@@ -208,7 +202,7 @@ def test_sentences_are_mined_and_measured_in_their_passage(folder: Path, sentenc
         "--output-answers",
         sentences / "a.jsonl",
     )
-    done = run(hybrid_main, "eval", *index, *reader, *given, "--depths", 1)
+    done = hybrid("eval", *index, *reader, *given, "--depths", 1)
     assert done.exit_code == 0, done.output
     assert json.loads((sentences / "a.jsonl").read_text())["text"] == TWO
 
@@ -218,19 +212,19 @@ def test_questions_that_find_nothing_are_not_those_of_an_index_without_texts(
 ) -> None:
     asked = write_jsonl(folder / "other.jsonl", [{"question": "кто", "answers": ["никто"]}])
     given = ("--dataset", asked, "--index", folder / "index", "--output", folder / "mined.jsonl")
-    refused = run(main, "mine-answers", *given)
+    refused = sparta("mine-answers", *given)
     assert (refused.exit_code, "--depth" in refused.output) == (2, True)
 
 
 def test_mined_trained_and_tuned(folder: Path, encoder_folder: Path) -> None:
     questions = ("--dataset", folder, "--index", folder / "index", "--depth", 3)
-    done = run(main, "mine-answers", *questions, "--output", folder / "mined.jsonl")
+    done = sparta("mine-answers", *questions, "--output", folder / "mined.jsonl")
     assert "3 questions of 4 with an answer in a retrieved passage" in done.output, done.output
     mined = [json.loads(line) for line in (folder / "mined.jsonl").read_text().splitlines()]
     first = mined[0]["passages"][0]
     assert [first["text"][a:b] for a, b in first["spans"]] == ["larry page"]
-    trained = run(
-        *(main, "train-reader", "--data", folder / "mined.jsonl=6", "--encoder", encoder_folder),
+    trained = sparta(
+        *("train-reader", "--data", folder / "mined.jsonl=6", "--encoder", encoder_folder),
         *("--output", folder / "out", "--steps", 2, "--batch-size", 2, "--held-out", 1),
         *("--train-length", 224, "--max-length", 200, "--overlap", 40),
         *("--longest-question", 28, "--longest-answer", 15),
@@ -240,9 +234,8 @@ def test_mined_trained_and_tuned(folder: Path, encoder_folder: Path) -> None:
     lengths = {"overlap": 40, "longest_question": 28, "longest_answer": 15}
     assert lengths.items() <= layout.items()
     assert "best: validation F1 0.0" in trained.output
-    tuned = run(
+    tuned = sparta(
         *(
-            main,
             "tune-reader",
             "--reader",
             folder / "reader",
@@ -273,8 +266,8 @@ def test_a_tuned_reader_keeps_what_was_fitted(folder: Path, monkeypatch: pytest.
         return [[read(q, t.text) for t in own] for q, own in zip(questions, texts, strict=True)]
 
     monkeypatch.setattr(Reader, "read_all", read_all)
-    done = run(
-        *(main, "tune-reader", "--reader", folder / "reader", "--output", folder / "tuned", "--int8"),
+    done = sparta(
+        *("tune-reader", "--reader", folder / "reader", "--output", folder / "tuned", "--int8"),
         *("--dataset", folder, "--index", folder / "index", "--depth", 3),
     )
     assert done.exit_code == 0, done.output
@@ -284,8 +277,8 @@ def test_a_tuned_reader_keeps_what_was_fitted(folder: Path, monkeypatch: pytest.
     assert best == ["best mention  retrieval weight 0.0  EM 50.00  (best, saved)"]
     tuned = Reader.open(folder / "tuned").config
     assert (tuned.weight, tuned.sum_mentions) == (0.0, False)
-    again = run(
-        *(main, "tune-reader", "--reader", folder / "reader", "--output", folder / "tuned"),
+    again = sparta(
+        *("tune-reader", "--reader", folder / "reader", "--output", folder / "tuned"),
         *("--dataset", folder, "--index", folder / "index", "--depth", 3),
     )
     assert again.exit_code != 0
@@ -305,8 +298,8 @@ def test_eval_reads_each_ranking_and_the_judged_passages(
     folder: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading = ("--answers", "--reader", folder / "reader")
-    done = run(
-        *(main, "eval", folder, "--model", tiny_model_folder, *reading, "--format", "json", "--quiet"),
+    done = sparta(
+        *("eval", folder, "--model", tiny_model_folder, *reading, "--format", "json", "--quiet"),
         *("--output-answers", folder / "answers.jsonl"),
     )
     assert done.exit_code == 0, done.output
@@ -317,8 +310,8 @@ def test_eval_reads_each_ranking_and_the_judged_passages(
     assert [line["query_id"] for line in lines] == 3 * ["1", "2", "3", "4"]
     (folder / "answers.jsonl").unlink()  # the folder is the corpus
     plot = folder / "depth.png"
-    done = run(
-        *(hybrid_main, "eval", "--index", folder / "index", *reading, "--depths", "1,3", "--plot", plot),
+    done = hybrid(
+        *("eval", "--index", folder / "index", *reading, "--depths", "1,3", "--plot", plot),
     )
     assert done.exit_code == 0, (done.output, done.exc_info)
     assert "EM@3" in done.output
@@ -327,28 +320,28 @@ def test_eval_reads_each_ranking_and_the_judged_passages(
     monkeypatch.setattr("matplotlib.axes.Axes.set", lambda _, **of: drawn.append([of["ylabel"]]))
     alike = ("--model", tiny_model_folder, *reading, "--quiet", "--plot", folder / "em.png")
     for depths in ("1,3", "3"):
-        done = run(main, "eval", folder, *alike, "--depths", depths)
+        done = sparta("eval", folder, *alike, "--depths", depths)
         assert done.exit_code == 0, (done.output, done.exc_info)
     assert drawn == [["EM"], ["EM, %"]], "against depth, or bars of one depth"
-    wrong = run(hybrid_main, "eval", "--index", folder / "index", "--depths", "1,3")
+    wrong = hybrid("eval", "--index", folder / "index", "--depths", "1,3")
     assert "--depths needs --answers" in wrong.output
 
 
 @pytest.mark.slow
 def test_of_several_devices_eval_reads_on_the_first(folder: Path) -> None:
     reading = ("--channel", "bm25", "--answers", "--reader", folder / "reader", "--quiet")
-    done = run(main, "eval", folder, *reading, "--device", "cpu,cpu")
+    done = sparta("eval", folder, *reading, "--device", "cpu,cpu")
     assert done.exit_code == 0, done.output
     assert "judged passages" in done.stdout
 
 
-@pytest.mark.parametrize(("command", "option"), [(main, "-k"), (hybrid_main, "--candidates")])
-def test_more_is_read_than_retrieved(folder: Path, command: Any, option: str) -> None:
-    of_set = (folder,) if command is main else ("--index", folder / "index")
+@pytest.mark.parametrize(("program", "option"), [(sparta, "-k"), (hybrid, "--candidates")])
+def test_more_is_read_than_retrieved(folder: Path, program: Program, option: str) -> None:
+    of_set = (folder,) if program is sparta else ("--index", folder / "index")
     reading = ("--answers", "--reader", folder / "reader", "--depths", 150)
-    wrong = run(command, "eval", *of_set, *reading)
+    wrong = program("eval", *of_set, *reading)
     assert f"found 150\n  → raise {option}" in wrong.output
-    evaluation = command.get_command(click.Context(command), "eval")
+    evaluation = program.main.get_command(click.Context(program.main), "eval")
     assert option in [name for parameter in evaluation.params for name in parameter.opts]
 
 
@@ -361,12 +354,12 @@ def test_sets_without_answers(folder: Path, write_jsonl: Callable[..., Path]) ->
     (bare / "qrels").mkdir()
     (bare / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\tgoogle\t1\n")
     reading = ("--index", folder / "index", "--answers", "--reader", folder / "reader", "--dataset", bare)
-    wrong = run(hybrid_main, "eval", *reading)
+    wrong = hybrid("eval", *reading)
     assert wrong.exit_code != 0
     assert "error: bare: " in wrong.output
     assert "--answers" in wrong.output
     plot = folder / "em.png"
-    done = run(hybrid_main, "eval", *reading, "--dataset", folder, "--plot", plot)
+    done = hybrid("eval", *reading, "--dataset", folder, "--plot", plot)
     assert done.exit_code == 0, (done.output, done.exc_info)
     assert plot.stat().st_size > 1000
 
@@ -379,8 +372,8 @@ def test_what_a_regular_expression_matches_is_the_answer_to_train_on(
         folder / "trec.jsonl", [{"id": "1", "question": "who founded google", "answers": ["larry\\spag."]}]
     )
     mined = folder / "mined.jsonl"
-    done = run(
-        *(main, "mine-answers", "--dataset", asked, "--index", folder / "index", "--match", "regex"),
+    done = sparta(
+        *("mine-answers", "--dataset", asked, "--index", folder / "index", "--match", "regex"),
         *("--output", mined),
     )
     assert done.exit_code == 0, done.output
@@ -402,6 +395,6 @@ def test_train_reader_normalizes_as_typed(
     monkeypatch.setattr(train, "train_reader", trained)
     (tmp_path / "data.jsonl").write_text("{}")
     given = ("train-reader", "--data", tmp_path / "data.jsonl", "--output", tmp_path / "out", *options)
-    result = run(main, *given)
+    result = sparta(*given)
     assert result.exit_code == 0, result.output
     assert [recipe.globally for recipe in recipes] == [globally]

@@ -6,11 +6,9 @@ from pathlib import Path
 import click
 import pytest
 
-import cli._dense
-import cli._hybrid
 from cli._output import table
-from cli._sparta import main
-from tests.cli.commands import QUESTION, done, refused, sparta
+from tests.cli.commands import QUESTION, done, refused
+from tests.programs import dense, hybrid, sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
 
@@ -138,9 +136,9 @@ def test_an_unknown_id(arguments, built):
 
 def test_help_tells_every_command_in_one_line():
     output = done(sparta("--help")).stdout
-    context = click.Context(main)
-    for name in main.list_commands(context):
-        command = main.get_command(context, name)
+    context = click.Context(sparta.main)
+    for name in sparta.main.list_commands(context):
+        command = sparta.main.get_command(context, name)
         assert re.search(rf"^  {name} +\S.*[^.]\.$", output, re.MULTILINE), f"the line of {name} is cut"
         text = done(sparta(name, "--help")).stdout
         assert f"sparta {name} " in text.replace("main", "sparta")
@@ -149,13 +147,13 @@ def test_help_tells_every_command_in_one_line():
                 assert option.help or option.show_default, f"{name} {option.name} says nothing"
 
 
-@pytest.mark.parametrize("program", [main, cli._dense.main, cli._hybrid.main])
+@pytest.mark.parametrize("program", [sparta, dense, hybrid])
 def test_a_program_and_its_commands_say_the_same(program):
     """The help of a program shows summaries without an import; they begin the help of the commands."""
-    context = click.Context(program)
-    for places in program.sections.values():
+    context = click.Context(program.main)
+    for places in program.main.sections.values():
         for name, place in places.items():
-            command = program.get_command(context, name)
+            command = program.main.get_command(context, name)
             if not isinstance(command, click.Group):
                 assert " ".join((command.help or "").split("\n\n")[0].split()) == place.summary
 
@@ -183,10 +181,10 @@ def test_options_are_listed_under_the_heading_of_their_class():
     assert "--k1" not in chain
 
 
-@pytest.mark.parametrize("program", [main, cli._dense.main, cli._hybrid.main])
+@pytest.mark.parametrize("program", [sparta, dense, hybrid])
 def test_the_help_of_all_programs_is_as_wide(program, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    assert click.Context(program, **program.context_settings).make_formatter().width == 108
+    assert click.Context(program.main, **program.main.context_settings).make_formatter().width == 108
 
 
 def test_version():

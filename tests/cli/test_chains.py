@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import hybrid.multihop
-from cli._sparta import main
 from sparta.api import Index
 from sparta.data.trec import read_run
 from sparta.index.pipeline import IndexOptions, build_index
+from tests.programs import sparta
 
 pytestmark = pytest.mark.jvm
 ROOT = Path(__file__).parents[2]
@@ -32,7 +31,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ran(index: Path, *command: object) -> Any:
-    return CliRunner().invoke(main, [*map(str, command), "--index", str(index)])
+    return sparta(*command, "--index", index)
 
 
 def printed(index: Path, *command: object) -> str:

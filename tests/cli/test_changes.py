@@ -5,11 +5,10 @@ import re
 import shutil
 
 import pytest
-from click.testing import CliRunner
 
-from cli._sparta import main
 from sparta.search.searcher import Searcher
-from tests.cli.commands import done, hits_of, refused, sparta, top_rows, written
+from tests.cli.commands import done, hits_of, refused, top_rows, written
+from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
 
@@ -151,13 +150,12 @@ def _lines(*ids, text="the moon of earth"):
 @pytest.mark.jvm
 def test_standard_input_twice_is_written_twice(tiny_model_folder, tmp_path):
     base = ["--index", str(tmp_path / "ix"), "--model", str(tiny_model_folder), "--quiet"]
-    run = CliRunner()
-    assert run.invoke(main, ["index", "--corpus", "-", *base], input=_lines("a", "b")).exit_code == 0
+    assert sparta("index", "--corpus", "-", *base, stdin=_lines("a", "b")).exit_code == 0
     for ids in (("c", "d"), ("e",)):
-        done = run.invoke(main, ["index", "--append", "--corpus", "-", *base], input=_lines(*ids))
+        done = sparta("index", "--append", "--corpus", "-", *base, stdin=_lines(*ids))
         assert done.exit_code == 0, done.output
     for text in ("sun", "star"):
-        done = run.invoke(main, ["update", "--corpus", "-", *base], input=_lines("a", text=text))
+        done = sparta("update", "--corpus", "-", *base, stdin=_lines("a", text=text))
         assert done.exit_code == 0, done.output
     with Searcher(tmp_path / "ix") as searcher:
         assert searcher.num_docs == 5
@@ -171,12 +169,11 @@ def test_update_restores_what_was_deleted(tiny_model_folder, tmp_path):
     corpus = tmp_path / "c.jsonl"
     corpus.write_text(_lines("a", "b"))
     base = ["--index", str(tmp_path / "ix"), "--model", str(tiny_model_folder), "--quiet"]
-    run = CliRunner()
-    assert run.invoke(main, ["index", "--corpus", str(corpus), *base]).exit_code == 0
+    assert sparta("index", "--corpus", corpus, *base).exit_code == 0
     for _ in range(2):
-        assert run.invoke(main, ["update", "--corpus", str(corpus), *base]).exit_code == 0
-        assert run.invoke(main, ["delete", "a", "--index", str(tmp_path / "ix")]).exit_code == 0
-    assert run.invoke(main, ["update", "--corpus", str(corpus), *base]).exit_code == 0
+        assert sparta("update", "--corpus", corpus, *base).exit_code == 0
+        assert sparta("delete", "a", "--index", tmp_path / "ix").exit_code == 0
+    assert sparta("update", "--corpus", corpus, *base).exit_code == 0
     with Searcher(tmp_path / "ix") as searcher:
         assert searcher.num_docs == 2
 
@@ -188,7 +185,7 @@ def test_a_folder_of_somebody_elses_is_not_written_to(tiny_model_folder, tmp_pat
     notes = tmp_path / "mine" / "sparta-notes-202501"
     notes.mkdir(parents=True)
     base = ["--index", str(notes.parent), "--model", str(tiny_model_folder), "--quiet"]
-    done = CliRunner().invoke(main, ["index", "--corpus", str(corpus), *base])
+    done = sparta("index", "--corpus", corpus, *base)
     assert done.exit_code == 2
     assert "sparta-notes-202501" in done.output
     assert notes.is_dir()
@@ -200,7 +197,6 @@ def test_sentences_follow_their_passage(tiny_model_folder, tmp_path):
     corpus = tmp_path / "c.jsonl"
     base = ["--index", str(tmp_path / "ix"), "--model", str(tiny_model_folder), "--quiet"]
     sentences = ["--unit", "sentence"]
-    run = CliRunner()
 
     def write(*records):
         corpus.write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in records))
@@ -210,28 +206,28 @@ def test_sentences_follow_their_passage(tiny_model_folder, tmp_path):
             return sorted(view.lucene.ids(view.lucene.live()))
 
     write(("p", "The moon is old. The sun is large. The sea is blue."), ("q", "The year is long. It is new."))
-    assert run.invoke(main, ["index", "--corpus", str(corpus), *base, *sentences]).exit_code == 0
+    assert sparta("index", "--corpus", corpus, *base, *sentences).exit_code == 0
     assert ids() == ["p#0", "p#1", "p#2", "q#0", "q#1"]
     write(("p", "The moon is new. The earth is old."))
-    refused = run.invoke(main, ["update", "--corpus", str(corpus), *base, "--unit", "passage"])
+    refused = sparta("update", "--corpus", corpus, *base, "--unit", "passage")
     assert refused.exit_code == 2
     assert "--unit sentence" in refused.output
-    assert run.invoke(main, ["update", "--corpus", str(corpus), *base]).exit_code == 0  # in the index's unit
+    assert sparta("update", "--corpus", corpus, *base).exit_code == 0  # in the index's unit
     assert ids() == ["p#0", "p#1", "q#0", "q#1"]
-    assert run.invoke(main, ["delete", "q", "--index", str(tmp_path / "ix")]).exit_code == 0
+    assert sparta("delete", "q", "--index", tmp_path / "ix").exit_code == 0
     assert ids() == ["p#0", "p#1"]
     append = ["index", "--append", "--corpus", str(corpus), *base, *sentences]
     write(("r#7", "The river is wide."))
-    refused = run.invoke(main, append)
+    refused = sparta(*append)
     assert refused.exit_code == 2
     assert "r#7" in refused.output
     answer = {"text": "The moon is new.", "context": "It is night. The moon is new.", "start": 13, "end": 29}
     for passage_id, taken in (("p", "p"), ("s", None)):
         corpus.write_text(json.dumps({"id": passage_id, **answer}))
-        result = run.invoke(main, append)
+        result = sparta(*append)
         assert result.exit_code == (2 if taken else 0), result.output
         assert not taken or f"the index already holds a passage with the id '{taken}'" in result.output
     write(("s", "The sea is blue. The sun is large."))
-    refused = run.invoke(main, append)
+    refused = sparta(*append)
     assert "the index already holds a passage with the id 's'" in refused.output
     assert ids() == ["p#0", "p#1", "s"]

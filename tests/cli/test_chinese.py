@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from cli._hybrid import main as hybrid_main
 from sparta.data.answers import exact_match
 from sparta.data.languages import LANGUAGES, simplified
 from tests.chinese import QUESTIONS, RECORDS, save_model
-from tests.cli.commands import done, hits_of, refused, sparta, top_rows, written
+from tests.cli.commands import done, hits_of, refused, top_rows, written
+from tests.programs import hybrid, sparta
 
 pytest.importorskip("opencc", reason="needs the extra zh")
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread", "own_logger")]
@@ -128,11 +128,7 @@ def test_a_word_of_the_model_is_marked_as_one(modelled: Path) -> None:
 
 
 def test_questions_are_measured_across_scripts(alone: Path) -> None:
-    from click.testing import CliRunner
-
-    result = CliRunner().invoke(
-        hybrid_main, ["eval", "--index", str(alone), "--no-dense", "--format", "json"]
-    )
+    result = hybrid("eval", "--index", alone, "--no-dense", "--format", "json")
     assert result.exit_code == 0, result.output
     [row] = json.loads(result.stdout)
     assert row["RR"] == 100

@@ -12,19 +12,18 @@ from typing import Any
 import click
 import pytest
 
-import cli._dense
-import cli._sparta
 from sparta.shards.store import read_shards
+from tests.programs import dense, sparta
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cluster-encoding.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^(?:sparta|dense) (?:encode|index) .*(?<!\))$", PAGE, re.MULTILINE)
-GROUPS = {"sparta": cli._sparta.main, "dense": cli._dense.main}
+PROGRAMS = {"sparta": sparta.main, "dense": dense.main}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_its_options_exist(command: str) -> None:
-    group, name, *words = shlex.split(command)
-    chosen = GROUPS[group].get_command(click.Context(GROUPS[group]), name)
+    program, name, *words = shlex.split(command)
+    chosen = PROGRAMS[program].get_command(click.Context(PROGRAMS[program]), name)
     chosen.make_parser(click.Context(chosen)).parse_args(words)
 
 

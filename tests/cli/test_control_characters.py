@@ -10,12 +10,9 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-import cli._group
-import cli._search
-import cli._sparta
 from cli._output import dumps, visible
+from tests.programs import sparta
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e"
 
@@ -27,7 +24,7 @@ def index(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path) -> 
     record = {"id": "a", "title": f"Moon{EVIL}", "text": f"the moon {EVIL} of the earth"}
     (folder / "c.jsonl").write_text(json.dumps(record) + "\n")
     given = ["index", "--corpus", str(folder / "c.jsonl"), "--index", str(folder / "ix"), "--quiet"]
-    result = CliRunner().invoke(cli._sparta.main, [*given, "--model", str(tiny_model_folder)])
+    result = sparta(*given, "--model", tiny_model_folder)
     assert result.exit_code == 0, result.output
     return folder / "ix"
 
@@ -51,7 +48,7 @@ def controls(text: str) -> set[str]:
     ],
 )
 def test_no_command_sends_them(index: Path, command: list[str]) -> None:
-    result = CliRunner().invoke(cli._sparta.main, [*command, "--index", str(index)])
+    result = sparta(*command, "--index", index)
     assert controls(result.output) == set()
     if command[:2] == ["search", "the moon"] and "--json" not in command:
         assert "Moon\\x1b[2J" in result.output, "they are shown"
@@ -62,15 +59,18 @@ def test_no_command_sends_them(index: Path, command: list[str]) -> None:
 def test_a_bad_record_with_them_in_its_message(tmp_path: Path, tiny_model_folder: Path) -> None:
     (tmp_path / "c.jsonl").write_text(f"{EVIL} no json\n")
     given = ["index", "--corpus", str(tmp_path / "c.jsonl"), "--index", str(tmp_path / "ix")]
-    result = CliRunner().invoke(cli._sparta.main, [*given, "--model", str(tiny_model_folder)])
+    result = sparta(*given, "--model", tiny_model_folder)
     assert result.exit_code == 2
     assert controls(result.output) == set()
 
 
+@pytest.mark.usefixtures("own_logger")
 def test_what_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
-    cli._group._quiet_logging()
+    sparta.main(["terms", "--help"], standalone_mode=False)
     logging.getLogger("sparta.x").warning("from a file: %s", EVIL)
-    assert controls(capsys.readouterr().err) == set()
+    printed = capsys.readouterr().err
+    assert printed.startswith("WARNING: from a file: \\x1b[2J")
+    assert controls(printed) == set()
 
 
 def test_shown_and_kept() -> None:
@@ -78,18 +78,27 @@ def test_shown_and_kept() -> None:
     assert json.loads(dumps({"x": EVIL})) == {"version": 1, "x": EVIL}
 
 
+@pytest.mark.jvm
+@pytest.mark.usefixtures("own_logger")
 @pytest.mark.parametrize(
     ("variables", "styled"),
     [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"NO_COLOR": ""}, True)],
 )
 def test_styles_are_left_out_where_they_are_not_wanted(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], styled: bool
+    index: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    styled: bool,
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     reading, terminal = pty.openpty()
-    with os.fdopen(reading), os.fdopen(terminal, "w") as screen, redirect_stdout(screen):
-        assert ("\x1b" in cli._search.mark("moon")) == styled
-        assert ("\x1b" in cli._search.bold("moon")) == styled
+    with os.fdopen(reading), os.fdopen(terminal, "w") as screen:
+        with redirect_stdout(screen):
+            sparta.main(["search", "the moon", "--index", str(index)], standalone_mode=False)
+        screen.flush()
+        heading, snippet, _ = os.read(reading, 1 << 16).decode().splitlines()
+    assert ("\x1b[1mMoon" in heading, "\x1b[1m\x1b[4mmoon\x1b[0m" in snippet) == (styled, styled)
+    assert ("\x1b" in heading, "\x1b" in snippet, "*moon*" in snippet) == (styled, styled, not styled)

@@ -10,7 +10,8 @@ import pytest
 
 from cli.start_commands import demo
 from sparta.index.folder import IndexFolder, IndexState
-from tests.cli.commands import done, hits_of, refused, sparta, written
+from tests.cli.commands import done, hits_of, refused, written
+from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
 EXAMPLES = Path(__file__).parents[2] / "examples"

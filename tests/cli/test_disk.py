@@ -9,17 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import (
-    DRIVER,
-    QUESTION,
-    ROOT,
-    done,
-    refused,
-    sparta,
-    sparta_process,
-    written,
-    written_queries,
-)
+from tests.cli.commands import DRIVER, QUESTION, ROOT, done, refused, sparta_process, written, written_queries
+from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
 

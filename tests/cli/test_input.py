@@ -6,17 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import (
-    QUESTION,
-    RECORDS,
-    done,
-    hits_of,
-    refused,
-    sparta,
-    top_rows,
-    written,
-    written_queries,
-)
+from tests.cli.commands import QUESTION, RECORDS, done, hits_of, refused, top_rows, written, written_queries
+from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
 

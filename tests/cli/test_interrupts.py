@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import QUESTION, sparta, sparta_process, written
+from tests.cli.commands import QUESTION, sparta_process, written
 from tests.moments import at, ctrl_c
+from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
 

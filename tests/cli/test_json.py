@@ -8,12 +8,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-from click.testing import CliRunner
 
-from cli._hybrid import main as hybrid
 from cli._output import JSON_VERSION
-from cli._sparta import main as sparta
 from sparta.index.pipeline import IndexOptions, build_index
+from tests.programs import Program, hybrid, sparta
 
 pytestmark = pytest.mark.jvm
 DOCS = Path(__file__).parents[2] / "docs"
@@ -67,11 +65,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path, en
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("main", "kind", "command"), COMMANDS, ids=[" ".join(c) for _, _, c in COMMANDS])
-def test_output_is_of_the_schema(folder: Path, main: Any, kind: str, command: list[str]) -> None:
+@pytest.mark.parametrize(("program", "kind", "command"), COMMANDS, ids=[" ".join(c) for _, _, c in COMMANDS])
+def test_output_is_of_the_schema(folder: Path, program: Program, kind: str, command: list[str]) -> None:
     places = {name: folder / name for name in ("queries.tsv", "reader", "alone.toml")}
     given = [str(places.get(part.strip("{}"), part)) for part in command]
-    result = CliRunner().invoke(main, [*given, "--index", str(folder / "ix"), "--json"])
+    result = program(*given, "--index", folder / "ix", "--json")
     assert result.exit_code == (3 if kind == "abstention" else 0), result.stderr
     lines = result.stdout.splitlines()
     assert lines

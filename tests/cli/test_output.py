@@ -19,11 +19,11 @@ from tests.cli.commands import (
     done,
     hits_of,
     refused,
-    sparta,
     sparta_process,
     top_rows,
     written,
 )
+from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner
 
-import cli._dense
-import cli._hybrid
-import cli._sparta
+from tests.programs import Program, dense, hybrid, sparta
 
 SEARCH = ["search", "--queries", "q.tsv", "--output", "./q.tsv"]
 COMMANDS = [
-    (cli._sparta.main, SEARCH, "--queries"),
-    (cli._dense.main, SEARCH, "--queries"),
-    (cli._hybrid.main, SEARCH, "--queries"),
-    (cli._sparta.main, ["answer", "--queries=q.tsv", "--output=q.tsv"], "--queries"),
-    (cli._sparta.main, ["eval", "--run", "b.run", "--qrels", "q.tsv", "--per-query", "q.tsv"], "--qrels"),
-    (cli._sparta.main, ["eval", "beir", "--per-query", "beir/queries.jsonl"], "an argument"),
-    (cli._hybrid.main, ["eval", "--dataset", "beir", "--per-query", "beir/qrels/test.tsv"], "--dataset"),
-    (cli._hybrid.main, ["eval", "--dataset", "beir/queries.jsonl", "--plot", "link.tsv"], "--dataset"),
+    (sparta, SEARCH, "--queries"),
+    (dense, SEARCH, "--queries"),
+    (hybrid, SEARCH, "--queries"),
+    (sparta, ["answer", "--queries=q.tsv", "--output=q.tsv"], "--queries"),
+    (sparta, ["eval", "--run", "b.run", "--qrels", "q.tsv", "--per-query", "q.tsv"], "--qrels"),
+    (sparta, ["eval", "beir", "--per-query", "beir/queries.jsonl"], "an argument"),
+    (hybrid, ["eval", "--dataset", "beir", "--per-query", "beir/qrels/test.tsv"], "--dataset"),
+    (hybrid, ["eval", "--dataset", "beir/queries.jsonl", "--plot", "link.tsv"], "--dataset"),
 ]
 
 
@@ -35,8 +31,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("program", "arguments", "other"), COMMANDS)
-def test_what_is_read_is_not_written_over(program: click.Group, arguments: list[str], other: str) -> None:
-    result = CliRunner().invoke(program, arguments)
+def test_what_is_read_is_not_written_over(program: Program, arguments: list[str], other: str) -> None:
+    result = program(*arguments)
     assert result.exit_code == 2
     assert f"names the same file as {other}" in result.stderr
     assert Path("q.tsv").read_text() == Path("beir/qrels/test.tsv").read_text() == "mine"
@@ -45,5 +41,5 @@ def test_what_is_read_is_not_written_over(program: click.Group, arguments: list[
 def test_other_files_are_no_matter() -> None:
     """A new file, one of an earlier run, and a question that no file can be called."""
     for given in (["x" * 5000, "--output", "q.tsv"], ["--queries", "q.tsv", "--output", "b.run"]):
-        result = CliRunner().invoke(cli._sparta.main, ["search", *given])
+        result = sparta("search", *given)
         assert "names the same file as" not in result.stderr

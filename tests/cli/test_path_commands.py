@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from cli._hybrid import main as hybrid
-from cli._sparta import main as sparta
 from sparta.api import Index
 from sparta.data.answers import token_f1
 from sparta.index.pipeline import IndexOptions, build_index
+from tests.programs import Program, hybrid, sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 ROOT = Path(__file__).parents[2]
@@ -22,12 +20,8 @@ QUESTION = "In which town is the author of Frankenstein buried?"
 READ = ("--chain", "hop-read", "--path-reader")
 
 
-def ran(program: Any, *command: object) -> Any:
-    return CliRunner().invoke(program, list(map(str, command)))
-
-
-def printed(program: Any, *command: object) -> str:
-    result = ran(program, *command)
+def printed(program: Program, *command: object) -> str:
+    result = program(*command)
     assert result.exit_code == 0, result.output
     return str(result.stdout)
 
@@ -66,7 +60,7 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def mined(index: Path, questions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("mined") / "paths.jsonl"
-    said = ran(sparta, "mine-paths", "--dataset", questions, "--index", index, "--output", output, "--quiet")
+    said = sparta("mine-paths", "--dataset", questions, "--index", index, "--output", output, "--quiet")
     assert said.exit_code == 0, said.output
     assert "7 questions of 10 with their passages" in said.output
     return output
@@ -177,15 +171,14 @@ def test_what_does_not_go_together(
     index: Path, reader: Path, questions: Path, command: tuple[object, ...], said: str
 ) -> None:
     places = {"READER": reader, "QUESTIONS": questions}
-    result = ran(sparta, *(places.get(str(one), one) for one in command), "--index", index)
+    result = sparta(*(places.get(str(one), one) for one in command), "--index", index)
     assert result.exit_code != 0
     assert said in " ".join(result.output.split())
 
 
 def test_without_evidence_nothing_is_written(index: Path, tmp_path: Path) -> None:
     (tmp_path / "q.tsv").write_text("who\t['x']\n")
-    result = ran(
-        sparta,
+    result = sparta(
         "mine-paths",
         "--dataset",
         tmp_path / "q.tsv",

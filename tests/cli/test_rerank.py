@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from tokenizers import Tokenizer
 
 from dense.channel.searcher import DenseSearcher
@@ -17,6 +16,7 @@ from sparta import Index
 from sparta.index.pipeline import IndexOptions
 from sparta.rerank.reranked import reranked
 from sparta.search.retriever import Retriever
+from tests.programs import Program, sparta
 from tests.sparta.rerank.cross_encoders import save_cross_encoder
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread", "own_logger")]
@@ -49,8 +49,7 @@ def index(
 
 def hits_of(program: str, *arguments: object) -> list[tuple[str, float]]:
     """The ids and scores that a search command prints with --json."""
-    module = pytest.importorskip(f"cli._{program}")
-    done = CliRunner().invoke(module.main, ["search", *map(str, arguments), "--json"])
+    done = Program(program)("search", *arguments, "--json")
     assert done.exit_code == 0, done.output
     hits = [json.loads(line) for line in done.stdout.splitlines()]
     return [(hit["id"], pytest.approx(hit["score"], abs=1e-4)) for hit in hits]
@@ -82,20 +81,17 @@ def test_a_command_prints_reranked_hits(index: Path, reranker: str, command: tup
 
 
 def test_facets_are_counted_beside_reranking(index: Path, reranker: str) -> None:
-    from cli._sparta import main
-
-    arguments = ["search", QUERY, "--index", str(index), "--rerank", reranker, "--facet", "title"]
-    done = CliRunner().invoke(main, arguments)
+    arguments = ["search", QUERY, "--index", index, "--rerank", reranker, "--facet", "title"]
+    done = sparta(*arguments)
     assert done.exit_code == 0, done.output
-    plain = CliRunner().invoke(main, arguments[:4] + arguments[6:])
+    plain = sparta(*(arguments[:4] + arguments[6:]))
     assert done.stdout.splitlines()[-1] == plain.stdout.splitlines()[-1]
     assert done.stdout.splitlines()[-1].startswith("title: ")
 
 
 @pytest.mark.parametrize("program", ["sparta", "dense", "hybrid"])
 def test_a_wrong_folder_is_refused(index: Path, tmp_path: Path, program: str) -> None:
-    module = pytest.importorskip(f"cli._{program}")
     options = ["--index", str(index), "--rerank", str(tmp_path / "nowhere")]
-    done = CliRunner().invoke(module.main, ["search", QUERY, *options])
+    done = Program(program)("search", QUERY, *options)
     assert done.exit_code == 2
     assert "nowhere: no such folder of a cross-encoder" in done.stderr

@@ -10,7 +10,8 @@ import pytest
 
 from sparta.data.answers import exact_match, has_answer
 from sparta.data.languages import LANGUAGES, Language
-from tests.cli.commands import done, hits_of, refused, sparta, written
+from tests.cli.commands import done, hits_of, refused, written
+from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread", "own_logger")]
 TEXTS = {

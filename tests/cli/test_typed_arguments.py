@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from cli._arguments import (
     Excludes,
@@ -64,7 +63,7 @@ def run(*words: str) -> Any:
     def do(outer: Outer) -> None:
         results.extend([outer, typed("top_k", "form", "paths"), command_line("form")])
 
-    ended = CliRunner().invoke(do, words)
+    ended = do(*words)
     if ended.exception and not results:
         raise ended.exception
     return results

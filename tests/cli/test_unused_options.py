@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from cli._dense import main as dense_main
-from cli._sparta import main as sparta_main
 from sparta.base.errors import InputError
 from sparta.training.options import SpartaRecipe
+from tests.programs import dense, sparta
 
 SPARTA = "train --encoder e --pairs p --output o"
 DENSE = f"{SPARTA} --routing det"
@@ -39,8 +37,8 @@ def test_an_option_without_effect_is_refused(
     command: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    main = dense_main if command.startswith((DENSE, SKILLS)) else sparta_main
-    result = CliRunner().invoke(main, command.split())
+    program = dense if command.startswith((DENSE, SKILLS)) else sparta
+    result = program(*command.split())
     assert result.exit_code == 2
     assert f"omit {option}" in result.output
 

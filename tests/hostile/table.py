@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from tests.hostile import cases
 from tests.hostile.cases import Case
+from tests.programs import dense, hybrid, sparta
 
 MOST_SECONDS, MOST_MEGABYTES = 5.0, 500.0
 _KILLED_AFTER = 20
@@ -163,14 +164,10 @@ def _be_commands(commands: Sequence[Sequence[str]], folder: Path, output: Path, 
 
 
 def _command(arguments: Sequence[str]) -> int:
-    import cli._dense
-    import cli._hybrid
-    import cli._sparta
-
-    groups = {"dense": cli._dense.main, "hybrid": cli._hybrid.main}
-    group = groups.get(arguments[0], cli._sparta.main)
+    programs = {"dense": dense, "hybrid": hybrid}
+    program = programs.get(arguments[0], sparta)
     try:
-        group([*arguments[1:]] if arguments[0] in groups else [*arguments], standalone_mode=True)
+        program.main([*arguments[1:]] if arguments[0] in programs else [*arguments], standalone_mode=True)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 1
     return 0

@@ -2,17 +2,15 @@
 
 import json
 import re
-import shutil
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
-from click.testing import CliRunner
 
-from cli._sparta import main
 from sparta import doctor
 from sparta.base.extras import Package
 from sparta.base.manifest import write_manifest
@@ -23,6 +21,7 @@ from sparta.index.folder import FORMAT_VERSION, KIND, WITH_NEWER_QUERIES, IndexF
 from sparta.index.generation import Generation, IndexState
 from sparta.index.verify import Part
 from sparta.lucene import jvm
+from tests.programs import sparta
 
 pytestmark = pytest.mark.usefixtures("own_logger")
 MODEL = {
@@ -49,7 +48,7 @@ def import_errors(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     def fault_of(listed: list[Package]) -> tuple[Package, str] | None:
         return next(((p, errors[p.module]) for p in listed if p.module in errors), None)
 
-    monkeypatch.setattr(doctor, "_import_fault", fault_of)
+    monkeypatch.setattr(doctor, "import_fault", fault_of)
     return errors
 
 
@@ -114,11 +113,11 @@ def test_imports_run_in_another_process(tmp_path, monkeypatch):
     (tmp_path / "json.py").write_text("raise RuntimeError('a file of the working folder')")
     monkeypatch.chdir(tmp_path)
     json_package, absent = Package("json", "json"), Package("no_such_module", "none")
-    assert doctor._import_fault([json_package, Package("csv", "csv")]) is None
+    assert doctor.import_fault([json_package, Package("csv", "csv")]) is None
     told = "ModuleNotFoundError: No module named 'no_such_module'"
-    assert doctor._import_fault([json_package, absent]) == (absent, told)
+    assert doctor.import_fault([json_package, absent]) == (absent, told)
     monkeypatch.setattr(doctor, "_IMPORT_SECONDS", 0.001)
-    assert "longer than" in doctor._import_fault([json_package])[1]
+    assert "longer than" in doctor.import_fault([json_package])[1]
 
 
 def test_quick_imports_nothing(import_errors):
@@ -230,7 +229,7 @@ def test_memory(gib, container, state, shown, monkeypatch):
 
 def test_disk(monkeypatch, tmp_path):
     assert {finding.state for finding in found("disk")} == {"ok"}
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(9, 8, 2 * 10**8))
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=2 * 10**8))
     here, temporary = found("disk")
     assert here.found == f"0.2 GB free for this folder ({tmp_path})"
     assert {here.state, temporary.state} == {"note"}
@@ -258,7 +257,7 @@ def test_no_index(monkeypatch, tmp_path):
     assert state_of("index")[1] == "none at elsewhere"
     assert state_of("index", tmp_path / "third")[:2] == ("note", f"none at {tmp_path / 'third'}")
     for given, code in (([], 0), (["--index", str(tmp_path / "third")], 1)):
-        result = CliRunner().invoke(main, ["doctor", *given])
+        result = sparta("doctor", *given)
         assert (result.exit_code, "BAD  index: none at" in result.stdout) == (code, bool(code))
 
 
@@ -267,7 +266,7 @@ def test_an_index(tiny_model_folder, tmp_path, write_jsonl):
     corpus = write_jsonl(tmp_path / "c.jsonl", [{"id": "a", "text": "the moon of the earth"}])
     path = tmp_path / "ix"
     given = ["--corpus", str(corpus), "--model", str(tiny_model_folder), "--index", str(path), "--quiet"]
-    assert CliRunner().invoke(main, ["index", *given]).exit_code == 0
+    assert sparta("index", *given).exit_code == 0
     state, what, remedy = state_of("index", path)
     assert (state, remedy) == ("ok", "")
     assert what.startswith(f"{path}, model ")
@@ -322,12 +321,12 @@ def test_the_command(monkeypatch, tmp_path):
     monkeypatch.setattr(
         doctor, "examine", lambda index, needed, quick: asked.append((index, needed, quick)) or findings
     )
-    result = CliRunner().invoke(main, ["doctor", "--index", str(tmp_path)])
+    result = sparta("doctor", "--index", tmp_path)
     assert result.output == "ok   Java: 25\nnote GPU: none\nBAD  jar: gone\n      → mend it\n"
     assert (result.exit_code, asked) == (1, [(tmp_path, True, False)])
-    result = CliRunner().invoke(main, ["doctor", "--json"])
+    result = sparta("doctor", "--json")
     found = [json.loads(line) for line in result.output.splitlines()]
     assert found == [{"version": 1, **f._asdict()} for f in findings]
     assert result.exit_code == 1
     monkeypatch.setattr(doctor, "examine", lambda index, needed, quick: findings[:2])
-    assert CliRunner().invoke(main, ["doctor"]).exit_code == 0
+    assert sparta("doctor").exit_code == 0

@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from click.testing import CliRunner, Result
 
-import cli._dense
-import cli._sparta
 from dense.channel.folder import ChannelFolder
 from dense.channel.passages import LivePassages
 from dense.channel.searcher import DenseSearcher
@@ -19,6 +16,7 @@ from dense.search.store import VectorFolder, VectorWriter
 from sparta.base.manifest import write_manifest
 from sparta.index.folder import IndexFolder
 from sparta.neural.inputs import InputLayout
+from tests.programs import Program, dense
 
 LAYOUT = InputLayout(
     use_title=True, use_context=True, answer_segment=0, share_context=True, max_length=64, overlap=8
@@ -31,12 +29,9 @@ N = 50
 QUESTIONS = ["the moon of the earth", "old city", "who founded google", "water river road"]
 
 
-def ran(group: Any, *command: object) -> Result:
-    return CliRunner().invoke(group, [str(part) for part in command])
-
-
-def done(group: Any, *command: object) -> str:
-    result = ran(group, *command)
+def done(program: Program, *arguments: object) -> str:
+    """What a command printed that ended well."""
+    result = program(*arguments)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -81,7 +76,7 @@ def assert_same(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> No
 
 
 def refused(match: str, *command: object, code: int = 2) -> str:
-    result = ran(cli._dense.main, *command)
+    result = dense(*command)
     assert result.exit_code == code, result.output
     assert match in result.output, result.output
     assert "Traceback" not in result.output

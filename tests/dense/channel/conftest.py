@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-import cli._dense
-import cli._sparta
 from dense.channel.sync import build_dense
 from dense.models.bi_encoder import DenseConfig, DenseModel
 from tests.dense.channel.channels import LAYOUT, N, done
+from tests.programs import sparta
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +45,7 @@ def corpus(make_records: Any, write_jsonl: Any, tmp_path_factory: Any) -> Path:
 def plain_index(corpus: Path, tiny_model_folder: Path, tmp_path_factory: Any) -> Path:
     """An index without a dense channel. Do not write into it."""
     index = tmp_path_factory.mktemp("plain") / "index"
-    done(cli._sparta.main, "index", "--corpus", corpus, "--model", tiny_model_folder, "--index", index)
+    done(sparta, "index", "--corpus", corpus, "--model", tiny_model_folder, "--index", index)
     return index
 
 

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-import cli._dense
-import cli._sparta
 from dense.channel.builder import ShardSizes
 from dense.channel.sync import build_dense
 from dense.search.store import VectorFolder
 from sparta.base.errors import Interrupted
 from sparta.runtime.processor import capabilities, mixed_with
-from tests.dense.channel.channels import done, ran
+from tests.dense.channel.channels import done
 from tests.moments import at, ctrl_c
+from tests.programs import dense, sparta
 
 pytestmark = pytest.mark.jvm
 OTHER = "int8" if "int8" in capabilities() else "bf16"
@@ -40,14 +39,14 @@ def test_the_manifests_name_runtime_and_arithmetic(
 ) -> None:
     build_dense(index, str(model), device="cpu")
     assert channel(index)["arithmetic"] == store(index).arithmetic == "openvino fp32"
-    done(cli._dense.main, "encode", "--corpus", corpus, "--model", model, "--output", tmp_path / "v")
+    done(dense, "encode", "--corpus", corpus, "--model", model, "--output", tmp_path / "v")
     assert VectorFolder(tmp_path / "v").arithmetic == "openvino fp32"
 
 
 def test_an_append_with_another_arithmetic_warns(made: Path, write_jsonl: Any, tmp_path: Path) -> None:
     def append(name: str) -> str:
         more = write_jsonl(tmp_path / f"{name}.jsonl", [{"id": name, "text": f"the moon {name}"}])
-        return done(cli._sparta.main, "index", "--corpus", more, "--append", "--index", made)
+        return done(sparta, "index", "--corpus", more, "--append", "--index", made)
 
     assert "new vectors with" not in append("same")
     store_path = store(made).folder / "manifest.json"
@@ -77,7 +76,7 @@ def test_vectors_of_a_folder_bring_their_arithmetic(
     index: Path, model: Path, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = ("--model", model, "--dtype", OTHER, "--device", "cpu")
-    done(cli._dense.main, "encode", "--corpus", corpus, *options, "--output", tmp_path / "v")
+    done(dense, "encode", "--corpus", corpus, *options, "--output", tmp_path / "v")
     build_dense(index, str(model), vectors=[tmp_path / "v"])
     assert channel(index)["arithmetic"] == OTHER_NAME
     assert caplog.text == ""
@@ -97,7 +96,7 @@ def test_resuming_an_encoding_with_another_arithmetic_is_refused(
     model: Path, corpus: Path, tmp_path: Path
 ) -> None:
     command = ("encode", "--corpus", corpus, "--model", model, "--output", tmp_path / "v", "--device", "cpu")
-    done(cli._dense.main, *command)
-    again = ran(cli._dense.main, *command, "--resume", "--dtype", OTHER)
+    done(dense, *command)
+    again = dense(*command, "--resume", "--dtype", OTHER)
     assert again.exit_code
     assert "--dtype float32" in again.output

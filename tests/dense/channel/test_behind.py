@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-import cli._dense
-import cli._sparta
 from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
 from sparta.api import Index
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions
-from tests.dense.channel.channels import N, done, ran
+from tests.dense.channel.channels import N, done
 from tests.moments import at
+from tests.programs import dense, sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
 NEW = {"id": "new", "text": "a city of the moon"}
@@ -42,13 +41,13 @@ def test_commands_end_well_and_warn(moved: Path, tiny_model_folder: Path, tmp_pa
     (tmp_path / "new.jsonl").write_text(json.dumps(NEW) + "\n")
     update = ["update", "--corpus", tmp_path / "new.jsonl", "--model", tiny_model_folder]
     for command, said in ((update, f"{N + 1} passages"), (["delete", "n1"], "deleted 1 of 1")):
-        result = ran(cli._sparta.main, *command, "--index", moved)
+        result = sparta(*command, "--index", moved)
         assert result.exit_code == 0, result.output
         assert said in result.stdout
         warning = " ".join(result.stderr.split())
         assert f"{moved}: the Lucene index is committed, but the dense channel failed to update" in warning
         assert f"dense index --model FOLDER --index {moved}" in warning
-    done(cli._dense.main, "index", "--model", tmp_path / "elsewhere", "--index", moved)
+    done(dense, "index", "--model", tmp_path / "elsewhere", "--index", moved)
     with Index(moved) as index:
         assert len(index.search("moon", N + 1, channel="dense")) == N
 

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-import cli._sparta
 from dense.channel.builder import ShardSizes
 from dense.channel.folder import ChannelFolder
 from dense.channel.passages import LivePassages, commit_of
@@ -27,6 +25,7 @@ from sparta.index.folder import IndexFolder
 from sparta.neural.inputs import InputLayout
 from sparta.search.retriever import Page
 from tests.moments import at
+from tests.programs import sparta
 
 pytestmark = pytest.mark.jvm
 N = 30
@@ -51,7 +50,7 @@ def built(
     folder = tmp_path_factory.mktemp("built")
     corpus = write_jsonl(folder / "corpus.jsonl", make_records(N, seed=1, prefix="n"))
     command = ["index", "--corpus", corpus, "--model", tiny_model_folder, "--index", folder / "index"]
-    result = CliRunner().invoke(cli._sparta.main, [str(part) for part in command])
+    result = sparta(*command)
     assert result.exit_code == 0, result.output
     return folder
 
@@ -210,9 +209,9 @@ def test_a_sentence_is_encoded_again_when_its_passage_changes(
     layout = InputLayout(use_title=True, use_context=True, max_length=64, overlap=0)
     DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "model")
 
-    def sparta(*command: object) -> None:
+    def change(*command: object) -> None:
         given = ["--model", tiny_model_folder, "--index", tmp_path / "index", "--unit", "sentence", "--quiet"]
-        result = CliRunner().invoke(cli._sparta.main, [str(part) for part in (*command, *given)])
+        result = sparta(*command, *given)
         assert result.exit_code == 0, result.output
 
     def corpus(name: str, text: str) -> Path:
@@ -230,11 +229,11 @@ def test_a_sentence_is_encoded_again_when_its_passage_changes(
                 vectors = channel.vectors.take(np.array([rows[docid] for docid in ranking.docids]))
                 return dict(zip(ranking.passage_ids, vectors, strict=True))
 
-    sparta("index", "--corpus", corpus("a.jsonl", "The moon is old. The earth is older. Paris is a city."))
+    change("index", "--corpus", corpus("a.jsonl", "The moon is old. The earth is older. Paris is a city."))
     first = vectors(str(tmp_path / "model"))
-    sparta("update", "--corpus", corpus("b.jsonl", "The moon is old. A river of water. Paris is a city."))
+    change("update", "--corpus", corpus("b.jsonl", "The moon is old. A river of water. Paris is a city."))
     second = vectors()
-    sparta("update", "--corpus", corpus("c.jsonl", "The moon is old. A river of water."))
+    change("update", "--corpus", corpus("c.jsonl", "The moon is old. A river of water."))
     third = vectors()
     assert (len(first), len(second), len(third)) == (5, 5, 4)
     for before, after in ((first, second), (second, third)):

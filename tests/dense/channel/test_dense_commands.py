@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-import cli._dense
-import cli._sparta
 from dense.channel.builder import ShardSizes
 from dense.channel.sync import build_dense
 from dense.channel.table import exists as has_dense
@@ -30,13 +27,13 @@ from tests.dense.channel.channels import (
     SIZE,
     N,
     done,
-    ran,
     rankings,
     refused,
     rounded,
     split_into_rows,
 )
 from tests.moments import at, ctrl_c
+from tests.programs import dense
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SIZES = ShardSizes(largest=SIZE)
@@ -45,7 +42,7 @@ SIZES = ShardSizes(largest=SIZE)
 @pytest.mark.jvm
 def test_the_command_search(made: Path, tmp_path: Path) -> None:
     found = rankings(made, 3)[QUESTIONS[0]]
-    said = done(cli._dense.main, "search", QUESTIONS[0], "--index", made, "-k", 3)
+    said = done(dense, "search", QUESTIONS[0], "--index", made, "-k", 3)
     lines = said.splitlines()
     assert len(lines) == 6
     for rank_, (line, (docid, score)) in enumerate(zip(lines[::2], found, strict=True), 1):
@@ -53,9 +50,7 @@ def test_the_command_search(made: Path, tmp_path: Path) -> None:
         assert line.endswith(f"[{docid}]  {score:.4g}")
     shown = [
         json.loads(line)
-        for line in done(
-            cli._dense.main, "search", QUESTIONS[0], "--index", made, "-k", 3, "--json"
-        ).splitlines()
+        for line in done(dense, "search", QUESTIONS[0], "--index", made, "-k", 3, "--json").splitlines()
     ]
     assert [(row["id"], row["score"]) for row in shown] == found
     assert [row["rank"] for row in shown] == [1, 2, 3]
@@ -64,7 +59,7 @@ def test_the_command_search(made: Path, tmp_path: Path) -> None:
     queries.write_text("".join(f"q{i}\t{text}\n" for i, text in enumerate(QUESTIONS)))
     run = tmp_path / "run.trec"
     given = ["search", "--queries", queries, "--index", made, "-k", 20]
-    assert "80 lines for 4 queries" in done(cli._dense.main, *given, "--output", run)
+    assert "80 lines for 4 queries" in done(dense, *given, "--output", run)
     ranked = rankings(made, 20)
     wanted = [(f"q{i}", docid) for i, text in enumerate(QUESTIONS) for docid, _ in ranked[text]]
     assert [(line.split()[0], line.split()[2]) for line in run.read_text().splitlines()] == wanted
@@ -81,24 +76,24 @@ def test_folders_of_vectors_stand_behind_one_option(
     parts = [tmp_path / f"shards-{i}" for i in range(3)]
     for i, part in enumerate(parts):
         given = ["encode", "--corpus", corpus, "--model", model, "--output", part, "--quiet"]
-        done(cli._dense.main, *given, "--shard", f"{i}/3")
+        done(dense, *given, "--shard", f"{i}/3")
     refused("these words belong to no option:", "index", "--index", index, *parts)
     assert not has_dense(index)
-    said = done(cli._dense.main, "index", "--index", index, "--quiet", "--vectors", *parts)
+    said = done(dense, "index", "--index", index, "--quiet", "--vectors", *parts)
     assert f"{N} vectors of model: encoded 0, reused {N}, kept 0, removed 0 in" in said
 
 
 @pytest.mark.jvm
 def test_twice_is_once(index: Path, model: Path) -> None:
-    said = done(cli._dense.main, "index", "--index", index, "--model", model, "--quiet")
+    said = done(dense, "index", "--index", index, "--model", model, "--quiet")
     assert f"dense-000001: flat, {N} vectors of model: encoded {N}, reused 0, kept 0, removed 0 in" in said
     files = {p: p.stat().st_mtime_ns for p in index.rglob("*") if p.is_file() and p.name != "lock"}
-    said = done(cli._dense.main, "index", "--index", index, "--quiet")
+    said = done(dense, "index", "--index", index, "--quiet")
     assert said == f"{index}/dense-000001: flat, {N} vectors of model: up to date; nothing to do\n"
     assert {p: p.stat().st_mtime_ns for p in index.rglob("*") if p.is_file() and p.name != "lock"} == files
-    said = done(cli._dense.main, "index", "--index", index, "--kind", "ivf", "--quiet")
+    said = done(dense, "index", "--index", index, "--kind", "ivf", "--quiet")
     assert f"ivf, {N} vectors of model: encoded 0, reused 0, kept {N}, removed 0" in said
-    assert "ivf" in done(cli._dense.main, "index", "--index", index, "--quiet")
+    assert "ivf" in done(dense, "index", "--index", index, "--quiet")
 
 
 @pytest.mark.jvm
@@ -106,7 +101,7 @@ def test_ctrl_c_keeps_what_was_encoded(index: Path, model: Path) -> None:
     with at("rename", "shard-00002.*", ctrl_c), pytest.raises(Interrupted, match=f"{2 * SIZE} vectors kept"):
         build_dense(index, str(model), shard_sizes=SIZES)
     with at("rename", "shard-00002.*", ctrl_c):
-        result = ran(cli._dense.main, "index", "--index", index, "--model", model, "--quiet")
+        result = dense("index", "--index", index, "--model", model, "--quiet")
     assert result.exit_code == 130
     assert result.output == f"interrupted: {2 * SIZE} vectors kept; the same command continues\n"
     assert build_dense(index, str(model)).encoded == N - 2 * SIZE
@@ -201,11 +196,11 @@ def shards(folder: Path) -> dict[str, bytes]:
 def test_a_second_encoding_into_a_folder_is_refused(model: Path, corpus: Path, tmp_path: Path) -> None:
     given = ["encode", "--corpus", corpus, "--model", model, "--output", tmp_path / "v", "--quiet"]
     with writing(tmp_path / "v"):
-        result = CliRunner().invoke(cli._dense.main, [str(one) for one in given])
+        result = dense(*given)
     assert (result.exit_code, "another process is writing to this folder" in result.output) == (2, True), (
         result.output
     )
-    done(cli._dense.main, *given)
+    done(dense, *given)
 
 
 @pytest.mark.slow
@@ -214,7 +209,7 @@ def test_encode_killed_at_every_file(killed: Any, model: Path, corpus: Path, tmp
         given = ["--corpus", corpus, "--model", model, "--shard-size", SIZE, "--quiet", "--resume"]
         return ["encode", *given, "--output", output]
 
-    done(cli._dense.main, *command(tmp_path / "whole"))
+    done(dense, *command(tmp_path / "whole"))
     whole = shards(tmp_path / "whole")
     assert len(whole) == 4
     assert killed(7, tmp_path / "v", command("PLACE")) == [-signal.SIGKILL] * 6 + [0]
@@ -224,7 +219,7 @@ def test_encode_killed_at_every_file(killed: Any, model: Path, corpus: Path, tmp
         assert kept.items() <= whole.items()
         assert len(kept) == max(0, moment - 1)
         left = sum(len(open_shard(path)) for path in shard_files(output).values())
-        assert f"encoded {N - left} passages, kept {left}" in done(cli._dense.main, *command(output))
+        assert f"encoded {N - left} passages, kept {left}" in done(dense, *command(output))
         assert shards(output) == whole
         assert not list(output.glob(".sparta-*"))
     assert json.loads((output / "manifest.json").read_text())["complete"]

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import cli._dense
-import cli._sparta
 from dense.channel.builder import ShardSizes
 from dense.channel.encode import VectorOptions, encode_vectors
 from dense.channel.folder import ChannelFolder
@@ -32,6 +30,7 @@ from sparta.index.folder import IndexFolder
 from sparta.shards.folder import shard_files
 from tests.dense.channel.channels import QUESTIONS, SIZE, N, assert_same, done, expected, rankings, rounded
 from tests.moments import watched
+from tests.programs import dense, sparta
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SIZES = ShardSizes(largest=SIZE)
@@ -64,7 +63,7 @@ def test_search_finds_what_brute_force_finds(index: Path, model: Path, kind: str
 def test_vectors_that_move_to_a_new_store_are_kept(index: Path, model: Path) -> None:
     build_dense(index, str(model), shard_sizes=SIZES)
     gone = N * 2 // 3
-    said = done(cli._sparta.main, "delete", *(f"n{i}" for i in range(gone)), "--index", index)
+    said = done(sparta, "delete", *(f"n{i}" for i in range(gone)), "--index", index)
     assert f"encoded 0, reused 0, kept {N - gone}, removed {gone}" in said
     assert next(index.glob("dense-*/vectors-*")).name == "vectors-000002"
 
@@ -76,27 +75,27 @@ def test_the_channel_follows_the_index(
     index: Path, model: Path, tiny_model_folder: Path, write_jsonl: Any, tmp_path: Path, kind: str
 ) -> None:
     build_dense(index, str(model), kind=kind, shard_sizes=SIZES)
-    sparta = ["--model", tiny_model_folder, "--index", index, "--quiet"]
-    said = done(cli._sparta.main, "delete", "n3", "n4", "--index", index)
+    given = ["--model", tiny_model_folder, "--index", index, "--quiet"]
+    said = done(sparta, "delete", "n3", "n4", "--index", index)
     assert f"{N - 2} vectors of model: encoded 0, reused 0, kept {N - 2}, removed 2" in said
     changed = [{"id": "n5", "text": "the new moon of jupiter"}, {"id": "z", "text": "water of the river"}]
-    said = done(cli._sparta.main, "update", "--corpus", write_jsonl(tmp_path / "u.jsonl", changed), *sparta)
+    said = done(sparta, "update", "--corpus", write_jsonl(tmp_path / "u.jsonl", changed), *given)
     assert f"encoded 2, reused 0, kept {N - 3}, removed 1" in said
     more = [{"id": "n3", "text": "it is back"}, {"id": "y", "text": "google street"}]
     appended = write_jsonl(tmp_path / "a.jsonl", more)
-    said = done(cli._sparta.main, "index", "--append", "--corpus", appended, *sparta)
+    said = done(sparta, "index", "--append", "--corpus", appended, *given)
     assert f"encoded 2, reused 0, kept {N - 1}, removed 0" in said
     assert_same(rankings(index, N + 1), expected(index, model, QUESTIONS, N + 1))
     place = ChannelFolder(next(index.glob("dense-*")))
     assert len(place.vectors(place.read())) == N + 4
-    said = done(cli._sparta.main, "index", "--append", "--corpus", appended, *sparta)
+    said = done(sparta, "index", "--append", "--corpus", appended, *given)
     assert said.count("nothing to do") == 2
 
 
 @pytest.mark.jvm
 def test_most_of_it_gone_is_written_anew(index: Path, model: Path) -> None:
     build_dense(index, str(model), kind="ivf", shard_sizes=SIZES)
-    done(cli._sparta.main, "delete", *[f"n{i}" for i in range(N // 2 + 2)], "--index", index)
+    done(sparta, "delete", *[f"n{i}" for i in range(N // 2 + 2)], "--index", index)
     place = ChannelFolder(next(index.glob("dense-*")))
     assert len(place.vectors(place.read())) == place.read().passages == N // 2 - 2
     assert {p.name for p in place.path.iterdir()} == {
@@ -120,7 +119,7 @@ def test_a_search_while_the_channel_is_behind(
     changed = write_jsonl(
         index.parent / "u.jsonl", [{"id": "n5", "text": "the new moon"}, {"id": "z", "text": "water"}]
     )
-    done(cli._sparta.main, "update", "--corpus", changed, "--model", tiny_model_folder, "--index", index)
+    done(sparta, "update", "--corpus", changed, "--model", tiny_model_folder, "--index", index)
     delete_passages(IndexFolder(index), ["n3"])
     (index.parent / "aside").rename(index / dense_name)
     logger = logging.getLogger("sparta.dense")
@@ -133,7 +132,7 @@ def test_a_search_while_the_channel_is_behind(
     assert found == {q: [hit for hit in hits if hit[0] not in gone] for q, hits in before.items()}
     assert f"2 of {N} passages" in caplog.text
     assert "dense index" in caplog.text
-    said = done(cli._dense.main, "index", "--index", index, "--quiet")
+    said = done(dense, "index", "--index", index, "--quiet")
     assert f"encoded 2, reused 0, kept {N - 2}, removed 2" in said
     assert {"z", "n5"} <= {i for i, _ in rankings(index, N)[QUESTIONS[0]]}
 
@@ -147,12 +146,12 @@ def test_a_new_generation_keeps_the_vectors_that_still_count(
     typed = ["index", "--overwrite", "--model", tiny_model_folder, "--index", index]
     build_dense(index, str(model), shard_sizes=SIZES)
     before = rankings(index)
-    said = done(cli._sparta.main, *typed, "--corpus", corpus, "--codec", "lucene")
+    said = done(sparta, *typed, "--corpus", corpus, "--codec", "lucene")
     assert f"encoded 0, reused 0, kept {N}, removed 0" in said, "what was kept is said"
     assert [p.name for p in index.glob("dense-*")] == ["dense-000001"]
     assert rankings(index) == before
     records = make_records(5, seed=4)
-    said = done(cli._sparta.main, *typed, "--corpus", write_jsonl(index.parent / "o.jsonl", records))
+    said = done(sparta, *typed, "--corpus", write_jsonl(index.parent / "o.jsonl", records))
     assert f"encoded 5, reused 0, kept 0, removed {N}" in said
     assert {docid for hits in rankings(index).values() for docid, _ in hits} == {r["id"] for r in records}
 
@@ -172,7 +171,7 @@ def test_the_channel_can_be_searched_at_every_moment_of_an_overwrite(
 
     typed = ["index", "--overwrite", "--model", tiny_model_folder, "--index", index]
     with watched(see):
-        done(cli._sparta.main, *typed, "--corpus", corpus)
+        done(sparta, *typed, "--corpus", corpus)
     during.append(rankings(index))
     assert len(during) > 20
     assert {"rename manifest.json", "rename rows-000002.npy", "remove segments_1"} <= changed
@@ -183,7 +182,7 @@ def test_the_channel_can_be_searched_at_every_moment_of_an_overwrite(
 def test_vectors_of_two_machines(index: Path, model: Path, corpus: Path, tmp_path: Path) -> None:
     for part in (0, 1):
         said = done(
-            cli._dense.main,
+            dense,
             *("encode", "--corpus", corpus, "--model", model, "--output", tmp_path / f"v{part}"),
             *("--shard", f"{part}/2", "--shard-size", SIZE, "--quiet"),
         )
@@ -194,11 +193,11 @@ def test_vectors_of_two_machines(index: Path, model: Path, corpus: Path, tmp_pat
         )
     assert [sorted(shard_files(tmp_path / f"v{part}")) for part in (0, 1)] == [[0, 2], [1, 3]]
     vectors = ["--vectors", tmp_path / "v0", "--vectors", tmp_path / "v1"]
-    said = done(cli._dense.main, "index", "--index", index, *vectors, "--quiet")
+    said = done(dense, "index", "--index", index, *vectors, "--quiet")
     assert f"{N} vectors of model: encoded 0, reused {N}, kept 0, removed 0" in said
     one = rankings(index)
     shutil.rmtree(next(index.glob("dense-*")))
-    said = done(cli._dense.main, "index", "--index", index, "--vectors", tmp_path / "v1", "--quiet")
+    said = done(dense, "index", "--index", index, "--vectors", tmp_path / "v1", "--quiet")
     assert "encoded 32, reused 18, kept 0, removed 0" in said
     assert_same(rankings(index), one)
 
@@ -214,8 +213,8 @@ def test_sentences_are_read_in_their_passages(
     corpus = write_jsonl(tmp_path / "c.jsonl", records)
     index = tmp_path / "index"
     unit = ["--unit", "sentence"]
-    sparta = ["--model", tiny_model_folder, "--index", index, *unit]
-    done(cli._sparta.main, "index", "--corpus", corpus, *sparta)
+    given = ["--model", tiny_model_folder, "--index", index, *unit]
+    done(sparta, "index", "--corpus", corpus, *given)
     build_dense(index, str(model), shard_sizes=SIZES)
     place = ChannelFolder(next(index.glob("dense-*")))
     stored = place.vectors(place.read())

@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import cli._dense
-import cli._sparta
-import dense.channel.searcher
-import dense.channel.sync
-import dense.search.exact
-import dense.search.faiss_index
+from dense.channel import sync
 from dense.channel.builder import ShardSizes
 from dense.channel.encode import VectorOptions, encode_vectors
 from dense.channel.folder import ChannelFolder
@@ -30,6 +25,7 @@ from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.shards.folder import shard_files
 from tests.dense.channel.channels import QUESTIONS, SIZE, N, assert_same, done, expected, rankings, refused
+from tests.programs import dense
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -51,7 +47,7 @@ def test_another_model_is_refused(made: Path, make_dense: Any, corpus: Path, tmp
     encode_vectors(corpus, tmp_path / "v", other, VectorOptions())
     refused("the vectors are of the model", *index, "--vectors", tmp_path / "v", "--kind", "ivf")
     before = rankings(made)
-    said = done(cli._dense.main, *index, "--overwrite", "--vectors", tmp_path / "v")
+    said = done(dense, *index, "--overwrite", "--vectors", tmp_path / "v")
     assert f"encoded 0, reused {N}" in said
     assert rankings(made) != before
     assert_same(rankings(made), expected(made, other, QUESTIONS, 20))
@@ -91,7 +87,7 @@ def test_a_share_without_passages_is_no_mistake(
     encode_vectors(corpus, tmp_path / "whole", model, VectorOptions())
     encode_vectors(corpus, tmp_path / "nothing", model, VectorOptions(part=(7, 8)))
     parts = ["--vectors", tmp_path / "whole", "--vectors", tmp_path / "nothing"]
-    assert f"encoded 0, reused {N}" in done(cli._dense.main, "index", "--index", index, *parts, "--quiet")
+    assert f"encoded 0, reused {N}" in done(dense, "index", "--index", index, *parts, "--quiet")
 
 
 @pytest.mark.jvm
@@ -212,12 +208,12 @@ def test_encode_into_a_folder_of_other_work(
     model: Path, make_dense: Any, corpus: Path, tmp_path: Path
 ) -> None:
     given = ["encode", "--corpus", corpus, "--output", tmp_path / "v", "--quiet"]
-    done(cli._dense.main, *given, "--model", model)
+    done(dense, *given, "--model", model)
     refused("with --resume", *given, "--model", model)
     refused("settings: unit", *given, "--model", model, "--resume", "--unit", "sentence")
     refused("settings: model", *given, "--model", make_dense(seed=1), "--resume")
     refused("--shard must be i/n with 0 ≤ i < n, found '2/2'", *given, "--shard", "2/2")
-    assert f"encoded 0 passages, kept {N}" in done(cli._dense.main, *given, "--model", model, "--resume")
+    assert f"encoded 0 passages, kept {N}" in done(dense, *given, "--model", model, "--resume")
     other = tmp_path / "c.jsonl"
     other.write_text(corpus.read_text().replace("the", "a"))
     changed = ["encode", "--corpus", other, "--output", tmp_path / "v", "--model", model, "--resume"]
@@ -225,4 +221,4 @@ def test_encode_into_a_folder_of_other_work(
     manifest = json.loads((tmp_path / "v" / "manifest.json").read_text())
     write_manifest(tmp_path / "v", {**manifest, "complete": False})
     with pytest.raises(InputError, match="encoding in this folder is unfinished"):
-        dense.channel.sync.open_finished(tmp_path / "v")
+        sync.open_finished(tmp_path / "v")

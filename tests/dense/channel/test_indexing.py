@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import cli._sparta
 from dense.channel import encode
 from dense.channel.folder import ChannelFolder
 from dense.channel.sync import build_dense
@@ -26,7 +25,8 @@ from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.index.sync import sync_index
 from sparta.models import resolve
-from tests.dense.channel.channels import N, done, ran, rankings
+from tests.dense.channel.channels import N, done, rankings
+from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
 CHANNELS = "impact,bm25,dense"
@@ -169,7 +169,7 @@ def test_a_language_without_dense_model_fails_first(
 ) -> None:
     monkeypatch.setattr("dense.channel.sync.model_for", resolve.model_for)
     command = ("index", "--corpus", corpus, "--model", tiny_model_folder, "--language", "de")
-    result = ran(cli._sparta.main, *command, "--channels", CHANNELS, "--index", tmp_path / "ix")
+    result = sparta(*command, "--channels", CHANNELS, "--index", tmp_path / "ix")
     assert result.exit_code
     assert not (tmp_path / "ix").exists()
 
@@ -182,7 +182,7 @@ def test_unknown_channels_are_refused(corpus: Path, tmp_path: Path) -> None:
 
 def test_bm25_and_dense(corpus: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
     command = ("index", "--corpus", corpus, "--model", tiny_model_folder, "--channels", "bm25,dense")
-    assert f"{N} vectors" in done(cli._sparta.main, *command, "--index", tmp_path / "ix")
+    assert f"{N} vectors" in done(sparta, *command, "--index", tmp_path / "ix")
     assert exists(tmp_path / "ix")
 
 

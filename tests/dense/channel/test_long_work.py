@@ -13,6 +13,7 @@ from dense.channel.encode import VectorOptions, encode_vectors
 from dense.channel.sync import build_dense
 from dense.search.store import VectorFolder
 from tests.moments import watched
+from tests.programs import sparta
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.jvm]
 
@@ -47,14 +48,11 @@ def test_progress_comes_batch_by_batch_and_work_is_kept_on_the_way(
 def test_what_is_not_read_of_long_passages_is_told(
     index: Path, model: Path, tmp_path: Path, write_jsonl: Any, tiny_model_folder: Path
 ) -> None:
-    from click.testing import CliRunner
-
-    import cli._sparta
 
     build_dense(index, str(model))
     long = write_jsonl(tmp_path / "long.jsonl", [{"id": "long", "text": "the moon of the earth " * 100}])
     given = ["index", "--append", "--corpus", long, "--index", index, "--model", tiny_model_folder, "--quiet"]
-    result = CliRunner().invoke(cli._sparta.main, list(map(str, given)))
+    result = sparta(*given)
     assert result.exit_code == 0, result.output
     assert "1 passage cut to the model's longest input, 12.4% of all wordpieces encoded" in result.output
     both = write_jsonl(

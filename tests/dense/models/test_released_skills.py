@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 
-from cli._dense import main
 from dense.encoding.skills import Skills
 from dense.encoding.stored_model import StoredDenseModel
 from dense.models.bi_encoder import DenseModel
@@ -20,6 +18,7 @@ from dense.models.skill_checkpoints import load_released
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from tests.dense.models.skill_models import skill_config, skill_model
+from tests.programs import dense
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NAMES = {
@@ -63,9 +62,7 @@ def test_a_released_layout(experts: int, tiny_tokenizer: Any, tmp_path: Path) ->
     assert not any(".layer.4." in name and "moe" in name for name in weights)
     torch.save({"model_dict": weights, "epoch": 39}, tmp_path / "cos.ckpt")
     tiny_tokenizer.save(str(tmp_path / "tokenizer.json"))
-    done = CliRunner().invoke(
-        main, ["convert", "--from", str(tmp_path / "cos.ckpt"), "--output", str(tmp_path / "ours")]
-    )
+    done = dense("convert", "--from", tmp_path / "cos.ckpt", "--output", tmp_path / "ours")
     assert done.exit_code == 0, done.output
     assert f"{experts} attention experts, period 2" in done.output
     found, own = Skills.open(tmp_path / "ours", dtype="fp32"), Skills(original, dtype="fp32")

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from transformers import BertConfig, BertModel
 
-from cli._dense import main
 from dense.encoding.question_encoder import BertQuestionEncoder
 from dense.encoding.skills import Skills, disjoint
 from dense.models.bi_encoder import DenseModel
@@ -27,6 +25,7 @@ from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Passage
 from sparta.base.remedies import Option
 from tests.dense.models.skill_models import PAPER, expert_alone, read, skill_config, skill_model
+from tests.programs import dense
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 KING = Passage("", "the king was born in paris", "King")
@@ -337,7 +336,7 @@ def test_experts_that_nothing_is_read_by_are_left_out(tiny_tokenizer: Any, tmp_p
     np.testing.assert_array_equal(small.encode_questions(["the moon"]), model.encode_questions(["the moon"]))
     model.save_pretrained(tmp_path / "model")
     command = ["convert", "--from", str(tmp_path / "model"), "--output", str(tmp_path / "small"), "--int8"]
-    assert CliRunner().invoke(main, command).exit_code == 0
+    assert dense(*command).exit_code == 0
     again = DenseModel.load(tmp_path / "small")
     assert again.config.experts == 2
     before = model.encode_questions(["the moon"])

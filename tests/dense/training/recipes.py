@@ -7,17 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from click.testing import CliRunner, Result
 
-from cli._dense import main
 from sparta.neural.inputs import EncoderInput, InputLayout
 from sparta.training.paragraphs import Paragraph, ParagraphSet
 
 WHOLE = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=8)
-
-
-def dense(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(a) for a in arguments])
 
 
 def questions_on(words: list[str], name: str = "made", n: int = 40, size: int = 6) -> ParagraphSet:

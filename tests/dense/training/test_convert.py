@@ -17,7 +17,8 @@ from cli._training import named_sets
 from dense.models.bi_encoder import DenseModel
 from sparta.base.files import sha256_file
 from sparta.training.paragraphs import ParagraphSet
-from tests.dense.training.recipes import dense, weights
+from tests.dense.training.recipes import weights
+from tests.programs import dense
 
 pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
 

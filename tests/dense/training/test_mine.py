@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner, Result
 
-from cli._dense import main
-from cli._sparta import main as sparta_main
 from dense.models.bi_encoder import DenseConfig, DenseModel
 from dense.training.mining import questions_of_dpr
 from sparta.base.records import Passage
 from sparta.neural.inputs import InputLayout
 from sparta.search.searcher import Searcher
 from sparta.training.paragraphs import read_paragraphs
+from tests.programs import dense, sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread", "own_logger")]
 
@@ -40,10 +38,6 @@ QUESTIONS = {
 }
 
 
-def dense(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(a) for a in arguments])
-
-
 @pytest.fixture(scope="module")
 def index(tiny_model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mined")
@@ -51,7 +45,7 @@ def index(tiny_model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     (folder / "wiki.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     arguments = ["index", "--corpus", folder / "wiki.jsonl", "--index", folder / "index", "--quiet"]
     arguments += ["--model", tiny_model_folder]
-    result = CliRunner().invoke(sparta_main, [str(a) for a in arguments])
+    result = sparta(*arguments)
     assert result.exit_code == 0, result.output
     return folder / "index"
 

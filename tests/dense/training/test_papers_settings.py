@@ -22,7 +22,8 @@ from sparta.base.remedies import Option
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.training.negatives import Bm25, mine
 from sparta.training.paragraphs import Paragraph, ParagraphSet
-from tests.dense.training.recipes import USUAL, dense, questions_on
+from tests.dense.training.recipes import USUAL, questions_on
+from tests.programs import dense
 
 pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
 

@@ -15,14 +15,9 @@ from transformers import AutoModel
 from dense.models.batches import first_windows
 from dense.training.train import PAPER_RECIPES, Recipe
 from sparta.training.paragraphs import Paragraph, ParagraphSet
-from tests.dense.training.recipes import (
-    USUAL,
-    assert_same_gradients,
-    dense,
-    questions_on,
-    states_of_cls,
-)
+from tests.dense.training.recipes import USUAL, assert_same_gradients, questions_on, states_of_cls
 from tests.dense.training.test_papers_settings import made
+from tests.programs import dense
 
 pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
 

@@ -15,7 +15,7 @@ from dense.training.skill_data import SkillFile, read_skill_sets
 from dense.training.skill_examples import SkillExample
 from dense.training.skill_forms import row_text
 from sparta.base.errors import InputError
-from tests.dense.training.recipes import dense
+from tests.programs import dense
 
 PASSAGES = [
     {"_id": "k1", "title": "Jupiter", "text": "Jupiter is a planet."},

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sparta.data.answers import exact_match
-from tests.cli.commands import ROOT, done, sparta
+from tests.cli.commands import ROOT, done
+from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.usefixtures("own_logger")]
 FOUNDERS = ["Larry Page and Sergey Brin"]

@@ -14,15 +14,14 @@ from statistics import median
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from tqdm import tqdm
 
-from cli._hybrid import main
 from hybrid.evaluation.measures import Evaluation, p_values
 from hybrid.multihop.searcher import ChainSearcher
 from sparta.data.trec import read_run
 from sparta.data.units import chunk_unit
 from sparta.index.pipeline import IndexOptions, build_index
+from tests.programs import hybrid
 
 pytestmark = pytest.mark.jvm
 ROOT = Path(__file__).parents[3]
@@ -79,7 +78,7 @@ def evaluated(folder: Path, dataset: str, *options: object, index: str = "ix") -
         "--format",
         "json",
     ]
-    result = CliRunner().invoke(main, [str(one) for one in [*given, *options]])
+    result = hybrid(*given, *options)
     assert result.exit_code == 0, result.output
     return {row["channel"]: row for row in json.loads(result.stdout)}
 
@@ -148,22 +147,20 @@ def test_a_bar_of_the_questions_that_chains_are_asked(
 )
 def test_channels_have_no_paths(folder: Path, more: list[str], said: str) -> None:
     given = ["eval", "--index", folder / "ix", "--dataset", folder / "beir", "--no-dense"]
-    result = CliRunner().invoke(main, [*map(str, given), *more])
+    result = hybrid(*given, *more)
     assert result.exit_code == 2
     assert said in result.stderr
     remedy = result.stderr.split("→ ")[1].split()
-    again = CliRunner().invoke(main, [*map(str, given), *remedy])
+    again = hybrid(*given, *remedy)
     assert again.exit_code == 0, again.output
 
 
 def test_a_set_without_pages_needs_another_measure_of_channels(folder: Path) -> None:
     given = ["eval", "--index", folder / "ix", "--dataset", folder / "beir", "--no-dense", "--chain", "hop"]
     asked = ["--measures", "path_recall@5,page_Rprec"]
-    result = CliRunner().invoke(main, [*map(str, given), *asked])
+    result = hybrid(*given, *asked)
     assert "--measures path_recall@5," in result.stderr
-    again = CliRunner().invoke(
-        main, [*map(str, given), *result.stderr[result.stderr.index("--measures") :].split()]
-    )
+    again = hybrid(*given, *result.stderr[result.stderr.index("--measures") :].split())
     assert again.exit_code == 0, again.output
 
 
@@ -192,7 +189,7 @@ def test_p_is_that_of_the_paired_test(folder: Path, tmp_path: Path) -> None:
 )
 def test_refusals(folder: Path, options: list[str], said: str) -> None:
     given = ["eval", "--index", folder / "ix", "--dataset", folder / "hops.jsonl", "--no-dense", *options]
-    result = CliRunner().invoke(main, [str(one) for one in given])
+    result = hybrid(*given)
     assert result.exit_code == 2
     assert said in result.output
 

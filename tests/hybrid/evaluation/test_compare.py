@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import dense.models.resolve
-from cli._hybrid import main
-from cli._sparta import main as sparta_main
 from dense.channel.searcher import DenseSearcher
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.records import ScoredPassage
 from sparta.data.trec import read_run, write_run
 from sparta.search.searcher import Searcher
+from tests.programs import hybrid, sparta
 
 pytestmark = pytest.mark.jvm
 
@@ -37,10 +35,6 @@ QUESTIONS = [
 QRELS = "query-id\tcorpus-id\tscore\n1\tgoogle\t1\n2\tmoon\t1\n3\thouse\t1\n"
 
 
-def run(*arguments: object) -> Any:
-    return CliRunner().invoke(main, [str(a) for a in arguments])
-
-
 @pytest.fixture
 def folder(tmp_path: Path, write_jsonl: Callable[..., Path], tiny_model_folder: Path) -> Path:
     """A corpus with questions beside it, and its index."""
@@ -49,7 +43,7 @@ def folder(tmp_path: Path, write_jsonl: Callable[..., Path], tiny_model_folder: 
     (tmp_path / "qrels.tsv").write_text(QRELS)
     arguments = ["index", "--corpus", tmp_path / "wiki.jsonl", "--index", tmp_path / "index", "--quiet"]
     arguments += ["--model", tiny_model_folder]
-    result = CliRunner().invoke(sparta_main, [str(a) for a in arguments])
+    result = sparta(*arguments)
     assert result.exit_code == 0, result.output
     return tmp_path
 
@@ -103,7 +97,7 @@ def mean_rank(folder: Path, fusion: Fusion) -> float:
 
 @pytest.mark.slow
 def test_eval_with_the_questions_beside_the_corpus(with_dense: Path) -> None:
-    result = run("eval", "--alpha", "1.2", "--index", with_dense / "index", "--format", "json")
+    result = hybrid("eval", "--alpha", "1.2", "--index", with_dense / "index", "--format", "json")
     assert result.exit_code == 0, result.output
     rows = {row["channel"]: row for row in json.loads(result.stdout)}
     expected = {
@@ -125,7 +119,7 @@ def test_eval_with_the_questions_beside_the_corpus(with_dense: Path) -> None:
     best = max(("bm25", "impact", "dense"), key=lambda name: rows[name]["RR"])
     assert [name for name, row in rows.items() if row["p (RR)"] == ""] == [best]
     assert "score = dense + 1.2·bm25, or impact + 1.2·bm25, or dense + impact, or" in result.stderr
-    text = run("eval", "--alpha", "1.2", "--index", with_dense / "index").stdout.splitlines()
+    text = hybrid("eval", "--alpha", "1.2", "--index", with_dense / "index").stdout.splitlines()
     assert max(map(len, text)) <= 100
     [verdict] = [line for line in text if "than the best channel" in line]
     assert verdict in result.stderr
@@ -144,12 +138,12 @@ def test_one_fusion_is_chosen(with_dense: Path) -> None:
         (["--weights", "bm25=0.7,impact=1,dense=2", "--method", "rrf"], Fusion(weights, "rrf")),
         (["--base", "dense", "--alpha", "0.5"], Fusion({"dense": 1.0, "bm25": 0.5})),
     ):
-        rows = json.loads(run(*given, *options).stdout)
+        rows = json.loads(hybrid(*given, *options).stdout)
         assert [row["channel"] for row in rows] == ["bm25", "impact", "dense", fusion.label]
         assert rows[-1]["RR"] == pytest.approx(mean_rank(with_dense, fusion))
-    rows = json.loads(run(*given, "--no-dense").stdout)
+    rows = json.loads(hybrid(*given, "--no-dense").stdout)
     assert [row["channel"] for row in rows] == ["bm25", "impact", "impact + bm25"]
-    alone = json.loads(run(*given, "--weights", "bm25=1").stdout)
+    alone = json.loads(hybrid(*given, "--weights", "bm25=1").stdout)
     assert [row["channel"] for row in alone] == ["bm25", "impact", "dense"], "bm25 is there already"
     for wrong in (
         ["--weights", "bm25=one"],
@@ -166,7 +160,7 @@ def test_one_fusion_is_chosen(with_dense: Path) -> None:
         ["--match", "fuzzy"],
         ["--match", "other=regex"],
     ):
-        result = run(*given, *wrong)
+        result = hybrid(*given, *wrong)
         assert (result.exit_code, result.stdout) == (2, ""), wrong
 
 
@@ -176,46 +170,46 @@ def test_the_dense_channel_is_built_when_told_to(
 ) -> None:
     given = ["eval", "--index", folder / "index", "--format", "json"]
     without = ["bm25", "impact", "impact + bm25"]
-    result = run(*given)
+    result = hybrid(*given)
     assert result.exit_code == 0, result.output
     assert "has no dense channel: only the other channels are measured" in result.stderr
     assert f"add --build-dense, or run: dense index --index {folder / 'index'}" in result.stderr
     assert [row["channel"] for row in json.loads(result.stdout)] == without
-    result = run(*given, "--no-dense")
+    result = hybrid(*given, "--no-dense")
     assert ("no dense channel" in result.stderr, json.loads(result.stdout)[0]["channel"]) == (False, "bm25")
-    assert "no dense channel" not in run(*given, "--base", "impact").stderr
-    result = run(*given, "--base", "dense")
+    assert "no dense channel" not in hybrid(*given, "--base", "impact").stderr
+    result = hybrid(*given, "--base", "dense")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "add --build-dense" in result.stderr
-    result = run("search", "moon", "--index", folder / "index", "--base", "dense")
+    result = hybrid("search", "moon", "--index", folder / "index", "--base", "dense")
     assert result.exit_code == 2
     assert "no dense channel" in result.stderr
     assert "dense index" in result.stderr
 
     monkeypatch.setattr(dense.models.resolve, "DEFAULT_DENSE_MODEL", "no-such-model")
-    result = run(*given, "--build-dense")
+    result = hybrid(*given, "--build-dense")
     assert result.exit_code == 2
     assert "pip install ./models/no-such-model" in result.stderr
     monkeypatch.setattr(dense.models.resolve, "DEFAULT_DENSE_MODEL", str(dense_folder))
-    result = run(*given, "--build-dense")
+    result = hybrid(*given, "--build-dense")
     assert result.exit_code == 0, result.output
     assert "dense channel built: " in result.stderr
     names = [row["channel"] for row in json.loads(result.stdout)]
     assert names[:5] == ["bm25", "impact", "dense", "dense + bm25", "impact + bm25"]
     assert names[5:] == ["dense + impact", "dense + impact + bm25"]
-    assert "built" not in run(*given, "--build-dense").stderr, "once"
-    assert [row["channel"] for row in json.loads(run(*given).stdout)] == names
+    assert "built" not in hybrid(*given, "--build-dense").stderr, "once"
+    assert [row["channel"] for row in json.loads(hybrid(*given).stdout)] == names
 
 
 def test_an_index_without_questions(folder: Path) -> None:
     (folder / "questions.jsonl").unlink()
     (folder / "asked.tsv").write_text("who founded google\t['Larry Page']\n")
-    result = run("eval", "--alpha", "1.2", "--index", folder / "index")
+    result = hybrid("eval", "--alpha", "1.2", "--index", folder / "index")
     assert result.exit_code == 2
     assert "--dataset" in result.stderr
     assert "building" not in result.stderr
     for options in ([], ["--dataset", folder / "asked.tsv"]):
-        result = run("eval", "--index", folder / "none", *options)
+        result = hybrid("eval", "--index", folder / "none", *options)
         assert (result.exit_code, result.stderr.count("there is no index here")) == (2, 1)
         assert "left out" not in result.stderr
 
@@ -227,14 +221,14 @@ def test_datasets_are_named(folder: Path, tmp_path: Path, write_jsonl: Callable[
     (other / "qrels" / "test.tsv").write_text(QRELS)
     write_jsonl(other / "queries.jsonl", [{"_id": q["_id"], "text": q["text"]} for q in QUESTIONS])
     given = ["eval", "--no-dense", "--index", folder / "index"]
-    result = run(*given, "--dataset", other, "--format", "csv", "--method", "rrf")
+    result = hybrid(*given, "--dataset", other, "--format", "csv", "--method", "rrf")
     assert result.exit_code == 0, result.output
     header, *rows = result.stdout.splitlines()
     assert header == "set,channel,RR,nDCG@10,p (RR),ms/query"
     assert [row.split(",")[1] for row in rows] == ["bm25", "impact", "RRF impact + bm25"]
     (tmp_path / "trec.tsv").write_text("who founded google\t['larry p[a-z]+', 'nobody']\nthe moon\t['x']\n")
     mixed = ["--dataset", other, "--dataset", tmp_path / "trec.tsv", "--match", "trec=regex"]
-    result = run(*given, *mixed, "--format", "json")
+    result = hybrid(*given, *mixed, "--format", "json")
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)
     assert list(rows[0]) == [
@@ -250,12 +244,12 @@ def test_datasets_are_named(folder: Path, tmp_path: Path, write_jsonl: Callable[
     assert [(row["set"], row["RR"] is None, row["answer_recall@20"]) for row in rows[3:]] == [
         ("trec", True, 50.0)
     ] * 3
-    few = run(*given, "--dataset", tmp_path / "trec.tsv", "--sample", "1")
+    few = hybrid(*given, "--dataset", tmp_path / "trec.tsv", "--sample", "1")
     assert "trec: a sample of 1 of 2 questions (seed 1)" in few.stdout.splitlines()
-    twice = run(*given, "--dataset", other, "--dataset", other)
+    twice = hybrid(*given, "--dataset", other, "--dataset", other)
     assert (twice.exit_code, "a set of questions is named twice" in twice.stderr) == (2, True)
     (other / "queries.jsonl").unlink()
-    incomplete = run(*given, "--dataset", other)
+    incomplete = hybrid(*given, "--dataset", other)
     assert (incomplete.exit_code, str(other) in incomplete.stderr) == (2, True)
 
 
@@ -270,7 +264,7 @@ def test_entity_questions_by_question_and_by_relation(folder: Path, tmp_path: Pa
     ]
     (questions / "P112.test.json").write_text(json.dumps(first))
     (questions / "P17.test.json").write_text(json.dumps(second))
-    result = run(
+    result = hybrid(
         "eval", "--no-dense", "--dataset", questions, "--index", folder / "index", "--format", "json"
     )
     assert result.exit_code == 0, result.output
@@ -282,7 +276,7 @@ def test_entity_questions_by_question_and_by_relation(folder: Path, tmp_path: Pa
 
 def test_rankings_are_left_as_runs(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "runs"
-    result = run("eval", "--no-dense", "--index", folder / "index", "--alpha", "1.2", "--output-runs", out)
+    result = hybrid("eval", "--no-dense", "--index", folder / "index", "--alpha", "1.2", "--output-runs", out)
     assert result.exit_code == 0, result.output
     name = folder.name
     assert sorted(p.name for p in out.iterdir()) == [
@@ -302,7 +296,7 @@ def test_runs_are_fused(folder: Path, tmp_path: Path) -> None:
         found = [(q["_id"], rankings(folder, q["text"])[channel]) for q in QUESTIONS[:3]]
         write_run(paths[-1], found)
     given = ["--run", paths[0], "--run", paths[1], "--qrels", folder / "qrels.tsv"]
-    result = run("eval", *given, "--alpha", "0.7", "--format", "json")
+    result = hybrid("eval", *given, "--alpha", "0.7", "--format", "json")
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)
     assert [row["channel"] for row in rows] == ["impact", "bm25", "impact + 0.7·bm25"]
@@ -313,13 +307,13 @@ def test_runs_are_fused(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "runs"
     several = ["--runs", *paths, "--qrels", folder / "qrels.tsv", "--output-runs", out, "--format", "json"]
     each = tmp_path / "each.jsonl"
-    assert json.loads(run("eval", *several, "--alpha", "0.7", "--per-query", each).stdout) == rows
+    assert json.loads(hybrid("eval", *several, "--alpha", "0.7", "--per-query", each).stdout) == rows
     lines = [json.loads(line) for line in each.read_text().splitlines()]
     assert {one["query_id"]: one["RR"] for one in lines if "0.7" in one["ranking"]} == {
         query: pytest.approx(value) for query, value in zip(RIGHT, ranks, strict=True)
     }
     assert list(read_run(out / "qrels-impact+0.7xbm25.trec")) == list(runs["impact"])
-    weighed = run("eval", *several, "--weights", "bm25=0.7,impact=1")
+    weighed = hybrid("eval", *several, "--weights", "bm25=0.7,impact=1")
     assert json.loads(weighed.stdout)[2]["channel"] == "0.7·bm25 + impact"
     assert json.loads(weighed.stdout)[2]["RR"] == rows[2]["RR"]
     foreign = tmp_path / "foreign.trec"
@@ -339,7 +333,7 @@ def test_runs_are_fused(folder: Path, tmp_path: Path) -> None:
         ["--run", paths[1], "--run", paths[1], "--qrels", folder / "qrels.tsv"],
         ["--run", paths[1], "--run", foreign, "--qrels", folder / "qrels.tsv"],
     ):
-        result = run("eval", *wrong)
+        result = hybrid("eval", *wrong)
         assert (result.exit_code, "→" in result.stderr) == (2, True)
 
 
@@ -355,7 +349,7 @@ def test_runs_of_two_normalizations_have_names_of_their_own(folder: Path, tmp_pa
             "--output-runs",
             tmp_path,
         ]
-        assert run("eval", *given).exit_code == 0
+        assert hybrid("eval", *given).exit_code == 0
     fused = {path.name for path in tmp_path.glob("*impact+bm25*.trec")}
     assert len(fused) == 2
     assert sum("zscore" in name for name in fused) == 1
@@ -376,7 +370,7 @@ def test_search(with_dense: Path) -> None:
             Fusion({"dense": 1.0, "bm25": 1.0}, normalization="zscore"),
         ),
     ):
-        result = run(*given, *options, "--json")
+        result = hybrid(*given, *options, "--json")
         assert result.exit_code == 0, result.output
         rows = [json.loads(line) for line in result.stdout.splitlines()]
         fused = fusion.fuse(found, 2)
@@ -390,7 +384,7 @@ def test_search(with_dense: Path) -> None:
                 assert row["channels"].get(name, {}).get("rank") == wanted
             assert row["text"] == PASSAGES[row["id"]]
             assert row["snippet"].replace("*", "").split(" …")[0] in PASSAGES[row["id"]]
-        shown = run(*given, *options).stdout.splitlines()
+        shown = hybrid(*given, *options).stdout.splitlines()
         assert len(shown) == 4, "two hits, and nothing below them"
         assert f"[{rows[0]['id']}]" in shown[0] or rows[0]["id"] in shown[0]
         first = next(iter(fusion.weights))
@@ -400,12 +394,12 @@ def test_search(with_dense: Path) -> None:
 def test_without_vectors_a_search_is_by_impacts(folder: Path) -> None:
     """BM25 adds nothing to them on the held-out sets."""
     given = ["search", "who founded google", "--index", folder / "index", "--json"]
-    result = run(*given)
+    result = hybrid(*given)
     assert result.stderr == (
         f"{folder / 'index'} has no dense channel: only impact is searched\n"
         f"  → dense index --index {folder / 'index'}\n"
     )
-    asked = run(*given, "--weights", "impact=1")
+    asked = hybrid(*given, "--weights", "impact=1")
     assert (asked.stdout, asked.stderr) == (result.stdout, "")
 
 
@@ -414,7 +408,7 @@ def test_search_many_questions(with_dense: Path, tmp_path: Path) -> None:
     asked, output = tmp_path / "q.tsv", tmp_path / "run.trec"
     asked.write_text("a\twho founded google\nb\tmoon\n")
     given = ["--index", with_dense / "index", "--base", "dense", "-k", "2", "--candidates", "2"]
-    result = run("search", "--queries", asked, "--output", output, *given)
+    result = hybrid("search", "--queries", asked, "--output", output, *given)
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in output.read_text().splitlines()]
     for query, text in (("a", "who founded google"), ("b", "moon")):
@@ -424,16 +418,16 @@ def test_search_many_questions(with_dense: Path, tmp_path: Path) -> None:
         assert [line[2] for line in own] == [p.passage_id for p in expected]
         assert [float(line[4]) for line in own] == pytest.approx([p.score for p in expected])
     assert {line[5] for line in lines} == {"sparta-dense+bm25"}
-    nothing = run("search", "☃", "--index", with_dense / "index", "--weights", "bm25=1")
+    nothing = hybrid("search", "☃", "--index", with_dense / "index", "--weights", "bm25=1")
     assert "no passage matches the query" in nothing.stdout
-    refused = run("search", "moon", "--index", with_dense / "index", "-k", "101")
+    refused = hybrid("search", "moon", "--index", with_dense / "index", "-k", "101")
     assert (refused.exit_code, "--candidates 101" in refused.stderr) == (2, True)
-    refused = run("search", "moon", "--queries", asked, "--output", output)
+    refused = hybrid("search", "moon", "--queries", asked, "--output", output)
     assert (refused.exit_code, "--queries" in refused.stderr) == (2, True)
 
 
 def test_tune(folder: Path) -> None:
-    result = run("tune", "--index", folder / "index", "--format", "json")
+    result = hybrid("tune", "--index", folder / "index", "--format", "json")
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)
     assert [row["weight of bm25"] for row in rows[:16]] == [round(0.5 + 0.1 * i, 1) for i in range(16)]
@@ -446,7 +440,7 @@ def test_tune(folder: Path) -> None:
     assert f"score = impact + {best[0]['weight of bm25']:g}·bm25" in result.stderr.replace(
         "+ bm25", "+ 1·bm25"
     )
-    both = run(
+    both = hybrid(
         *("tune", "--index", folder / "index", "--format", "json"),
         *("--alphas", "0.2,1", "--candidates", "1,100"),
     )
@@ -456,9 +450,9 @@ def test_tune(folder: Path) -> None:
     [chosen] = [row for row in json.loads(both.stdout) if row["note"].startswith("best")]
     assert f"over each channel's {chosen['candidates']} best" in both.stderr
     (folder / "qrels.tsv").unlink()
-    by_answer = run("tune", "--index", folder / "index", "--format", "csv")
+    by_answer = hybrid("tune", "--index", folder / "index", "--format", "csv")
     assert by_answer.stdout.splitlines()[0] == "weight of bm25,answer_recall@20,note"
-    result = run("tune", "--index", folder / "index", "--measure", "RR")
+    result = hybrid("tune", "--index", folder / "index", "--measure", "RR")
     assert (result.exit_code, "RR needs judged passages" in result.stderr) == (2, True)
     for wrong in (
         ["--weights", "impact=1"],
@@ -471,5 +465,5 @@ def test_tune(folder: Path) -> None:
         ["--alphas", "0.5:2"],
         ["--candidates", "0"],
     ):
-        result = run("tune", "--index", folder / "index", *wrong)
+        result = hybrid("tune", "--index", folder / "index", *wrong)
         assert (result.exit_code, "→" in result.stderr) == (2, True), wrong

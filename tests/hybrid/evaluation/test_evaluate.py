@@ -12,9 +12,7 @@ from typing import Any
 
 import ir_measures
 import pytest
-from click.testing import CliRunner
 
-from cli._sparta import main
 from hybrid.evaluation.evaluate import evaluate_runs
 from hybrid.evaluation.measures import Evaluation, evaluate, holm, p_values, parse_measures
 from hybrid.evaluation.plots import add_legend, figure
@@ -24,6 +22,7 @@ from hybrid.evaluation.testsets import open_test_set
 from sparta.base.errors import InputError
 from sparta.base.records import ScoredPassage
 from sparta.data.trec import write_run
+from tests.programs import sparta
 
 TEXT = "Google was founded by Larry Page and Sergey Brin in 1998. They were students. The moon is far."
 SQUAD = {
@@ -297,13 +296,9 @@ def test_judgments_of_questions_that_are_not_asked(beir, tmp_path):
 
 def test_a_plot_that_cannot_be_drawn_is_refused_before_the_work(beir, tmp_path):
     for place, words in (("none/x.png", "none: no such folder"), ("x.docx", "PNG, SVG or PDF")):
-        result = run_cli("eval", beir, "--model", tmp_path / "no-model", "--plot", tmp_path / place)
+        result = sparta("eval", beir, "--model", tmp_path / "no-model", "--plot", tmp_path / place)
         assert result.exit_code == 2
         assert words in result.stderr
-
-
-def run_cli(*arguments: object) -> Any:
-    return CliRunner().invoke(main, [str(a) for a in arguments])
 
 
 def test_runs_are_measured_as_they_are(beir, tmp_path):
@@ -311,10 +306,10 @@ def test_runs_are_measured_as_they_are(beir, tmp_path):
     given = ["eval", "--run", tmp_path / "a.trec", "--qrels", beir / "qrels" / "test.tsv"]
     cut = (["--top-k", "3"], ["--chunk", "20"], ["--overlap", "5"])
     for option in (*cut, ["--output-runs", tmp_path / "runs"], ["--channel", "bm25"]):
-        result = run_cli(*given, *option)
+        result = sparta(*given, *option)
         assert result.exit_code == 2
         assert f"{option[0]} needs test sets, found runs" in result.output
-    result = run_cli("eval", beir, "--per-query", tmp_path / "none" / "q.jsonl")
+    result = sparta("eval", beir, "--per-query", tmp_path / "none" / "q.jsonl")
     assert result.exit_code == 2
     assert "no such folder: the file" in result.output
 
@@ -328,14 +323,14 @@ def test_runs_against_qrels(beir, tmp_path):
     found = evaluate_runs(paths, qrels, ["RR"])
     assert [e.mean("RR") for e in found.evaluations] == [0.5, 0.25]
     given = [x for path in paths for x in ("--run", path)]
-    result = run_cli("eval", *given, "--qrels", qrels, "--measures", "MRR", "--format", "json")
+    result = sparta("eval", *given, "--qrels", qrels, "--measures", "MRR", "--format", "json")
     assert result.exit_code == 0, result.output
     assert [(row["ranking"], row["RR"]) for row in json.loads(result.output)] == [
         ("good", 50.0),
         ("bad", 25.0),
     ]
     write_run(tmp_path / "other.trec", [("x", [ScoredPassage("google", 1.0)])])
-    result = run_cli("eval", "--run", tmp_path / "other.trec", "--qrels", qrels)
+    result = sparta("eval", "--run", tmp_path / "other.trec", "--qrels", qrels)
     assert (result.exit_code, "other.trec" in result.stderr) == (2, True)
 
 
@@ -344,7 +339,7 @@ def test_sparta_eval_as_typed(beir, tmp_path, tiny_model_folder):
     (tmp_path / "dev.json").write_text(json.dumps(SQUAD))
     out, runs = tmp_path / "per-query.jsonl", tmp_path / "runs"
     sets = [beir, tmp_path / "dev.json"]
-    result = run_cli(
+    result = sparta(
         "eval",
         *sets,
         "--model",
@@ -384,7 +379,7 @@ def test_sparta_eval_as_typed(beir, tmp_path, tiny_model_folder):
 )
 def test_wrong_arguments(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = run_cli("eval", *arguments)
+    result = sparta("eval", *arguments)
     assert result.exit_code == 2
     assert "→" in result.stderr
 
@@ -396,7 +391,7 @@ def test_judged_passages_that_the_corpus_lacks_are_not_read(beir):
     (beir / "queries.jsonl").write_text(json.dumps(asked) + "\n")
     with (beir / "qrels" / "test.tsv").open("a") as lines:
         lines.write("1\telsewhere\t1\n")
-    result = run_cli("eval", beir, "--channel", "bm25", "--answers", "--measures", "R@20", "--format", "json")
+    result = sparta("eval", beir, "--channel", "bm25", "--answers", "--measures", "R@20", "--format", "json")
     assert result.exit_code == 0, result.output
     ranked, judged = json.loads(result.stdout)
     assert (ranked["R@20"], judged["ranking"]) == (50.0, "judged passages")
@@ -408,7 +403,7 @@ def test_sets_of_one_name_are_told_apart(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "dev.json").write_text(json.dumps(SQUAD))
     sets = [tmp_path / folder / "dev.json" for folder in ("a", "b")]
-    result = run_cli(
+    result = sparta(
         "eval", *sets, "--channel", "bm25", "--output-runs", tmp_path / "runs", "--format", "json"
     )
     assert result.exit_code == 0, result.output
@@ -438,7 +433,7 @@ def test_out_of_domain_as_typed_and_what_is_left_out(beir, tmp_path, tiny_model_
     asked.append({"id": "nowhere", "question": "what is not here", "answers": []})
     (tmp_path / "dev.json").write_text(json.dumps(squad))
     typed = ["eval", beir, "--out-of-domain", tmp_path / "dev.json", "--channel", "bm25", "--format", "csv"]
-    result = run_cli(*typed, "--model", tiny_model_folder)
+    result = sparta(*typed, "--model", tiny_model_folder)
     assert result.exit_code == 0, result.output
     assert "dev: 2 questions left out" in result.stderr
     assert [r["set"] for r in csv.DictReader(io.StringIO(result.stdout))] == ["small", "dev"]

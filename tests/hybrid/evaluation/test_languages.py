@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from cli._sparta import main
+from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread", "own_logger")]
 
@@ -30,7 +29,7 @@ def test_chinese_sentences_are_ranked(tmp_path: Path) -> None:
     path.write_text(json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]}), encoding="utf-8")
     runs = tmp_path / "runs"
     arguments = ["eval", path, "--language", "zh", "--channel", "bm25", "--quiet", "--output-runs", runs]
-    result = CliRunner().invoke(main, [str(a) for a in arguments])
+    result = sparta(*arguments)
     assert result.exit_code == 0, result.output
     [run] = runs.iterdir()
     first = {line.split()[0]: line.split()[2] for line in reversed(run.read_text().splitlines())}

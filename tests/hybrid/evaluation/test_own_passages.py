@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-import cli._hybrid
-import cli._sparta
 from hybrid.evaluation.evaluate import evaluate_runs
 from hybrid.evaluation.measures import evaluate, without_query_ids
 from hybrid.evaluation.questions import questions_of
@@ -18,6 +15,7 @@ from hybrid.evaluation.testsets import open_test_set
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
 from sparta.base.records import ScoredPassage
+from tests.programs import hybrid, sparta
 
 
 @pytest.fixture
@@ -40,15 +38,15 @@ def test_a_folder_of_arguanas_form_is_measured_as_beir_measures_it(
     arguana: Path, tiny_model_folder: Path, tmp_path: Path
 ) -> None:
     given = ["eval", str(arguana), "--model", str(tiny_model_folder), "--format", "json", "--quiet"]
-    result = CliRunner().invoke(cli._sparta.main, [*given, "-k", "1"])
+    result = sparta(*given, "-k", "1")
     assert result.exit_code == 0, result.output
     assert [row["nDCG@10"] for row in json.loads(result.stdout)] == [100.0, 100.0]
 
     index = ["--index", str(tmp_path / "ix")]
     made = ["index", "--corpus", str(arguana), "--model", str(tiny_model_folder), "--quiet", *index]
-    assert CliRunner().invoke(cli._sparta.main, made).exit_code == 0
+    assert sparta(*made).exit_code == 0
     asked = ["eval", "--dataset", str(arguana), "--format", "json", "--no-dense", *index]
-    result = CliRunner().invoke(cli._hybrid.main, asked)
+    result = hybrid(*asked)
     assert result.exit_code == 0, result.output
     assert {row["RR"] for row in json.loads(result.stdout)} == {100.0}
 

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-import cli._sparta
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from hybrid.evaluation import testsets
@@ -22,6 +20,7 @@ from sparta.base.errors import InputError
 from sparta.base.records import Passage, Query
 from sparta.data.units import chunk_unit
 from sparta.shards.encode import EncodeOptions
+from tests.programs import sparta
 
 CONTEXT = "[PAR] [TLE] Moon [SEP] It is far. It has no water. [PAR] Paris is a city."
 PLACES = {"It is far.": 23, "It has no water.": 34, "Paris is a city.": 57}
@@ -166,7 +165,7 @@ def test_every_retriever_as_typed(
     given = ["eval", *sets, "--model", str(tiny_model_folder), "--format", "json", "--quiet"]
     for model in models:
         given += ["--dense", model]
-    result = CliRunner().invoke(cli._sparta.main, [*given, "--measures", "MRR,Success@1"])
+    result = sparta(*given, "--measures", "MRR,Success@1")
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)
     rankings = ["impact", "bm25", *models]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from cli._hybrid import main
+from tests.programs import hybrid, sparta
 
 pytestmark = pytest.mark.jvm
 
@@ -33,14 +31,10 @@ def beir(tmp_path: Path) -> Path:
     return folder
 
 
-def run(*arguments: object) -> Any:
-    return CliRunner().invoke(main, [str(a) for a in arguments])
-
-
 @pytest.mark.slow
 def test_sweep(beir: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
     plot = tmp_path / "plot.png"
-    result = run(
+    result = hybrid(
         *("sweep", beir, "--model", tiny_model_folder, "-K", "30,2", "--dtype", "fp32", "--quiet"),
         *("--measures", "MRR,Success@1", "--format", "json", "--plot", plot),
     )
@@ -65,13 +59,13 @@ def test_sweep(beir: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ks", ["0", "a", "", "5,-1"])
 def test_wrong_numbers(beir: Path, ks: str) -> None:
-    result = run("sweep", beir, "-K", ks)
+    result = hybrid("sweep", beir, "-K", ks)
     assert result.exit_code == 2
     assert "-K must be numbers" in result.stderr
 
 
 def test_no_such_set(tmp_path: Path) -> None:
-    result = run("sweep", tmp_path / "none")
+    result = hybrid("sweep", tmp_path / "none")
     assert result.exit_code == 2
     assert str(tmp_path / "none") in result.stderr
 
@@ -82,25 +76,24 @@ def test_without_a_set_it_is_the_index(
     beir: Path, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The corpus of the index, and the questions beside it, give what the set gives."""
-    from cli._sparta import main as sparta
 
     corpus, index = beir / "corpus.jsonl", tmp_path / "index"
     common = ("--model", str(tiny_model_folder), "--dtype", "fp32", "--quiet")
-    indexed = CliRunner().invoke(sparta, ["index", "--corpus", str(corpus), "--index", str(index), *common])
+    indexed = sparta("index", "--corpus", corpus, "--index", index, *common)
     assert indexed.exit_code == 0, indexed.output
     monkeypatch.setenv("SPARTA_INDEX", str(index))
     queries = (beir / "queries.jsonl").rename(tmp_path / "queries.jsonl")
-    without = run("sweep", "-K", "2", "--format", "json", *common)
+    without = hybrid("sweep", "-K", "2", "--format", "json", *common)
     assert without.exit_code == 2
     assert "qrels.tsv" in without.stderr
     queries.rename(beir / "queries.jsonl")
-    beside = run("sweep", "-K", "2", "--format", "json", *common)
+    beside = hybrid("sweep", "-K", "2", "--format", "json", *common)
     assert beside.exit_code == 0, beside.output
-    named = run("sweep", beir, "-K", "2", "--format", "json", *common)
+    named = hybrid("sweep", beir, "-K", "2", "--format", "json", *common)
     kept = ("set", "K", "RR", "terms/passage")
     shown = [[{key: row[key] for key in kept} for row in json.loads(r.stdout)] for r in (beside, named)]
     assert shown[0] == shown[1]
-    both = run("sweep", beir, "--index", index)
+    both = hybrid("sweep", beir, "--index", index)
     assert both.exit_code == 2
     assert "--index cannot be combined with test sets" in both.stderr
 
@@ -109,7 +102,7 @@ def test_sets_of_one_name_are_told_apart(beir: Path, tiny_model_folder: Path, tm
     """By their paths, as in sparta eval; one that is given twice is measured once."""
     other = tmp_path / "other" / "small"
     shutil.copytree(beir, other)
-    result = run(
+    result = hybrid(
         *("sweep", beir, other, beir, "--model", tiny_model_folder, "-K", "2", "--dtype", "fp32", "--quiet"),
         *("--format", "json"),
     )

@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from cli._dense import main as dense_main
-from cli._hybrid import main as hybrid_main
-from cli._sparta import main as sparta_main
 from hybrid.evaluation.questions import judged, questions_of
 from hybrid.evidence.gold import overlapping, page_of
 from hybrid.evidence.measures import Gold
 from sparta.base.errors import InputError
 from sparta.data.kilt import PagePosition
+from tests.programs import dense, hybrid, sparta
 
 MOON = [
     "Moon\n",
@@ -53,10 +50,6 @@ QUESTIONS = [
 ]
 
 
-def run(command: Any, *arguments: object) -> Any:
-    return CliRunner().invoke(command, [str(a) for a in arguments])
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, write_jsonl: Callable[..., Path]) -> Path:
     """The pages as `kilt_knowledgesource.json`, questions on them, and an index for BM25."""
@@ -64,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, write_jsonl: Callable[..., 
     write_jsonl(folder / "kilt_knowledgesource.json", PAGES)
     write_jsonl(folder / "made-dev-kilt.jsonl", QUESTIONS)
     given = ("--corpus", folder / "kilt_knowledgesource.json", "--index", folder / "ix", "--quiet")
-    result = run(sparta_main, "index", "--channels", "bm25", *given)
+    result = sparta("index", "--channels", "bm25", *given)
     assert result.exit_code == 0, result.output
     return folder
 
@@ -102,7 +95,7 @@ def test_the_command_measures_both_levels(folder: Path, tmp_path: Path, own_logg
     lines = tmp_path / "q.jsonl"
     names = "page_Rprec,page_success@2,passage_Rprec,passage_recall@2"
     more = ("--per-query", lines, "--measures", names, "--format", "json", "--output-runs", tmp_path / "runs")
-    result = run(hybrid_main, "eval", *given, *more)
+    result = hybrid("eval", *given, *more)
     assert result.exit_code == 0, result.output
     ranked: dict[str, list[str]] = {}
     for line in (tmp_path / "runs" / "made-dev-kilt-bm25.trec").read_text().splitlines():
@@ -139,21 +132,18 @@ def test_our_form_on_sentences(folder: Path, tmp_path: Path, write_jsonl: Callab
     whole = judged(questions_of(asked), folder / "ix")
     assert whole.gold == Gold({"q": units(["7"])}, {"q": units(["7-0 7-1"])})
     given = ("--corpus", folder / "kilt_knowledgesource.json", "--index", tmp_path / "ix", "--quiet")
-    result = run(sparta_main, "index", "--channels", "bm25", "--unit", "sentence", *given)
+    result = sparta("index", "--channels", "bm25", "--unit", "sentence", *given)
     assert result.exit_code == 0, result.output
     cut = judged(questions_of(asked), tmp_path / "ix")
     assert cut.gold == Gold({"q": units(["7"])}, {"q": units(["7-0 7-1"])}, cut=True)
-    result = run(
-        hybrid_main, "eval", "--index", tmp_path / "ix", "--dataset", asked, "--no-dense", "--format", "json"
-    )
+    result = hybrid("eval", "--index", tmp_path / "ix", "--dataset", asked, "--no-dense", "--format", "json")
     assert json.loads(result.stdout)[0]["passage_Rprec"] == 100.0, result.output
     chain = tmp_path / "one.toml"
     chain.write_text(
         '[[step]]\nname = "search"\nskill = "retrieve"\nchannel = "bm25"\n\n[[step]]\nname = "first"\n'
         'skill = "rerank"\nby = "terms"\nchannel = "bm25"\nafter = ["search"]\n'
     )
-    result = run(
-        hybrid_main,
+    result = hybrid(
         *("eval", "--index", tmp_path / "ix", "--dataset", asked, "--no-dense", "--format", "json"),
         *("--chain", chain),
     )
@@ -171,25 +161,21 @@ def test_sets_that_belong_to_another_index(
         judged(questions_of(asked), folder / "ix")
     assert str(folder / "ix") in error.value.where
     assert [option.name for option in error.value.remedy.options] == ["index"]
-    result = run(hybrid_main, "eval", "--index", folder / "ix", "--dataset", asked)
+    result = hybrid("eval", "--index", folder / "ix", "--dataset", asked)
     assert result.exit_code == 2
     assert "--index FOLDER" in result.stderr
 
     plain = write_jsonl(tmp_path / "plain.jsonl", [{"id": "7-0", "title": "Moon", "text": "water, m1"}])
-    built = run(sparta_main, "index", "--channels", "bm25", "--corpus", plain, "--index", tmp_path / "ix")
+    built = sparta("index", "--channels", "bm25", "--corpus", plain, "--index", tmp_path / "ix")
     assert built.exit_code == 0, built.output
     published = [span("7", 1, 0, 1, 9, title="Moon")]
     write_jsonl(asked, [question("q", "water", published)])
-    result = run(
-        hybrid_main, "eval", "--index", tmp_path / "ix", "--dataset", asked, "--no-dense", "--format", "json"
-    )
+    result = hybrid("eval", "--index", tmp_path / "ix", "--dataset", asked, "--no-dense", "--format", "json")
     assert "kilt_knowledgesource.json" in result.stderr
     (row,) = json.loads(result.stdout)
     assert row["page_Rprec"] == 100.0
     assert "passage_Rprec" not in row
-    result = run(
-        hybrid_main, "eval", "--index", tmp_path / "ix", "--dataset", asked, "--measures", "passage_Rprec"
-    )
+    result = hybrid("eval", "--index", tmp_path / "ix", "--dataset", asked, "--measures", "passage_Rprec")
     assert result.exit_code == 2
     assert "passage_Rprec" in result.stderr
 
@@ -204,19 +190,19 @@ def test_pages_by_their_ids_in_passages_of_another_making(
         {"id": f"chunk{n}", "title": t, "text": t, "wikipedia_id": n} for n, t in ((7, "Moon"), (8, "Sun"))
     ]
     corpus = write_jsonl(tmp_path / "own.jsonl", own)
-    built = run(sparta_main, "index", "--channels", "bm25", "--corpus", corpus, "--index", tmp_path / "ix")
+    built = sparta("index", "--channels", "bm25", "--corpus", corpus, "--index", tmp_path / "ix")
     assert built.exit_code == 0, built.output
     asked = write_jsonl(
         tmp_path / "asked.jsonl", [question("q", "moon", [span("7", 1, 0, 1, 9, title="Moon")])]
     )
     given = ("--index", tmp_path / "ix", "--dataset", asked, "--no-dense", "--format", "json")
-    (row,) = json.loads(run(hybrid_main, "eval", *given).stdout)
+    (row,) = json.loads(hybrid("eval", *given).stdout)
     assert row["page_Rprec"] == 100.0
     write_jsonl(corpus, [{**one, "id": f"{one['wikipedia_id']}-0"} for one in own])
     again = ("--corpus", corpus, "--index", tmp_path / "ix", "--overwrite")
-    built = run(sparta_main, "index", "--channels", "bm25", *again)
+    built = sparta("index", "--channels", "bm25", *again)
     assert built.exit_code == 0, built.output
-    result = run(hybrid_main, "eval", *given)
+    result = hybrid("eval", *given)
     (row,) = json.loads(result.stdout)
     assert row["page_Rprec"] == 100.0, "ids as a knowledge source has them, without places"
     assert "so only pages are measured" in result.stderr
@@ -235,9 +221,7 @@ def test_training_data_of_a_task(
     asked[2]["output"][0]["answer"] = "earth"  # in a passage, which all the same was badly mapped
     path = write_jsonl(tmp_path / "made-train-kilt.jsonl", asked)
     output = tmp_path / "mined.json"
-    result = run(
-        dense_main, "mine", "--index", folder / "ix", "--dataset", path, "--output", output, "--quiet"
-    )
+    result = dense("mine", "--index", folder / "ix", "--dataset", path, "--output", output, "--quiet")
     assert result.exit_code == 0, result.output
     assert "2 left out for lack of a positive passage" in result.output
     (only,) = json.loads(output.read_text())
@@ -246,7 +230,7 @@ def test_training_data_of_a_task(
     assert {p["passage_id"] for p in only["hard_negative_ctxs"]} == {"7-0", "7-1", "9-0"}
     asked[0]["output"][0]["provenance"].append(span("9", 1, 0, 1, 5, bleu_score=0.2))
     write_jsonl(path, asked)
-    run(dense_main, "mine", "--index", folder / "ix", "--dataset", path, "--output", output, "--quiet")
+    dense("mine", "--index", folder / "ix", "--dataset", path, "--output", output, "--quiet")
     (only,) = json.loads(output.read_text())
     assert [p["passage_id"] for p in only["positive_ctxs"]] == ["8-0"]
     assert {p["passage_id"] for p in only["hard_negative_ctxs"]} == {"7-0", "7-1"}, "mapped badly: neither"
@@ -268,7 +252,7 @@ def test_training_data_of_entity_linking(
     path = write_jsonl(tmp_path / "aidayago2-train-kilt.jsonl", asked)
     output = tmp_path / "mined.json"
     given = ("--index", folder / "ix", "--dataset", path, "--output", output, "--with-answers", "--quiet")
-    result = run(dense_main, "mine", *given)
+    result = dense("mine", *given)
     assert result.exit_code == 0, result.output
     assert "1 left out for lack of a positive passage" in result.output
     linked, plain = json.loads(output.read_text())
@@ -286,14 +270,14 @@ def test_pages_of_another_index(
     """Of entity linking nothing but pages is known: one is told when none of them is found."""
     page = [{"wikipedia_id": "77", "title": "Berlin"}]
     asked = write_jsonl(tmp_path / "aidayago2-dev-kilt.jsonl", [question("q", "Paris", page)])
-    result = run(hybrid_main, "eval", "--index", folder / "ix", "--dataset", asked, "--no-dense")
+    result = hybrid("eval", "--index", folder / "ix", "--dataset", asked, "--no-dense")
     assert result.exit_code == 0
     assert "no channel found a page" in result.stderr
 
 
 def test_a_task_is_no_test_set_of_its_own(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
     path = write_jsonl(tmp_path / "fever-dev-kilt.jsonl", QUESTIONS)
-    result = run(sparta_main, "eval", path)
+    result = sparta("eval", path)
     assert result.exit_code == 2
     assert f"hybrid eval --index FOLDER --dataset {path}" in result.stderr
 

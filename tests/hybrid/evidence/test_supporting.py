@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 
-from cli._hybrid import main
 from hybrid.evaluation.questions import questions_of
 from hybrid.evidence.supporting import OF_SENTENCES, Fact, Supporting, facts_of, measured
 from hybrid.multihop.paths import Evidence, EvidencePath
@@ -24,6 +22,7 @@ from sparta.data.sentences import sentence_splitter
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.reader.path_inputs import PathLayout
 from sparta.reader.path_model import PathModel
+from tests.programs import hybrid
 
 SENTENCES = {
     "Ulysses": ["Ulysses is a novel. ", "James Joyce wrote it."],
@@ -192,7 +191,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Path) -> di
 def _eval(places: dict[str, Path], *options: object) -> Any:
     own = [part for name in ("--index", "--dataset") for part in (name, places[name])]
     given = ["eval", *own, "--no-dense", "--format", "json", *options]
-    return CliRunner().invoke(main, [str(one) for one in given])
+    return hybrid(*given)
 
 
 @pytest.mark.slow

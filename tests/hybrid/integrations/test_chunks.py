@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from sparta.api import Index
 from sparta.base.errors import InputError
 from sparta.data.units import chunk_unit
 from sparta.index.pipeline import IndexOptions
+from tests.programs import sparta
 
 pytestmark = pytest.mark.jvm
 QUERY, K = "moon ice", 5
@@ -50,10 +50,8 @@ def chunk_index(tiny_model_folder: Path, tmp_path_factory: pytest.TempPathFactor
 
 
 def by_command(index: Path) -> list[Place]:
-    from cli._sparta import main
-
     command = ["search", QUERY, "--index", str(index), "-k", str(K), "--hits", "chunks", "--json"]
-    result = CliRunner().invoke(main, command)
+    result = sparta(*command)
     assert result.exit_code == 0, result.stderr
     hits = [json.loads(line) for line in result.stdout.splitlines()]
     return [(hit["text"], hit["document_id"], hit["start"], hit["end"]) for hit in hits]
@@ -184,8 +182,6 @@ def test_the_document_is_restored_exactly(chunk_index: Path) -> None:
 
 
 def test_an_index_of_passages_refuses_chunks(index: Path) -> None:
-    from cli._sparta import main
-
     with Index(index) as opened:
         with pytest.raises(InputError, match="the index holds no chunks"):
             opened.search(QUERY, hits="chunks")
@@ -193,15 +189,13 @@ def test_an_index_of_passages_refuses_chunks(index: Path) -> None:
             opened.search(QUERY, join=True)
         with pytest.raises(InputError, match="hits must be documents or chunks, found 'words'"):
             opened.search(QUERY, hits="words")
-    result = CliRunner().invoke(main, ["search", QUERY, "--index", str(index), "--hits", "chunks"])
+    result = sparta("search", QUERY, "--index", index, "--hits", "chunks")
     assert (result.exit_code, "--chunk 200 --overlap 50" in result.stderr) == (2, True), result.stderr
-    result = CliRunner().invoke(main, ["search", QUERY, "--index", str(index), "--join"])
+    result = sparta("search", QUERY, "--index", index, "--join")
     assert (result.exit_code, "add --hits chunks" in result.stderr) == (2, True), result.stderr
 
 
 def test_the_command_shows_the_place_of_a_chunk(chunk_index: Path) -> None:
-    from cli._sparta import main
-
     command = ["search", QUERY, "--index", str(chunk_index), "-k", "1", "--hits", "chunks"]
-    [heading, _, _] = CliRunner().invoke(main, command).stdout.splitlines()
+    [heading, _, _] = sparta(*command).stdout.splitlines()
     assert "characters" in heading

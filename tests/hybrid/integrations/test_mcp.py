@@ -165,7 +165,8 @@ def test_over_standard_input_and_output(index: Path) -> None:
 
 
 def test_an_index_that_is_not_there_ends_the_command(tmp_path: Path) -> None:
-    from tests.cli.commands import refused, sparta
+    from tests.cli.commands import refused
+    from tests.programs import sparta
 
     refused(sparta("mcp", "--index", tmp_path / "nowhere"), 2, "nowhere")
 

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-import cli._dense
-import cli._sparta
 from dense.encoding.skills import Skills
 from hybrid.multihop.chain import Chain
 from hybrid.multihop.searcher import ChainPassages, ChainSearcher
@@ -24,6 +22,7 @@ from sparta.base.errors import IndexStateError, InputError, ModelError
 from sparta.base.records import Hit, Passage
 from tests.dense.channel.channels import done
 from tests.dense.models.skill_models import skill_config, skill_model
+from tests.programs import dense, sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
 ASKED = "who founded google"
@@ -49,7 +48,7 @@ def made(
         model.spans.anchor.add_(states[0, 0], alpha=-float(states[0, 0] @ model.spans.anchor) / 64)
     model.save_pretrained(folder / "skills")
     done(
-        cli._dense.main,
+        dense,
         "convert",
         "--from",
         folder / "skills",
@@ -60,8 +59,8 @@ def made(
     )
     for name, encoder in (("index", "skills"), ("entities", "entity")):
         given = ("--corpus", corpus, "--model", tiny_model_folder, "--index", folder / name)
-        done(cli._sparta.main, "index", *given)
-        done(cli._dense.main, "index", "--model", folder / encoder, "--index", folder / name)
+        done(sparta, "index", *given)
+        done(dense, "index", "--model", folder / encoder, "--index", folder / name)
     passages = [Passage(r["id"], r["text"], r["title"]) for r in records]
     return {"folder": folder, "passages": passages, "skills": Skills.open(folder / "skills")}
 
@@ -124,8 +123,8 @@ def test_descriptions_have_the_ids_of_the_index(made: dict[str, Any], write_json
     folder = made["folder"]
     own = [{"id": f"e-{p.passage_id}", "text": p.text, "title": p.title} for p in made["passages"]]
     corpus = write_jsonl(folder / "others.jsonl", own)
-    done(cli._sparta.main, "index", "--corpus", corpus, "--channels", "bm25", "--index", folder / "others")
-    done(cli._dense.main, "index", "--model", folder / "entity", "--index", folder / "others")
+    done(sparta, "index", "--corpus", corpus, "--channels", "bm25", "--index", folder / "others")
+    done(dense, "index", "--model", folder / "entity", "--index", folder / "others")
     with IndexTools(folder / "index", folder / "skills", folder / "others") as tools:
         step, asked = Step("l", "link", depth=3), [Hit("", 0.0, text=ASKED)]
         with pytest.raises(IndexStateError, match="has the id 'e-p"):
@@ -138,8 +137,8 @@ def test_descriptions_in_chunks(made: dict[str, Any]) -> None:
     folder = made["folder"]
     for name, encoder in (("chunks", "skills"), ("chunked-entities", "entity")):
         cut = ("--chunk", 6, "--channels", "bm25", "--index", folder / name)
-        done(cli._sparta.main, "index", "--corpus", folder / "corpus.jsonl", *cut)
-        done(cli._dense.main, "index", "--model", folder / encoder, "--index", folder / name)
+        done(sparta, "index", "--corpus", folder / "corpus.jsonl", *cut)
+        done(dense, "index", "--model", folder / encoder, "--index", folder / name)
     with IndexTools(folder / "chunks", folder / "skills", folder / "chunked-entities") as tools:
         [linked] = tools.link(Step("l", "link", depth=3), [Hit("", 0.0, text=ASKED)])
         assert {one.hit.passage_id for one in linked} <= {p.passage_id for p in made["passages"]}

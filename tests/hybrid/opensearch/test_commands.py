@@ -11,14 +11,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-import cli._hybrid
-import cli._sparta
 from hybrid.opensearch.server import Access, Server
 from sparta.base.errors import ServerError
 from sparta.index.build import delete_passages
 from tests.hybrid.opensearch.fake import Fake, serving
+from tests.programs import hybrid, sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger", "no_credentials")]
 
@@ -27,14 +25,6 @@ pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger", "no_credent
 def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("URL", "USER", "PASSWORD", "KEY"):
         monkeypatch.delenv(f"SPARTA_OPENSEARCH_{name}", raising=False)
-
-
-def sparta(*arguments: object) -> Result:
-    return CliRunner().invoke(cli._sparta.main, [str(a) for a in arguments])
-
-
-def hybrid(*arguments: object) -> Result:
-    return CliRunner().invoke(cli._hybrid.main, [str(a) for a in arguments])
 
 
 def test_push_update_delete(opened, builder, fake) -> None:

@@ -11,9 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from click.testing import CliRunner
 
-from cli._hybrid import main as hybrid_main
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.measures import Gold
 from hybrid.multihop.searcher import ChainPassages
@@ -28,16 +26,13 @@ from sparta.index.pipeline import IndexOptions, build_index
 from sparta.reader.records import text_of
 from tests.dense.training.recipes import weights
 from tests.hybrid.replications.conftest import Data
+from tests.programs import hybrid
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def hit(title: str, text: str) -> Hit:
     return Hit(passage_id=title, score=1.0, title=title, text=text)
-
-
-def run(*arguments: object) -> Any:
-    return CliRunner().invoke(hybrid_main, [str(a) for a in arguments])
 
 
 def test_measures_by_hand() -> None:
@@ -175,7 +170,7 @@ def test_standard_output_keeps_no_answers(data: Data, tmp_path: Path) -> None:
         "--output",
         "-",
     ]
-    found = run(*given)
+    found = hybrid(*given)
     assert (found.exit_code, found.stdout) == (2, "")
     assert "standard output" in found.stderr
 
@@ -200,22 +195,22 @@ def test_the_command_and_resumed(data: Data, tmp_path: Path) -> None:
         data.index,
     ]
     command += ["--output", output, "--quiet", "--format", "json"]
-    whole = run(*command)
+    whole = hybrid(*command)
     assert whole.exit_code == 0, whole.output
     [row] = json.loads(whole.stdout)
     assert (row["set"], row["answered by"]) == ("fever.dev", "title, bm25")
     lines = output.read_text().splitlines(keepends=True)
     assert len(lines) == 7
-    assert "--resume" in run(*command).output
+    assert "--resume" in hybrid(*command).output
     output.write_text("".join(lines[:4]) + lines[4][:20])  # killed while it wrote
-    again = run(*command, "--resume")
+    again = hybrid(*command, "--resume")
     assert again.stdout == whole.stdout
     assert output.read_text() == "".join(lines)
-    few = run(*command[:-4], tmp_path / "few.jsonl", "--sample", 2, *command[-3:])
+    few = hybrid(*command[:-4], tmp_path / "few.jsonl", "--sample", 2, *command[-3:])
     assert "a sample of 2 of 6 questions" in few.stderr
     deep = [*command[:-4], tmp_path / "deep.jsonl", "--depth", 150, "--channel", "bm25=1", "--quiet"]
-    assert run(*deep).exit_code == 0
-    other = run(*command, "--resume", "--depth", 5)
+    assert hybrid(*deep).exit_code == 0
+    other = hybrid(*command, "--resume", "--depth", 5)
     assert other.exit_code != 0
     assert "started training: depth (5, was 3)" in " ".join(other.output.split())
 
@@ -342,17 +337,17 @@ def test_labels_by_the_commands(
     common = ["--index", data.index, "--device", "cpu"]
     command = ["train-labels", "--data", path, "--encoder", encoder_folder, *common, "--steps", 2]
     command += ["--batch-size", 4, "--held-out", 5, "--validate-every", 1, "--output", tmp_path / "labels"]
-    assert (done := run(*command)).exit_code == 0, done.output
-    assert run(*command).exit_code != 0, "the folder is in use"
-    assert run(*command, "--resume").exit_code == 0
+    assert (done := hybrid(*command)).exit_code == 0, done.output
+    assert hybrid(*command).exit_code != 0, "the folder is in use"
+    assert hybrid(*command, "--resume").exit_code == 0
     others = (data.index, data.folder), (path, other_claims(path))
     changed = [[*command, "--depth", 1]]
     changed += [[new if one == old else one for one in command] for old, new in others]
     for one in changed:
-        other = run(*one, "--resume")
+        other = hybrid(*one, "--resume")
         assert "the settings differ from the settings of the started training" in other.output
     answers = ["--by", "label", "--output", tmp_path / "a.jsonl", *common, "--quiet"]
-    done = run("downstream", "--dataset", path, "--model", tmp_path / "labels", *answers)
+    done = hybrid("downstream", "--dataset", path, "--model", tmp_path / "labels", *answers)
     assert done.exit_code == 0, done.output
     assert {json.loads(line)["answer"] for line in (tmp_path / "a.jsonl").read_text().splitlines()[1:]} <= {
         "SUPPORTS",
@@ -366,7 +361,7 @@ def test_bad_input(
 ) -> None:
     def said(*more: object, dataset: Path = data.folder / "fever.dev.jsonl") -> str:
         output = tmp_path / "x.jsonl"
-        found = run("downstream", "--dataset", dataset, "--index", data.index, "--output", output, *more)
+        found = hybrid("downstream", "--dataset", dataset, "--index", data.index, "--output", output, *more)
         assert found.exit_code != 0
         return " ".join(found.output.split())
 

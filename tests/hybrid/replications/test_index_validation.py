@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from cli._dense import main as dense_main
 from dense.encoding.skills import Skills
 from dense.models.bi_encoder import DenseModel
 from hybrid.replications.pool import IndexValidation, TaskPool
 from tests.hybrid.replications.conftest import Data
+from tests.programs import dense
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
 
@@ -23,7 +22,7 @@ def train(data: Data, encoder: Path, output: Path, *more: object) -> Any:
     command = ["train-skills", "--encoder", encoder, "--texts", data.corpus, "--output", output]
     command += ["--batch-size", 4, "--steps", 4, "--validate-every", 2, "--max-length", 32, *more]
     command += ["--single", data.folder / "fever.train.jsonl", "--single", data.folder / "trex.train.jsonl"]
-    return CliRunner().invoke(dense_main, [*map(str, command), "--device", "cpu"])
+    return dense(*command, "--device", "cpu")
 
 
 @pytest.mark.slow
@@ -68,7 +67,7 @@ def test_confounders_of_a_second_round(data: Data, encoder_folder: Path, tmp_pat
     assert train(data, encoder_folder, tmp_path / "one", "--held-out", 2).exit_code == 0
 
     def run(*command: object) -> None:
-        done = CliRunner().invoke(dense_main, [*map(str, command), "--index", str(index)])
+        done = dense(*command, "--index", index)
         assert done.exit_code == 0, done.output
 
     run("index", "--model", tmp_path / "one")
@@ -92,5 +91,5 @@ def test_confounders_of_a_second_round(data: Data, encoder_folder: Path, tmp_pat
         assert len(found) >= 3
     again = ["train-skills", "--encoder", encoder_folder, "--single", second, "--output", tmp_path / "two"]
     again += ["--steps", 1, "--batch-size", 4, "--max-length", 32, "--held-out", 2, "--device", "cpu"]
-    done = CliRunner().invoke(dense_main, [str(c) for c in again])
+    done = dense(*again)
     assert done.exit_code == 0, done.output

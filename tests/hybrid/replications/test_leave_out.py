@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from cli._hybrid import main as hybrid_main
 from dense.models.bi_encoder import DenseModel
 from dense.training.skill_examples import SkillExample, SkillSet
 from dense.training.skill_train import SkillRecipe
@@ -24,6 +22,7 @@ from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.training.run import TrainingRun
 from tests.hybrid.replications.conftest import TASKS, Data
+from tests.programs import hybrid
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
 
@@ -70,12 +69,12 @@ def test_the_whole_table_and_resumed(
 
     with monkeypatch.context() as patch:  # killed within the first training, before a checkpoint
         patch.setattr(TrainingRun, "_step", at_once)
-        assert CliRunner().invoke(hybrid_main, command).exit_code != 0
+        assert hybrid(*command).exit_code != 0
     assert (output / "fever" / "zero-shot" / "log.jsonl").exists()
-    assert CliRunner().invoke(hybrid_main, command).exit_code != 0, "the folder is in use"
+    assert hybrid(*command).exit_code != 0, "the folder is in use"
     monkeypatch.setattr(TaskPool, "measured", killed)
-    assert CliRunner().invoke(hybrid_main, [*command, "--resume"]).exit_code != 0
-    found = CliRunner().invoke(hybrid_main, [*command, "--resume"], catch_exceptions=False)
+    assert hybrid(*command, "--resume").exit_code != 0
+    found = hybrid(*command, "--resume", catch_exceptions=False)
     assert found.exit_code == 0, found.output
     rows = list(csv.DictReader(io.StringIO(found.stdout)))
     few = ["4 examples", "vanilla, 4 examples", "8 examples", "vanilla, 8 examples"]
@@ -86,20 +85,20 @@ def test_the_whole_table_and_resumed(
     means = {r["model"]: r["set"] for r in rows if r["set"].startswith("mean")}
     assert (means["zero-shot"], means["4 examples"]) == ("mean", "mean of fever.dev, trex.dev")
     assert len(seen) == 5 + 5 + 1 + 1, "nothing but what was killed is measured twice"
-    again = CliRunner().invoke(hybrid_main, [*command, "--resume"])
+    again = hybrid(*command, "--resume")
     assert again.stdout == found.stdout
     assert len(seen) == 12
     card = (output / "fever" / "zero-shot" / "best" / "README.md").read_text()
     assert "trex.train.jsonl" in card
     assert "fever" not in card.split("    ", 1)[0], "it is left out"
-    other = CliRunner().invoke(hybrid_main, [*arguments(data, encoder_folder, output, steps=4), "--resume"])
+    other = hybrid(*arguments(data, encoder_folder, output, steps=4), "--resume")
     assert other.exit_code != 0
     assert "started training: recipe.steps" in " ".join(other.output.split())
     dev = data.folder / "fever.dev.jsonl"
     kept = dev.read_text()
     dev.write_text(kept.replace('"input": "', '"input": "so ', 1))
     assert dev.read_text() != kept
-    asked = CliRunner().invoke(hybrid_main, [*command, "--resume"])
+    asked = hybrid(*command, "--resume")
     dev.write_text(kept)
     assert "started training: tasks" in " ".join(asked.output.split())
 
@@ -109,7 +108,7 @@ def test_a_task_without_examples_is_what_the_multi_task_model_never_saw(
     data: Data, encoder_folder: Path, tmp_path: Path
 ) -> None:
     command = arguments(data, encoder_folder, tmp_path / "out", shots="")
-    found = CliRunner().invoke(hybrid_main, [*command, "--multi-task"], catch_exceptions=False)
+    found = hybrid(*command, "--multi-task", catch_exceptions=False)
     rows = [one for one in csv.DictReader(io.StringIO(found.stdout)) if one["set"] == "wow.dev"]
     assert [one.pop("model") for one in rows] == ["bm25", "taser-det-en", "multi-task", "zero-shot"]
     multi, zero = ([one["page_Rprec"], one["passage_Rprec"]] for one in rows[2:])
@@ -140,7 +139,7 @@ def test_the_index_is_that_of_the_variable(
     without = command[: (at := command.index("--index"))] + command[at + 2 :]
     monkeypatch.setenv("SPARTA_INDEX", "elsewhere")
     for one in (without, ["tasks", "--dataset", str(data.folder / "trex.dev.jsonl")]):
-        refused = CliRunner().invoke(hybrid_main, one)
+        refused = hybrid(*one)
         assert (refused.exit_code, "elsewhere: there is no index here" in refused.stderr) == (2, True)
 
 
@@ -151,7 +150,7 @@ def test_models_measured_by_the_command(
     monkeypatch.setenv("SPARTA_INDEX", str(data.index))
     command = ["tasks", "--model", str(tmp_path / "model"), "--format", "json"]
     command += ["--dataset", str(data.folder / "trex.dev.jsonl"), "--per-query", str(tmp_path / "q.jsonl")]
-    found = CliRunner().invoke(hybrid_main, command, catch_exceptions=False)
+    found = hybrid(*command, catch_exceptions=False)
     bm25, model = json.loads(found.stdout)
     assert (bm25["model"], model["model"]) == ("bm25", str(tmp_path / "model"))
     assert bm25["page_Rprec"] > 90, "questions have words of their passages alone"
@@ -197,7 +196,7 @@ def test_files(data: Data, tmp_path: Path) -> None:
 
 def test_bad_input(data: Data, encoder_folder: Path, tmp_path: Path) -> None:
     def said(**changes: Any) -> str:
-        found = CliRunner().invoke(hybrid_main, arguments(data, encoder_folder, tmp_path / "out", **changes))
+        found = hybrid(*arguments(data, encoder_folder, tmp_path / "out", **changes))
         assert found.exit_code != 0
         return " ".join(found.output.split())
 
@@ -206,7 +205,7 @@ def test_bad_input(data: Data, encoder_folder: Path, tmp_path: Path) -> None:
     alone = [*arguments(data, encoder_folder, tmp_path / "out"), "--multi-task"]
     at = [i for i, one in enumerate(alone) if one == "--task"]
     del alone[at[1] : at[-1] + 2]
-    assert "has training examples" in CliRunner().invoke(hybrid_main, alone).output
+    assert "has training examples" in hybrid(*alone).output
     assert not (tmp_path / "out" / "shipped").exists(), "refused before hours of work"
     other = tmp_path / "other" / "fever.dev.jsonl"
     other.parent.mkdir()

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from cli._dense import main
-from cli._sparta import main as sparta_main
 from dense.training.skill_data import SkillFile, read_skill_sets
 from dense.training.skill_examples import SkillExample
 from sparta.search.searcher import Searcher
 from tests.dense.training.skill_sets import recipe
+from tests.programs import dense, sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread", "own_logger")]
 
@@ -44,17 +42,13 @@ HOPS = {
 }
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(a) for a in arguments])
-
-
 @pytest.fixture(scope="module")
 def index(tiny_model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mined-skills")
     lines = [{"id": i, "title": title, "text": text} for i, (title, text) in PASSAGES.items()]
     (folder / "wiki.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     arguments = ["index", "--corpus", folder / "wiki.jsonl", "--index", folder / "index", "--quiet"]
-    result = CliRunner().invoke(sparta_main, [*map(str, arguments), "--model", str(tiny_model_folder)])
+    result = sparta(*arguments, "--model", tiny_model_folder)
     assert result.exit_code == 0, result.output
     return folder / "index"
 
@@ -66,7 +60,7 @@ def mined(
     def records(skill: str, record: Any, *options: object) -> list[dict[str, Any]]:
         path, output = write_jsonl(tmp_path / "data.jsonl", [record]), tmp_path / "mined.json"
         common = ["--index", index, "--dataset", path, "--output", output, "--quiet"]
-        result = run("mine", "--skill", skill, *common, *options)
+        result = dense("mine", "--skill", skill, *common, *options)
         assert result.exit_code == 0, result.output
         found: list[dict[str, Any]] = json.loads(output.read_text())
         return found
@@ -136,7 +130,7 @@ def test_the_model_mines(index: Path, mined: Any, encoder_folder: Path, tmp_path
     """Harder negatives: what the skill itself ranks high."""
     model = recipe(str(encoder_folder), placement="none").model(["single", "expanded", "link"])
     model.save_pretrained(tmp_path / "skills")
-    done = run("index", "--index", index, "--model", tmp_path / "skills", "--overwrite")
+    done = dense("index", "--index", index, "--model", tmp_path / "skills", "--overwrite")
     assert done.exit_code == 0, done.output
     for skill, record, right in (("expanded", HOPS, {"p1", "j1"}), ("link", PARAGRAPH, {"j1", "j2"})):
         options = ("--channel", "dense", "--model", tmp_path / "skills", "--with-answers")
@@ -158,7 +152,7 @@ def test_the_model_mines(index: Path, mined: Any, encoder_folder: Path, tmp_path
         "dense",
     )
     for wrong in ((), ("--model", tmp_path / "other")):
-        refused = run(*common, "--skill", "expanded", *wrong)
+        refused = dense(*common, "--skill", "expanded", *wrong)
         assert (refused.exit_code != 0, "model" in refused.output) == (True, True)
 
 
@@ -171,5 +165,5 @@ def test_the_model_mines(index: Path, mined: Any, encoder_folder: Path, tmp_path
     ],
 )
 def test_options_without_effect(options: list[str], option: str, tmp_path: Path) -> None:
-    done = run("mine", "--dataset", tmp_path / "d", "--output", tmp_path / "o.json", *options)
+    done = dense("mine", "--dataset", tmp_path / "d", "--output", tmp_path / "o.json", *options)
     assert (done.exit_code, f"omit {option}" in done.output) == (2, True)

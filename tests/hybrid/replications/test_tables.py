@@ -7,15 +7,14 @@ import runpy
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from cli._hybrid import main as hybrid_main
 from hybrid.replications.tables.catalog import TABLES
 from hybrid.replications.tables.experiment import Experiment, state_of, stored_rows
 from hybrid.replications.tables.sources import SOURCES, locate
 from hybrid.replications.tables.table import Cut, Figures, PaperTable, Row
 from sparta.base.errors import InputError
 from sparta.data.trec import read_qrels
+from tests.programs import hybrid
 
 ROOT = Path(__file__).parents[3]
 PAPER: dict[str, Figures] = {"BM25": {"SQuAD": 58.0, "NQ": 19.7}, "SPARTA": {"SQuAD": 78.5}}
@@ -27,10 +26,7 @@ def table(measure=lambda experiment: None, **fields) -> PaperTable:
 
 def test_the_list_names_all_tables_and_their_data(tmp_path: Path) -> None:
     (tmp_path / "dev-v1.1.json").write_text("{}")
-    listed = CliRunner().invoke(
-        hybrid_main,
-        ["replicate", "--data", str(tmp_path), "--output", str(tmp_path / "out"), "--format", "json"],
-    )
+    listed = hybrid("replicate", "--data", tmp_path, "--output", tmp_path / "out", "--format", "json")
     rows = {row["table"]: row for row in json.loads(listed.output)}
     assert list(rows) == list(TABLES)
     assert rows["sparta-7"]["state"] == "ready"
@@ -44,7 +40,7 @@ def test_all_data_of_tables_are_known() -> None:
 
 def test_an_unknown_table_and_missing_data_are_refused(tmp_path: Path) -> None:
     def run(*words: str) -> str:
-        ended = CliRunner().invoke(hybrid_main, ["replicate", *words, "--output", str(tmp_path / "out")])
+        ended = hybrid("replicate", *words, "--output", tmp_path / "out")
         assert ended.exit_code
         return ended.output
 

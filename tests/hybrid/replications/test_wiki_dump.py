@@ -10,12 +10,11 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import pytest
-from click.testing import CliRunner
 
-from cli._dense import main as dense_main
 from hybrid.replications.wikipedia.dump import pages_of, write_links
 from hybrid.replications.wikipedia.wikitext import anchored, paragraphs_of, target_of
 from sparta.base.errors import InputError
+from tests.programs import dense
 
 EINSTEIN = """{{Short description|Physicist {{born|1879}}}}
 <!-- a note [[Not this]] -->
@@ -133,7 +132,7 @@ def test_an_xml_dump(tmp_path: Path) -> None:
     (tmp_path / "dump.xml.bz2").write_bytes(bz2.compress(DUMP.encode()))
     links, passages = tmp_path / "links.jsonl", tmp_path / "passages.jsonl"
     command = ["links", "--dump", tmp_path / "dump.xml.bz2", "--output", links, "--passages", passages]
-    found = CliRunner().invoke(dense_main, [str(c) for c in command], catch_exceptions=False)
+    found = dense(*command, catch_exceptions=False)
     assert "4 paragraphs with 6 links" in found.stdout
     assert "3 passages from 2 pages" in found.stdout
     rows = [json.loads(line) for line in links.read_text().splitlines()]

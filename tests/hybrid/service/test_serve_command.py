@@ -10,15 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from cli._sparta import main
 from tests.hybrid.service.services import QUESTION, ROOT
+from tests.programs import sparta
 
 
 def refused(*arguments: object) -> str:
     """The error that a command ends with before it listens."""
-    done = CliRunner().invoke(main, ["serve", *map(str, arguments)])
+    done = sparta("serve", *arguments)
     assert done.exit_code == 2, done.output
     assert done.stderr.count("error: ") == 1
     assert "→" in done.stderr

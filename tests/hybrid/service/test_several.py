@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from cli._sparta import main
 from hybrid.service.keys import Keys
 from hybrid.service.settings import Settings, keys_by_index, named_indexes
 from sparta.base.errors import InputError
 from tests.hybrid.service.services import NDJSON, QUESTION, lines
+from tests.programs import sparta
 
 KEY_A, KEY_B = "a" * 24, "b" * 24
 
@@ -222,7 +221,7 @@ def test_names_of_indexes_and_their_keys(tmp_path: Path) -> None:
 
 def test_a_bad_index_among_good_ones_is_named_before_the_start(built, moons, tmp_path: Path) -> None:
     def refused(*arguments: str) -> str:
-        done = CliRunner().invoke(main, ["serve", *arguments])
+        done = sparta("serve", *arguments)
         assert done.exit_code == 2, done.output
         return done.stderr
 

@@ -123,7 +123,8 @@ def test_the_shipped_model_without_sparta(tmp_path: Path) -> None:
 
 
 def test_the_command(tiny_model_folder: Path, tmp_path: Path) -> None:
-    from tests.cli.commands import done, refused, sparta
+    from tests.cli.commands import done, refused
+    from tests.programs import sparta
 
     given = ("export-model", "--model", tiny_model_folder, "--output", tmp_path / "out")
     assert "trust_remote_code=True" in done(sparta(*given)).stdout

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-import cli._sparta
 from sparta.base.errors import IndexStateError, Interrupted
 from sparta.base.remedies import on_command_line
 from sparta.doctor import examine
@@ -24,6 +22,7 @@ from sparta.index.info import describe_index, folder_size
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
 from sparta.index.verify import Part, verify_index
 from sparta.search.searcher import Searcher
+from tests.programs import sparta
 
 pytestmark = pytest.mark.jvm
 
@@ -82,7 +81,7 @@ def killed_before_it_wrote(index: Path, corpus: Any, mode: str) -> None:
 def run_what_is_printed(said: str) -> None:
     """Type the command in a remedy."""
     command = said[said.index("sparta ") :].partition(";")[0].partition(" (Index")[0]
-    result = CliRunner().invoke(cli._sparta.main, [*shlex.split(command)[1:], "--quiet"])
+    result = sparta(*shlex.split(command)[1:], "--quiet")
     assert result.exit_code == 0, (command, result.output)
 
 
@@ -203,7 +202,7 @@ def test_making_a_changed_index_again_says_what_changed_it(
         by, expected = f"the {mode} of {more}", 10
     for resume in ([], ["--resume"]):
         again = ["index", "--corpus", str(corpus), "--channels", "bm25", "--index", str(index), *resume]
-        result = CliRunner().invoke(cli._sparta.main, again)
+        result = sparta(*again)
         assert result.exit_code == 2
         assert f"index of {corpus} was changed afterwards by {by}\n" in result.output
     run_what_is_printed(result.output.partition("→ ")[2])

@@ -8,9 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from cli._sparta import main
 from sparta.api import Index
 from sparta.base.errors import InputError, NoPassageError
 from sparta.base.records import Passage
@@ -19,6 +17,7 @@ from sparta.data.units import chunk_unit
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.search.contexts import joined
 from sparta.search.retriever import Page
+from tests.programs import sparta
 
 WORDS = ["moon", "sun", "star", "ice", "rock", "dust", "ash", "sand", "lake", "tree"]
 
@@ -220,8 +219,8 @@ def test_the_command_cuts_and_refuses(tmp_path: Path, tiny_model_folder: Path) -
         (["--chunk", "5", "--unit", "sentence"], "omit one of these options"),
         (["--chunk", "5", "--overlap", "5"], "--chunk 200 --overlap 50"),
     ):
-        result = CliRunner().invoke(main, [*base, *wrong])
+        result = sparta(*base, *wrong)
         assert (result.exit_code, advice in result.stderr) == (2, True), result.stderr
-    assert CliRunner().invoke(main, [*base, "--chunk", "6", "--overlap", "2"]).exit_code == 0
-    other = CliRunner().invoke(main, [*base, "--append", "--chunk", "9"])
+    assert sparta(*base, "--chunk", "6", "--overlap", "2").exit_code == 0
+    other = sparta(*base, "--append", "--chunk", "9")
     assert "use --chunk 6 --overlap 2" in other.stderr

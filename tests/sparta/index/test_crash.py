@@ -25,6 +25,7 @@ from sparta.index.generation import IndexState
 from sparta.index.jobs import Progress
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.searcher import Searcher
+from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -163,14 +164,11 @@ def nursery(tiny_model_folder, tmp_path_factory) -> Iterator[Nursery]:
 @pytest.fixture
 def here(monkeypatch) -> Callable[..., str]:
     """Run a command in this process to its end, undisturbed."""
-    from click.testing import CliRunner
-
-    import cli._sparta
 
     monkeypatch.setattr("sparta.index.pipeline._PASSAGES_PER_BATCH", SIZE)
 
     def run(command: list[str]) -> str:
-        result = CliRunner().invoke(cli._sparta.main, command)
+        result = sparta(*command)
         assert result.exit_code == 0, result.output
         return result.output
 

@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from cli._sparta import main
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import Passage
 from sparta.index.folder import IndexFolder
@@ -23,6 +21,7 @@ from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms, TermSettings
 from sparta.models.load import load_model
 from sparta.search.searcher import Searcher
 from sparta.shards.encode import EncodeOptions, encode_corpus
+from tests.programs import sparta
 
 pytestmark = pytest.mark.jvm
 
@@ -207,11 +206,11 @@ def test_the_option_of_the_command(tmp_path: Path, model: Path) -> None:
     corpus = tmp_path / "c.jsonl"
     corpus.write_text("".join(json.dumps(r) + "\n" for r in passages(3)))
     command = ["index", "--corpus", str(corpus), "--index", str(tmp_path / "ix"), "--model", str(model)]
-    assert CliRunner().invoke(main, [*command, "--no-lexical-terms"]).exit_code == 0
+    assert sparta(*command, "--no-lexical-terms").exit_code == 0
     assert not has_terms(tmp_path / "ix")
-    result = CliRunner().invoke(main, [*command, "--lexical-terms"])
+    result = sparta(*command, "--lexical-terms")
     assert result.exit_code
     assert "the index has no lexical terms" in result.stderr
     assert "omit --lexical-terms, or rebuild with --overwrite" in result.stderr
-    assert CliRunner().invoke(main, [*command, "--overwrite"]).exit_code == 0
+    assert sparta(*command, "--overwrite").exit_code == 0
     assert has_terms(tmp_path / "ix")

@@ -8,20 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-import cli._sparta
 from dense.channel.sync import build_dense
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from sparta.index.verify import verify_index
 from sparta.neural.inputs import InputLayout
+from tests.programs import dense, sparta
 
 pytestmark = pytest.mark.jvm
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli._sparta.main, [*map(str, arguments)])
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +28,8 @@ def whole(tiny_model_folder, make_tiny_model, make_records, tmp_path_factory) ->
     for name, part in (("a", records[:25]), ("b", records[25:])):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in part))
     given = ["--model", tiny_model_folder, "--index", folder / "ix", "--quiet"]
-    assert run("index", "--corpus", folder / "a.jsonl", *given).exit_code == 0
-    assert run("index", "--append", "--corpus", folder / "b.jsonl", *given).exit_code == 0
+    assert sparta("index", "--corpus", folder / "a.jsonl", *given).exit_code == 0
+    assert sparta("index", "--append", "--corpus", folder / "b.jsonl", *given).exit_code == 0
     made = make_tiny_model(seed=7)
     layout = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=0)
     DenseModel(made.encoder, made.tokenizer, DenseConfig(layout)).save_pretrained(folder / "dense")
@@ -65,10 +61,10 @@ def test_what_is_whole_is_whole(whole: Path) -> None:
         parts = verify_index(whole, quick=quick)
         assert [part.name for part in parts] == ["manifest", "tokenizer", "Lucene index", "dense channel"]
         assert [part.problem for part in parts] == [""] * 4
-    result = run("verify", "--index", whole)
+    result = sparta("verify", "--index", whole)
     assert result.exit_code == 0
     assert "ok   Lucene index: 40 passages" in result.output
-    assert run("verify", "--index", whole, "--json").stdout.count('"problem": ""') == 4
+    assert sparta("verify", "--index", whole, "--json").stdout.count('"problem": ""') == 4
 
 
 @pytest.mark.slow
@@ -98,7 +94,7 @@ def test_a_file_that_is_not_there_or_cut_is_found_by_a_quick_look(index: Path, d
             path.unlink()
         else:
             path.write_bytes(before[: len(before) // 2] if damage == "half" else b"")
-        result = run("verify", "--quick", "--index", index)
+        result = sparta("verify", "--quick", "--index", index)
         assert "Traceback" not in result.output
         assert result.exit_code in (0, 1)
         if result.exit_code == 0:
@@ -118,7 +114,7 @@ def test_damage_is_told_when_a_small_index_is_searched_or_exported(index: Path, 
         ["export", "--format", "ciff", "--output", tmp_path / "out.ciff"],
         ["doctor", "--quick"],
     ):
-        result = run(*command, "--index", index)
+        result = sparta(*command, "--index", index)
         assert result.exit_code in (1, 2), command
         assert "damaged" in result.output, command
     assert not (tmp_path / "out.ciff").exists()
@@ -128,15 +124,15 @@ def test_an_index_without_passages_yet_is_no_damage(tmp_path: Path, tiny_model_f
     """As search says it: its command goes on."""
     (tmp_path / "a.jsonl").write_text('{"id": "1", "text": ""}\n')
     given = ["--corpus", tmp_path / "a.jsonl", "--index", tmp_path / "ix", "--model", tiny_model_folder]
-    assert run("index", *given).exit_code == 2
+    assert sparta("index", *given).exit_code == 2
     for command in (["verify"], ["verify", "--quick"], ["doctor", "--quick"]):
-        result = run(*command, "--index", tmp_path / "ix")
+        result = sparta(*command, "--index", tmp_path / "ix")
         assert result.exit_code == 1
         assert "no passages yet" in result.output
         assert "--resume" in result.output
         assert "damaged" not in result.output
         assert "--overwrite" not in result.output
-    assert "--resume" in run("search", "moon", "--index", tmp_path / "ix").output
+    assert "--resume" in sparta("search", "moon", "--index", tmp_path / "ix").output
 
 
 def test_a_lost_commit_has_one_remedy(index: Path) -> None:
@@ -144,7 +140,7 @@ def test_a_lost_commit_has_one_remedy(index: Path) -> None:
     for path in index.glob("sparta-*/segments_*"):
         path.unlink()
     for command in (["verify"], ["verify", "--quick"], ["doctor", "--quick"], ["search", "moon"]):
-        result = run(*command, "--index", index)
+        result = sparta(*command, "--index", index)
         assert result.exit_code in (1, 2)
         assert "the Lucene index has lost its commit (segments_*)" in result.output
         assert "--overwrite" in result.output
@@ -155,14 +151,14 @@ def test_a_lost_commit_has_one_remedy(index: Path) -> None:
 def test_a_flipped_vector_is_never_searched(index: Path) -> None:
     (shard,) = index.glob("dense-*/vectors-*/shard-*")
     flip(shard, 0.9)
-    result = run("search", "the moon", "--channel", "dense", "--index", index)
+    result = sparta("search", "the moon", "--channel", "dense", "--index", index)
     assert result.exit_code == 2
     assert "checksum" in result.output
     assert "→ delete this file, and run: dense index" in result.output
 
 
 def hits(index: Path, channel: str) -> Result:
-    return run("search", "the moon of the earth", "--channel", channel, "--json", "--index", index)
+    return sparta("search", "the moon of the earth", "--channel", channel, "--json", "--index", index)
 
 
 @pytest.mark.slow
@@ -209,16 +205,15 @@ def test_the_remedies_that_are_printed_work(
 
 def follow(said: str, index: Path, corpus: Path, model: Path) -> None:
     """Type what is printed behind the arrow."""
-    import cli._dense
 
     _, _, remedy = said.partition("→ ")
     if "sparta index --corpus FILE --overwrite" in remedy:
-        run("index", "--corpus", corpus, "--overwrite", "--index", index, "--model", model, "--quiet")
+        sparta("index", "--corpus", corpus, "--overwrite", "--index", index, "--model", model, "--quiet")
         return
     assert "dense index" in remedy, said
     if "delete this file" in remedy:
         Path(said.split(": ")[1]).unlink()
     command = ["index", "--index", str(index), "--quiet"]
     overwrite = ["--overwrite"] if "--overwrite" in remedy else []
-    done = CliRunner().invoke(cli._dense.main, [*command, *overwrite])
+    done = dense(*command, *overwrite)
     assert done.exit_code == 0, (said, done.output)

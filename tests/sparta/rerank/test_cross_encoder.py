@@ -19,6 +19,7 @@ from sparta.index.pipeline import IndexOptions
 from sparta.rerank.cross_encoder import CrossEncoder
 from sparta.rerank.reranked import RerankedRetriever, open_reranker
 from sparta.search.facets import count_values
+from tests.programs import hybrid
 from tests.sparta.rerank.cross_encoders import edit, save_cross_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -228,10 +229,8 @@ def test_a_copy_in_another_process_ranks_alike(index: Index, folders: dict[str, 
 
 
 def test_an_evaluation_measures_the_same_ranking(
-    index: Index, folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    index: Index, folders: dict[str, Path], tmp_path: Path
 ) -> None:
-    from cli._hybrid import main
-
     (tmp_path / "qrels").mkdir()
     (tmp_path / "queries.jsonl").write_text('{"_id": "a", "text": "the moon"}\n')
     (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\na\ttitled\t1\n")
@@ -244,8 +243,8 @@ def test_an_evaluation_measures_the_same_ranking(
         str(tmp_path / "runs"),
     ]
     more = ["--rerank", str(folders["new"]), "--rerank-depth", "5", "--quiet", "--format", "markdown"]
-    main(["eval", *options, *more], standalone_mode=False)
-    rows = [[cell.strip() for cell in line.split("|")] for line in capsys.readouterr().out.splitlines()]
+    printed = hybrid("eval", *options, *more, catch_exceptions=False).stdout
+    rows = [[cell.strip() for cell in line.split("|")] for line in printed.splitlines()]
     ms = {row[2]: row[-2] for row in rows if len(row) > 3}
     assert ms["channel"] == "ms/query"
     assert float(ms["bm25+rerank"]) > float(ms["bm25"])

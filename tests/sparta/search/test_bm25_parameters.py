@@ -7,16 +7,14 @@ import math
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from cli._hybrid import main as hybrid
-from cli._sparta import main as sparta
 from hybrid.retrieval.fusion import Fusion
 from hybrid.retrieval.searcher import HybridSearcher
 from sparta.api import Index
 from sparta.base.errors import InputError
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.lucene.bridge import Bm25
+from tests.programs import hybrid, sparta
 
 pytestmark = pytest.mark.jvm
 
@@ -65,23 +63,23 @@ def test_impossible_parameters_are_refused(index: Path) -> None:
 
 
 def test_the_commands_take_them(index: Path) -> None:
-    for main in (sparta, hybrid):
+    for program in (sparta, hybrid):
         for k1, b in ((0.9, 0.4), (2.0, 0.0)):
             channel = (
                 ["--channel", "bm25"]
-                if main is sparta
+                if program is sparta
                 else ["--weights", "bm25=1", "--normalization", "none"]
             )
             options = ["--index", str(index), "--k1", str(k1), "--b", str(b), "--json", *channel]
-            result = CliRunner().invoke(main, ["search", "moon", *options])
+            result = program("search", "moon", *options)
             first = json.loads(result.stdout.splitlines()[0])
             assert first["score"] == pytest.approx(max(score(t, "moon", k1, b) for t in TEXTS), rel=1e-5)
 
 
 def test_one_command_fuses_channels(index: Path) -> None:
     several = ["search", "moon", "--index", str(index), "--json", "--channel", "bm25=2,bm25"]
-    assert "bm25 twice" in CliRunner().invoke(sparta, several).stderr
-    result = CliRunner().invoke(sparta, [*several[:-1], "bm25=2"])
+    assert "bm25 twice" in sparta(*several).stderr
+    result = sparta(*several[:-1], "bm25=2")
     with HybridSearcher(index, Fusion({"bm25": 2.0})) as searcher:
         expected = [(hit.passage_id, hit.score) for hit in searcher.search("moon")]
     found = [json.loads(line) for line in result.stdout.splitlines()]

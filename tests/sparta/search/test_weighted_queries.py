@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from sparta.models.resolve import known_query_side
+from tests.programs import sparta
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -65,7 +65,6 @@ def test_a_training_goes_on_with_them(tiny_model, tmp_path, training):
 
 def test_an_index_searches_with_them(tiny_model, tiny_model_folder, tmp_path, write_jsonl):
     """Scores are sums of weight times impact, of the weights that travel with the index."""
-    from cli._sparta import main
     from sparta.search.searcher import Searcher
 
     weighted(tiny_model, tmp_path / "weighted")
@@ -76,9 +75,7 @@ def test_an_index_searches_with_them(tiny_model, tiny_model_folder, tmp_path, wr
     scores = {}
     for model in (tiny_model_folder, tmp_path / "weighted"):
         index = tmp_path / f"index of {model.name}"
-        done = CliRunner().invoke(
-            main, ["index", "--corpus", str(corpus), "--model", str(model), "--index", str(index)]
-        )
+        done = sparta("index", "--corpus", corpus, "--model", model, "--index", index)
         assert done.exit_code == 0, done.output
         with Searcher(index) as searcher:
             for asked in ("moon", "house", "moon moon house city"):
@@ -106,7 +103,6 @@ def test_trained_further_a_model_scores_with_its_weights_and_keeps_them(train, t
 
 def test_exported_vectors_are_searched_with_them_again(tiny_model, tmp_path, write_jsonl):
     """Only where the model is named: without, JSON vectors may be anyone's."""
-    from cli._sparta import main
     from sparta.search.searcher import Searcher
 
     weighted(tiny_model, tmp_path / "weighted")
@@ -115,7 +111,7 @@ def test_exported_vectors_are_searched_with_them_again(tiny_model, tmp_path, wri
 
     def run(command: str, **given: Any) -> Any:
         options = [part for k, v in given.items() for part in ("--" + k.replace("_", "-"), str(tmp_path / v))]
-        done = CliRunner().invoke(main, [command, *options])
+        done = sparta(command, *options)
         assert done.exit_code == 0, done.output
         return done
 
@@ -126,12 +122,10 @@ def test_exported_vectors_are_searched_with_them_again(tiny_model, tmp_path, wri
 
     run("index", corpus="c.jsonl", model="weighted", index="first")
     exporting = ["export", "--index", str(tmp_path / "first"), "--output"]
-    told = CliRunner().invoke(main, [*exporting, str(tmp_path / "v.ciff"), "--format", "ciff"])
+    told = sparta(*exporting, tmp_path / "v.ciff", "--format", "ciff")
     assert "--query-weights FILE writes these weights" in told.stderr
     weights = ("--query-weights", str(tmp_path / "w.json"))
-    done = CliRunner().invoke(
-        main, [*exporting, str(tmp_path / "v.jsonl"), "--format", "pyserini-json", *weights]
-    )
+    done = sparta(*exporting, tmp_path / "v.jsonl", "--format", "pyserini-json", *weights)
     assert (done.exit_code, done.stderr) == (0, ""), done.output
     written = json.loads((tmp_path / "w.json").read_text())
     assert written["moon"] == 7
@@ -145,20 +139,17 @@ def test_exported_vectors_are_searched_with_them_again(tiny_model, tmp_path, wri
     run("index", vectors="v.jsonl", tokenizer="plain", index="third")
     assert found("third") != found("first")
     again = ["index", "--append", "--index", str(tmp_path / "second"), "--vectors", str(tmp_path / "v.jsonl")]
-    other = CliRunner().invoke(main, [*again, "--tokenizer", str(tmp_path / "plain")])
+    other = sparta(*again, "--tokenizer", tmp_path / "plain")
     assert "name the --tokenizer that the index was started with" in other.stderr
     (tmp_path / "weighted" / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1")
-    broken = CliRunner().invoke(main, [*again, "--tokenizer", str(tmp_path / "weighted")])
+    broken = sparta(*again, "--tokenizer", tmp_path / "weighted")
     assert "the model has query weights" in broken.stderr
     same = ["--output", str(tmp_path / "s"), "--query-weights", str(tmp_path / "s")]
-    one = CliRunner().invoke(main, ["export", "--format", "ciff", "--index", str(tmp_path / "first"), *same])
+    one = sparta("export", "--format", "ciff", "--index", tmp_path / "first", *same)
     assert "name the same file" in one.stderr
-    refused = CliRunner().invoke(
-        main,
-        [
-            *("export", "--format", "ciff", "--index", str(tmp_path / "third")),
-            *("--output", str(tmp_path / "x"), "--query-weights", str(tmp_path / "y")),
-        ],
+    refused = sparta(
+        *("export", "--format", "ciff", "--index", tmp_path / "third"),
+        *("--output", tmp_path / "x", "--query-weights", tmp_path / "y"),
     )
     assert "no query-term weights" in refused.stderr
     assert not (tmp_path / "x").exists()

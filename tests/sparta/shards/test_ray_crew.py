@@ -10,16 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-import cli._dense
-import cli._sparta
 from sparta.base.errors import InputError, ModelError, SpartaError
 from sparta.base.remedies import Option
 from sparta.shards import ray_executor
-from sparta.shards.ray_executor import RayCluster, _Crew
+from sparta.shards.ray_executor import Crew, RayCluster
 from sparta.shards.ray_session import worker_count
 from sparta.shards.ray_worker import BlockWorker, Token, placed_token
+from tests.programs import Program, dense, sparta
 
 pytestmark = pytest.mark.usefixtures("own_logger")
 
@@ -94,7 +92,7 @@ BLOCKS = [(n, 3 * n, ["passage"] * 3) for n in range(40)]
 def encoded(monkeypatch: pytest.MonkeyPatch, ray: FakeRay, workers: int) -> list[int]:
     monkeypatch.setattr(ray_executor, "ray_module", lambda: ray)
     job: Any = SimpleNamespace(folder=Path())
-    with _Crew(RayCluster(address="auto"), workers, job, Token(Path(), ())) as crew:
+    with Crew(RayCluster(address="auto"), workers, job, Token(Path(), ())) as crew:
         return [facts["number"] for facts in crew.encode(iter(BLOCKS))]
 
 
@@ -219,17 +217,17 @@ def test_auto_means_the_same_on_all_gpus() -> None:
 def ran(make_records: Any, write_jsonl: Any, tiny_model_folder: Path, tmp_path: Path) -> Any:
     corpus = write_jsonl(tmp_path / "corpus.jsonl", make_records(3))
 
-    def run(*more: str, main: Any = cli._sparta.main, model: Path = tiny_model_folder) -> Any:
+    def run(*more: str, program: Program = sparta, model: Path = tiny_model_folder) -> Any:
         given = ["encode", "--corpus", corpus, "--model", model, "--output", tmp_path / "out", *more]
-        return CliRunner().invoke(main, [str(part) for part in given])
+        return program(*given)
 
     return run
 
 
 @pytest.mark.parametrize("option", ["--workers", "--cpus-per-worker", "--gpus-per-worker"])
 def test_options_of_a_cluster_need_one(ran: Any, option: str) -> None:
-    for main in (cli._sparta.main, cli._dense.main):
-        result = ran(option, "1", main=main)
+    for program in (sparta, dense):
+        result = ran(option, "1", program=program)
         assert (result.exit_code, f"{option} needs --ray" in result.stderr) == (2, True)
 
 

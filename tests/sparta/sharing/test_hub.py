@@ -13,7 +13,8 @@ from subprocess import CompletedProcess
 import pytest
 
 from sparta import Index, load_model
-from tests.cli.commands import sparta, sparta_process
+from tests.cli.commands import sparta_process
+from tests.programs import sparta
 from tests.sparta.sharing.hub_server import TOKEN, Hub, running_hub
 from tests.sparta.sharing.test_backup import FORMATS, is_undamaged, rankings
 

@@ -7,13 +7,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from cli._sparta import main
 from sparta.base.errors import InputError
 from sparta.training.batches import SampledNegatives
 from sparta.training.options import SpartaRecipe
 from sparta.training.paragraphs import Paragraph, ParagraphSet
+from tests.programs import sparta
 
 
 def many(paragraphs: int = 50, each: int = 4) -> ParagraphSet:
@@ -171,10 +170,10 @@ def test_the_command(pairs_file: Any, encoder_folder: Any, tmp_path: Any) -> Non
         "--steps",
         2,
     ]
-    result = CliRunner().invoke(main, [*map(str, given), "--paper", "--teacher", "bm25"])
+    result = sparta(*given, "--paper", "--teacher", "bm25")
     assert (result.exit_code, "omit --paper, or omit --teacher" in result.stderr) == (2, True)
     for option in ("--term-rate", "--gain-rate", "--pressure"):  # also with its default
-        result = CliRunner().invoke(main, [*map(str, given), "--paper", option, "5"])
+        result = sparta(*given, "--paper", option, "5")
         assert (result.exit_code, f"omit --paper, or omit {option}" in result.stderr) == (2, True)
-    assert CliRunner().invoke(main, [*map(str, given), "--paper", "--validate-every", "2"]).exit_code == 0
+    assert sparta(*given, "--paper", "--validate-every", "2").exit_code == 0
     assert (tmp_path / "m" / "best" / "model.safetensors").exists()

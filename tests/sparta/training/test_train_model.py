@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sparta.base.errors import IndexStateError, InputError, ModelError
+from tests.programs import sparta
 from tests.sparta.training.made_trainings import files, hand_made
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -97,13 +98,12 @@ def test_sets_are_drawn_by_their_weights(make_tiny_model, tmp_path, words):
         for name, weight, size in (("a", 3.0, 4), ("b", 1.0, 6))
     ]
     made = SpartaTraining(make_tiny_model(), sets, TrainConfig(trainer=TrainerConfig(10)), tmp_path)
-    batches = [made._draw(step)[0] for step in range(400)]
-    names = Counter(batch[0].questions[0][0][0] for batch in batches)
+    batches = [made.batch(step).questions for step in range(400)]
+    names = Counter(questions[0][0] for questions in batches)
     assert 260 < names["a"] < 340
-    for batch in batches:
-        asked = [p.questions[0][0] for p in batch]
-        assert len(set(asked)) == (4 if asked[0][0] == "a" else 6)
-        assert len({question[0] for question in asked}) == 1
+    for questions in batches:
+        assert len(set(questions)) == len(questions) == (4 if questions[0][0] == "a" else 6)
+        assert len({question[0] for question in questions}) == 1
 
 
 @pytest.mark.slow
@@ -260,16 +260,12 @@ def test_a_new_model_gives_contexts_a_share_and_an_old_one_keeps_its_own(train):
 
 
 def test_a_dev_file_validates(encoder_folder, pairs_file, write_jsonl, tmp_path):
-    from click.testing import CliRunner
-
-    from cli._sparta import main
-
     dev = write_jsonl(
         tmp_path / "dev.jsonl", [{"question": "moon", "positive": f"moon {i}"} for i in range(3)]
     )
     given = ["--encoder", encoder_folder, "--pairs", pairs_file, "--batch-size", 8, "--device", "cpu"]
     given += ["--dev", dev, "--output", tmp_path / "out", "--steps", 2, "--validate-every", 2]
-    result = CliRunner().invoke(main, ["train", *map(str, given)])
+    result = sparta("train", *given)
     assert result.exit_code == 0, result.output
     card = (tmp_path / "out" / "best" / "README.md").read_text()
     assert "on queries of dev.jsonl/pairs that no step was trained on" in card
