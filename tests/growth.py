@@ -374,7 +374,7 @@ PARSERS: dict[str, tuple[Any, ...]] = {
         lambda t: list(page_passages({"wikipedia_id": "1", "wikipedia_title": "t", "text": t.split("\n")})),
         *("a ", "a\n", "Section::::a\n", "BULLET::::"),
     ),
-    "marks of MRQA": (qa_formats._unmarked, "[PAR] ", "<P a", "<P>a", "[", " "),
+    "marks of MRQA": (qa_formats.unmarked, "[PAR] ", "<P a", "<P>a", "[", " "),
     "queries": (_file(_all(read_queries), ".tsv"), ("a ", "1\t"), "\n"),
     "runs": (_file(read_run, ""), "1 Q0 d 1 1.0 s\n", "1 ", ("9", "1 Q0 d 1 ", " s")),
     "judgments": (_file(read_qrels, ""), "1 0 d 1\n", "1\t", ("9", "1 0 d ")),
@@ -440,11 +440,11 @@ PARSERS: dict[str, tuple[Any, ...]] = {
         *("Moon ", "moon ", "[START_ENT]", ("[END_ENT]", "[START_ENT]"), "(", ". A", (" ", "A", "A")),
     ),
     "words of titles": (
-        lambda t: titles.words_of(titles._PARENTHESIS.sub("", t)),
+        lambda t: titles.words_of(titles.bare_title(t)),
         *(" ", "(", "() ", (" ", "(a)", "b"), "(a", (MARKS, "a")),
     ),
     "marked mentions": (
-        skill_forms._without_marks,
+        skill_forms.without_marks,
         "[START_ENT]",
         (" ", "[START_ENT]", "a"),
         (" ", "[START_ENT]a"),

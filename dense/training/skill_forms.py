@@ -248,13 +248,13 @@ def _hops(record: Record) -> Iterator[Draft]:
 
 def _marked(record: Record) -> Iterator[Draft]:
     """Yield the text of `… [START_ENT] mention [END_ENT] …` without marks, and the span of the mention."""
-    text, span = _without_marks(string_field(record, "input", of="input"))
+    text, span = without_marks(string_field(record, "input", of="input"))
     positives = _provenance(record)
     if positives:
         yield Draft(text, positives, _negatives(record), spans=(span,))
 
 
-def _without_marks(marked: str) -> tuple[str, Span]:
+def without_marks(marked: str) -> tuple[str, Span]:
     """Return a text without the marks of its mention, and the span of the mention."""
     before, start_mark, after_start = marked.partition(_MARK_BEFORE)
     inside, end_mark, after = after_start.partition(_MARK_BEHIND)
@@ -304,7 +304,7 @@ def _hop_pair(record: Record) -> Iterator[Draft]:
 def _marked_pair(record: Record) -> Iterator[Draft]:
     """Yield a text with a marked mention, as `dense mine` writes it for entity linking."""
     for draft in _pair(record):
-        text, span = _without_marks(draft.query)
+        text, span = without_marks(draft.query)
         yield replace(draft, query=text, spans=(span,))
 
 

@@ -74,7 +74,7 @@ def train_in_two_stages(
     second.sets = [_with_collection(data, collection) for data in second.sets]
     mined = zip(second.sets, _mine_all(second, output, recipe), strict=True)
     single = len(second.sets) == 1 and not only_p2
-    second.sets = [_second_stage_set(data, negatives, with_p1=single) for data, negatives in mined]
+    second.sets = [second_stage_set(data, negatives, with_p1=single) for data, negatives in mined]
     state = second.run(resume=True)
     if not process_group()[0]:
         _publish(output / "stage-2" / "best", output / "best")
@@ -135,7 +135,7 @@ def _mine_all(training: DenseTraining, output: Path, recipe: Recipe) -> list[Har
     return read_negatives(path)
 
 
-def _second_stage_set(data: ParagraphSet, mined: HardNegatives, *, with_p1: bool) -> ParagraphSet:
+def second_stage_set(data: ParagraphSet, mined: HardNegatives, *, with_p1: bool) -> ParagraphSet:
     """Return a set with the negatives of stage two: P1 ∪ P2, or P2 alone."""
     if not with_p1:
         return replace(data, hard_negatives=mined, hard_negative_share=1.0)

@@ -196,7 +196,7 @@ class Chain:
         hits = [self.tools.in_context(path_hits) for path_hits in evidence]
         readings = self.tools.read(question, hits) if best_paths else []
         read_paths = [
-            _with_reading(step, path, path_hits, reading)
+            with_reading(step, path, path_hits, reading)
             for path, path_hits, reading in zip(best_paths, hits, readings, strict=True)
         ]
         read_paths.sort(key=lambda path: -path.score)
@@ -264,7 +264,7 @@ class Chain:
         return [candidate._replace(rerank=score) for candidate, score in zip(candidates, scores, strict=True)]
 
 
-def _with_reading(step: Step, path: EvidencePath, hits: Sequence[Hit], reading: PathReading) -> EvidencePath:
+def with_reading(step: Step, path: EvidencePath, hits: Sequence[Hit], reading: PathReading) -> EvidencePath:
     """Return a path with its reading: each passage's score grows by `step.weight` times the reader's score.
 
     :param hits: the path's evidence, with the text that the reader read

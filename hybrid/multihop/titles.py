@@ -125,6 +125,11 @@ class TitleTable:
                 yield Mention(words[begin_word].start(), words[end_word - 1].end(), docids)
 
 
+def bare_title(title: str) -> str:
+    """Return a title without the parenthesis at its end: `Mercury (planet)` is `Mercury `."""
+    return _PARENTHESIS.sub("", title)
+
+
 def words_of(title: str) -> list[str]:
     """Return the words of a title as they are compared: lower-case."""
     return [word.lower() for word in _WORD.findall(composed(title))]
@@ -195,7 +200,7 @@ def _read_titles(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArra
                 if not isinstance(title, str) or title == previous_title or record.get(KIND) == ROW:
                     continue
                 previous_title = title
-                title_words, bare_words = words_of(title), words_of(_PARENTHESIS.sub("", title))
+                title_words, bare_words = words_of(title), words_of(bare_title(title))
                 for words in (title_words, bare_words) if title_words != bare_words else (title_words,):
                     if 0 < len(words) <= LONGEST:
                         name_hashes.append(hashed(words))

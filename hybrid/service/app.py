@@ -184,14 +184,14 @@ class _Search:
             await self._app(scope, receive, send)
             return
         scope["route"] = self
-        request = schemas.parsed(schemas.SearchRequest, await _body(receive))
+        request = schemas.parsed(schemas.SearchRequest, await read_body(receive))
         body = await self._service.search(request)
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
 
-async def _body(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
     """Return the whole body of a request."""
     chunks, has_more = [], True
     while has_more:

@@ -170,7 +170,7 @@ def token_f1(answer: str, expected: Sequence[str], *, language: str = "en") -> f
 
     In Chinese, F1 counts the longest common substring of characters and words instead (CMRC 2018).
     """
-    overlap = _longest_stretch if language_of(language).in_order else _common_words
+    overlap = longest_stretch if language_of(language).in_order else _common_words
     answer_parts = _parts(answer, language)
     expected_parts = (_parts(expected_answer, language) for expected_answer in expected)
     return max((_f1(overlap, answer_parts, parts) for parts in expected_parts), default=0.0)
@@ -194,7 +194,7 @@ def _common_words(first: Sequence[str], second: Sequence[str]) -> int:
     return (Counter(first) & Counter(second)).total()
 
 
-def _longest_stretch(first: Sequence[str], second: Sequence[str]) -> int:
+def longest_stretch(first: Sequence[str], second: Sequence[str]) -> int:
     """Return the length of the longest common stretch of two word sequences.
 
     Takes linear time: a suffix automaton of `first` reads `second` (Blumer et al., 1985).

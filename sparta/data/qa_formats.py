@@ -124,7 +124,7 @@ def read_mrqa(
             if "header" in record:
                 continue
             items = _list(record, "qas", where)
-            text, moved = _unmarked(string_field(record, "context", of="context"))
+            text, moved = unmarked(string_field(record, "context", of="context"))
             questions, answers, named, misplaced = [], [], [], 0
             for item in items:
                 spans_and_answers = [
@@ -199,7 +199,7 @@ def read_candidates(path: Path) -> dict[str, list[tuple[int, int]]]:
     }
 
 
-def _unmarked(context: str) -> tuple[str, Callable[[int], int]]:
+def unmarked(context: str) -> tuple[str, Callable[[int], int]]:
     """Replace the marks in an MRQA context by line breaks; leading marks are dropped.
 
     :return: the text, and a function that maps a position in the context to its position in the text

@@ -219,7 +219,7 @@ def _start(max_heap: str | None) -> Runtime:
     if jnius_config.vm_running:
         return _adopt(str(jnius_config.vm_started_at))
     runtime = find_runtime()
-    options = _options(runtime) + _memory_options(max_heap) + _archive_options(runtime)
+    options = runtime_options(runtime) + memory_options(max_heap) + _archive_options(runtime)
     jnius_config.set_classpath(*map(java_path, jar_paths()), *(jnius_config.classpath or ()))
     jnius_config.add_options(*options)
     variables = {"JAVA_HOME": str(runtime.home), "JVM_PATH": None, **utf8_locale()}
@@ -252,7 +252,8 @@ def _adopt(started_at: str) -> Runtime:
     return Runtime(Path(system.getProperty("java.home")), version, "already running")
 
 
-def _options(runtime: Runtime) -> list[str]:
+def runtime_options(runtime: Runtime) -> list[str]:
+    """Return the options that each start of this Java has, apart from its memory and its archive."""
     options = [
         "--enable-native-access=ALL-UNNAMED",
         # Without this option, Java's signal handlers end the process before Python sees Ctrl-C.
@@ -276,10 +277,10 @@ def java_options() -> list[str]:
     :raises JavaError: the user's heap size is invalid, or a limit of this process is too low.
     """
     config = sys.modules.get("jnius_config")  # the module is loaded only when Java starts
-    return [] if config and config.vm_running else _memory_options(None)
+    return [] if config and config.vm_running else memory_options(None)
 
 
-def _memory_options(max_heap: str | None) -> list[str]:
+def memory_options(max_heap: str | None) -> list[str]:
     """Return Java's memory options. Check the heap size first: an invalid size would end the process."""
     heap = max_heap or os.environ.get(HEAP_VARIABLE)
     if not heap:
@@ -364,7 +365,7 @@ def _set_environment(values: dict[str, str | None]) -> None:
 
 def archive_path(runtime: Runtime) -> Path:
     """Return the path of the archive for this runtime, its jars and options; the file may be missing."""
-    facts = [(runtime.home / "release").read_bytes().decode(errors="replace"), *_options(runtime)]
+    facts = [(runtime.home / "release").read_bytes().decode(errors="replace"), *runtime_options(runtime)]
     for file in (runtime.home, *jar_paths()):
         status = file.stat()
         facts += [str(file), str(status.st_size), str(status.st_mtime_ns)]
@@ -391,7 +392,7 @@ def build_archive() -> Path | None:
         work.mkdir()  # marks an attempt in progress; the folder stays after a failure
     except FileExistsError:
         return None
-    java = [str(runtime.home / "bin" / "java"), *_options(runtime)]
+    java = [str(runtime.home / "bin" / "java"), *runtime_options(runtime)]
     jars = ["-cp", os.pathsep.join(map(str, jar_paths()))]
     classes, archive = work / "classes", work / "archive"
     _run([*java, f"-XX:DumpLoadedClassList={classes}", *jars, "sparta.lucene.WarmUp", str(work / "index")])

@@ -55,7 +55,7 @@ class DocumentEncoder:
         )
         owner = np.repeat(np.arange(len(passages)), per_passage)
         rows = self._encode_windows(windows, owner, per_passage, advance)
-        merged = _merge_windows(rows, owner, len(passages))
+        merged = merge_windows(rows, owner, len(passages))
         return prune(merged, top_k=self.top_k), int((per_passage > 1).sum())
 
     def _encode_windows(
@@ -96,7 +96,7 @@ class DocumentEncoder:
         return all_rows.take(np.argsort(np.array(order, dtype=np.int64), kind="stable"))
 
 
-def _merge_windows(rows: SparseRows, owner: npt.NDArray[np.int64], n_passages: int) -> SparseRows:
+def merge_windows(rows: SparseRows, owner: npt.NDArray[np.int64], n_passages: int) -> SparseRows:
     """Merge the windows of each passage into one row: each term keeps its maximum weight."""
     window_counts = np.bincount(owner, minlength=n_passages)
     if (window_counts == 1).all():

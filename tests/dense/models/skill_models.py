@@ -47,7 +47,7 @@ def skill_model(
 
 def expert_alone(model: DenseModel, number: int) -> BertModel:
     """A plain BERT of transformers with the weights of one expert in the place of the experts."""
-    config = BertConfig.from_dict(model._encoder_config)
+    config = BertConfig.from_dict(model.passage_encoder.config.to_dict())
     state = {}
     for name, tensor in model.passage_encoder.state_dict().items():
         match = re.fullmatch(r"(.*)\.experts\.(\d+)\.(.*)", name)

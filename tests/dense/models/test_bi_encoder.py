@@ -19,7 +19,7 @@ from sparta.base.records import Passage
 from sparta.neural.inputs import InputLayout
 from sparta.training.options import TrainerConfig
 from sparta.training.ranking import RankingConfig
-from tests.dense.models.bi_encoders import LAYOUT, bert, questions_on
+from tests.dense.models.bi_encoders import LAYOUT, bert, experts_of, questions_on
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -167,7 +167,9 @@ def test_questions_and_passages_have_their_own_expert(tiny_tokenizer: Any) -> No
     model = taser(tiny_tokenizer, "det")
     before = model.encode_questions(["the moon"]), model.encode_passages(PASSAGES)
     with torch.no_grad():
-        model._experts[0].experts[1].output.dense.bias[::2] += 1.0  # the normalization removes equal shifts
+        experts_of(model)[0].experts[1].output.dense.bias[::2] += (
+            1.0  # the normalization removes equal shifts
+        )
     assert np.array_equal(model.encode_questions(["the moon"]), before[0])
     assert not np.allclose(model.encode_passages(PASSAGES), before[1])
 
@@ -177,7 +179,7 @@ def test_a_router_decides_for_texts_or_tokens(tiny_tokenizer: Any, routing: str)
     """By hand: every layer once more, with the expert that the linear layer likes best."""
     model = taser(tiny_tokenizer, routing, 3)
     with torch.no_grad():
-        for one in model._experts:
+        for one in experts_of(model):
             for i, expert in enumerate(one.experts):
                 expert.output.dense.bias.add_(0.3 * i)
             one.router.weight.mul_(40)
@@ -209,7 +211,7 @@ def test_padding_has_no_part_in_the_entropy(tiny_tokenizer: Any, routing: str) -
     """Eq. 5 over what is read: that of a batch is the mean of its texts', weighed by the choices in each."""
     model = taser(tiny_tokenizer, routing)
     with torch.no_grad():
-        for one in model._experts:
+        for one in experts_of(model):
             one.router.weight.mul_(20)
         texts = ["moon", "the moon of the earth and the sun and the sea of the moon"]
         alone = []
@@ -260,7 +262,7 @@ def test_the_retrieval_loss_moves_the_router(
     """Without the entropy term: experts that differ make the choice matter."""
     model = taser(tiny_tokenizer, routing)
     with torch.no_grad():
-        for one in model._experts:
+        for one in experts_of(model):
             one.experts[1].output.dense.weight.normal_(std=0.5)
     words = [t for t in tiny_vocabulary if t.isascii() and t.isalpha() and len(t) > 3]
     config = RankingConfig(trainer=TrainerConfig(10, bf16=False), held_out=0, mined=False)
@@ -269,7 +271,7 @@ def test_the_retrieval_loss_moves_the_router(
     batch = training.batch(0)
     scores = training.score(training.encode_queries(batch.questions), batch.candidates)
     training.ranking_loss(scores, batch).backward()
-    for one in model._experts:
+    for one in experts_of(model):
         assert float(one.router.weight.grad.abs().max()) > 1e-6
     model.zero_grad()
     loss, logs = training.loss(0)

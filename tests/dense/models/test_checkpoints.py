@@ -15,14 +15,14 @@ import torch
 from torch.nn import functional
 
 from dense.models.bi_encoder import DenseConfig, DenseModel
-from dense.models.checkpoints import load_dpr_dict, load_dpr_folders
+from dense.models.checkpoints import dict_weights, load_dpr_dict, load_dpr_folders
 from dense.training.train import DenseTraining, Recipe, train_dense
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Passage
 from sparta.neural.inputs import InputLayout
 from sparta.training.options import TrainerConfig
 from sparta.training.ranking import RankingConfig
-from tests.dense.models.bi_encoders import LAYOUT, bert, by_hand, questions_on
+from tests.dense.models.bi_encoders import LAYOUT, bert, by_hand, experts_of, questions_on
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -74,7 +74,7 @@ def test_tasers_dict_files(tiny_tokenizer: Any, tmp_path: Path) -> None:
     )
     original = DenseModel(bert(6, 64, 1, 96, tiny_tokenizer.get_vocab_size()), tiny_tokenizer, config).eval()
     with torch.no_grad():
-        for one in original._experts:
+        for one in experts_of(original):
             for expert in one.experts:
                 expert.output.dense.weight.normal_(std=0.3)
     weights = {}
@@ -237,21 +237,23 @@ def test_a_checkpoint_with_settings_of_omegaconf(monkeypatch: pytest.MonkeyPatch
     import sys
     import types
 
-    from dense.models.checkpoints import _torch_file
+    class DictConfig:
+        __module__, __qualname__ = "omegaconf.dictconfig", "DictConfig"
+
+        def __init__(self, content: dict[str, Any]) -> None:
+            self._content = content
 
     module = types.ModuleType("omegaconf.dictconfig")
-    kind = type("DictConfig", (), {"__module__": "omegaconf.dictconfig"})
-    module.DictConfig = kind  # type: ignore[attr-defined]
+    module.DictConfig = DictConfig  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "omegaconf", types.ModuleType("omegaconf"))
     monkeypatch.setitem(sys.modules, "omegaconf.dictconfig", module)
-    settings = kind()
-    settings._content = {"sequence_length": 256, "more": collections.defaultdict(dict, a={})}
+    settings = DictConfig({"sequence_length": 256, "more": collections.defaultdict(dict, a={})})
     weights = {"question_model.x": torch.ones(2), "ctx_model.x": torch.zeros(2)}
     torch.save({"model_dict": weights, "encoder_params": {"encoder": settings}}, tmp_path / "dpr.cp")
     monkeypatch.undo()
     assert "omegaconf.dictconfig" not in sys.modules
-    read = _torch_file(tmp_path / "dpr.cp")["model_dict"]
+    read = dict_weights(tmp_path / "dpr.cp")
     assert {name: t.tolist() for name, t in read.items()} == {n: t.tolist() for n, t in weights.items()}
     torch.save({"model_dict": weights, "other": tmp_path}, tmp_path / "path.cp")
     with pytest.raises(ModelError, match="could not read them"):
-        _torch_file(tmp_path / "path.cp")
+        dict_weights(tmp_path / "path.cp")

@@ -122,12 +122,14 @@ def test_every_sentence_of_training_stands_in_the_way_when_validating(
     spans = ((0, half), (half + 1, len(text)))
     held = ParagraphSet("made", (Paragraph(text, "", spans, (("where", 0),)),))
     training = Recipe(encoder=encoder, **USUAL).training([questions_on(words)], tmp_path / "out")
+    training.validation = [held]
+    training.measure = lambda *given: float(ranks(*given)[0])
     n = 2 + 10
     for better in range(2, n):
         sentences = torch.full((1, n), 0.1)
         sentences[0, 0], sentences[0, better] = 1.0, 2.0
         monkeypatch.setattr(training, "_all_scores", lambda *_, own=sentences: (own, torch.ones(1, 11)))
-        assert training._of_set(held, lambda *given: float(ranks(*given)[0])) == (2 + 11) / 2
+        assert training.validate() == (2 + 11) / 2
 
 
 def test_the_best_is_the_one_of_the_lowest_average_rank(

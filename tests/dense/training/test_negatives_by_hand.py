@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dense.training.mining import Miner, Question, distinct, questions_of_dpr, questions_of_queries
-from dense.training.stages import DEPTH, _second_stage_set
+from dense.training.stages import DEPTH, second_stage_set
 from sparta.base.records import Hit, Query
 from sparta.training.negatives import mine
 from sparta.training.paragraphs import Paragraph, ParagraphSet
@@ -103,10 +103,10 @@ def test_what_scores_nothing_is_not_mined() -> None:
 def test_stage_two_keeps_p1_of_a_single_set_and_draws_from_100() -> None:
     assert DEPTH == 100
     first = ParagraphSet("s", texts_with_questions("a", "b", "c").paragraphs, hard_negatives=((1,), (2,), ()))
-    assert _second_stage_set(first, ((2,), (2, 0), (1,)), with_p1=True).hard_negatives == (
+    assert second_stage_set(first, ((2,), (2, 0), (1,)), with_p1=True).hard_negatives == (
         (1, 2),
         (2, 0),
         (1,),
     )
-    alone = _second_stage_set(first, ((2,), (2, 0), (1,)), with_p1=False)
+    alone = second_stage_set(first, ((2,), (2, 0), (1,)), with_p1=False)
     assert (alone.hard_negatives, alone.hard_negative_share) == (((2,), (2, 0), (1,)), 1.0)

@@ -22,7 +22,6 @@ from hybrid.evaluation.tune import (
     ALPHAS,
     Setting,
     Tuned,
-    _check_measure,
     best_fusion,
     channel_table,
     cross_validate,
@@ -412,8 +411,9 @@ def test_macro_and_micro_by_hand() -> None:
 )
 def test_measures_that_a_set_cannot_be_tuned_for(measure: str, said: str, other: str) -> None:
     one = QuestionSet("set", (Query("1", "who"),), {"1": {"a": 1}})
+    no_channels: Any = None
     with pytest.raises(InputError, match=said) as raised:
-        _check_measure(measure, [one])
+        tune(no_channels, [one], Fusion(), measure)
     assert raised.value.remedy.options == [Option("measure", other)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hybrid.answering.path_answerer import answers_of
-from hybrid.multihop.chain import Chain, _with_reading
+from hybrid.multihop.chain import Chain, with_reading
 from hybrid.multihop.paths import Evidence, EvidencePath
 from hybrid.multihop.steps import Step, ordered, read_chain
 from sparta.base.errors import InputError
@@ -92,7 +92,7 @@ def test_the_threshold_is_taken_off_each_passage_or_once(threshold: str, score: 
     path = EvidencePath(tuple(Evidence(hit, {}, hit.score) for hit in hits), 3.0)
     reading = PathReading([3 - 0.75, 1 - 0.75], PathSpan("a", 0.5), None, 0.75)
     step = replace(READ, threshold=threshold)
-    assert _with_reading(step, path, hits, reading).score == score
+    assert with_reading(step, path, hits, reading).score == score
 
 
 def test_a_threshold_has_two_places() -> None:

@@ -73,7 +73,9 @@ def passage(text: str, *, gold: bool, **known: Any) -> PathPassage:
 
 
 def drawn(training: PathTraining, example: PathExample, *chosen: int) -> Drawn:
-    return training._read(example, [example.passages[i] for i in chosen])
+    passages = [example.passages[i] for i in chosen]
+    texts, sentences = [p.text for p in passages], [p.sentences for p in passages]
+    return Drawn(example, passages, training.model.make_input(example.question, texts, sentences))
 
 
 @pytest.fixture

@@ -69,10 +69,10 @@ def test_a_request_that_the_server_cancels_is_told_so(caplog: pytest.LogCaptureF
 
 @pytest.mark.parametrize("pause", [0.02, 60])
 def test_a_body_that_trickles_or_stops_is_given_up(pause: float) -> None:
-    from hybrid.service.app import _body
+    from hybrid.service.app import read_body
 
     async def app(_scope: Any, receive: Any, _send: Any) -> None:
-        await _body(receive)
+        await read_body(receive)
 
     async def receive() -> Any:
         await asyncio.sleep(pause)

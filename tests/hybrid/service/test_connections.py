@@ -26,10 +26,10 @@ pytest.importorskip("uvicorn", reason="needs the extra serve")
 
 async def reads(scope: Any, receive: Any, send: Any) -> None:
     """Answer with the size of the body; of a body to /refused nothing is read."""
-    from hybrid.service.app import _body
+    from hybrid.service.app import read_body
 
     refused = scope["path"] == "/refused"
-    body = b"" if refused else await _body(receive)
+    body = b"" if refused else await read_body(receive)
     told = b"%s %d" % (scope["method"].encode(), len(body))
     if "é" in scope["path"]:
         told = f"{scope['path']} {scope['query_string'].decode()}".encode()

@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 
 import pytest
 
-from sparta.data.answers import _longest_stretch, answer_spans, has_answer, normalized, token_f1, tokens
+from sparta.data.answers import answer_spans, has_answer, longest_stretch, normalized, token_f1, tokens
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_the_longest_stretch_is_that_of_difflib() -> None:
         for _ in range(500):
             first, second = (draw.choices(letters, k=draw.randrange(25)) for _ in range(2))
             matcher = SequenceMatcher(None, first, second, autojunk=False)
-            assert _longest_stretch(first, second) == matcher.find_longest_match().size
+            assert longest_stretch(first, second) == matcher.find_longest_match().size
 
 
 def test_spans_that_overlap_are_all_there() -> None:

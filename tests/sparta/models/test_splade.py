@@ -19,11 +19,10 @@ from hybrid.service.settings import Settings
 from sparta import Index
 from sparta.base.errors import IndexStateError, ModelError, NewerFormatError
 from sparta.base.manifest import read_manifest
-from sparta.doctor import _index
+from sparta.doctor import examine
 from sparta.index.folder import FORMAT_VERSION, KIND
 from sparta.index.inputs.sources import vectors_source
 from sparta.index.pipeline import IndexOptions
-from sparta.models import network_queries
 from sparta.models.load import load_model, load_module
 from sparta.models.network_queries import open_query_network
 from sparta.models.stored_model import StoredModel
@@ -122,12 +121,18 @@ def test_torch_gives_the_same_passages(folders: dict[str, Path]) -> None:
     assert module.query_side().identity() == stored.query_side().identity()
 
 
+def index_with_network(folders: dict[str, Path], folder: Path) -> Index:
+    """An index of TEXTS; the network for its queries lies beside it, and no process has opened it yet."""
+    model = shutil.copytree(folders["bert"], folder / "splade")
+    return Index.create(
+        folder / "ix", TEXTS, options=IndexOptions(model=str(model), dtype="fp32", device="cpu")
+    )
+
+
 @pytest.fixture(scope="module")
 def index(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Index:
-    """An index of TEXTS, whose network for queries lies beside it."""
-    model = shutil.copytree(folders["bert"], tmp_path_factory.mktemp("model") / "splade")
-    options = IndexOptions(model=str(model), dtype="fp32", device="cpu")
-    return Index.create(tmp_path_factory.mktemp("index") / "ix", TEXTS, options=options)
+    """An index that no test changes."""
+    return index_with_network(folders, tmp_path_factory.mktemp("index"))
 
 
 @pytest.mark.slow
@@ -149,8 +154,9 @@ def test_a_search_sums_integers(index: Index, folders: dict[str, Path]) -> None:
 
 
 @pytest.mark.slow
-def test_an_index_follows_its_model(index: Index) -> None:
+def test_an_index_follows_its_model(folders: dict[str, Path], tmp_path: Path) -> None:
     """It appends with the same queries, refuses others, and says that the model is gone."""
+    index = index_with_network(folders, tmp_path)
     index.append([{"id": "9", "text": "the queen of the year"}])
     assert index.searcher.num_docs == len(TEXTS) + 1
     with pytest.raises(IndexStateError, match=r"differing: .*query_network") as refused:
@@ -158,11 +164,10 @@ def test_an_index_follows_its_model(index: Index) -> None:
     assert "encode with query_encoder='network'" in str(refused.value)
     folder = Path(index.reader.folder.require_live().model["name"])
     folder.rename(folder.with_name("moved"))
-    network_queries._network_of.cache_clear()
     with Index(index.path) as opened:
         with pytest.raises(IndexStateError, match="queries of this index need its model"):
             opened.search("who founded google")
-        assert "queries of this index need its model" in str([*_index(index.path, needed=True)])
+        assert "queries of this index need its model" in str(examine(index.path, quick=True))
         with pytest.raises(IndexStateError, match="queries of this index need its model"):
             TestClient(create_app(Settings(index=index.path))).__enter__()
         folder.with_name("moved").rename(folder)
@@ -197,17 +202,17 @@ def test_a_network_for_queries_that_is_missing(tiny_model_folder: Path) -> None:
         load_model(tiny_model_folder, query_encoder="network")
 
 
-def test_the_network_opens_before_the_first_query(index: Index, tmp_path: Path) -> None:
-    def opened(path: Path) -> int:
+def test_the_network_opens_before_the_first_query(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Then the query does not need the model's files; without a network, nothing is opened."""
+    index = index_with_network(folders, tmp_path)
+    plain = Index.create(tmp_path / "plain", TEXTS, options=IndexOptions(channels="bm25"))
+    for path in (tmp_path / "nothing", plain.path, index.path):
         begin_query_network(path)
         for thread in threading.enumerate():
             if thread.name == "ahead":
                 thread.join(60)
-        return network_queries._network_of.cache_info().currsize
-
-    network_queries._network_of.cache_clear()
-    plain = Index.create(tmp_path / "ix", TEXTS, options=IndexOptions(channels="bm25"))
-    assert [opened(path) for path in (tmp_path / "nothing", plain.path, index.path)] == [0, 0, 1]
+    (tmp_path / "splade").rename(tmp_path / "moved")
+    assert index.search("who founded google")
 
 
 def test_a_query_encoded_again_is_not_computed(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,8 +44,8 @@ def test_an_input_is_that_of_the_paper(reader: PathModel) -> None:
     expected = f"[CLS] which house [SEP] yes no {title} {text} [unused0] the sea"
     assert " ".join(words(reader, made.ids)).startswith(expected)
     assert words(reader, [made.ids[-1], *(made.ids[i] for i in made.choices)]) == ["[SEP]", "yes", "no"]
-    assert [made.ids[part.mark] for part in made.parts] == [reader._inputs.mark] * 2
-    assert [made.ids[part.text_start] for part in made.parts] == [reader._inputs._ids("the")[0]] * 2
+    assert [made.ids[part.mark] for part in made.parts] == [reader.tokenizer.token_to_id("[unused0]")] * 2
+    assert [made.ids[part.text_start] for part in made.parts] == [reader.tokenizer.token_to_id("the")] * 2
     assert made.segments == [0] * 4 + [1] * (len(made.ids) - 4)
     start = made.parts[0].text_start
     assert made.sentences == [(0, 0, start, start + 3), (0, 1, start + 3, start + 7)]
@@ -58,7 +58,7 @@ def test_what_is_too_long_is_cut_alike(reader: PathModel) -> None:
     assert len(made.ids) == SMALL.max_length
     assert words(reader, made.ids)[1:14] == ["which"] * 12 + ["[SEP]"]
     first, whole, last = (len(part.offsets) for part in made.parts)
-    assert whole == len(reader._inputs._ids(SEA.text))
+    assert whole == len(reader.tokenizer.encode(SEA.text, add_special_tokens=False).ids)
     assert 0 <= last - first <= 1
     assert length_limits([5, 100, 7, 100], 50) == [5, 19, 7, 19]
     assert length_limits([1, 2], 50) == [1, 2]

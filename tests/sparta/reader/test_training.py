@@ -297,6 +297,20 @@ def test_a_language_begins_with_its_reader() -> None:
     assert caught.value.remedy.options == [Option("encoder")]
 
 
+def negatives(training: ReaderTraining, steps: int) -> dict[int, list[list[int]]]:
+    """The wordpieces of the windows without an answer that the steps read, by the number of the example."""
+    read: dict[int, list[list[int]]] = {}
+    for step in range(steps):
+        for number, made in training.batch(step):
+            read.setdefault(number, []).extend(window.ids for window in made if window.passage < 0)
+    return read
+
+
+def ids_of(training: ReaderTraining, question: str, text: Text) -> list[int]:
+    [window] = training.model.windows(question, [text], training.layout)
+    return list(window.ids)
+
+
 def test_a_text_near_by_that_holds_the_answer_is_no_negative(encoder_folder: Path, tmp_path: Path) -> None:
     """Also in another form of Unicode, or without its article."""
     held = ["Beatles were here", unicodedata.normalize("NFD", "in Besançon today")]
@@ -304,11 +318,15 @@ def test_a_text_near_by_that_holds_the_answer_is_no_negative(encoder_folder: Pat
     own = [
         ReadingExample(f"q{i}", (answers[i % 2],), (Text(t),), (((0, 2),),)) for i, t in enumerate(held * 20)
     ]
-    one = ReaderTraining(recipe(encoder_folder), [ReadingSet("a", own)], tmp_path / "out")
-    for i, example in enumerate(one.examples[:-1]):
-        near = one._near(example, i + 1)
-        assert near is None or near.text != example.passages[0].text
-        assert (near is None) == (one.examples[i + 1].answers == example.answers)
+    given = recipe(encoder_folder, held_out=0, negatives=1.0)
+    one = ReaderTraining(given, [ReadingSet("a", own)], tmp_path / "out")
+    seen = negatives(one, 20)
+    assert len(seen) == len(own)
+    for number, read in seen.items():
+        example = one.examples[number]
+        [other] = {text for text in held if text != example.passages[0].text}
+        assert all(ids == ids_of(one, example.question, Text(other)) for ids in read)
+    assert sum(map(len, seen.values())) > 100
 
 
 def test_a_passage_that_answers_in_another_example_is_no_negative(
@@ -322,12 +340,16 @@ def test_a_passage_that_answers_in_another_example_is_no_negative(
         ReadingExample("q", ("b",), (texts[1], texts[2]), spans),
         *(ReadingExample(f"q{i}", ("a",), (Text(f"a{i}"),), spans[:1]) for i in range(20)),
     ]
-    one = ReaderTraining(recipe(encoder_folder, held_out=0), [ReadingSet("a", own)], tmp_path / "out")
+    given = recipe(encoder_folder, held_out=0, negatives=1.0, batch_size=2)
+    one = ReaderTraining(given, [ReadingSet("a", own)], tmp_path / "out")
     numbers = {e.answers: i for i, e in enumerate(one.examples) if e.question == "q"}
-    draw = random.Random(0)
-    assert texts[1] not in {t for _ in range(20) for t in one._negatives(numbers["a",], draw)}
-    assert one._near(one.examples[numbers["a",]], numbers["b",]) is None
-    assert one._negatives(numbers["b",], draw) == [texts[2]]
+    assert 0 < numbers["b",] - numbers["a",] < 13, "near enough"
+    seen = negatives(one, 200)
+    first, second = seen[numbers["a",]], seen[numbers["b",]]
+    assert len(first) > 10
+    assert len(second) > 10
+    assert ids_of(one, "q", texts[1]) not in first
+    assert all(ids == ids_of(one, "q", texts[2]) for ids in second)
 
 
 def test_training_windows_shorter_than_two_questions(encoder_folder: Path, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def _fresh() -> Iterator[None]:
 def test_arithmetics_need_instructions(
     flags: set[str], expected: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processor, "_processor_flags", lambda: frozenset(flags))
+    monkeypatch.setattr(processor, "processor_flags", lambda: frozenset(flags))
     supported = {*processor.core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")}
     expected = {name for name in expected if name.upper() in supported}
     assert processor.capabilities() == expected
@@ -82,7 +82,7 @@ def test_onednns_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         ("DEFAULT", flags),
     ):
         monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
-        assert processor._processor_flags() == left
+        assert processor.processor_flags() == left
 
 
 _ENCODE = """
@@ -108,7 +108,7 @@ def impacts_under(limit: str) -> tuple[str, np.ndarray]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    "avx512_vnni" not in processor._cpuinfo("flags"), reason="limits a processor that has VNNI"
+    "avx512_vnni" not in processor.processor_flags(), reason="limits a processor that has VNNI"
 )
 def test_older_processors_rank_alike() -> None:
     exact_name, exact = impacts_under("AVX2")

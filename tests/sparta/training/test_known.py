@@ -112,7 +112,8 @@ def test_validation_does_not_rank_against_gold_passages(training: Any, tmp_path:
         seen.append((scores.shape[1], gold, right))
         return 0.0
 
-    run._of_set(run.validation[0], measure)
+    run.measure = measure
+    run.validate()
     [(columns, gold, right)] = seen
     assert columns == 13
     assert (gold, right) == ([0], [frozenset({0, 1})])

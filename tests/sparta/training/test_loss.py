@@ -34,13 +34,10 @@ def expected_loss(made: Any, batch: Any) -> float:
 
 
 def test_the_loss_is_eq_7(training):
-    from sparta.training.ranking import make_batch
-
     made = training(data=hand_made(), held_out=0)
     made.model.eval()
     loss, logs = made.loss(0)
-    paragraphs, rng = made._draw(0)
-    batch = make_batch(paragraphs, rng, 3)
+    batch = made.batch(0)
     assert len(batch.questions) == 5
     assert loss.item() == pytest.approx(expected_loss(made, batch), rel=1e-4)
     assert logs["ranking"] == pytest.approx(loss.item())
@@ -78,7 +75,13 @@ def test_the_divergence_worked_by_hand(training):
 
     from sparta.training.batches import Batch
 
-    made = training(data=hand_made(), held_out=0, taught=1.0)
+    class Fixed:
+        name = "fixed"
+
+        def scores(self, questions: Any, candidates: Any) -> Any:
+            return torch.tensor(taught)
+
+    made = training(data=hand_made(), held_out=0, taught=1.0, teacher=Fixed())
     scores = np.array([[2.0, 1.0, 0.5], [0.3, 0.1, 0.9]])
     taught = np.array([[1.0, 3.0, 0.0], [0.0, 2.0, 7.0]])
     right = [frozenset({0}), frozenset({1, 2})]
@@ -87,23 +90,21 @@ def test_the_divergence_worked_by_hand(training):
     for row, goal, columns in ((scores[0], taught[0], [0, 1, 2]), (scores[1], taught[1], [0, 1])):
         p, q = (np.exp(values[columns]) / np.exp(values[columns]).sum() for values in (goal, row))
         expected.append(float((p * np.log(p / q)).sum()))
-    found = made._loss_of_kind(torch.tensor(scores), torch.tensor(taught), batch, batch.gold_sentence, 0)
-    assert found.item() == pytest.approx(np.mean(expected))
+    assert made.ranking_loss(torch.tensor(scores), batch).item() == pytest.approx(np.mean(expected))
 
 
 def test_a_penalty_that_is_still_being_raised_gets_no_heavier(training):
     """There are too many terms at first anyway; lighter it gets at once."""
-    made = training(data=hand_made(), held_out=0, terms=10, pressure=0.001)
-    for terms, ramp, sign in ((100, 0.5, 0), (100, 1.0, 1), (1, 0.5, -1), (1, 1.0, -1)):
+    trainer = {"steps": 12}
+    for terms, step, sign in ((1, 3, 0), (1, 4, 1), (10_000, 3, -1), (10_000, 4, -1)):
+        made = training(data=hand_made(), held_out=0, terms=terms, pressure=0.001, trainer=trainer)
         before = made.memory["log_pressure"]
-        made._move_pressure(terms, ramp)
-        assert np.sign(made.memory["log_pressure"] - before) == sign, (terms, ramp)
+        made.loss(step)  # the penalty is raised in the first third of the steps
+        assert np.sign(made.memory["log_pressure"] - before) == sign, (terms, step)
 
 
 def test_the_penalty_is_squared_mean_and_mean_weight(training):
     """Estimated on a sample; on many samples it comes near the sum over the vocabulary."""
-    from sparta.training.ranking import make_batch
-
     made = training(
         pressure=1.0,
         asked_share=None,
@@ -116,8 +117,7 @@ def test_the_penalty_is_squared_mean_and_mean_weight(training):
     without = made.loss(0)[1]["ranking"]
     assert made.loss(0)[0].item() == pytest.approx(without)  # it begins with none
     loss, logs = made.loss(3)
-    paragraphs, rng = made._draw(3)
-    batch = make_batch(paragraphs, rng, 3)
+    batch = made.batch(3)
     weights = dense(made.model, batch.candidates)
     total = 0.0
     for part, share in ((weights[: batch.n_sentences], 1), (weights[batch.n_sentences :], 0.3)):
@@ -130,12 +130,12 @@ def test_the_penalty_is_squared_mean_and_mean_weight(training):
 
 def test_terms_that_questions_ask_for_are_penalised_less(training):
     """Half as much when the given share of the questions has them."""
-    import torch
 
     data = hand_made()
     questions = [q for p in data.paragraphs for q, _ in p.questions]
-    made = training(asked_share=0.5, data=data, held_out=0)
-    alike = training("alike", asked_share=None, data=data, held_out=0)
+    given = {"pressure": 1.0, "sampled_terms": 20_000, "trainer": {"steps": 3}}
+    made = training(asked_share=0.5, data=data, held_out=0, **given)
+    alike = training("alike", asked_share=None, data=data, held_out=0, **given)
     counts = Counter(term for q in questions for term in made.tokenizer.bag(q))
     for term, count in counts.items():
         assert made.penalty_weights[term].item() == pytest.approx(0.5 / (0.5 + count / len(questions)))
@@ -146,12 +146,15 @@ def test_terms_that_questions_ask_for_are_penalised_less(training):
     unasked = next(t for t in made.allowed.tolist() if t not in counts)
     assert made.penalty_weights[unasked] == 1
     assert (alike.penalty_weights == 1).all()
-    weights = torch.full((3, len(made.allowed)), 0.5)
-    dear, _ = made._penalty(weights, alike.penalty_weights[made.allowed], 2)
-    cheap, _ = made._penalty(weights, made.penalty_weights[made.allowed], 2)
-    expected = float(dear) * made.penalty_weights[made.allowed].mean().item()
-    assert float(cheap) == pytest.approx(expected, rel=1e-4)
-    assert float(cheap) < float(dear)
+    penalties = []
+    for one in (alike, made):
+        one.model.scale.data.fill_(0)
+        one.model.bias.data.fill_(1)  # every term has the same weight
+        loss, logs = one.loss(3)
+        penalties.append(loss.item() - logs["ranking"])
+    dear, cheap = penalties
+    assert cheap == pytest.approx(dear * made.penalty_weights[made.allowed].mean().item(), rel=1e-3)
+    assert cheap < dear
 
 
 def test_texts_without_tokens_leave_the_gradients_finite(training):

@@ -329,10 +329,7 @@ def test_whole_stretches_are_held_out(training, records):
 
 def drawn(made: Any, step: int) -> tuple[list[str], list[str]]:
     """The questions and the documents that the loss of a step looks at."""
-    from sparta.training.ranking import make_batch
-
-    paragraphs, rng = made._draw(step)
-    batch = make_batch(paragraphs, rng, made.config.questions)
+    batch = made.batch(step)
     return batch.questions, [c.text for c in batch.candidates]
 
 
@@ -351,7 +348,8 @@ def test_near_texts_stand_beside_each_other(training, records):
     place = {r["positive"]: i for i, r in enumerate(records)}
     made = training(mined=False)
     for step in range(20):
-        texts = [p.text for p in made._draw(step)[0]]
+        batch = made.batch(step)
+        texts = [whole.text for whole in batch.candidates[batch.n_sentences :]]
         assert len(set(texts)) == 8
         at = [place[t] for t in texts]
         assert sum(b - a == 1 for a, b in pairwise(at)) >= 4
@@ -367,9 +365,11 @@ def test_mined_texts_are_those_that_bm25_confuses(training, words):
     [mined] = training(data=ParagraphSet("m", made, 1.0, 4), held_out=0).sets
     assert [set(near) for near in mined.hard_negatives[:4]] == [{1, 2, 3}, {0, 2, 3}, {0, 1, 3}, {0, 1, 2}]
     assert all(near == () for near in mined.hard_negatives[4:])
-    rng = random.Random(1)
-    beside = Counter(tuple(sorted(mined._group_around(0, rng))) for _ in range(200))
-    assert 60 < beside[(1, 2)] < 190, "half of the time the neighbours of the file"
+    rng, group = random.Random(1), replace(mined, batch_size=3)
+    groups = [[texts.index(p.text) for p in group.draw(rng)] for _ in range(2400)]
+    beside = Counter(tuple(sorted(others)) for first, *others in groups if first == 0)
+    assert beside.total() > 100
+    assert 0.5 < beside[1, 2] / beside.total() < 0.8, "half of the time the neighbours of the file"
     assert {n for pair in beside for n in pair} == {1, 2, 3}
 
 
