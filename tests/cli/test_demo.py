@@ -33,7 +33,7 @@ def next_commands(printed: str) -> list[str]:
 
 
 def test_the_installed_corpus_is_that_of_the_examples() -> None:
-    installed = demo._corpus().parent
+    installed = demo._corpus().parent  # noqa: SLF001 (what the command indexes)
     for name in ("wiki.jsonl", "questions.jsonl", "qrels.tsv"):
         assert (EXAMPLES / name).samefile(installed / name)
 

@@ -232,7 +232,7 @@ def test_seen_ids_agree_with_a_dictionary() -> None:
 
 def test_a_full_temporary_disk_is_a_storage_error() -> None:
     with SeenIds() as seen:
-        seen._database.execute("PRAGMA max_page_count = 10")
+        seen._database.execute("PRAGMA max_page_count = 10")  # noqa: SLF001 (stands for a full disk)
         with pytest.raises(StorageError, match="full") as caught:
             seen.add([(f"{i:0500d}", f"f:{i}") for i in range(1000)])
     assert "TMPDIR" in str(caught.value.remedy)

@@ -118,7 +118,7 @@ def test_a_failing_disk_is_told_with_what_is_committed(
     """At every sync of a file, also that of the manifest after Lucene's last commit."""
     import sparta.base.files
 
-    whole = sparta.base.files._sync
+    whole = sparta.base.files._sync  # noqa: SLF001 (stands for a failing disk)
     told: list[str] = []
     for at in range(1, 20):
         shutil.rmtree(builder.folder.path, ignore_errors=True)

@@ -122,7 +122,7 @@ def stop_first_build(monkeypatch):
     def stop(index: Path, corpus: Path, batches: int) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(sources, "_PASSAGES_PER_BATCH", 2)
-            positions, calls = writer._positions, iter(range(100))
+            positions, calls = writer._positions, iter(range(100))  # noqa: SLF001 (stops between batches)
 
             def stop_or_go_on(*arguments):
                 if next(calls) == batches:

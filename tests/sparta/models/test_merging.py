@@ -58,7 +58,7 @@ def test_few_states_are_pooled_at_once(tiny_model: SpartaModel, monkeypatch: pyt
     """Answers in one context are read in one row of the encoder, however many they are."""
     monkeypatch.setattr(torch_backend, "OTHER_TOKENS", 40)
     seen: list[int] = []
-    original = TorchBackend._pool
+    original = TorchBackend._pool  # noqa: SLF001 (counts the states of each call)
 
     def watch(self: Any, pooled: torch.Tensor, *others: Any) -> torch.Tensor:
         seen.append(pooled.shape[0] * pooled.shape[1])

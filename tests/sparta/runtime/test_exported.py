@@ -85,7 +85,7 @@ def test_the_cache_is_written_once_and_mended(
 ) -> None:
     _, folder = make("roberta")
     count: list[str] = []
-    export = exported._export
+    export = exported._export  # noqa: SLF001 (counts the exports)
     monkeypatch.setattr(exported, "_export", lambda key, *rest: (count.append(key), export(key, *rest))[1])
     load_dense(folder, "cpu").encode_questions(TEXTS)
     [file] = (tmp_path / "cache" / "sparta" / "graphs").iterdir()

@@ -20,7 +20,7 @@ def test_a_searcher_that_is_forgotten_is_closed(tmp_path: Path) -> None:
     closed = []
     for _ in range(100):
         searcher = ImpactSearcher(tmp_path / "ix")
-        java = searcher._java
+        java = searcher._java  # noqa: SLF001 (only Java's object tells that it was closed)
         assert searcher.num_docs == 0
         gone = weakref.ref(searcher)
         del searcher
