@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from cli._arguments import (
     Excludes,
@@ -63,7 +64,7 @@ def run(*words: str) -> Any:
     def do(outer: Outer) -> None:
         results.extend([outer, typed("top_k", "form", "paths"), command_line("form")])
 
-    ended = do(*words)
+    ended = CliRunner().invoke(do, words)
     if ended.exception and not results:
         raise ended.exception
     return results
