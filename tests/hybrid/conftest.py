@@ -26,7 +26,10 @@ def calls() -> Iterator[Callable[..., list[tuple[str, dict[str, Any]]]]]:
     recorded: list[tuple[str, dict[str, Any]]] = []
 
     def record(code: CodeType, _offset: int) -> None:
-        recorded.append((names[code], dict(sys._getframe(1).f_locals)))
+        here = inspect.currentframe()
+        assert here is not None
+        assert here.f_back is not None
+        recorded.append((names[code], dict(here.f_back.f_locals)))
 
     def watch(*functions: Any) -> list[tuple[str, dict[str, Any]]]:
         for function in functions:
