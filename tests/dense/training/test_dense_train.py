@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,15 @@ import pytest
 import torch
 
 from dense.models.bi_encoder import DenseConfig, DenseModel
-from dense.training.train import Recipe, exact_scorer, layer_groups, train_dense
+from dense.training.train import DenseTraining, Recipe, exact_scorer, layer_groups, train_dense
 from sparta.base.errors import InputError
+from sparta.base.records import Passage
 from sparta.training.batches import make_batch
 from sparta.training.metrics import measure_named, ranks, shown
 from sparta.training.negatives import mine
+from sparta.training.options import TrainerConfig
 from sparta.training.paragraphs import Paragraph, ParagraphSet, open_set, read_paragraphs
+from sparta.training.ranking import RankingConfig
 from tests.dense.training.recipes import USUAL, WHOLE, questions_on
 
 pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
@@ -113,22 +116,41 @@ def test_scores_that_are_no_numbers_find_nothing(name: str, least: float) -> Non
     assert ranks(one, [1], [set()]).tolist() == [2.0]
 
 
+class Scored(DenseTraining):
+    """Every text has the score 1, and a sentence the score of its text in `scores`.
+
+    The texts of a paragraph are its sentences and then the whole, which may be its only sentence.
+    """
+
+    scores: Mapping[str, float] = {}
+
+    def score(self, queries: torch.Tensor, candidates: Sequence[Passage]) -> torch.Tensor:
+        texts = [passage.text for passage in candidates]
+        whole = [text == before for before, text in zip(["", *texts], texts, strict=False)]
+        scores = [
+            1.0 if last else self.scores.get(text, 1.0) for last, text in zip(whole, texts, strict=True)
+        ]
+        return torch.tensor([scores])
+
+
 def test_every_sentence_of_training_stands_in_the_way_when_validating(
-    encoder: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    encoder: str, words: list[str], tmp_path: Path
 ) -> None:
     """The numbers of right paragraphs are no numbers of sentences."""
     text = f"{words[0]} {words[1]}"
     half = len(words[0])
     spans = ((0, half), (half + 1, len(text)))
     held = ParagraphSet("made", (Paragraph(text, "", spans, (("where", 0),)),))
-    training = Recipe(encoder=encoder, **USUAL).training([questions_on(words)], tmp_path / "out")
+    trainer = TrainerConfig(1, bf16=False)
+    config = RankingConfig(trainer=trainer, held_out=0, candidates=10, mined=False)
+    model = DenseModel.from_encoder(encoder, DenseConfig(WHOLE))
+    training = Scored(model, [questions_on(words)], config, tmp_path / "out")
     training.validation = [held]
     training.measure = lambda *given: float(ranks(*given)[0])
-    n = 2 + 10
-    for better in range(2, n):
-        sentences = torch.full((1, n), 0.1)
-        sentences[0, 0], sentences[0, better] = 1.0, 2.0
-        monkeypatch.setattr(training, "_all_scores", lambda *_, own=sentences: (own, torch.ones(1, 11)))
+    gold, *others = [words[0], words[1], *(p.text for p in training.sets[0].paragraphs[:10])]
+    assert len({text, gold, *others}) == 1 + 2 + 10
+    for better in others[1:]:
+        training.scores = {**dict.fromkeys(others, 0.1), gold: 1.0, better: 2.0}
         assert training.validate() == (2 + 11) / 2
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,56 +16,72 @@ import torch
 from dense.models.bi_encoder import DenseConfig, DenseModel
 from dense.models.checkpoints import begin_from
 from dense.training.stages import train_in_two_stages
-from dense.training.train import Recipe
+from dense.training.train import DenseTraining, Recipe
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Passage
 from sparta.neural.inputs import InputLayout
 from sparta.training.negatives import mine as mine_set
+from sparta.training.negatives import read_negatives
 from sparta.training.paragraphs import ParagraphSet
 from tests.dense.training.recipes import USUAL, WHOLE, questions_on, weights
+from tests.moments import at, ctrl_c
 
 pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
 
 
+class Begun(NamedTuple):
+    """A training, and the weights that it began with."""
+
+    training: DenseTraining
+    weights: dict[str, bytes]
+
+
+def watched(**options: Any) -> tuple[Recipe, list[Begun]]:
+    """A recipe, and a list of the trainings that it makes."""
+    begun: list[Begun] = []
+
+    class Watched(Recipe):
+        def training(self, sets: Sequence[ParagraphSet], folder: Path) -> DenseTraining:
+            made = super().training(sets, folder)
+            begun.append(
+                Begun(made, {n: t.detach().numpy().tobytes() for n, t in made.model.state_dict().items()})
+            )
+            return made
+
+    return Watched(**options), begun
+
+
 @pytest.fixture
 def staged(encoder: str, words: list[str], tmp_path: Path) -> Callable[..., Any]:
-    def run(name: str, *, sets: int = 1, resume: bool = False, only_p2: bool = False, **change: Any) -> Any:
-        data = [questions_on(words, f"set{i}", 30 + 10 * i) for i in range(sets)]
-        recipe = {**USUAL, "encoder": encoder, "routing": "tok", "period": 2, **change}
-        where = tmp_path / name
-        return train_in_two_stages(data, Recipe(**recipe), where, only_p2=only_p2, resume=resume)
+    def run(
+        name: str, *, sizes: Sequence[int] = (30,), resume: bool = False, only_p2: bool = False, **change: Any
+    ) -> Any:
+        data = [questions_on(words, f"set{i}", size) for i, size in enumerate(sizes)]
+        recipe, run.begun = watched(**{**USUAL, "encoder": encoder, "routing": "tok", "period": 2, **change})  # type: ignore[attr-defined]
+        return train_in_two_stages(data, recipe, tmp_path / name, only_p2=only_p2, resume=resume)
 
     return run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop", ["stage-1", "before", "mining", "stage-2"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        ("write", "stage-1/log.jsonl", 5),
+        ("write", "stage-2/log.jsonl", 1),
+        ("rename", "mined.json", 1),
+        ("write", "stage-2/log.jsonl", 5),
+    ],
+    ids=["stage-1", "before", "mining", "stage-2"],
+)
 def test_two_stages_resume_as_if_never_stopped(
-    staged: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str
+    staged: Callable[..., Any], tmp_path: Path, moment: tuple[str, str, int]
 ) -> None:
     """Stopped in a stage after a checkpoint, between the stages, and while the model mines."""
-    import dense.training.stages
-    from dense.training.train import DenseTraining
-
     whole = staged("whole")
-    original = DenseTraining.loss
-
-    def loss(self: Any, step: int) -> Any:
-        if self.folder.name == stop and step == 3:
-            raise KeyboardInterrupt
-        if stop == "before" and self.folder.name == "stage-2":
-            raise KeyboardInterrupt
-        return original(self, step)
-
-    def interrupted(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(DenseTraining, "loss", loss)
-        if stop == "mining":
-            patched.setattr(dense.training.stages, "mine", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            staged("part")
+    action, file, nth = moment
+    with at(action, file, ctrl_c, nth=nth), pytest.raises(KeyboardInterrupt):
+        staged("part")
     torch.manual_seed(99)
     again = staged("part", resume=True)
     assert (again.validation, again.step) == (whole.validation, whole.step)
@@ -90,25 +106,15 @@ def test_other_hard_negatives_are_refused_when_resumed(staged: Callable[..., Any
 @pytest.mark.slow
 @pytest.mark.parametrize(("sets", "alone"), [(1, False), (1, True), (2, False)])
 def test_stage_two_begins_anew_with_what_stage_one_mined(
-    staged: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: int, *, alone: bool
+    staged: Callable[..., Any], tmp_path: Path, sets: int, *, alone: bool
 ) -> None:
     """P1 and P2 for one set, P2 alone for several or if asked for; weights as at the start of stage one."""
-    from dense.training.train import DenseTraining
-
-    starts: list[tuple[str, list[ParagraphSet], dict[str, bytes]]] = []
-    original = DenseTraining.run
-
-    def run(self: Any, *, resume: bool = False) -> Any:
-        state = {n: t.detach().numpy().tobytes() for n, t in self.model.state_dict().items()}
-        starts.append((self.folder.name, self.sets, state))
-        return original(self, resume=resume)
-
-    monkeypatch.setattr(DenseTraining, "run", run)
-    result = staged("out", sets=sets, only_p2=alone)
-    assert [name for name, _, _ in starts] == ["stage-1", "stage-2"]
-    assert starts[0][2] == starts[1][2]
+    result = staged("out", sizes=(30, 40)[:sets], only_p2=alone)
+    (one, weights_one), (two, weights_two) = staged.begun  # type: ignore[attr-defined]
+    assert [one.folder.name, two.folder.name] == ["stage-1", "stage-2"]
+    assert weights_one == weights_two
     model = DenseModel.load(tmp_path / "out" / "stage-1" / "best")
-    for first, second in zip(starts[0][1], starts[1][1], strict=True):
+    for first, second in zip(one.sets, two.sets, strict=True):
         assert first.paragraphs == second.paragraphs
         vectors = model.encode_passages([p.whole() for p in first.paragraphs])[:, 0]
         scores = model.encode_questions([p.questions[0][0] for p in first.paragraphs]) @ vectors.T
@@ -122,15 +128,9 @@ def test_stage_two_begins_anew_with_what_stage_one_mined(
 
 
 @pytest.mark.slow
-def test_both_stages_begin_from_one_encoder(
-    staged: Callable[..., Any], encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from dense.training.train import DenseTraining
-
-    with monkeypatch.context() as patched:
-        patched.setattr(DenseTraining, "loss", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            staged("out")
+def test_both_stages_begin_from_one_encoder(staged: Callable[..., Any], encoder: str, tmp_path: Path) -> None:
+    with at("write", "stage-1/log.jsonl", ctrl_c), pytest.raises(KeyboardInterrupt):
+        staged("out")
     other = tmp_path / "other"
     shutil.copytree(encoder, other)
     with (other / "config.json").open("a") as config:
@@ -142,18 +142,10 @@ def test_both_stages_begin_from_one_encoder(
 
 
 @pytest.mark.slow
-def test_negatives_are_mined_from_the_100_best(
-    staged: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    depths = []
-
-    def noting(data: ParagraphSet, scores: Any, depth: int, **settings: Any) -> Any:
-        depths.append(depth)
-        return mine_set(data, scores, depth, **settings)
-
-    monkeypatch.setattr("dense.training.stages.mine", noting)
-    staged("out", sets=2)
-    assert depths == [100, 100]
+def test_negatives_are_mined_from_the_100_best(staged: Callable[..., Any], tmp_path: Path) -> None:
+    staged("out", sizes=(110, 120))
+    mined = read_negatives(tmp_path / "out" / "mined.json")
+    assert [{len(near) for near in negatives} for negatives in mined] == [{100}, {100}]
 
 
 def test_two_stages_mine_between_and_not_on_the_way(staged: Callable[..., Any]) -> None:
@@ -234,27 +226,15 @@ def test_no_form_is_made_from_several_encoders_or_experts(
 
 
 @pytest.mark.slow
-def test_p2_comes_from_all_passages_of_a_collection(
-    encoder: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p2_comes_from_all_passages_of_a_collection(encoder: str, words: list[str], tmp_path: Path) -> None:
     """The 100 highest dot products among texts and collection, without right passages and duplicates."""
-    from dense.training.train import DenseTraining
-
     rng = random.Random(4)
     data = questions_on(words, n=20)
     collection = [Passage(f"c{n}", " ".join(rng.sample(words, 5)), "") for n in range(150)]
     collection.append(Passage("copy", data.paragraphs[0].text))
-    recipe = Recipe(**{**USUAL, "encoder": encoder, "held_out": 0, "mined": False})
-    sets: list[ParagraphSet] = []
-    original = DenseTraining.run
-
-    def run(self: Any, *, resume: bool = False) -> Any:
-        sets.extend(self.sets)
-        return original(self, resume=resume)
-
-    monkeypatch.setattr(DenseTraining, "run", run)
+    recipe, begun = watched(**{**USUAL, "encoder": encoder, "held_out": 0, "mined": False})
     train_in_two_stages([data], recipe, tmp_path / "out", only_p2=True, collection=collection)
-    first, second = sets
+    [first], [second] = [one.training.sets for one in begun]
     assert first.paragraphs == data.paragraphs
     texts = [paragraph.text for paragraph in second.paragraphs]
     assert texts == [p.text for p in collection[:-1]] + [p.text for p in data.paragraphs]
