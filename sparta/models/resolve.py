@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Callable
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from sparta.base.errors import ModelError, SpartaError
+from sparta.base.extras import INSTALLED, Installation
 from sparta.base.remedies import Option, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
 from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms
@@ -43,14 +43,15 @@ QUERY_WEIGHTS = "query_term_weights"
 _MODEL_FILES = ["*.json", "*.txt", "*.safetensors", "*.bin"]
 
 
-def shipped_folder(name: str) -> Path:
+def shipped_folder(name: str, installation: Installation | None = None) -> Path:
     """Return the folder of a shipped model; the folder may not exist.
 
     The wheel of sparta holds the default SPARTA model and the default reader; the other models are packages
     of their own. A clone holds all models.
     """
-    folder = Path(str(files("sparta.resources") / "models" / name))
-    return folder if folder.is_dir() else package_folder(name) or folder
+    installation = installation or INSTALLED
+    folder = installation.resources / "models" / name
+    return folder if folder.is_dir() else package_folder(name, installation) or folder
 
 
 def default_model_folder() -> Path:

