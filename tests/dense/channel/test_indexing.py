@@ -24,24 +24,23 @@ from sparta.base.records import Passage
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.index.sync import sync_index
-from sparta.models import resolve
 from tests.dense.channel.channels import N, done, rankings
+from tests.moments import ctrl_c
 from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
 CHANNELS = "impact,bm25,dense"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def shipped(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiny model in place of the dense model that ships with sparta."""
     monkeypatch.setattr("dense.channel.sync.model_for", lambda *_: str(model))
 
 
 @pytest.fixture
-def blocks(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The ids of the passages of every run of the dense encoder, in small blocks."""
-    monkeypatch.setattr("sparta.index.pipeline._PASSAGES_PER_BATCH", 16)
+def blocks(shipped: None, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The ids of the passages of every run of the dense encoder; the first has 32."""
     runs: list[list[str]] = []
     call = encode.PassageEncoder.__call__
 
@@ -132,28 +131,14 @@ def test_sync_adds_the_dense_channel_to_an_index(
 
 @pytest.mark.slow
 def test_ctrl_c_and_resume(
-    corpus: Path,
-    tiny_model_folder: Path,
-    blocks: list[list[str]],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    corpus: Path, tiny_model_folder: Path, blocks: list[list[str]], tmp_path: Path
 ) -> None:
     chosen = options(tiny_model_folder)
-    call, n_calls = encode.PassageEncoder.__call__, 0
-
-    def interrupted(self: Any, passages: list[Passage], *rest: Any) -> Any:
-        nonlocal n_calls
-        n_calls += 1
-        if n_calls == 3:
-            raise KeyboardInterrupt
-        return call(self, passages, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(encode.PassageEncoder, "__call__", interrupted)
-        with pytest.raises(Interrupted):
-            build_index(tmp_path / "ix", corpus, options=chosen)
+    with pytest.raises(Interrupted):
+        build_index(tmp_path / "ix", corpus, options=chosen, advance=lambda _: ctrl_c())
     assert is_begun(tmp_path / "ix")
     first = set(flat(blocks))
+    assert 0 < len(first) < N
     blocks.clear()
     # The printed remedy repeats the command without the channels; the vectors go on all the same.
     resumed = options(tiny_model_folder, resume=True, channels=None)
@@ -165,9 +150,8 @@ def test_ctrl_c_and_resume(
 
 
 def test_a_language_without_dense_model_fails_first(
-    corpus: Path, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, tiny_model_folder: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("dense.channel.sync.model_for", resolve.model_for)
     command = ("index", "--corpus", corpus, "--model", tiny_model_folder, "--language", "de")
     result = sparta(*command, "--channels", CHANNELS, "--index", tmp_path / "ix")
     assert result.exit_code
@@ -180,6 +164,7 @@ def test_unknown_channels_are_refused(corpus: Path, tmp_path: Path) -> None:
             build_index(tmp_path / "ix", corpus, options=IndexOptions(channels=channels))
 
 
+@pytest.mark.usefixtures("shipped")
 def test_bm25_and_dense(corpus: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
     command = ("index", "--corpus", corpus, "--model", tiny_model_folder, "--channels", "bm25,dense")
     assert f"{N} vectors" in done(sparta, *command, "--index", tmp_path / "ix")
@@ -189,6 +174,7 @@ def test_bm25_and_dense(corpus: Path, tiny_model_folder: Path, tmp_path: Path) -
 KILLER = """
 import os, signal, sys, traceback
 import dense.channel.indexing, dense.channel.sync, sparta.index.pipeline
+from dense.channel.builder import ShardSizes
 from sparta.base import files
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.lucene.bridge import ImpactWriter
@@ -197,7 +183,7 @@ from sparta.runtime.processor import runtime
 place, corpus, sparse, dense_model = sys.argv[1:]
 dense.channel.sync.model_for = lambda *_: dense_model
 sparta.index.pipeline._PASSAGES_PER_BATCH = 16
-dense.channel.indexing.SECONDS_PER_SHARD = 0
+dense.channel.indexing.SHARD_SIZES = ShardSizes(seconds=0)
 runtime()  # imported here once, instead of in every child
 seen, synced, commit = 0, files._sync, ImpactWriter.commit
 
@@ -235,6 +221,7 @@ print(moment, code)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shipped")
 def test_killed_at_every_write(corpus: Path, tiny_model_folder: Path, model: Path, tmp_path: Path) -> None:
     """A process loads what commands load, and forks a child for each kill."""
     chosen = options(tiny_model_folder)
