@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from unittest.mock import Mock
@@ -295,18 +295,14 @@ def test_stopping_early_with_ties_shared_texts_and_hits_in_any_order(weight: flo
     assert early > 100
 
 
-def test_what_stops_reading_is_not_worked_out_anew_with_each_passage(monkeypatch: pytest.MonkeyPatch) -> None:
-    combined: list[int] = []
-
-    def counting(config: Any, hits: Any, texts: Any, rankers: Any, spans: Any, *others: Any) -> list[Answer]:
-        combined.append(len(spans))
-        return combine(config, hits, texts, rankers, spans, *others)
-
-    monkeypatch.setattr("hybrid.answering.answerer.combine", counting)
+def test_what_stops_reading_is_not_worked_out_anew_with_each_passage(
+    calls: Callable[..., list[tuple[str, dict[str, Any]]]],
+) -> None:
+    combined = calls(combine)
     hits = [hit(f"p{i}", f"w{i} x", 100.0 - i) for i in range(50)]
     reader = FixedReader({one.text: [Span(0, 0, 2, 0.0)] for one in hits})
     Answerer(FixedRetriever(hits), reader, depth=50, weight=0.0).answer("?")
-    assert combined == [1] * 50 + [50]
+    assert [len(given["spans"]) for _, given in combined] == [1] * 50 + [50]
 
 
 def test_by_the_ranker_alone_the_first_passage_gives_its_best_span() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +69,7 @@ def test_sixteen_of_twenty_are_exactly_right(index: Path) -> None:
 
 
 def test_an_index_answers_like_an_answerer_and_opens_its_reader_once(
-    index: Path, monkeypatch: pytest.MonkeyPatch
+    index: Path, calls: Callable[..., list[tuple[str, dict[str, Any]]]]
 ) -> None:
     from hybrid import open_answerer
     from sparta import Index, Reader
@@ -75,9 +77,7 @@ def test_an_index_answers_like_an_answerer_and_opens_its_reader_once(
     question = "when was google founded"
     with open_answerer(index, "bm25", depth=3) as answerer:
         expected = answerer.answer(question, 2)
-    opened: list[str] = []
-    open_reader = Reader.open
-    monkeypatch.setattr(Reader, "open", lambda folder: opened.append(str(folder)) or open_reader(folder))
+    opened = calls(Reader.open)
     with Index(index) as searched:
         assert searched.answer(question, 2, channel="bm25", depth=3) == expected
         unsure = searched.answer(question, threshold=1)

@@ -8,21 +8,23 @@ from pathlib import Path
 import pytest
 
 from sparta import Index
-from sparta.index.channels import Synced
 from sparta.index.pipeline import IndexOptions, build_index
 
 pytestmark = pytest.mark.jvm
 
 
 @pytest.fixture
-def commit(
-    dense_index: Path, options: IndexOptions, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], None]:
-    """Commit a passage to Lucene without its vector, as `sparta update` does at first."""
-    monkeypatch.setattr("sparta.index.pipeline.sync_channels", lambda *_, **__: Synced())
+def commit(dense_index: Path, built_dense_index: Path, options: IndexOptions) -> Callable[[str], None]:
+    """Commit a passage to Lucene without its vector: the dense model is away meanwhile."""
+    model = built_dense_index.parent / "dense"
 
     def write(passage_id: str) -> None:
-        build_index(dense_index, [{"id": passage_id, "text": f"a city of {passage_id}"}], "update", options)
+        passages = [{"id": passage_id, "text": f"a city of {passage_id}"}]
+        away = model.rename(model.with_name("away"))
+        try:
+            assert build_index(dense_index, passages, "update", options).behind == ("dense",)
+        finally:
+            away.rename(model)
 
     return write
 

@@ -117,17 +117,19 @@ def test_what_is_right_in_an_input(training: PathTraining) -> None:
     assert supporting(drawn(training, silent, 1, 0)) == [True, False], "of sentences that are known"
 
 
-def test_the_loss_is_that_of_eq_10(training: PathTraining, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loss_is_that_of_eq_10(encoder_folder: Path, tmp_path: Path) -> None:
     first = passage("red.", gold=True, spans=((0, 3),), sentences=((0, 4),), supporting=(True,))
     second = passage("sea.", gold=False, sentences=((0, 4),), supporting=(False,))
-    one = drawn(training, PathExample("which", ("red",), (first, second)), 0, 1)
-    monkeypatch.setattr(training, "batch", lambda _step: [one])
+    example = PathExample("which", ("red",), (first, second))
+    training = PathTraining(recipe(encoder_folder, batch_size=1, held_out=0), [example], tmp_path / "one")
+    step = next(n for n in range(100) if training.batch(n)[0].passages == [first, second])
+    [one] = training.batch(step)
     scores = training.model([one.input])
     right = torch.tensor([True, False])
     of_passages, of_sentences = list_mle(scores.passages[0], right), list_mle(scores.sentences[0], right)
     at = one.input.parts[0].text_start
     of_answers = (scores.spans[:, 0].logsumexp(1) - scores.spans[:, 0, at]).mean()  # start and end are one
-    loss, logs = training.loss(0)
+    loss, logs = training.loss(step)
     torch.testing.assert_close(loss, of_passages + of_answers + 0.5 * of_sentences)
     assert logs["sentences"] == pytest.approx(float(of_sentences.detach()))
 
