@@ -18,7 +18,7 @@ from hybrid.replications.tables.experiment import Experiment
 from sparta.base.files import atomic_path, atomic_write, make_folder, open_decompressed
 from sparta.base.records import Passage
 from sparta.data.corpus import CorpusReader
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.pipeline import IndexOptions
 from sparta.search.searcher import Searcher
 
 logger = logging.getLogger("sparta.hybrid")
@@ -51,8 +51,8 @@ def index_of(
     make_folder(shared)
     corpus = corpora[0] if len(corpora) == 1 else _joined(corpora, shared / f"{name}.jsonl.gz")
     if experiment.cut.passages is None:
-        return built(shared / f"{name}-{channels.replace(',', '-')}", corpus, channels, language)
-    whole = built(shared / f"{name}-bm25", corpus, "bm25", language)
+        return _built(experiment, shared / f"{name}-{channels.replace(',', '-')}", corpus, channels, language)
+    whole = _built(experiment, shared / f"{name}-bm25", corpus, "bm25", language)
     records = experiment.folder / f"{part or name}.jsonl"
     if not records.exists():
         kept = set(itertools.islice(_pool(whole, sets), experiment.cut.passages))
@@ -62,15 +62,15 @@ def index_of(
                     names = {"id": passage.passage_id, "title": passage.title, "text": passage.text}
                     record = {key: passage.record[key] for key in passage.record if key != "_id"} | names
                     out.write(json.dumps(record, ensure_ascii=False) + "\n")
-    return built(experiment.folder / f"{part or name}-index", records, channels, language)
+    return _built(experiment, experiment.folder / f"{part or name}-index", records, channels, language)
 
 
-def built(path: Path, corpus: Path, channels: str, language: str = "en") -> Path:
+def _built(experiment: Experiment, path: Path, corpus: Path, channels: str, language: str) -> Path:
     """Return an index of a corpus, built once; an interrupted build continues."""
     done = path.parent / f"{path.name}.done"
     if not done.exists():
         options = IndexOptions(channels=channels, language=language, resume=path.exists())
-        build_index(path, corpus, options=options, progress=None)
+        experiment.parts.build(path, corpus, options)
         atomic_write(done, b"")
     return path
 

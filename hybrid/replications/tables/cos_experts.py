@@ -142,7 +142,7 @@ def _trained(experiment: Experiment, form: str) -> Path:
         **FORMS[form],
     )
     folder = experiment.folder.parent / "shared" / f"skills-{'-'.join(form.lower().split())}-{steps}"
-    return train_skills(sets, recipe, folder, resume=True).folder
+    return experiment.parts.train(train_skills, sets, recipe, folder)
 
 
 TABLES = (

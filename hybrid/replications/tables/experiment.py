@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.evaluation.testsets import QuestionSet, open_test_set
+from hybrid.replications.tables.parts import Parts
 from hybrid.replications.tables.sources import SOURCES, Located, locate, required
 from hybrid.replications.tables.table import Cut, Figures, PaperTable, Row
 from sparta.base.errors import InputError
@@ -31,6 +32,7 @@ class Experiment:
     :param data: the folder of the papers' data
     :param folder: the folder of this table: measured rows, indexes, models
     :param encoder: the pretrained encoder of trainings
+    :param parts: builds indexes, trains and measures
     """
 
     table: PaperTable
@@ -40,6 +42,7 @@ class Experiment:
     seed: int = 13
     encoder: str | None = None
     device: str | None = None
+    parts: Parts = field(default_factory=Parts)
 
     def run(self) -> list[Row]:
         """Measure all rows that are not stored yet; return all rows.

@@ -298,7 +298,8 @@ def _trained(
     from hybrid.replications.pool import IndexValidation
 
     folder = experiment.folder / "models" / name.lower().replace(" ", "-")
-    return train_skills(sets, recipe, folder, resume=True, validation=IndexValidation(pool)).folder
+    best = IndexValidation(pool)
+    return experiment.parts.train(train_skills, sets, recipe, folder, validation=best)
 
 
 _COLUMNS = ", ".join(TASKS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from hybrid.replications.tables.table import Figures, PaperTable, rows_of
 if TYPE_CHECKING:
     from hybrid.evaluation.testsets import QuestionSet
     from sparta.models.model import SparseModel
+    from sparta.reader.reader import Reader
     from sparta.training.paragraphs import ParagraphSet
 
 READ = 10
@@ -54,7 +56,7 @@ def _open(experiment: Experiment, sets: Mapping[str, str], collection: str, lang
         def measure(column: str = column) -> Mapping[str, Figures]:
             name, asked = next(iter(known)).split()[0], list(questions.values())
             index = index_of(experiment, name, corpora, asked, "impact,bm25", language)
-            return _answered(index, questions[column], column, language)
+            return _answered(experiment.parts.reader(language), index, questions[column], column)
 
         experiment.measure(["SPARTA", "BM25"], f"{located.label}; passages of {passages.label}", measure)
 
@@ -81,15 +83,13 @@ def _texts_of(questions: Path, path: Path) -> Path | None:
     return target
 
 
-def _answered(index: Path, questions: QuestionSet, column: str, language: str) -> dict[str, Figures]:
-    """Return EM, F1 and answer recall of the index's channels, with the shipped reader."""
+def _answered(reader: Reader, index: Path, questions: QuestionSet, column: str) -> dict[str, Figures]:
+    """Return EM, F1 and answer recall of the index's channels."""
     from hybrid.evaluation.answering import Answering
     from hybrid.evaluation.compare import compare
     from hybrid.retrieval.channels import Channels
-    from sparta.reader.config import reader_folder
-    from sparta.reader.reader import Reader
 
-    answering = Answering(Reader.open(reader_folder(None, language)), [READ])
+    answering = Answering(reader, [READ])
     with Channels(index, ["impact", "bm25"]) as channels:
         results = compare(channels, questions, (), answering=answering, measures=["answer_recall@20"])
     names = {"impact": "SPARTA", "bm25": "BM25"}
@@ -135,7 +135,7 @@ def reqa(experiment: Experiment) -> None:
             paths = [item.path for item in located if item]
             _reqa_of_trained(experiment, suffix, paths, f"trained on {' and '.join(labels)}")
     shipped = "SPARTA, shipped model"
-    _each_reqa_set(experiment, ["BM25", shipped], "", lambda folder: _reqa_of(folder, None, [], [shipped]))
+    _each_reqa_set(experiment, ["BM25", shipped], "", partial(_reqa_of, experiment, None, [], [shipped]))
 
 
 def _reqa_of_trained(experiment: Experiment, suffix: str, paths: Sequence[Path], label: str) -> None:
@@ -144,7 +144,7 @@ def _reqa_of_trained(experiment: Experiment, suffix: str, paths: Sequence[Path],
     sparta = _sparta_of_paper(experiment, paths, experiment.folder / f"sparta-{folder}")
     poly = _poly_encoder(experiment, paths, experiment.folder / f"poly-encoder-{folder}")
     names = [f"SPARTA{suffix}", f"Poly-Encoder{suffix}"]
-    _each_reqa_set(experiment, names, label, lambda folder: _reqa_of(folder, sparta, [poly], names))
+    _each_reqa_set(experiment, names, label, partial(_reqa_of, experiment, sparta, [poly], names))
 
 
 def _each_reqa_set(
@@ -169,14 +169,10 @@ def _each_reqa_set(
 
 
 def _reqa_of(
-    folder: Path, model: Path | None, dense: Sequence[Path], names: Sequence[str]
+    experiment: Experiment, model: Path | None, dense: Sequence[Path], names: Sequence[str], folder: Path
 ) -> dict[str, float]:
     """Return the MRR in percent of SPARTA, of Poly-Encoders, and of BM25, by row."""
-    from hybrid.evaluation.evaluate import evaluate_set
-    from sparta.models.load import load_model
-    from sparta.shards.encode import EncodeOptions
-
-    results = evaluate_set(folder, load_model(model), EncodeOptions(), measures=["RR"], dense=dense)
+    results = experiment.parts.mrr(folder, model, dense)
     rows = dict(zip(["impact", *map(str, dense)], names, strict=True)) | {"bm25": "BM25"}
     return {rows[e.name]: 100 * e.mean("RR") for e in results.evaluations}
 
@@ -202,7 +198,7 @@ def _sparta_of_paper(experiment: Experiment, paths: Sequence[Path], output: Path
         device=experiment.device,
         paper=True,
     )
-    return train_model(_training_sets(paths), recipe, output, resume=True).folder
+    return experiment.parts.train(train_model, _training_sets(paths), recipe, output)
 
 
 def _poly_encoder(experiment: Experiment, paths: Sequence[Path], output: Path) -> Path:
@@ -219,7 +215,7 @@ def _poly_encoder(experiment: Experiment, paths: Sequence[Path], output: Path) -
         seed=experiment.seed,
         device=experiment.device,
     )
-    return train_dense(_training_sets(paths), recipe, output, resume=True).folder
+    return experiment.parts.train(train_dense, _training_sets(paths), recipe, output)
 
 
 ANSWERS = {

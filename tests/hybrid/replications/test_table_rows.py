@@ -1,24 +1,38 @@
-"""What the functions of tables measure, without models: rows, columns, data and trainings."""
+"""What the functions of tables measure, with small parts: rows, columns, data and trainings."""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dense.models.bi_encoder import DenseConfig, DenseModel
+from dense.training.mining import mine_index
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.results import SetResults
-from hybrid.replications.tables import collection, multi, sparta
+from hybrid.replications.pool import TaskPool
 from hybrid.replications.tables.catalog import TABLES
 from hybrid.replications.tables.experiment import Experiment
+from hybrid.replications.tables.parts import Parts
 from hybrid.replications.tables.table import Cut, Row
+from sparta.index.pipeline import IndexOptions
+from sparta.index.reader import IndexReader
+from sparta.neural.inputs import InputLayout
+from sparta.reader.config import ReaderConfig
+from sparta.reader.records import Span, Text
 
 pytestmark = pytest.mark.usefixtures("own_logger")
+
+
+def lines_of(records: Sequence[Any]) -> bytes:
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
 @pytest.fixture
@@ -35,50 +49,54 @@ def experiment(tmp_path: Path) -> Callable[..., Experiment]:
         (data / name).parent.mkdir(exist_ok=True)
         (data / f"{name}.gz").write_bytes(gzip.compress(pairs.encode()))
     (data / "wiki").mkdir()
-    (data / "wiki" / "passages.jsonl.gz").write_text('{"_id": "w0", "title": "t", "text": "Lyon"}\n')
+    texts = ("where Lyon lies", "who Ada was", "what else there is")
+    passages = [{"_id": f"w{n}", "title": "t", "text": text} for n, text in enumerate(texts)]
+    (data / "wiki" / "passages.jsonl.gz").write_bytes(gzip.compress(lines_of(passages)))
     for name in ("nq-dev.csv", "nq-test.csv"):
         (data / name).write_text("where\t['Lyon']\nwho\t['Ada']\n")
     (data / "kilt").mkdir()
     evidence = [{"passage_ids": ["w0"], "title": "t"}]
     for task in ("fever", "trex"):
         rows = [
-            {"id": f"{task}{n}", "input": f"x {n}", "output": [{"answer": "y", "provenance": evidence}]}
+            {"id": f"{task}{n}", "input": f"who was {n}", "output": [{"answer": "y", "provenance": evidence}]}
             for n in range(9)
         ]
         for part in ("dev", "train"):
-            lines = "".join(json.dumps(row) + "\n" for row in rows)
-            (data / "kilt" / f"{task}.{part}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+            (data / "kilt" / f"{task}.{part}.jsonl.gz").write_bytes(gzip.compress(lines_of(rows)))
 
-    def made(name: str, **cut: int) -> Experiment:
+    def made(name: str, parts: Parts, **cut: int) -> Experiment:
+        folder = tmp_path / "out" / name
         return Experiment(
-            table=TABLES[name], data=data, folder=tmp_path / "out" / name, cut=Cut(**cut), encoder="e"
+            table=TABLES[name], data=data, folder=folder, cut=Cut(**cut), encoder="e", parts=parts
         )
 
     return made
 
 
-@pytest.mark.parametrize(("name", "sets"), [("sparta-4", [1]), ("sparta-5", [1, 2])])
-def test_reqa_trains_on_each_choice_of_sets(
-    name: str, sets: list[int], experiment: Callable[..., Experiment], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained: list[tuple[str, int]] = []
+class SmallTrainings(Parts):
+    """Trains nothing, and measures what the kind of model says."""
 
-    def train(data: Sequence[Any], recipe: Any, output: Path, *, resume: bool) -> Any:
-        trained.append((output.name, len(data)))
-        return SimpleNamespace(folder=output / "best")
+    def __init__(self) -> None:
+        self.trained: list[tuple[str, int]] = []
 
-    def evaluate_set(folder: Path, model: Any, *_: Any, dense: Sequence[Path], **options: Any) -> SetResults:
+    def train(self, _training: Any, sets: Sequence[Any], _recipe: Any, output: Path, **_: Any) -> Path:
+        self.trained.append((output.name, len(sets)))
+        return output / "best"
+
+    def mrr(self, _folder: Path, model: Path | None, dense: Sequence[Path]) -> SetResults:
         means = {"impact": 0.5 if model is None else 0.8, "bm25": 0.3, **{str(path): 0.6 for path in dense}}
         return SetResults("x", [Evaluation(own, {"RR": {"q0": mean}}) for own, mean in means.items()])
 
-    monkeypatch.setattr("sparta.training.train.train_model", train)
-    monkeypatch.setattr("dense.training.train.train_dense", train)
-    monkeypatch.setattr("sparta.models.load.load_model", lambda folder: folder)
-    monkeypatch.setattr("hybrid.evaluation.evaluate.evaluate_set", evaluate_set)
-    rows = {row.name: row for row in experiment(name).run()}
+
+@pytest.mark.parametrize(("name", "sets"), [("sparta-4", [1]), ("sparta-5", [1, 2])])
+def test_reqa_trains_on_each_choice_of_sets(
+    name: str, sets: list[int], experiment: Callable[..., Experiment]
+) -> None:
+    parts = SmallTrainings()
+    rows = {row.name: row for row in experiment(name, parts).run()}
     suffixes = [""] if name == "sparta-4" else [" on SQuAD", " on SQuAD + NQ"]
-    assert [n for _, n in trained] == [n for n in sets for _ in range(2)]
-    assert len({folder for folder, _ in trained}) == len(trained), "each model has its folder"
+    assert [n for _, n in parts.trained] == [n for n in sets for _ in range(2)]
+    assert len({folder for folder, _ in parts.trained}) == len(parts.trained), "each model has its folder"
     figures = {"BM25": 30.0, "SPARTA, shipped model": 50.0}
     figures |= {f"SPARTA{suffix}": 80.0 for suffix in suffixes}
     figures |= {f"Poly-Encoder{suffix}": 60.0 for suffix in suffixes}
@@ -88,65 +106,84 @@ def test_reqa_trains_on_each_choice_of_sets(
     assert ("clapnq" in last) == (name == "sparta-5")
 
 
+class SmallModels(Parts):
+    """Indexes of a small model, and a reader that takes the second word of each text."""
+
+    config = ReaderConfig()
+
+    def __init__(self, model: Path) -> None:
+        self.model = model
+
+    def build(self, path: Path, corpus: Path, options: IndexOptions) -> None:
+        super().build(path, corpus, replace(options, model=str(self.model)))
+
+    def reader(self, _language: str) -> Any:
+        return self
+
+    def read_all(
+        self, _questions: Sequence[str], texts: Sequence[Sequence[Text]], _n: int
+    ) -> Iterator[list[list[Span]]]:
+        for texts_of_question in texts:
+            words = [re.search(r" (\w+)", text.text) for text in texts_of_question]
+            yield [[Span(i, *word.span(1), 1.0)] for i, word in enumerate(words) if word]
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
 def test_sets_of_open_questions_share_one_collection(
-    experiment: Callable[..., Experiment], monkeypatch: pytest.MonkeyPatch
+    experiment: Callable[..., Experiment], tiny_model_folder: Path
 ) -> None:
     """A cut collection has the passages of all sets, so no set is searched in the passages of another."""
-    built: list[tuple[str, list[str], int]] = []
-
-    def index_of(_: Any, name: str, corpora: Sequence[Path], sets: Sequence[Any], *more: Any) -> Path:
-        built.append((name, [one.name for one in sets], len(corpora)))
-        return Path("index")
-
-    def answered(_: Path, questions: Any, column: str, language: str) -> dict[str, Any]:
-        return {name: {f"{column} EM": float(len(questions.queries))} for name in ("SPARTA", "BM25")}
-
-    monkeypatch.setattr(collection, "index_of", index_of)
-    monkeypatch.setattr(sparta, "_answered", answered)
-    rows: list[Row] = experiment("sparta-1", questions=1).run()
-    assert built == [("NQ", ["nq-dev", "nq-test"], 1)] * 2
-    assert [(row.name, row.figures) for row in rows] == [
-        (name, {f"{column} EM": 1.0}) for column in ("NQ dev", "NQ test") for name in ("SPARTA", "BM25")
+    one = experiment("sparta-1", SmallModels(tiny_model_folder), questions=1, passages=2)
+    for source, question in (("nq-dev", "where\t['Lyon']"), ("nq-test", "who\t['Ada']")):
+        one.path(source).write_text(f"what\t['none']\n{question}\n")  # the cut keeps the second question
+    rows: list[Row] = one.run()
+    kept = [json.loads(line)["id"] for line in (one.folder / "NQ.jsonl").read_text().splitlines()]
+    assert kept == ["w0", "w1"]
+    assert [row.name for row in rows] == ["SPARTA", "BM25"] * 2
+    figures = [row.figures for row in rows if row.name == "BM25"]
+    assert figures == [
+        {f"{column} {name}": 100.0 for name in ("EM", "F1", "answer recall@20")}
+        for column in ("NQ dev", "NQ test")
     ]
 
 
+class GivenModels(Parts):
+    """Trainings that come to a given model."""
+
+    def __init__(self, model: Path) -> None:
+        self.model, self.trained = model, list[list[tuple[str, int]]]()
+
+    def train(self, _training: Any, sets: Sequence[Any], _recipe: Any, output: Path, **_: Any) -> Path:
+        self.trained.append([(one.name, len(one.examples)) for one in sets])
+        return Path(shutil.copytree(self.model, output, dirs_exist_ok=True))
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
 def test_confounders_are_mined_for_the_questions_within_the_cut(
-    experiment: Callable[..., Experiment], monkeypatch: pytest.MonkeyPatch
+    experiment: Callable[..., Experiment], make_tiny_model: Callable[..., Any], tmp_path: Path, calls: Any
 ) -> None:
     """The second mining reads the file of the first, from an index with the first model's vectors."""
-    mined: list[tuple[str, str, int, bool]] = []
-    vectors: list[str] = []
-    trained: list[list[str]] = []
-
-    def mine_index(index: Path, questions: Any, output: Path, *, channel: str, keep: bool, **_: Any) -> None:
-        mined.append((channel, output.name, len(list(questions)), keep))
-        output.write_text("[]")
-
-    monkeypatch.setattr(multi, "_pool", lambda experiment: None)
-    monkeypatch.setattr(multi, "_measured", lambda pool, model, device: {"FEV": model})
-    monkeypatch.setattr(multi, "_recipe", lambda experiment: None)
-    monkeypatch.setattr(multi, "_trained", lambda experiment, pool, name, sets, recipe: Path(name))
-    monkeypatch.setattr(collection, "index_of", lambda *_, part, **more: Path(part))
-    monkeypatch.setattr("dense.channel.sync.build_dense", lambda index, model, **_: vectors.append(model))
-    monkeypatch.setattr("dense.training.mining.mine_index", mine_index)
-    monkeypatch.setattr(
-        "hybrid.replications.question_mining.mining_questions",
-        lambda path, index: path.read_text().splitlines() if path.suffix == ".jsonl" else [path.name],
-    )
-    monkeypatch.setattr(
-        "dense.training.skill_data.read_skill_sets",
-        lambda files, *_, **more: trained.append([file.path.name for file in files]),
-    )
-    one = experiment("multi-7", questions=4)
-    one.folder.mkdir(parents=True)
-    multi.confounders(one)
+    tiny = make_tiny_model()
+    layout = InputLayout(use_title=True, use_context=True, answer_segment=0, max_length=64, overlap=8)
+    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "dense")
+    parts = GivenModels(tmp_path / "dense")
+    recorded = calls(TaskPool.measured_as, mine_index)
+    one = experiment("multi-7", parts, questions=4)
+    rows = one.run()
     first, second = (
-        [f"{task}.{channel}.train.json" for task in ("fever", "trex")] for channel in ("bm25", "dense")
+        [(f"{task}.{channel}.train.json", 4) for task in ("fever", "trex")] for channel in ("bm25", "dense")
     )
-    assert trained == [first, first, second]
-    assert vectors == ["BM25"]
-    assert mined == [
-        *(("bm25", name, 4, False) for name in first),
-        *(("dense", name, 1, True) for name in second),
+    assert parts.trained == [first, first, second]
+    models = [str(one.folder / "models" / name) for name in ("bm25", "bm25-+-adv")]
+    assert [call["name"] for name, call in recorded if name == "measured_as"] == models
+    mined = [call for name, call in recorded if name == "mine_index"]
+    assert [(call["options"]["channel"], call["output"].name, call["options"]["keep"]) for call in mined] == [
+        *(("bm25", name, False) for name, _ in first),
+        *(("dense", name, True) for name, _ in second),
     ]
-    assert [row.figures["FEV"] for row in one.rows()] == ["BM25", "BM25 + adv"]
+    with IndexReader(mined[-1]["index"], channels=None) as reader, reader.snapshot() as snapshot:
+        assert snapshot.channel("dense").model_name == models[0]
+    assert [row.name for row in rows] == ["BM25", "BM25 + adv"]
+    assert all("FEV" in row.figures for row in rows)
