@@ -53,49 +53,40 @@ def test_a_dev_set_validates_and_is_never_trained_on(encoder: str, words: list[s
     assert caught.value.facts["differing"] == ["dev"]
 
 
-def made(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[list[ParagraphSet], Recipe]:
-    """What a command gives to the training."""
-    seen: list[Any] = []
-
-    def stop(sets: Any, recipe: Any, *_: Any, **__: Any) -> Any:
-        seen.extend((sets, recipe))
-        raise InputError("stopped")
-
-    monkeypatch.setattr("dense.training.train.train_dense", stop)
-    result = dense("train", *arguments)
-    assert "stopped" in result.output, result.output
-    return seen[0], seen[1]
+def trained(folder: Path, *arguments: object) -> dict[str, Any]:
+    """The settings and data of a training of one step, as its checkpoint has them."""
+    result = dense("train", "--output", folder, "--steps", 1, *arguments)
+    assert result.exit_code == 0, result.output
+    facts: dict[str, Any] = torch.load(folder / "state.pt", weights_only=True)["facts"]
+    return facts
 
 
 def test_the_command_says_all_of_it(
-    encoder: str,
-    pairs: Path,
-    tmp_path: Path,
-    write_jsonl: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
+    encoder: str, pairs: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
 ) -> None:
     small = write_jsonl(
         tmp_path / "small.jsonl", [json.loads(s) for s in pairs.read_text().splitlines()[:10]]
     )
     dev = write_jsonl(tmp_path / "dev.jsonl", [{"question": "q", "positive": "the moon"}])
-    given = ["--encoder", encoder, "--output", tmp_path / "out", "--batch-size", 8, "--device", "cpu"]
+    given = ["--encoder", encoder, "--batch-size", 8, "--device", "cpu"]
     given += ["--pairs", pairs, "--passages", f"{small}=2"]
-    sets, recipe = made(monkeypatch, *given)
-    assert [one.weight for one in sets] == [1, 2]
-    assert (recipe.dropout, recipe.gather, recipe.question_length) == (0, False, None)
+    facts = trained(tmp_path / "usual", *given)
+    assert [weight for _, _, weight, _ in facts["sets"]] == [1, 2]
+    assert (facts["dropout"], facts["gather"], facts["model"]["question_length"]) == (0, False, 64)
     options = ["--dropout", 0.1, "--gather", "--question-length", 100, "--by-size", "--dev", dev]
-    sets, recipe = made(monkeypatch, *given, *options)
-    assert [(one.weight, one.dev) for one in sets] == [(40, False), (20, False), (1, True)]
-    assert (recipe.dropout, recipe.gather, recipe.question_length) == (0.1, True, 100)
-    sets, _ = made(monkeypatch, *given, *options, "--largest", 30)
-    assert [one.weight for one in sets] == [30, 20, 1]
+    facts = trained(tmp_path / "chosen", *given, *options)
+    assert [weight for _, _, weight, _ in facts["sets"]] == [40, 20]
+    assert [(name, weight) for name, _, weight in facts["dev"]] == [("dev.jsonl/pairs", 1)]
+    assert (facts["dropout"], facts["gather"], facts["model"]["question_length"]) == (0.1, True, 100)
+    facts = trained(tmp_path / "limited", *given, *options, "--largest", 30)
+    assert [weight for _, _, weight, _ in facts["sets"]] == [30, 20]
     for wrong, message in (
         (["--dev", dev, "--held-out", 3], "--dev cannot be combined with --held-out"),
         (["--p2-alone"], "--p2-alone needs --two-stages"),
         (["--largest", 5], "--largest needs --by-size"),
         (["--dev", tmp_path / "none.jsonl"], "none.jsonl"),
     ):
-        result = dense("train", *given, *wrong)
+        result = dense("train", "--output", tmp_path / "out", *given, *wrong)
         assert (result.exit_code, message in result.output) == (2, True), result.output
         assert not (tmp_path / "out").exists()
 
