@@ -189,6 +189,25 @@ def tune_and_save(
     fraction("a coverage", coverage)
     check_new_folder(output)
     make_folder(output)  # a folder that cannot be written raises before the long reading
+    tuned = tune_on(
+        Reader.open(folder), questions, retriever, depth=depth, threads=threads, coverage=coverage
+    )
+    model = SpanReader.load(folder)  # in full precision
+    model.config = tuned.config
+    model.save_pretrained(output, int8=int8)
+    return tuned
+
+
+def tune_on(
+    reader: Reader,
+    questions: QuestionSet,
+    retriever: Retriever,
+    *,
+    depth: int = 10,
+    threads: int = 1,
+    coverage: float = COVERAGE,
+) -> TunedReader:
+    """Tune an open reader on passages that a retriever returns for held-out questions; see `tune_reader`."""
     queries = [query for query in questions.queries if query.answers]
     texts, ids = [query.text for query in queries], [query.query_id for query in queries]
     hits_by_query = retriever.batch_search(texts, ids, depth, threads)
@@ -205,8 +224,4 @@ def tune_and_save(
     query_set = replace(questions, queries=tuple(queries), language=language)
     holds = Holds({}, lambda *_: "")
     retrieved = Retrieved(query_set, {"": run}, holds, lambda *ids: records[ids], by_question=True)
-    tuned = tune_reader(retrieved, run, Reader.open(folder), depth, retriever.ranking_name, coverage)
-    model = SpanReader.load(folder)  # in full precision
-    model.config = tuned.config
-    model.save_pretrained(output, int8=int8)
-    return tuned
+    return tune_reader(retrieved, run, reader, depth, retriever.ranking_name, coverage)

@@ -41,7 +41,11 @@ Name = Annotated[str, Field(description="Only the best passage of each value of 
 
 
 def mcp_server(
-    index: Source = None, channels: str | None = None, *, k: int = 10, reader: str | Path | None = None
+    index: Source = None,
+    channels: str | None = None,
+    *,
+    k: int = 10,
+    reader: str | Path | Reader | None = None,
 ) -> FastMCP:
     """Return an MCP server with the tools search, explain and passage, and answer if there is a reader.
 
@@ -55,15 +59,19 @@ def mcp_server(
     :param index: an index folder; an open retriever offers only the tools search and answer
     :param channels: as in `open_retriever`
     :param k: number of hits, unless a call names another number
-    :param reader: a reader's folder; None means the reader shipped for the language, if torch is installed
+    :param reader: a reader or its folder; None means the reader shipped for the language, if torch is
+        installed
     """
-    if reader is not None:
+    if isinstance(reader, str | Path):
         reader_folder(reader)  # raises for a wrong path before the index is opened
     tools = _Tools(index, channels, k)
-    tools.folder = folder = _folder_of_reader(reader, tools.language)
+    if reader is None or isinstance(reader, str | Path):
+        tools.folder = _folder_of_reader(reader, tools.language)
+    else:
+        tools.reader = reader
     server_tools: list[Callable[..., Objects]] = [tools.search]
     server_tools += [tools.explain, tools.passage] if tools.index is not None else []
-    server_tools += [tools.answer] if folder else []
+    server_tools += [tools.answer] if tools.folder or tools.reader else []
     server: FastMCP = FastMCP("sparta", instructions="Searches a collection of passages; cite them by id.")
     for tool in server_tools:
         server.tool(tool, annotations=_READS)

@@ -25,7 +25,7 @@ from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.rankings import Holds, Retrieved
 from hybrid.evaluation.results import SetResults, per_query_lines, results_table
 from hybrid.evaluation.testsets import QuestionSet
-from hybrid.evaluation.tune_reader import fit, tune_and_save, tune_reader
+from hybrid.evaluation.tune_reader import fit, tune_and_save, tune_on, tune_reader
 from sparta.base.errors import InputError, SpartaError
 from sparta.base.records import Hit, Query, ScoredPassage
 from sparta.reader.config import Calibration, ReaderConfig
@@ -201,19 +201,14 @@ def test_platt_scaling_finds_what_made_the_data() -> None:
         fit([1.0, 2.0, 3.0], [True, True, True])
 
 
-def test_tuning_compares_answers_in_the_language_of_the_index(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tuning_compares_answers_in_the_language_of_the_index() -> None:
     """In German "die" is an article: half of the answers are right; by English rules all are wrong."""
     asked = tuple(Query(str(i), "?", ("Alpen" if i % 2 else "Elbe",)) for i in range(8))
     hits = [Hit("a", 2.0, "", "die Alpen"), Hit("b", 1.0, "", "Rhein")]
     retriever = Mock(language="de", in_context=list)
     retriever.batch_search = lambda texts, ids, depth, threads: dict.fromkeys(ids, hits)
     reader = FixedReader({"die Alpen": 1.0, "Rhein": 0.2})
-    monkeypatch.setattr("sparta.reader.reader.Reader.open", lambda _: reader)
-    monkeypatch.setattr("hybrid.evaluation.tune_reader.SpanReader", Mock())
-    (tmp_path / "config.json").touch()
-    tuned = tune_and_save(tmp_path, QuestionSet("set", asked), retriever, tmp_path / "out")
+    tuned = tune_on(reader, QuestionSet("set", asked), retriever)
     assert set(tuned.by_setting.values()) == {0.5}
 
 

@@ -132,9 +132,7 @@ def test_what_was_committed_since_is_found(
         assert [hit["id"] for hit in call(server, "search", query="moon")] == ["b"]
 
 
-def test_answers_are_merged_as_in_the_language_of_the_index(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_are_merged_as_in_the_language_of_the_index() -> None:
     """In German "die" is an article, so that both mentions are one answer."""
     from hybrid.integrations import mcp_server
     from sparta.base.records import Hit
@@ -144,11 +142,9 @@ def test_answers_are_merged_as_in_the_language_of_the_index(
     hits = [Hit("a", 2.0, "", "die Alpen"), Hit("b", 1.0, "", "Alpen")]
     reader = Mock(config=ReaderConfig())
     reader.read_each = lambda query, texts, n: ([Span(0, 0, len(text.text), 1.0)] for text in texts)
-    retriever = Mock(language="de", channel="fixed", in_context=list)
+    retriever = Mock(language="de", channel="fixed", rerank_depth=0, in_context=list)
     retriever.search = lambda query, k: hits
-    (tmp_path / "config.json").touch()
-    server = mcp_server(retriever, reader=tmp_path)
-    monkeypatch.setattr("sparta.reader.reader.Reader.open", lambda folder: reader)
+    server = mcp_server(retriever, reader=reader)
     found = call(server, "answer", query="?", n=5)
     assert [one["answer"] for one in found] == ["die Alpen"]
 
