@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.calls import calls as calls
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 

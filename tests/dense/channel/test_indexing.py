@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from dense.channel.sync import build_dense
 from dense.channel.table import exists, is_begun
 from dense.search.store import Floats
 from sparta.base.errors import InputError, Interrupted
-from sparta.base.records import Passage
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.index.sync import sync_index
@@ -30,6 +29,7 @@ from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
 CHANNELS = "impact,bm25,dense"
+Calls = list[tuple[str, dict[str, Any]]]
 
 
 @pytest.fixture
@@ -39,21 +39,14 @@ def shipped(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def blocks(shipped: None, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The ids of the passages of every run of the dense encoder; the first has 32."""
-    runs: list[list[str]] = []
-    call = encode.PassageEncoder.__call__
-
-    def counted(self: Any, passages: list[Passage], *rest: Any) -> Any:
-        runs.append([passage.passage_id for passage in passages])
-        return call(self, passages, *rest)
-
-    monkeypatch.setattr(encode.PassageEncoder, "__call__", counted)
-    return runs
+def blocks(shipped: None, calls: Callable[..., Calls]) -> Calls:
+    """Every run of the dense encoder; the first has 32 passages."""
+    return calls(encode.PassageEncoder.__call__)
 
 
-def flat(blocks: list[list[str]]) -> list[str]:
-    return list(itertools.chain.from_iterable(blocks))
+def flat(blocks: Calls) -> list[str]:
+    """The ids of the passages of these runs."""
+    return [passage.passage_id for _, given in blocks for passage in given["passages"]]
 
 
 def vectors(index: Path) -> Floats:
@@ -71,7 +64,7 @@ def options(tiny_model_folder: Path, **more: Any) -> IndexOptions:
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["passage", "sentence", "chunk:5:2"])
 def test_one_pass_gives_the_vectors_of_two(
-    corpus: Path, tiny_model_folder: Path, blocks: list[list[str]], tmp_path: Path, unit: str
+    corpus: Path, tiny_model_folder: Path, blocks: Calls, tmp_path: Path, unit: str
 ) -> None:
     chosen = options(tiny_model_folder, unit=unit)
     report = build_index(tmp_path / "one", corpus, options=chosen)
@@ -93,7 +86,7 @@ def test_one_pass_gives_the_vectors_of_two(
 
 @pytest.mark.slow
 def test_overwrite_encodes_only_what_is_new(
-    corpus: Path, tiny_model_folder: Path, blocks: list[list[str]], write_jsonl: Any, tmp_path: Path
+    corpus: Path, tiny_model_folder: Path, blocks: Calls, write_jsonl: Any, tmp_path: Path
 ) -> None:
     chosen = options(tiny_model_folder)
     build_index(tmp_path / "ix", corpus, options=chosen)
@@ -112,7 +105,7 @@ def test_overwrite_encodes_only_what_is_new(
 
 @pytest.mark.slow
 def test_sync_adds_the_dense_channel_to_an_index(
-    corpus: Path, tiny_model_folder: Path, blocks: list[list[str]], tmp_path: Path
+    corpus: Path, tiny_model_folder: Path, blocks: Calls, tmp_path: Path
 ) -> None:
     index = tmp_path / "ix"
     sync_index(index, corpus, options(tiny_model_folder, channels="impact,bm25"))
@@ -130,9 +123,7 @@ def test_sync_adds_the_dense_channel_to_an_index(
 
 
 @pytest.mark.slow
-def test_ctrl_c_and_resume(
-    corpus: Path, tiny_model_folder: Path, blocks: list[list[str]], tmp_path: Path
-) -> None:
+def test_ctrl_c_and_resume(corpus: Path, tiny_model_folder: Path, blocks: Calls, tmp_path: Path) -> None:
     chosen = options(tiny_model_folder)
     with pytest.raises(Interrupted):
         build_index(tmp_path / "ix", corpus, options=chosen, advance=lambda _: ctrl_c())
