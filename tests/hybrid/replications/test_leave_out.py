@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from hybrid.replications.leave_out import LeaveOut, Task, few_of
 from hybrid.replications.pool import TaskPool
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
-from sparta.training.run import TrainingRun
 from tests.hybrid.replications.conftest import TASKS, Data
+from tests.moments import at, ctrl_c
 from tests.programs import hybrid
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
@@ -51,29 +52,18 @@ def arguments(where: Data, encoder: Path, output: Path, **changes: Any) -> list[
 
 @pytest.mark.slow
 def test_the_whole_table_and_resumed(
-    data: Data, encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Data, encoder_folder: Path, tmp_path: Path, calls: Callable[..., list[Any]]
 ) -> None:
     output = tmp_path / "out"
     command = arguments(data, encoder_folder, output)
-    measured, seen = TaskPool.measured, []
-
-    def killed(self: TaskPool, name: str, runs: Any) -> Any:
-        seen.append(name)
-        if len(seen) == 3:
-            raise KeyboardInterrupt
-        return measured(self, name, runs)
-
-    def at_once(self: TrainingRun[Any]) -> None:
-        self._log(loss=1.0)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:  # killed within the first training, before a checkpoint
-        patch.setattr(TrainingRun, "_step", at_once)
+    with at("write", "log.jsonl", ctrl_c, nth=2):  # within the first training, before a checkpoint
         assert hybrid(*command).exit_code != 0
     assert (output / "fever" / "zero-shot" / "log.jsonl").exists()
     assert hybrid(*command).exit_code != 0, "the folder is in use"
-    monkeypatch.setattr(TaskPool, "measured", killed)
-    assert hybrid(*command, "--resume").exit_code != 0
+    seen = calls(TaskPool.measured)
+    with at("rename", "measured.json", ctrl_c, nth=3):
+        assert hybrid(*command, "--resume").exit_code != 0
+    assert len(seen) == 3
     found = hybrid(*command, "--resume", catch_exceptions=False)
     assert found.exit_code == 0, found.output
     rows = list(csv.DictReader(io.StringIO(found.stdout)))

@@ -16,13 +16,15 @@ from tests.hybrid.service.services import QUESTION, GivenReader
 pytestmark = pytest.mark.jvm
 
 
-LONG = {"query": ["the moon of the earth has no water"] * 500, "k": 40}
-"""A request that keeps the search thread busy: searches after it wait."""
-LONG_LIMITS = {"queries": 500, "hits": 20_000}
+LONG_LIMITS = {"queries": 2000, "hits": 80_000}
 
 
-def asked(index, limits: Limits, n: int) -> tuple[list[Any], Any, Any]:
-    """The answers to `n` searches at a time while a long one runs, to one after them, and to the long one."""
+def asked(index, limits: Limits, n: int, queries: int) -> tuple[list[Any], Any, Any]:
+    """The answers to `n` searches at a time, to one after them, and to one that keeps the thread busy.
+
+    The last has so many queries, and begins before the others.
+    """
+    long_body = {"query": ["the moon of the earth has no water"] * queries, "k": 40}
     import httpx2 as httpx
 
     async def ask() -> tuple[list[Any], Any]:
@@ -34,7 +36,7 @@ def asked(index, limits: Limits, n: int) -> tuple[list[Any], Any, Any]:
                 async def one() -> httpx.Response:
                     return await client.post("/search", json={"query": QUESTION})
 
-                long = asyncio.create_task(client.post("/search", json=LONG))
+                long = asyncio.create_task(client.post("/search", json=long_body))
                 while b"sparta_batch_queries_count 0.0" in app.state.service.metrics.text():
                     await asyncio.sleep(0.001)
                 answers = await asyncio.gather(*(one() for _ in range(n)))
@@ -44,7 +46,7 @@ def asked(index, limits: Limits, n: int) -> tuple[list[Any], Any, Any]:
 
 
 def test_more_than_may_wait_is_told_to_come_back_and_the_service_recovers(built) -> None:
-    answers, later, long = asked(built, Limits(queue=5, refusal=0.001, **LONG_LIMITS), 40)
+    answers, later, long = asked(built, Limits(queue=5, refusal=0.001, **LONG_LIMITS), 40, 500)
     statuses = [answer.status_code for answer in answers]
     assert set(statuses) == {200, 429}
     assert 5 <= statuses.count(200) <= 12
@@ -58,7 +60,7 @@ def test_more_than_may_wait_is_told_to_come_back_and_the_service_recovers(built)
 
 @pytest.mark.slow
 def test_a_search_that_takes_too_long_is_given_up(built) -> None:
-    answers, later, long = asked(built, Limits(timeout=0.05, **LONG_LIMITS), 3)
+    answers, later, long = asked(built, Limits(timeout=0.05, **LONG_LIMITS), 3, 2000)
     assert {answer.status_code for answer in (*answers, later, long)} == {503}
     assert answers[0].json()["error"]["message"] == "the request took longer than the limit of 0.05 s"
 
