@@ -69,14 +69,14 @@ def sets_of(pairs: Sequence[str]) -> dict[str, tuple[Path, QuestionSet]]:
     return found
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pairs", nargs="+", metavar="INDEX=SET")
     parser.add_argument("--base", choices=["dense", "sparta"], default="dense")
     parser.add_argument("--alphas", default="0.1:2:0.1")
     parser.add_argument("--candidates", default="10,20,50,100,200")
     parser.add_argument("--normalization", choices=list(NORMALIZATIONS), default="minmax")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     alphas, candidates = parse_alphas(given.alphas), parse_candidates(given.candidates)
     sets = sets_of(given.pairs)
     start = Fusion({given.base: 1.0, "bm25": 1.0}, normalization=given.normalization)

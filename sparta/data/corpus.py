@@ -51,8 +51,6 @@ from sparta.data.seen_ids import SeenIds
 
 KEPT_SKIPS = 20
 logger = logging.getLogger("sparta.data")
-_BATCH_RECORDS = 1000
-_BATCH_BYTES = 8 << 20  # bounds memory when the lines are very long
 _OR_SKIP = remedy("; or skip such records with {}", Option("skip_invalid", True))
 
 
@@ -153,6 +151,8 @@ class CorpusReader:
         self.skip_invalid = skip_invalid
         self.fields, self.query = fields, query
         self.counts = ReadCounts()
+        self.batch_records, self.batch_bytes = 1000, 8 << 20
+        """The sizes at which a batch ends; the bytes bound memory when the lines are very long."""
         self.position = 0
         """Where the last yielded passage ends, in bytes of the files or in records of a list."""
         self._paths, self._left_out = files_of(self.source)
@@ -259,7 +259,7 @@ class CorpusReader:
                 stored = self._tally.size
                 batch.append((position if position < stored else stored, outcome))
                 size += length
-                if len(batch) == _BATCH_RECORDS or size >= _BATCH_BYTES or self._stops(outcome):
+                if len(batch) == self.batch_records or size >= self.batch_bytes or self._stops(outcome):
                     yield batch
                     batch, size = [], 0
         except InputError as error:  # an error of the whole file: yield the records before it first

@@ -12,22 +12,23 @@ from sparta.base.errors import InputError
 from sparta.base.files import MAX_LINE_VARIABLE, input_errors, longest_line, open_decompressed
 from sparta.data.parsing import TO_UTF8, refuse_half_pairs
 
-CHUNK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
 _AFTER_ELEMENT = frozenset(",] \t\r\n")
 
 
-def json_list(path: Path, form: str) -> Iterator[Any]:
+def json_list(path: Path, form: str, block_bytes: int = _BLOCK_BYTES) -> Iterator[Any]:
     """Yield the elements of a JSON list in a file, which may be compressed.
 
     Only one element is in memory at a time.
 
     :param form: a description of the expected format, for the error message
+    :param block_bytes: the number of bytes to read at once
     :raises InputError: the file is not a list, or contains broken JSON; the error says after which element.
     """
     element_count = 0
     try:
         with input_errors(path), open_decompressed(path) as stream:
-            for element in list_elements(stream):
+            for element, _ in placed_elements(stream, block_bytes):
                 element_count += 1
                 yield element
     except (ValueError, RecursionError) as error:
@@ -49,12 +50,12 @@ def list_elements(stream: BinaryIO) -> Iterator[Any]:
     return (value for value, _ in placed_elements(stream))
 
 
-def placed_elements(stream: BinaryIO) -> Iterator[tuple[Any, str]]:
+def placed_elements(stream: BinaryIO, block_bytes: int = _BLOCK_BYTES) -> Iterator[tuple[Any, str]]:
     """Yield the elements of a JSON list in a UTF-8 stream, each with its JSON text.
 
     :raises ValueError: the stream is not a list, or contains broken JSON.
     """
-    text = _Text(stream)
+    text = _Text(stream, block_bytes)
     if text.take("[]") != "[":
         raise ValueError("the file does not begin with [")
     separator = "" if text.take("]") else ","
@@ -86,8 +87,8 @@ def begins_list(path: Path) -> bool:
 class _Text:
     """A buffer over a UTF-8 stream of JSON. Consumed text is dropped from memory."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: BinaryIO, block_bytes: int = _BLOCK_BYTES) -> None:
+        self._stream, self._block_bytes = stream, block_bytes
         self._bytes_to_text = codecs.getincrementaldecoder("utf-8-sig")()
         self._decoder = json.JSONDecoder()
         self._longest = longest_line()
@@ -144,6 +145,6 @@ class _Text:
         """Read at least as many bytes as the buffer holds, so that decoding a long element stays linear."""
         self._text = self._text[self._position :]
         self._position = 0
-        data = self._stream.read(max(CHUNK_BYTES, len(self._text)))
+        data = self._stream.read(max(self._block_bytes, len(self._text)))
         self._at_end = not data
         self._text += self._bytes_to_text.decode(data, final=self._at_end)

@@ -24,13 +24,23 @@ from sparta.lucene.packing import TermPostings
 from sparta.search.searcher import Searcher
 
 FORMATS = ("pyserini-json", "ciff")
-PAGE_POSTINGS = 2_000_000
-BLOCK_POSTINGS = 2_000_000
-BATCH = 1000
 _POSTING = np.dtype([("passage", "<i4"), ("term", "<i4"), ("impact", "<i4")])
 
 
-def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]:
+class BlockSizes(NamedTuple):
+    """How much is in memory at once: postings by term, postings by passage, and records of passages."""
+
+    page_postings: int = 2_000_000
+    block_postings: int = 2_000_000
+    records: int = 1000
+
+
+USUAL_SIZES = BlockSizes()
+
+
+def export_index(
+    searcher: Searcher, form: str, output: Path, sizes: BlockSizes = USUAL_SIZES
+) -> tuple[int, int]:
     """Write all impacts of an index to one file, and return the numbers of passages and postings.
 
     `pyserini-json` writes one object per line, `{"id", "contents", "vector": {term: impact}}`. `ciff`
@@ -52,7 +62,7 @@ def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]
         )
     with searcher.reader.snapshot() as snapshot, atomic_path(output) as temporary:
         snapshot.require_impacts()
-        contents = Contents.read(snapshot.lucene, joined if snapshot.tokenizer.lexical else str)
+        contents = Contents.read(snapshot.lucene, joined if snapshot.tokenizer.lexical else str, sizes)
         with _opened(temporary, zipped=output.suffix == ".gz") as stream:
             if form == "ciff":
                 _write_ciff(contents, stream, f"{snapshot.generation.model['name']}; {scale(searcher)}")
@@ -127,6 +137,7 @@ class Contents:
     :param terms: the number of terms with postings
     :param highest: the highest impact
     :param named: returns the exported name of a term; it keeps the byte order
+    :param at_once: how much is in memory at once
     """
 
     lucene: ImpactSearcher
@@ -137,9 +148,12 @@ class Contents:
     terms: int
     highest: int
     named: Callable[[str], str] = str
+    at_once: BlockSizes = USUAL_SIZES
 
     @staticmethod
-    def read(lucene: ImpactSearcher, named: Callable[[str], str] = str) -> Contents:
+    def read(
+        lucene: ImpactSearcher, named: Callable[[str], str] = str, at_once: BlockSizes = USUAL_SIZES
+    ) -> Contents:
         """Sort the passages and count their postings, in one pass over all postings."""
         live = lucene.live()
         docids = live[np.argsort(lucene.positions(live), kind="stable")]
@@ -147,19 +161,19 @@ class Contents:
         ranks[docids] = np.arange(len(docids), dtype=np.int32)
         sizes, sums = np.zeros((2, len(ranks)), np.int64)
         terms = highest = 0
-        for page in lucene.postings(PAGE_POSTINGS):
+        for page in lucene.postings(at_once.page_postings):
             np.add.at(sizes, page.docids, 1)
             np.add.at(sums, page.docids, page.impacts)
             terms += len(page.terms)
             highest = max(highest, int(page.impacts.max(initial=0)))
-        return Contents(lucene, docids, ranks, sizes[docids], sums[docids], terms, highest, named)
+        return Contents(lucene, docids, ranks, sizes[docids], sums[docids], terms, highest, named, at_once)
 
     def pages(self) -> Iterator[TermPostings]:
         """Yield all postings term by term, in byte order of the terms.
 
         Docids are ranks, ascending within each term.
         """
-        for page in self.lucene.postings(PAGE_POSTINGS):
+        for page in self.lucene.postings(self.at_once.page_postings):
             ranks = self.ranks[page.docids]
             posting_terms = np.repeat(np.arange(len(page.terms)), np.diff(page.indptr))
             order = np.argsort(posting_terms << 32 | ranks)
@@ -178,9 +192,10 @@ def _write_ciff(contents: Contents, stream: BinaryIO, model: str) -> None:
     )
     for page in contents.pages():
         stream.writelines(ciff.postings_lists(page.terms, page.indptr, page.docids, page.impacts))
-    for begin in range(0, len(contents.docids), BATCH):
-        ids = contents.lucene.ids(contents.docids[begin : begin + BATCH])
-        lengths = contents.sums[begin : begin + BATCH].tolist()
+    batch = contents.at_once.records
+    for begin in range(0, len(contents.docids), batch):
+        ids = contents.lucene.ids(contents.docids[begin : begin + batch])
+        lengths = contents.sums[begin : begin + batch].tolist()
         pairs = zip(ids, lengths, strict=True)
         stream.writelines(ciff.doc_record(rank, *pair) for rank, pair in enumerate(pairs, begin))
 
@@ -226,14 +241,14 @@ def read_passages(contents: Contents, room: Path | None = None, first: int = 0) 
     :param room: a folder on a disk with space for all postings; None means the folder for temporary files
     """
     with _spool(room) as spool:
-        blocks = Blocks.of(contents.sizes, BLOCK_POSTINGS)
+        blocks = Blocks.of(contents.sizes, contents.at_once.block_postings)
         terms = np.array(_spread(contents, blocks, spool), np.object_)
         for block, block_end in enumerate(blocks.edges[1:]):
             if block_end <= first:
                 continue
             postings = blocks.load(block, spool)
-            for begin in range(max(blocks.edges[block], first), block_end, BATCH):
-                end = min(begin + BATCH, block_end)
+            for begin in range(max(blocks.edges[block], first), block_end, contents.at_once.records):
+                end = min(begin + contents.at_once.records, block_end)
                 block_range = slice(*np.searchsorted(postings["passage"], (begin, end)))
                 yield from _stored(contents, begin, end, postings[block_range], terms)
 
@@ -273,7 +288,7 @@ def _stored(
 def _spread(contents: Contents, blocks: Blocks, spool: BinaryIO) -> list[str]:
     """Write all postings to the blocks of their passages, and return the terms."""
     terms: list[str] = []
-    for page in contents.lucene.postings(PAGE_POSTINGS):
+    for page in contents.lucene.postings(contents.at_once.page_postings):
         postings = np.empty(len(page.docids), _POSTING)
         postings["passage"] = contents.ranks[page.docids]
         postings["term"] = np.repeat(np.arange(len(page.terms)) + len(terms), np.diff(page.indptr))

@@ -116,8 +116,13 @@ class InputLayout:
         """Return the inputs of a passage: one, or several if the answer is too long for one window."""
         return self._windows(passage, _Reading(tokenizer))
 
-    def windows_of(self, passages: Sequence[Passage], tokenizer: Tokenizer) -> list[list[EncoderInput]]:
-        """Return the `windows` of each passage; texts are tokenized on all processors."""
+    def windows_of(
+        self, passages: Sequence[Passage], tokenizer: Tokenizer, at_once: tuple[int, int] = TOGETHER
+    ) -> list[list[EncoderInput]]:
+        """Return the `windows` of each passage; texts are tokenized on all processors.
+
+        :param at_once: the maximum numbers of passages and characters that are tokenized together
+        """
         windows: list[list[EncoderInput]] = []
         texts: dict[str, None] = {}
         pending, characters = [], 0
@@ -126,7 +131,7 @@ class InputLayout:
             for text in self._texts(passage):
                 characters += len(text) if text not in texts else 0
                 texts[text] = None
-            if len(pending) == TOGETHER[0] or characters >= TOGETHER[1] or number == len(passages):
+            if len(pending) == at_once[0] or characters >= at_once[1] or number == len(passages):
                 reading = _Reading(tokenizer, list(texts))
                 windows += [self._windows(passage, reading) for passage in pending]
                 texts, pending, characters = {}, [], 0

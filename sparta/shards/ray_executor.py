@@ -14,7 +14,7 @@ from sparta.base.records import Advance
 from sparta.base.remedies import Option, remedy
 from sparta.shards.executors import Facts, ShardJob
 from sparta.shards.folder import Block, remove_left_overs
-from sparta.shards.ray_session import connected, describe_room, ray_module, worker_count
+from sparta.shards.ray_session import connected, describe_room, worker_count
 from sparta.shards.ray_worker import BlockWorker, Token, placed_token
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class RayCluster:
         first = next(blocks, None)
         if first is None:  # all shards exist, so no worker is started
             return
-        with connected(self.address), placed_token(job.folder) as token:
-            workers = worker_count(self)
-            with Crew(self, workers, job, token) as crew:
+        with connected(self.address) as ray, placed_token(job.folder) as token:
+            workers = worker_count(self, ray)
+            with Crew(self, workers, job, token, ray) as crew:
                 for facts in crew.encode(chain([first], blocks)):
                     if advance:
                         advance(facts["count"])
@@ -84,8 +84,8 @@ class _Worker:
 class Crew:
     """The workers of one job."""
 
-    def __init__(self, cluster: RayCluster, worker_count: int, job: ShardJob, token: Token) -> None:
-        self._ray, self._size = ray_module(), worker_count
+    def __init__(self, cluster: RayCluster, worker_count: int, job: ShardJob, token: Token, ray: Any) -> None:
+        self._ray, self._size = ray, worker_count
         self._open_arguments = (
             self._ray.put(job),
             token,
@@ -125,7 +125,7 @@ class Crew:
             finished_refs, _ = self._ray.wait(list(self._worker_of), timeout=_PATIENCE)
             if not finished_refs and not any(worker.ready for worker in self._workers):
                 raise SpartaError(
-                    f"Ray started no worker within {_PATIENCE:.0f} seconds; found {describe_room()}",
+                    f"Ray started no worker within {_PATIENCE:.0f} seconds; found {describe_room(self._ray)}",
                     remedy=remedy(
                         "add nodes, or request fewer CPUs and GPUs per worker; {} keeps finished shards",
                         Option("resume", True),

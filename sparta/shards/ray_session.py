@@ -57,14 +57,16 @@ def ray_module() -> Any:
 
 
 @contextmanager
-def connected(address: str) -> Iterator[None]:
-    """Connect to a cluster during the block. A connection that the program already has is used and kept.
+def connected(address: str) -> Iterator[Any]:
+    """Connect the module `ray`, which is returned, to a cluster during the block.
+
+    A connection that the program already has is used and kept.
 
     :raises InputError: there is no cluster at the address.
     """
     ray = ray_module()
     if ray.is_initialized():
-        yield
+        yield ray
         return
     settings: dict[str, Any] = {"address": address}
     if address == "local":
@@ -80,7 +82,7 @@ def connected(address: str) -> Iterator[None]:
         ) from error
     ray._private.worker._worker_logs_enabled = False  # otherwise, Ray reports lost workers on standard output
     try:
-        yield
+        yield ray
     finally:
         ray.shutdown()
         ray._private.worker._worker_logs_enabled = True
@@ -100,20 +102,20 @@ def _check_reachable(address: str) -> None:
         raise InputError(f"no Ray cluster answers at {address!r}: {error}", remedy=_START) from error
 
 
-def _nodes() -> list[tuple[float, float]]:
+def _nodes(ray: Any) -> list[tuple[float, float]]:
     """Return the numbers of CPUs and GPUs of each node."""
-    nodes = [node["Resources"] for node in ray_module().nodes() if node["Alive"]]
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return [(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in nodes]
 
 
-def describe_room() -> str:
+def describe_room(ray: Any) -> str:
     """Describe the nodes of the cluster in words."""
-    nodes = _nodes()
+    nodes = _nodes(ray)
     cpus, gpus = (sum(node[i] for node in nodes) for i in (0, 1))
     return f"{len(nodes)} nodes with {cpus:g} CPUs and {gpus:g} GPUs"
 
 
-def worker_count(request: WorkerRequest) -> int:
+def worker_count(request: WorkerRequest, ray: Any) -> int:
     """Return the number of workers: as requested (a cluster may still grow), otherwise as many as fit.
 
     :raises InputError: no worker fits.
@@ -122,11 +124,11 @@ def worker_count(request: WorkerRequest) -> int:
     workers_per_gpu = int(1 / gpus + _ROUNDING) if 0 < gpus < 1 else 1  # this many workers share a GPU
     capacity = sum(
         int(min(node_cpus // cpus, node_gpus * workers_per_gpu // max(gpus, 1) if gpus else node_cpus))
-        for node_cpus, node_gpus in _nodes()
+        for node_cpus, node_gpus in _nodes(ray)
     )
     if not capacity and (request.workers is None or request.address == "local"):
         raise InputError(
-            f"a worker needs a node with {cpus} CPUs and {gpus:g} GPUs, found {describe_room()}",
+            f"a worker needs a node with {cpus} CPUs and {gpus:g} GPUs, found {describe_room(ray)}",
             remedy=remedy("choose other {} and {}", Option("cpus_per_worker"), Option("gpus_per_worker")),
         )
     return request.workers or capacity

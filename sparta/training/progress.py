@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sparta.base.closing import Closing
@@ -22,10 +23,13 @@ class StepProgress(Closing):
 
     :param steps: the number of steps of the training
     :param shown: whether this process reports; of several processes, only the first one does
+    :param clock: returns the time in seconds
     """
 
-    def __init__(self, steps: int, *, shown: bool = True) -> None:
-        self.steps, self.shown = steps, shown
+    def __init__(
+        self, steps: int, *, shown: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.steps, self.shown, self._clock = steps, shown, clock
         self.validation: float | None = None
         self._bar: tqdm | None = None
         self._step = self._first = 0
@@ -45,9 +49,9 @@ class StepProgress(Closing):
         self._step += 1
         timed = self._step - self._first - 1
         if timed == 0:
-            self._began = time.monotonic()
+            self._began = self._clock()
         elif timed == _TIMED_STEPS and self.shown:
-            seconds = (time.monotonic() - self._began) / timed * (self.steps - self._step)
+            seconds = (self._clock() - self._began) / timed * (self.steps - self._step)
             logger.info(
                 "%d steps left, about %s without validation", self.steps - self._step, duration(seconds)
             )

@@ -72,6 +72,8 @@ class TrainingRun[M: nn.Module]:
     """The end of the card's validation line: the questions of the validation."""
     validated: tuple[str, ...] = ()
     """The names of the sets whose questions validate."""
+    clock = staticmethod(time.monotonic)
+    """Returns the time in seconds, by which steps are measured."""
     trained_before = False
     """Whether the model was trained before and may stay the best."""
 
@@ -186,15 +188,15 @@ class TrainingRun[M: nn.Module]:
         )
         seed_all(self.schedule.seed + self.rank)
         try:
-            with StepProgress(self.schedule.steps, shown=not self.rank) as self._bar:
+            with StepProgress(self.schedule.steps, shown=not self.rank, clock=self.clock) as self._bar:
                 self._begin(resume=resume)
                 self._bar.begin(self.state.step)
                 while self.state.step < self.schedule.steps:
                     # Several processes would stop at different steps, so Ctrl-C then stops at once.
                     with interrupt_held() if self.processes == 1 else nullcontext(()) as interrupted:
-                        start = time.monotonic()
+                        start = self.clock()
                         self._step()
-                        self._step_seconds.append(time.monotonic() - start)
+                        self._step_seconds.append(self.clock() - start)
                     self._end_step(interrupted=bool(interrupted))
         except KeyboardInterrupt:
             raise Interrupted(self.kept, "step") from None

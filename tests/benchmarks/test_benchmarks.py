@@ -180,8 +180,7 @@ def test_what_is_tuned_on_one_set_is_measured_on_the_others(tmp_path, monkeypatc
         pairs.append(f"i{number}={tmp_path / name}")
 
     def table(*options: str) -> list[list[str]]:
-        monkeypatch.setattr(sys, "argv", ["tuned_elsewhere.py", *pairs, *options])
-        module.main()
+        module.main([*pairs, *options])
         *rows, _, formula = capsys.readouterr().out.splitlines()
         assert formula.startswith("score = dense + α·bm25, α of 0.")
         assert "over each channel's best candidates" in formula

@@ -32,8 +32,6 @@ from sparta.shards.store import EncodedShard
 
 LONGEST_TERM = 255
 LARGEST_IMPACT = 2**16 - 1
-JSON_BATCH = 1000
-JSON_BATCH_BYTES = 2**24
 MOST_VALUES = 256
 PAIR_MARK = "!"
 """Joins the words of a pair in JSON vectors and other exports, where terms have no spaces."""
@@ -142,9 +140,12 @@ class JsonVectors:
     Python parses the whole line, and either reports the error or passes the vector to Java in a simpler form.
     """
 
-    def __init__(self, path: Path, side: QuerySide | None = None) -> None:
+    def __init__(
+        self, path: Path, side: QuerySide | None = None, *, batch_lines: int = 1000, batch_bytes: int = 2**24
+    ) -> None:
         """Read this file or folder. With the query side, raise for lines that no query can match."""
         self.path, self.side = path, side
+        self.batch_lines, self.batch_bytes = batch_lines, batch_bytes
         self._unknown: npt.NDArray[np.bool_] = np.zeros(0, bool)
         self._first_unknown = ""
 
@@ -153,7 +154,7 @@ class JsonVectors:
         self._unknown = np.zeros(0, bool)
         with SeenIds() as seen_ids:
             lines = self._lines()
-            while block := list(_block(lines)):
+            while block := list(self._block(lines)):
                 batch = _batch(block, reader, seen_ids)
                 if self.side and self.side.lexical:
                     batch = replace(batch, new_terms=[*map(self._with_space, batch.new_terms)])
@@ -165,6 +166,15 @@ class JsonVectors:
                 count,
                 self._first_unknown,
             )
+
+    def _block(self, lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+        """Yield the lines of the next batch; only the lines decide where a batch ends."""
+        size = 0
+        for where, line in itertools.islice(lines, self.batch_lines):
+            yield where, line
+            size += len(line)
+            if size >= self.batch_bytes:
+                return
 
     def _with_space(self, term: str) -> str:
         """Return a pair as the index has it; other terms do not change."""
@@ -216,16 +226,6 @@ class JsonVectors:
                 ),
             )
         return files
-
-
-def _block(lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """Yield the lines of the next batch; only the lines decide where a batch ends."""
-    size = 0
-    for where, line in itertools.islice(lines, JSON_BATCH):
-        yield where, line
-        size += len(line)
-        if size >= JSON_BATCH_BYTES:
-            return
 
 
 def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen_ids: SeenIds) -> ImpactBatch:

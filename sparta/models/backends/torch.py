@@ -25,14 +25,14 @@ from sparta.neural.encoding import each_batch, pick_dtype, tokens_at_once, with_
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import mixed, occurrences, pad_inputs, pooled_positions
 
-TERM_CHUNK = 4096
-
 
 class TorchBackend:
-    """Computes term weights with a torch model on its device, in vocabulary chunks."""
+    """Computes term weights with a torch model on its device, `chunk` terms of the vocabulary at once."""
 
-    def __init__(self, model: SparseEncoder, dtype: str = "auto", token_budget: int = GPU_TOKENS) -> None:
-        self.model = model.eval()
+    def __init__(
+        self, model: SparseEncoder, dtype: str = "auto", token_budget: int = GPU_TOKENS, chunk: int = 4096
+    ) -> None:
+        self.model, self._chunk = model.eval(), chunk
         self.device = model.device
         self.dtype = pick_dtype(dtype, self.device)
         self.token_budget = tokens_at_once(token_budget, self.device)
@@ -128,10 +128,10 @@ class TorchBackend:
             and flat_states.device.type == "cpu"
             and bool(flat_states.isfinite().all())
         )
-        for start in range(0, self._terms.shape[0], TERM_CHUNK):
-            chunk = self._terms[start : start + TERM_CHUNK]
+        for start in range(0, self._terms.shape[0], self._chunk):
+            chunk = self._terms[start : start + self._chunk]
             logits = self._product(flat_states, chunk).view(n, longest, -1)
-            best[:, start : start + TERM_CHUNK] = greatest(logits, by_bits=by_bits)
+            best[:, start : start + self._chunk] = greatest(logits, by_bits=by_bits)
         weights = torch.relu(best * self._scale + self._bias)
         for _ in range(self.model.config.log_count):
             weights = torch.log1p(weights)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+from click.testing import CliRunner
 
 from sparta.base.errors import InputError, StorageError
 from sparta.base.files import (
@@ -64,21 +65,17 @@ def test_an_error_leaves_the_old_file_and_no_temporary(tmp_path: Path, error: ty
 
 
 def test_file_and_folder_are_synced_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[str] = []
-    fsync, replace = os.fsync, Path.replace
+    events: list[tuple[str, bool]] = []
+    fsync, target = os.fsync, tmp_path / "a"
 
-    def spy_fsync(descriptor: int) -> None:
-        events.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+    def spy(descriptor: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        events.append((kind, target.exists()))
         fsync(descriptor)
 
-    def spy_replace(self: Path, target: Path) -> Path:
-        events.append("replace")
-        return replace(self, target)
-
-    monkeypatch.setattr(os, "fsync", spy_fsync)
-    monkeypatch.setattr(Path, "replace", spy_replace)
-    atomic_write(tmp_path / "a", b"x")
-    assert events == ["file", "replace", "folder"]
+    monkeypatch.setattr(os, "fsync", spy)
+    atomic_write(target, b"x")
+    assert events == [("file", False), ("folder", True)], "the file has its name after its own sync"
 
 
 def test_new_files_have_the_usual_permissions(tmp_path: Path) -> None:
@@ -209,11 +206,11 @@ class Dripping(io.BytesIO):
         return super().read1(min(1, 1 if size is None else size))
 
 
-def test_standard_input_may_drip(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_may_drip() -> None:
     drip = Dripping(gzip.compress(b"one\ntwo"))
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(drip))
-    assert list(numbered_lines("-")) == [(1, b"one"), (2, b"two")]
-    assert not drip.closed
+    with CliRunner().isolation(input=drip):
+        assert list(numbered_lines("-")) == [(1, b"one"), (2, b"two")]
+        assert not drip.closed
 
 
 def test_lines_are_numbered_as_in_an_editor(tmp_path: Path) -> None:

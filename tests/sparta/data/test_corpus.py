@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from sparta.base.errors import InputError
 from sparta.base.records import Passage, Skip
@@ -122,14 +123,12 @@ CONTENTS = [small("1", "2"), "id\ttext\ttitle\n1\tx\ty\n2\tx\ty\n", "\ufeff" + s
 
 @pytest.mark.parametrize("content", [*CONTENTS, "\n \n" + CONTENTS[0], CONTENTS[1].replace("\n", "\r\n")])
 @pytest.mark.parametrize("zipped", [False, True])
-def test_format_and_gzip_are_recognised_without_a_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, zipped: bool
-) -> None:
+def test_format_and_gzip_are_recognised_without_a_name(tmp_path: Path, content: str, zipped: bool) -> None:
     stored = gzip.compress(content.encode()) if zipped else content.encode()
     assert ids_of(written(tmp_path / "corpus", stored)) == ["1", "2"]
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stored)))
     reader = CorpusReader("-")
-    assert [p.where for p in reader][-1].startswith("<stdin>:")
+    with CliRunner().isolation(input=stored):
+        assert [p.where for p in reader][-1].startswith("<stdin>:")
     assert reader.counts.read == 2
 
 

@@ -13,10 +13,12 @@ import threading
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from sparta.base.errors import StorageError
 from sparta.base.records import Passage
@@ -44,16 +46,16 @@ def random_line(rng: random.Random, used: set[str]) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_counts_add_up_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_counts_add_up_at_every_moment(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
-    monkeypatch.setattr("sparta.data.corpus._BATCH_RECORDS", rng.randint(1, 40))
-    monkeypatch.setattr("sparta.data.corpus._BATCH_BYTES", rng.choice([1, 200, 1 << 20]))
+    sizes = rng.randint(1, 40), rng.choice([1, 200, 1 << 20])
     used: set[str] = set()
     lines = [random_line(rng, used) for _ in range(rng.randint(50, 300))]
     fates = [fate for _, fate in lines]
     reader = CorpusReader(
         written(tmp_path / "c.jsonl", "\n".join(line for line, _ in lines)), skip_invalid=True
     )
+    reader.batch_records, reader.batch_bytes = sizes
     for count, passage in enumerate(reader, 1):
         number = int(passage.where.rpartition(":")[2])
         before = Counter(fates[:number])
@@ -126,10 +128,10 @@ def test_the_fingerprint_waits_for_the_end(tmp_path: Path) -> None:
         reader.fingerprint()
 
 
-def test_standard_input_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(small("a").encode())))
+def test_standard_input_has_none() -> None:
     reader = CorpusReader("-")
-    assert len(list(reader)) == 1
+    with CliRunner().isolation(input=small("a")):
+        assert len(list(reader)) == 1
     assert reader.fingerprint() == {"source": "-", "bytes": None, "sha256": None}
     assert source_fingerprint("-") == reader.fingerprint()
 
@@ -151,24 +153,25 @@ class Endless(io.RawIOBase):
         return len(line)
 
 
-def endless(monkeypatch: pytest.MonkeyPatch, text: str = "some text") -> tuple[Endless, Iterator[Passage]]:
+@contextmanager
+def endless(text: str = "some text") -> Iterator[tuple[Endless, Iterator[Passage]]]:
     raw = Endless(text)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(raw, 1 << 16)))
-    return raw, iter(CorpusReader("-"))
+    with CliRunner().isolation(input=io.BufferedReader(raw, 1 << 16)):
+        yield raw, iter(CorpusReader("-"))
 
 
-def test_the_reader_looks_ahead_by_at_most_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    raw, passages = endless(monkeypatch)
-    for count in range(1, 3501):
-        assert next(passages).passage_id == str(count - 1)
-        assert raw.records <= count + 1000
-    assert raw.records == 4000
+def test_the_reader_looks_ahead_by_at_most_one_batch() -> None:
+    with endless() as (raw, passages):
+        for count in range(1, 3501):
+            assert next(passages).passage_id == str(count - 1)
+            assert raw.records <= count + 1000
+        assert raw.records == 4000
 
 
-def test_a_batch_of_long_lines_is_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
-    raw, passages = endless(monkeypatch, "x" * 60_000)
-    next(passages)
-    assert raw.records * 60_000 < 9 << 20
+def test_a_batch_of_long_lines_is_shorter() -> None:
+    with endless("x" * 60_000) as (raw, passages):
+        next(passages)
+        assert raw.records * 60_000 < 9 << 20
 
 
 def test_a_pipe_is_read_while_it_is_written(tmp_path: Path) -> None:
@@ -193,17 +196,17 @@ def test_a_pipe_is_read_while_it_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, passages = endless(monkeypatch, "some text " * 20)
-    tracemalloc.start()
-    for _ in range(2_000):
-        next(passages)
-    tracemalloc.reset_peak()
-    start = tracemalloc.get_traced_memory()[0]
-    for _ in range(30_000):
-        next(passages)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+def test_memory_does_not_grow_with_the_corpus() -> None:
+    with endless("some text " * 20) as (_, passages):
+        tracemalloc.start()
+        for _ in range(2_000):
+            next(passages)
+        tracemalloc.reset_peak()
+        start = tracemalloc.get_traced_memory()[0]
+        for _ in range(30_000):
+            next(passages)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
     assert peak - start < 4 << 20  # a batch or two; the texts alone are 6 MB
 
 

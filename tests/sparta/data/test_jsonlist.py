@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from sparta.base.errors import InputError
-from sparta.data import jsonlist
 from sparta.data.jsonlist import begins_list, json_list
 
 STRINGS = ["", "größer", "東京", "\U0001f600", 'a "quote", a \\ and ]', "[1, 2", "x" * 50]
@@ -27,10 +26,10 @@ def made(rng: random.Random, depth: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_list_is_what_json_says(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_is_what_json_says(seed: int, tmp_path: Path) -> None:
     """However its bytes are cut: within words of UTF-8, numbers, strings, between elements."""
     rng = random.Random(seed)
-    monkeypatch.setattr(jsonlist, "CHUNK_BYTES", rng.choice([1, 2, 3, 7, 64, 1 << 20]))
+    block_bytes = rng.choice([1, 2, 3, 7, 64, 1 << 20])
     value = [made(rng) for _ in range(rng.randrange(12))]
     text = json.dumps(value, ensure_ascii=rng.random() < 0.5, indent=rng.choice([None, 1, 4]))
     data = (
@@ -40,7 +39,7 @@ def test_a_list_is_what_json_says(seed: int, tmp_path: Path, monkeypatch: pytest
     path = tmp_path / ("a.json.gz" if packed else "a.json")
     path.write_bytes(gzip.compress(data) if packed else data)
     assert begins_list(path)
-    assert list(json_list(path, "a list")) == value
+    assert list(json_list(path, "a list", block_bytes)) == value
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
@@ -61,38 +60,25 @@ def test_a_list_is_what_json_says(seed: int, tmp_path: Path, monkeypatch: pytest
         (b"[" + b"[" * 200_000, 0, "recursion"),
     ],
 )
-def test_what_is_no_list_is_named(
-    chunk: int, data: bytes, before: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_list_is_named(chunk: int, data: bytes, before: int, message: str, tmp_path: Path) -> None:
     if chunk < 100 < len(data):
         chunk = 10_000
-    monkeypatch.setattr(jsonlist, "CHUNK_BYTES", chunk)
     path = tmp_path / "a.json"
     path.write_bytes(data)
     found = []
     with pytest.raises(InputError, match=message) as refused:
-        found.extend(json_list(path, "numbers"))
+        found.extend(json_list(path, "numbers", chunk))
     assert refused.value.message.startswith("invalid format")
     assert refused.value.where == str(path)
 
 
 def test_a_list_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not end is given up, not read to the end of the file."""
-    monkeypatch.setattr(jsonlist, "CHUNK_BYTES", 1000)
+    """What does not end is given up, not read to the end of the file: a byte that is no UTF-8 is not met."""
     monkeypatch.setenv("SPARTA_MAX_LINE_MB", "0.005")
     path = tmp_path / "a.json"
-    path.write_text('[1, {"a": ' + '"b", ' * 100_000)
-    read = []
-    original = jsonlist._Text._read  # noqa: SLF001 (counts what is held)
-
-    def counted(text: Any) -> None:
-        original(text)
-        read.append(len(text._text))  # noqa: SLF001 (counts what is held)
-
-    monkeypatch.setattr(jsonlist._Text, "_read", counted)  # noqa: SLF001 (counts what is held)
-    with pytest.raises(InputError, match="after 1 complete elements"):
-        list(json_list(path, "a list"))
-    assert max(read) < 20_000
+    path.write_bytes(b'[1, {"a": ' + b'"b", ' * 4_000 + b"\xff")
+    with pytest.raises(InputError, match=r"after 1 complete elements.* is longer than 0\.005 MB"):
+        list(json_list(path, "a list", 1000))
     monkeypatch.undo()
     whole = list(range(100_000))
     path.write_text(json.dumps(whole))

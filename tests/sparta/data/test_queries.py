@@ -1,10 +1,10 @@
 """Queries in the files people have."""
 
 import gzip
-import io
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from sparta.base.errors import InputError
 from sparta.base.records import Query
@@ -42,13 +42,11 @@ def test_tsv_is_taken_as_it_stands(tmp_path: Path, header: str) -> None:
     ['{"_id": "1", "text": "a"}\n', "1\ta\n", "\ufeffqid\ttext\n1\ta", '\ufeff{"id": 1, "text": "a"}'],
 )
 @pytest.mark.parametrize("zipped", [False, True])
-def test_the_format_is_recognised_without_a_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, zipped: bool
-) -> None:
+def test_the_format_is_recognised_without_a_name(tmp_path: Path, content: str, zipped: bool) -> None:
     stored = gzip.compress(content.encode()) if zipped else content.encode()
     assert read(tmp_path, stored, "queries") == [Query("1", "a")]
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stored)))
-    assert list(read_queries("-")) == [Query("1", "a")]
+    with CliRunner().isolation(input=stored):
+        assert list(read_queries("-")) == [Query("1", "a")]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from sparta.base.errors import InputError, StorageError
 from sparta.export import ciff
 from sparta.export import exporters as export
-from sparta.export.exporters import Blocks, Contents, export_index, export_query_weights
+from sparta.export.exporters import Blocks, BlockSizes, Contents, export_index, export_query_weights
 from sparta.index.build import delete_passages, write_index
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import Job
@@ -264,15 +265,36 @@ def test_gzip_by_name_with_the_same_bytes_each_time(searcher: Searcher, form: st
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("form", export.FORMATS)
-def test_pages_and_blocks_change_nothing(
-    searcher: Searcher, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_and_blocks_change_nothing(searcher: Searcher, form: str, tmp_path: Path) -> None:
     export_index(searcher, form, tmp_path / "large")
-    monkeypatch.setattr(export, "PAGE_POSTINGS", 50)
-    monkeypatch.setattr(export, "BLOCK_POSTINGS", 40)
-    monkeypatch.setattr(export, "BATCH", 3)
-    export_index(searcher, form, tmp_path / "small")
+    export_index(searcher, form, tmp_path / "small", BlockSizes(50, 40, 3))
     assert (tmp_path / "small").read_bytes() == (tmp_path / "large").read_bytes()
+
+
+class Failing:
+    """A Lucene index that fails when it reads the ids of passages."""
+
+    def __init__(self, lucene: ImpactSearcher, error: BaseException) -> None:
+        self._lucene, self._error = lucene, error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lucene, name)
+
+    def ids(self, docids: Any) -> list[str]:
+        raise self._error
+
+
+def failing(searcher: Searcher, error: BaseException) -> Any:
+    """The part of a searcher that an export needs, with a failing Lucene index."""
+
+    @contextmanager
+    def snapshot() -> Iterator[SimpleNamespace]:
+        with searcher.reader.snapshot() as view:
+            names = ("require_impacts", "tokenizer", "generation", "quantizer")
+            parts = {name: getattr(view, name) for name in names}
+            yield SimpleNamespace(lucene=Failing(view.lucene, error), **parts)
+
+    return SimpleNamespace(reader=SimpleNamespace(snapshot=snapshot))
 
 
 def indexed_again(searcher: Searcher, folder: Path) -> Path:
@@ -398,17 +420,12 @@ def test_a_folder_that_may_not_be_written(
 @pytest.mark.parametrize("form", export.FORMATS)
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 def test_a_failure_half_way_leaves_the_old_file(
-    searcher: Searcher, form: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    searcher: Searcher, form: str, error: BaseException, tmp_path: Path
 ) -> None:
     output = tmp_path / "x"
     output.write_bytes(b"old")
-
-    def fail(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(ImpactSearcher, "ids", fail)
     with pytest.raises(StorageError if isinstance(error, OSError) else KeyboardInterrupt):
-        export_index(searcher, form, output)
+        export_index(failing(searcher, error), form, output)
     assert output.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
 

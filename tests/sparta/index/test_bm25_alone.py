@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sparta.api import Index
-from sparta.base.errors import IndexStateError, InputError, Interrupted
+from sparta.base.errors import IndexStateError, InputError, Interrupted, ModelError
 from sparta.export.exporters import export_index
 from sparta.index.build import IndexReport
 from sparta.index.folder import IndexFolder
@@ -47,11 +48,16 @@ def add_impacts(built: Path, corpus: Path, options: IndexOptions) -> IndexReport
 
 
 def test_nothing_is_encoded(
-    tmp_path: Path, corpus: Path, options: IndexOptions, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, corpus: Path, options: IndexOptions, tiny_model_folder: Path
 ) -> None:
-    monkeypatch.setattr("sparta.models.load.open_encoder", None)
+    """The weights of the model are damaged, and not read."""
+    model = Path(shutil.copytree(tiny_model_folder, tmp_path / "model"))
+    (model / "model.safetensors").write_bytes(b"damaged")
+    options = replace(options, model=str(model))
     report = build_index(tmp_path / "ix", corpus, options=options)
     assert (report.documents, report.written["postings"]) == (3, 0)
+    with pytest.raises(ModelError, match="weights"):
+        build_index(tmp_path / "both", corpus, options=replace(options, channels=None))
 
 
 def test_it_ranks_as_the_bm25_of_an_index_with_impacts(

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from sparta.base.errors import IndexStateError, InputError
 from sparta.index.generation import Job
 from sparta.index.inputs.impact_batches import ImpactBatch, JsonVectors
 from sparta.index.inputs.sources import vectors_source
-from sparta.index.jobs import Source
+from sparta.index.jobs import Source, skip_passages
 from sparta.search.searcher import Searcher
 from tests.sparta.index.building import Doc
 
@@ -95,9 +96,8 @@ def test_bad_json_vectors(builder, json_vectors, bad, message):
     assert caught.value.where.endswith("vectors.jsonl:2")
 
 
-def test_repeated_ids_are_found_across_batches_and_files(builder, json_vectors, tmp_path, monkeypatch):
-    monkeypatch.setattr("sparta.index.inputs.impact_batches.JSON_BATCH", 2)
-    lines = [line(f"x{i}", moon=1) for i in range(5)]
+def test_repeated_ids_are_found_across_batches_and_files(builder, json_vectors, tmp_path):
+    lines = [line(f"x{i}", moon=1) for i in range(1005)]  # a batch has 1000
     with pytest.raises(InputError, match="duplicate id: 'x0'"):
         builder.write(json_vectors(*lines, lines[0]))
     folder = tmp_path / "several"
@@ -122,12 +122,16 @@ def test_empty_and_missing_json_vectors(builder, json_vectors, tmp_path):
 
 
 @pytest.mark.parametrize("done", range(4))
-def test_json_vectors_resume_with_the_right_terms(builder, json_vectors, monkeypatch, done):
+def test_json_vectors_resume_with_the_right_terms(builder, json_vectors, done):
     """Terms get their numbers as they come; those of passages that are not read again count, too."""
-    monkeypatch.setattr("sparta.index.inputs.impact_batches.JSON_BATCH", 3)
     names = ["moon", "earth", "sun", "star", "river", "road", "town"]
     expected = [Doc(f"x{i}", {names[i % 7]: i + 1, names[(3 * i + 1) % 7]: 9}) for i in range(10)]
     source = json_vectors(*(line(d.passage_id, **d.vector) for d in expected))
+
+    def batches(skip: int, last: str = "") -> Iterator[ImpactBatch]:
+        return skip_passages(JsonVectors(Path(source.job.source), batch_lines=3), skip)
+
+    source = replace(source, batches=batches)
 
     def stopping(skip: int, last: str = "") -> Iterator[ImpactBatch]:
         for number, batch in enumerate(source.batches(skip, "")):

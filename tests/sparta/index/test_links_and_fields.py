@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,24 +117,24 @@ def test_a_failing_disk_is_told_with_what_is_committed(
     builder: Builder, docs: Docs, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At every sync of a file, also that of the manifest after Lucene's last commit."""
-    import sparta.base.files
-
-    whole = sparta.base.files._sync  # noqa: SLF001 (stands for a failing disk)
+    sync = os.fsync
     told: list[str] = []
+    calls = failing = 0
+
+    def fsync(descriptor: int) -> None:
+        nonlocal calls
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            calls += 1
+            if calls == failing:
+                raise OSError(5, "Input/output error")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
     for at in range(1, 20):
         shutil.rmtree(builder.folder.path, ignore_errors=True)
         if mode != "create":
             builder.write(builder.source(docs("a", 8)))
-        calls = 0
-
-        def failing(path: Path, flags: int = os.O_RDWR, at: int = at) -> None:
-            nonlocal calls
-            calls += flags == os.O_RDWR
-            if flags == os.O_RDWR and calls == at:
-                raise OSError(5, "Input/output error", str(path))
-            whole(path, flags)
-
-        monkeypatch.setattr(sparta.base.files, "_sync", failing)
+        calls, failing = 0, at
         try:
             builder.write(builder.source(docs("b", 4), name="b.jsonl"), mode)
         except StorageError as error:
@@ -141,7 +142,7 @@ def test_a_failing_disk_is_told_with_what_is_committed(
         else:
             break
         finally:
-            monkeypatch.setattr(sparta.base.files, "_sync", whole)
+            failing = 0
         source = builder.source(docs("b", 4), name="b.jsonl")
         started = builder.folder.exists()
         builder.write(source, mode, resume=started)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import random
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from sparta.base.errors import IndexStateError, InputError, SpartaError, StorageError
 from sparta.base.manifest import write_manifest
@@ -25,7 +25,6 @@ from sparta.index.inputs.sources import corpus_source, vectors_source
 from sparta.index.jobs import Source, WriteOptions
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.searcher import Searcher
-from sparta.shards.store import read_shard
 from tests.sparta.index.building import Builder, Doc
 
 pytestmark = pytest.mark.jvm
@@ -71,16 +70,16 @@ def test_shards_and_corpus_give_the_same_index(encoded, tmp_path, tiny_model):
 
 
 def test_shards_of_another_standard_input_are_no_resumption(
-    builder, tmp_path, tiny_model, make_records, monkeypatch, one_thread
+    builder, tmp_path, tiny_model, make_records, one_thread
 ):
     """Nothing is known of the corpus but its shards, which lie in the same folder as those of the first."""
     from sparta.shards.encode import EncodeOptions, encode_corpus
 
     def source(prefix: str, seed: int) -> Source:
         lines = "".join(json.dumps(r) + "\n" for r in make_records(24, seed=seed, prefix=prefix))
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
         shutil.rmtree(tmp_path / "sh", ignore_errors=True)
-        encode_corpus("-", tmp_path / "sh", tiny_model, EncodeOptions(shard_size=8, dtype="fp32"))
+        with CliRunner().isolation(input=lines):
+            encode_corpus("-", tmp_path / "sh", tiny_model, EncodeOptions(shard_size=8, dtype="fp32"))
         return vectors_source([tmp_path / "sh"])
 
     def stopping(skip: int, last: str = "") -> Iterator[ImpactBatch]:
@@ -113,19 +112,17 @@ def test_shards_in_another_arithmetic_are_other_input(builder, tmp_path, encoded
         builder.write(vectors_source(folders))
 
 
-def test_shards_resume_without_reading_what_is_skipped(encoded, monkeypatch):
+def test_shards_resume_without_reading_what_is_skipped(encoded):
+    """Damage to shards that are not needed is not noticed."""
     _, folders, _ = encoded
-    read: list[str] = []
-
-    def reading(path: Path) -> Any:
-        read.append(path.name)
-        return read_shard(path)
-
-    monkeypatch.setattr("sparta.index.inputs.sources.read_shard", reading)
     source = vectors_source(folders)
+    for number in (0, 1):
+        (shard,) = folders[number].glob(f"shard-{number:06d}.safetensors")
+        shard.write_bytes(shard.read_bytes()[:-1] + b"\x7f")
+    with pytest.raises(SpartaError, match="the shard cannot be read"):
+        list(source.batches(8, ""))
     ids = [i for batch in source.batches(16, "") for i in batch.passage_ids]
     assert ids == [f"p{i}" for i in range(16, 30)]
-    assert read == ["shard-000002.safetensors", "shard-000003.safetensors"]
     assert list(source.batches(30, "")) == []
     for done in (5, 31):
         with pytest.raises(IndexStateError, match="batches differ"):

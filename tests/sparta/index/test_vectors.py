@@ -32,11 +32,11 @@ TERMS = [
 ]
 
 
-def read(path: Path) -> list[tuple[str, dict[str, Any], dict[str, int]]]:
+def read(path: Path, **sizes: int) -> list[tuple[str, dict[str, Any], dict[str, int]]]:
     """Id, record and impacts of every passage of a file."""
     names: list[str] = []
     found = []
-    for batch in JsonVectors(path):
+    for batch in JsonVectors(path, **sizes):
         names += batch.new_terms
         for i in range(len(batch)):
             part = slice(batch.indptr[i], batch.indptr[i + 1])
@@ -88,8 +88,7 @@ def a_line(rng: random.Random, number: int) -> str:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_any_spelling_is_read_as_json_says(tmp_path, monkeypatch, seed):
-    monkeypatch.setattr("sparta.index.inputs.impact_batches.JSON_BATCH", 7)
+def test_any_spelling_is_read_as_json_says(tmp_path, seed):
     rng = random.Random(seed)
     lines = [a_line(rng, i) for i in range(200)]
     path = tmp_path / "vectors.jsonl"
@@ -99,7 +98,7 @@ def test_any_spelling_is_read_as_json_says(tmp_path, monkeypatch, seed):
         record = json.loads(line)
         vector = {t: v for t, v in record.pop("vector").items() if v}
         expected.append((record["id"], record, vector))
-    assert read(path) == expected
+    assert read(path, batch_lines=7) == expected
 
 
 @pytest.mark.parametrize(
@@ -179,9 +178,8 @@ def test_bm25_reads_a_title_that_is_a_text(tmp_path):
     assert batch.texts == [searched_text(json.loads(record)) for record in batch.records]
 
 
-def test_a_batch_ends_by_bytes_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("sparta.index.inputs.impact_batches.JSON_BATCH_BYTES", 100)
+def test_a_batch_ends_by_bytes_too(tmp_path):
     path = tmp_path / "vectors.jsonl"
     line = '{{"id": "{}", "contents": "", "vector": {{"moon": 1}}}}'
     path.write_text("\n".join(line.format(i) for i in range(5)))
-    assert [len(batch) for batch in JsonVectors(path)] == [2, 2, 1]
+    assert [len(batch) for batch in JsonVectors(path, batch_bytes=100)] == [2, 2, 1]

@@ -5,6 +5,8 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -69,16 +71,24 @@ def test_a_limit_that_is_too_low_is_named(limit, size, name):
     assert name in message
 
 
-def only_limit(monkeypatch: pytest.MonkeyPatch, limit: int, size: int) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (size if which == limit else -1, -1))
+@contextmanager
+def soft_limit(which: int, size: int) -> Iterator[None]:
+    """Limit this process for a block."""
+    old = resource.getrlimit(which)
+    resource.setrlimit(which, (size, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(which, old)
 
 
-def test_a_heap_that_does_not_fit_is_refused(monkeypatch):
-    only_limit(monkeypatch, resource.RLIMIT_AS, 4000 * MB)
-    monkeypatch.setattr(limits, "_memory_in_use", lambda: {"VmSize": 30 * MB, "VmData": 20 * MB})
-    assert limits.options_within_limits(2000 * MB)
-    with pytest.raises(JavaError, match="address space"):
-        limits.options_within_limits(3000 * MB)
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
+def test_a_heap_that_does_not_fit_is_refused():
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    with soft_limit(resource.RLIMIT_AS, in_use + 4000 * MB):
+        assert limits.options_within_limits(2000 * MB)
+        with pytest.raises(JavaError, match="address space"):
+            limits.options_within_limits(3000 * MB)
 
 
 def test_without_limits_java_decides():
@@ -86,12 +96,19 @@ def test_without_limits_java_decides():
         assert limits.options_within_limits(None) == []
 
 
-def test_a_user_with_too_few_threads_is_told_so(monkeypatch):
-    only_limit(monkeypatch, resource.RLIMIT_NPROC, 40)
-    monkeypatch.setattr(limits.os, "getuid", lambda: 1000)
-    monkeypatch.setattr(limits, "_threads_of_user", lambda user: 10)
-    with pytest.raises(JavaError, match="ulimit -u"):
-        limits.options_within_limits(None)
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts the threads of a user")
+def test_a_user_with_too_few_threads_is_told_so():
+    """The superuser, for whom the limit does not hold, becomes another user for this test."""
+    user, effective, saved = os.getresuid()
+    os.setresuid(user or 1000, -1, -1)
+    try:
+        with (
+            soft_limit(resource.RLIMIT_NPROC, 20),
+            pytest.raises(JavaError, match=r"threads \(ulimit -u\) is too low for Java: 20, "),
+        ):
+            limits.options_within_limits(None)
+    finally:
+        os.setresuid(user, effective, saved)
 
 
 @pytest.mark.jvm

@@ -111,18 +111,14 @@ def test_which_numbers_are_compared_by_their_bits(
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
-def test_what_is_no_number_is_not_lost(
-    tiny_model: SpartaModel, dtype: str, sign: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = tiny_model.hidden_states
+def test_what_is_no_number_is_not_lost(tiny_model: SpartaModel, dtype: str, sign: float) -> None:
+    def break_one(_module: Any, _inputs: Any, output: Any) -> None:
+        output.last_hidden_state[0, 1] = torch.copysign(torch.tensor(float("nan")), torch.tensor(sign))
 
-    def broken(ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        hidden = original(ids, mask, segments).clone()
-        hidden[0, 1] = torch.copysign(torch.tensor(float("nan")), torch.tensor(sign))
-        return hidden
-
-    monkeypatch.setattr(tiny_model, "hidden_states", broken)
-    with pytest.raises(ModelError, match="the model gave infinite term weights"):
+    with (
+        tiny_model.encoder.register_forward_hook(break_one),
+        pytest.raises(ModelError, match="the model gave infinite term weights"),
+    ):
         DocumentEncoder(tiny_model, dtype=dtype).encode(passages(TEXTS[:1]))
 
 
@@ -139,19 +135,15 @@ def test_batches_stay_under_the_token_budget() -> None:
     assert list(length_sorted_batches([], 60, 4)) == []
 
 
-def test_the_encoder_sees_batches_under_its_budget(
-    tiny_model: SpartaModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_encoder_sees_batches_under_its_budget(tiny_model: SpartaModel) -> None:
     seen: list[tuple[int, ...]] = []
-    original = tiny_model.hidden_states
 
-    def watch(ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        seen.append(tuple(ids.shape))
-        return original(ids, mask, segments)
+    def watch(_module: Any, _inputs: Any, named: dict[str, Any]) -> None:
+        seen.append(tuple(named["input_ids"].shape))
 
-    monkeypatch.setattr(tiny_model, "hidden_states", watch)
     texts = [f"{text} {number}" for number in ("one", "two", "three") for text in TEXTS]
-    DocumentEncoder(tiny_model, dtype="fp32", token_budget=50).encode(passages(texts))
+    with tiny_model.encoder.register_forward_pre_hook(watch, with_kwargs=True):
+        DocumentEncoder(tiny_model, dtype="fp32", token_budget=50).encode(passages(texts))
     assert sum(n for n, _ in seen) == len(texts)
     assert all(n == 1 or n * length <= 50 for n, length in seen)
 
@@ -193,17 +185,15 @@ def test_other_errors_are_not_retried() -> None:
     assert len(calls) == 1
 
 
-def test_encoding_survives_a_lack_of_memory(tiny_model: SpartaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoding_survives_a_lack_of_memory(tiny_model: SpartaModel) -> None:
     expected = dense(tiny_model, TEXTS)
-    original = tiny_model.hidden_states
 
-    def small_only(ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        if len(ids) > 2:
+    def small_only(_module: Any, _inputs: Any, named: dict[str, Any]) -> None:
+        if len(named["input_ids"]) > 2:
             raise torch.cuda.OutOfMemoryError("no memory for this batch")
-        return original(ids, mask, segments)
 
-    monkeypatch.setattr(tiny_model, "hidden_states", small_only)
-    np.testing.assert_allclose(dense(tiny_model, TEXTS), expected, atol=1e-5)
+    with tiny_model.encoder.register_forward_pre_hook(small_only, with_kwargs=True):
+        np.testing.assert_allclose(dense(tiny_model, TEXTS), expected, atol=1e-5)
 
 
 def test_pick_dtype() -> None:

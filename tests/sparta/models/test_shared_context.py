@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,14 +100,17 @@ def test_a_context_share_that_cannot_be_is_refused(share: float, layout: InputLa
         SpartaConfig(layout=layout, context_share=share)
 
 
-def test_a_shared_context_is_encoded_once(make_tiny_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shared_context_is_encoded_once(make_tiny_model: Make) -> None:
     model = make_tiny_model(SpartaConfig(layout=replace(SHARED, max_length=64)))
     inputs = [*answers_in(STORY, STORY_SPANS), Passage("x", "the moon"), *answers_in("the sun", [(0, 7)])]
     expected = dense(model, inputs)
     seen: list[int] = []
-    original = model.hidden_states
-    monkeypatch.setattr(model, "hidden_states", lambda *a: (seen.append(len(a[0])), original(*a))[1])
-    np.testing.assert_allclose(dense(model, inputs), expected)
+
+    def count(_module: Any, _inputs: Any, named: dict[str, Any]) -> None:
+        seen.append(len(named["input_ids"]))
+
+    with model.encoder.register_forward_pre_hook(count, with_kwargs=True):
+        np.testing.assert_allclose(dense(model, inputs), expected)
     assert sum(seen) == 3, "three texts, five answers"
     for i, one in enumerate(inputs):
         np.testing.assert_allclose(dense(model, [one])[0], expected[i], atol=1e-5)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-import sparta.models.backends.torch
 from sparta.base.records import Passage
+from sparta.models.backends.torch import TorchBackend
 from sparta.models.config import Lexical, SpartaConfig
 from sparta.models.sparta import SpartaModel
 from sparta.neural.inputs import CONTEXT, InputLayout
-from tests.sparta.models.brute_force import TEXTS, Make, brute_force, dense
+from tests.sparta.models.brute_force import TEXTS, Make, brute_force, dense, passages
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -73,10 +73,13 @@ def test_log_count_and_no_answer_segment(make_tiny_model: Make) -> None:
         np.testing.assert_allclose(row, brute_force(model, text, segments=False, logs=2), atol=1e-5)
 
 
-def test_vocabulary_chunks_change_nothing(tiny_model: SpartaModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = dense(tiny_model, TEXTS)
-    monkeypatch.setattr(sparta.models.backends.torch, "TERM_CHUNK", 37)
-    np.testing.assert_allclose(dense(tiny_model, TEXTS), whole, atol=1e-6)
+def test_vocabulary_chunks_change_nothing(tiny_model: SpartaModel) -> None:
+    [inputs] = tiny_model.config.layout.windows_of(passages([" ".join(TEXTS)]), tiny_model.tokenizer)
+    whole = TorchBackend(tiny_model, "fp32").encode(inputs, None)
+    parts = TorchBackend(tiny_model, "fp32", chunk=37).encode(inputs, None)
+    np.testing.assert_array_equal(parts.term_ids, whole.term_ids)
+    np.testing.assert_allclose(parts.weights, whole.weights, atol=1e-6)
+    assert len(whole.term_ids) > 37
 
 
 def test_a_text_without_words_has_no_terms(make_tiny_model: Make) -> None:

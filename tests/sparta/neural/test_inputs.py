@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sparta.base.records import Passage
-from sparta.neural import inputs
 from sparta.neural.inputs import CONTEXT, EncoderInput, InputLayout, equal_windows, fixed_window
 
 if TYPE_CHECKING:
@@ -120,15 +119,12 @@ def test_inputs_are_those_of_a_plain_reading(layout: InputLayout, tiny_tokenizer
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_passages_read_together_are_as_each_alone(
-    layout: InputLayout, tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_passages_read_together_are_as_each_alone(layout: InputLayout, tiny_tokenizer: Tokenizer) -> None:
     """Neighbours in one context, texts that stand twice, special tokens in a text, and none at all."""
-    monkeypatch.setattr(inputs, "TOGETHER", (7, 900))
     passages = random_passages(random.Random(5), 40)
     passages += [Passage("", "the [SEP] moon [CLS]", "[MASK]"), Passage("", "", ""), passages[0]]
     expected = [layout.windows(passage, tiny_tokenizer) for passage in passages]
-    assert layout.windows_of(passages, tiny_tokenizer) == expected
+    assert layout.windows_of(passages, tiny_tokenizer, (7, 900)) == expected
     assert layout.windows_of([], tiny_tokenizer) == []
 
 

@@ -84,11 +84,11 @@ def test_together_is_as_alone(reader: PathModel) -> None:
     assert answerable == [*inputs[0].choices, *places]
 
 
-def scored(reader: PathModel, monkeypatch: pytest.MonkeyPatch, high: dict[int, tuple[float, float]]) -> None:
+def scored(reader: PathModel, high: dict[int, tuple[float, float]]) -> None:
     """Let starts and ends at some places score so much, others -3; sentences and passages by their number."""
 
-    def forward(_self: PathModel, inputs: list) -> PathScores:
-        [one] = inputs
+    def replaced(_model: PathModel, inputs: tuple, _scores: PathScores) -> PathScores:
+        [one] = inputs[0]
         spans = torch.full((2, 1, len(one.ids)), -3.0)
         for at, (start, end) in high.items():
             spans[0, 0, at], spans[1, 0, at] = start, end
@@ -96,16 +96,14 @@ def scored(reader: PathModel, monkeypatch: pytest.MonkeyPatch, high: dict[int, t
         passages, sentences = (torch.tensor([[1.5, *(float(i) for i in range(n))]]) for n in counts)
         return PathScores(spans, passages, sentences)
 
-    monkeypatch.setattr(PathModel, "forward", forward)
+    reader.register_forward_hook(replaced)
 
 
-def test_the_best_span_of_one_passage_is_the_answer(
-    reader: PathModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_span_of_one_passage_is_the_answer(reader: PathModel) -> None:
     made = reader.make_input("which house", [RED, SEA])
     first, second = (part.text_start for part in made.parts)
     # the best start is in the first passage, the best end in the second: a span has both in one
-    scored(reader, monkeypatch, {first + 1: (5, -1), first + 2: (0, 2), second + 1: (0, 6)})
+    scored(reader, {first + 1: (5, -1), first + 2: (0, 2), second + 1: (0, 6)})
     [read] = PathReader(reader).read("which house", [[RED, SEA]])
     assert read.answer[:1] + read.answer[2:] == ("red house", 0, 4, 13)
     starts = math.exp(5) + 2 * math.exp(0) + (len(made.ids) - 3) * math.exp(-3)
@@ -113,7 +111,7 @@ def test_the_best_span_of_one_passage_is_the_answer(
     assert read.answer.score == pytest.approx(math.exp(5 + 2) / starts / ends, rel=1e-4)
     assert read.scores == [-1.5, -0.5]
     assert read.sentences is None
-    scored(reader, monkeypatch, {made.choices[1]: (4, 4)})
+    scored(reader, {made.choices[1]: (4, 4)})
     [read] = PathReader(reader).read("which house", [[RED, SEA]])
     assert (read.answer.text, read.answer.passage) == ("no", -1)
 
@@ -136,12 +134,10 @@ def test_openvino_scores_sentences_as_torch_does(encoder_folder: Path, tmp_path:
         StoredPathReader(tmp_path, "int8")
 
 
-def test_supporting_sentences_are_those_above_the_threshold(
-    encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_supporting_sentences_are_those_above_the_threshold(encoder_folder: Path) -> None:
     layout = PathLayout(max_length=64, longest_question=12, sentences=True)
     reader = PathModel.from_encoder(encoder_folder, layout)
-    scored(reader, monkeypatch, {})
+    scored(reader, {})
     text = Text("The house is red. It is old. The sea is new.")
     [read] = PathReader(reader).read("which", [[text, SEA]])
     assert read.sentences is not None

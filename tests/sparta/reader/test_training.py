@@ -262,10 +262,13 @@ def test_a_short_encoder_shortens_the_windows(data: Path, encoder_folder: Path, 
 
 
 def test_another_number_of_processes_is_another_training(
-    data: Path, encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, encoder_folder: Path, tmp_path: Path
 ) -> None:
     train_reader([data], recipe(encoder_folder, steps=1), tmp_path / "out")
-    monkeypatch.setattr("sparta.training.run.process_group", lambda: (0, 2))
+    checkpoint = tmp_path / "out" / "state.pt"
+    content = torch.load(checkpoint)
+    content["facts"]["processes"] = 2
+    torch.save(content, checkpoint)
     with pytest.raises(InputError, match="processes"):
         train_reader([data], recipe(encoder_folder, steps=1), tmp_path / "out", resume=True)
 

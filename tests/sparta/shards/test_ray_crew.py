@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,6 @@ import pytest
 
 from sparta.base.errors import InputError, ModelError, SpartaError
 from sparta.base.remedies import Option
-from sparta.shards import ray_executor
 from sparta.shards.ray_executor import Crew, RayCluster
 from sparta.shards.ray_session import worker_count
 from sparta.shards.ray_worker import BlockWorker, Token, placed_token
@@ -47,12 +47,26 @@ class Actor:
 class FakeRay:
     exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
 
-    def __init__(self, *, deadly: float = 0.0, seed: int = 0, error: Exception | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        deadly: float = 0.0,
+        seed: int = 0,
+        error: Exception | None = None,
+        nodes: Sequence[tuple[int, int]] = (),
+    ) -> None:
         self.random, self.deadly, self.error = random.Random(seed), deadly, error
+        self.cpus_and_gpus = nodes
         self.taken: defaultdict[Actor, int] = defaultdict(int)
         self.order: dict[Actor, int] = {}
         self.killed: list[Actor] = []
         self.hired, self.most = 0, 0
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """A node without GPUs does not list them; a node that was lost stays in the list."""
+        resources = [{"CPU": float(c), **({"GPU": float(g)} if g else {})} for c, g in self.cpus_and_gpus]
+        lost = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
+        return [lost, *({"Alive": True, "Resources": own} for own in resources)]
 
     def put(self, job: Any) -> Any:
         return job
@@ -89,73 +103,72 @@ class FakeRay:
 BLOCKS = [(n, 3 * n, ["passage"] * 3) for n in range(40)]
 
 
-def encoded(monkeypatch: pytest.MonkeyPatch, ray: FakeRay, workers: int) -> list[int]:
-    monkeypatch.setattr(ray_executor, "ray_module", lambda: ray)
+def encoded(ray: FakeRay, workers: int) -> list[int]:
     job: Any = SimpleNamespace(folder=Path())
-    with Crew(RayCluster(address="auto"), workers, job, Token(Path(), ())) as crew:
+    with Crew(RayCluster(address="auto"), workers, job, Token(Path(), ()), ray) as crew:
         return [facts["number"] for facts in crew.encode(iter(BLOCKS))]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_each_block_is_done_once_whoever_ends(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+def test_each_block_is_done_once_whoever_ends(workers: int) -> None:
     finished = 0
     for seed in range(40):
         ray = FakeRay(deadly=0.1, seed=seed)
         with suppress(SpartaError):  # by chance four ended over the same block
-            assert sorted(encoded(monkeypatch, ray, workers)) == list(range(40))
+            assert sorted(encoded(ray, workers)) == list(range(40))
             finished += 1
         assert ray.most <= 2
         assert len(ray.killed) >= ray.hired > workers
     assert finished > 30
 
 
-def test_a_block_that_ends_every_worker_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay()
-    original = ray.get
+def test_a_block_that_ends_every_worker_is_not_tried_for_ever() -> None:
+    class Deadly(FakeRay):
+        def get(self, ref: Any) -> Any:
+            actor, i = ref
+            if i and actor.given[i][0][0] == 7:
+                actor.ended = True
+            return super().get(ref)
 
-    def get(ref: Any) -> Any:
-        actor, i = ref
-        if i and actor.given[i][0][0] == 7:
-            actor.ended = True
-        return original(ref)
-
-    monkeypatch.setattr(ray, "get", get)
+    ray = Deadly()
     with pytest.raises(SpartaError, match="4 Ray workers failed at shard 7") as caught:
-        encoded(monkeypatch, ray, 3)
+        encoded(ray, 3)
     assert Option("resume", True) in caught.value.remedy.options
     assert len(ray.killed) >= ray.hired == 3 + 3
 
 
-def test_workers_that_never_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_never_start() -> None:
+    class Full(FakeRay):
+        def wait(self, refs: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
+            return [], []
+
     with pytest.raises(SpartaError, match="4 Ray workers failed before its first shard"):
-        encoded(monkeypatch, FakeRay(deadly=1.0), 2)
-    monkeypatch.setattr(FakeRay, "wait", lambda *_, **__: ([], []))
-    monkeypatch.setattr(ray_executor, "describe_room", lambda: "0 nodes")
-    with pytest.raises(SpartaError, match="Ray started no worker within 600 seconds; found 0 nodes"):
-        encoded(monkeypatch, FakeRay(), 2)
+        encoded(FakeRay(deadly=1.0), 2)
+    told = "Ray started no worker within 600 seconds; found 1 nodes with 2 CPUs and 0 GPUs"
+    with pytest.raises(SpartaError, match=told):
+        encoded(Full(nodes=[(2, 0)]), 2)
 
 
-def test_some_that_do_not_start_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_that_do_not_start_end_nothing() -> None:
     """Every second worker ends before its first shard, every other after it, on nodes that come and go."""
-    ray = FakeRay()
-    original = ray.get
 
-    def get(ref: Any) -> Any:
-        actor, i = ref
-        number = ray.order.setdefault(actor, len(ray.order))
-        actor.ended |= i == (0 if number % 2 else 2)
-        return original(ref)
+    class Changing(FakeRay):
+        def get(self, ref: Any) -> Any:
+            actor, i = ref
+            number = self.order.setdefault(actor, len(self.order))
+            actor.ended |= i == (0 if number % 2 else 2)
+            return super().get(ref)
 
-    monkeypatch.setattr(ray, "get", get)
-    assert sorted(encoded(monkeypatch, ray, 1)) == list(range(40))
+    ray = Changing()
+    assert sorted(encoded(ray, 1)) == list(range(40))
     assert ray.hired > 40
 
 
-def test_what_a_worker_raises_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_worker_raises_is_raised() -> None:
     error = ModelError("the model gave infinite term weights", where="here", remedy="do this")
     ray = FakeRay(error=error)
     with pytest.raises(ModelError) as caught:
-        encoded(monkeypatch, ray, 2)
+        encoded(ray, 2)
     assert caught.value is error
     assert len(ray.killed) == ray.hired == 2
 
@@ -177,34 +190,30 @@ def test_a_folder_that_a_node_does_not_see(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("there", "gpus", "room"), [(1, 0.2, 5), (2, 0.1, 20), (4, 0.7, 4), (5, 2, 2)])
-def test_workers_share_gpus_whole_and_each_lies_on_one(
-    monkeypatch: pytest.MonkeyPatch, there: int, gpus: float, room: int
-) -> None:
-    monkeypatch.setattr("sparta.shards.ray_session._nodes", lambda: [(64, there)])
-    assert worker_count(RayCluster(address="auto", gpus_per_worker=gpus)) == room
+def test_workers_share_gpus_whole_and_each_lies_on_one(there: int, gpus: float, room: int) -> None:
+    ray = FakeRay(nodes=[(64, there)])
+    assert worker_count(RayCluster(address="auto", gpus_per_worker=gpus), ray) == room
 
 
 @pytest.mark.parametrize(
     ("cpus", "gpus", "room"), [(1, 0, 10), (2, 0, 4), (3, 0, 3), (1, 1, 4), (1, 0.5, 5), (9, 0, 0)]
 )
-def test_as_many_workers_as_there_is_room_for(
-    monkeypatch: pytest.MonkeyPatch, cpus: int, gpus: float, room: int
-) -> None:
-    monkeypatch.setattr("sparta.shards.ray_session._nodes", lambda: [(3, 4), (3, 0), (4, 1)])
+def test_as_many_workers_as_there_is_room_for(cpus: int, gpus: float, room: int) -> None:
+    ray = FakeRay(nodes=[(3, 4), (3, 0), (4, 1)])
 
     def cluster(address: str, workers: int | None) -> RayCluster:
         return RayCluster(address=address, workers=workers, cpus_per_worker=cpus, gpus_per_worker=gpus)
 
-    assert worker_count(cluster("auto", 60)) == 60, "a cluster may grow"
+    assert worker_count(cluster("auto", 60), ray) == 60, "a cluster may grow"
     if room:
-        assert worker_count(cluster("auto", None)) == room
-        assert worker_count(cluster("local", 2)) == 2
+        assert worker_count(cluster("auto", None), ray) == room
+        assert worker_count(cluster("local", 2), ray) == 2
         return
     for wanted in (cluster("auto", None), cluster("local", 2)):
         with pytest.raises(
             InputError, match=r"a worker needs a node .* found 3 nodes with 10 CPUs and 5 GPUs"
         ):
-            worker_count(wanted)
+            worker_count(wanted, ray)
 
 
 def test_auto_means_the_same_on_all_gpus() -> None:

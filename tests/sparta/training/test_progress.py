@@ -6,18 +6,14 @@ import logging
 
 import pytest
 
-from sparta.training import progress
 from sparta.training.progress import StepProgress, duration
 
 
-def test_the_estimate_is_the_time_of_the_steps_that_are_left(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_estimate_is_the_time_of_the_steps_that_are_left(caplog: pytest.LogCaptureFixture) -> None:
     """Steps of two seconds: four of 100 are done, so 96 steps take 192 seconds."""
     seconds = iter(range(0, 1000, 6))  # the clock is read at the first step and three steps later
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(seconds))
     caplog.set_level(logging.INFO, "sparta")
-    with StepProgress(100) as bar:
+    with StepProgress(100, clock=lambda: next(seconds)) as bar:
         bar.begin(0)
         for _ in range(10):
             bar.step(0.5)
