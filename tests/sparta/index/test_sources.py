@@ -113,16 +113,19 @@ def test_shards_in_another_arithmetic_are_other_input(builder, tmp_path, encoded
 
 
 def test_shards_resume_without_reading_what_is_skipped(encoded):
-    """Damage to shards that are not needed is not noticed."""
+    """Damage to shards that are not needed is not noticed; of the last one before, only an id is read."""
     _, folders, _ = encoded
     source = vectors_source(folders)
-    for number in (0, 1):
-        (shard,) = folders[number].glob(f"shard-{number:06d}.safetensors")
-        shard.write_bytes(shard.read_bytes()[:-1] + b"\x7f")
+    first, second = (folders[n] / f"shard-{n:06d}.safetensors" for n in (0, 1))
+    first.write_bytes(first.read_bytes()[:-1] + b"\x7f")
     with pytest.raises(SpartaError, match="the shard cannot be read"):
-        list(source.batches(8, ""))
+        list(source.batches(0, ""))
     ids = [i for batch in source.batches(16, "") for i in batch.passage_ids]
     assert ids == [f"p{i}" for i in range(16, 30)]
+    whole = second.read_bytes()
+    second.write_bytes(whole[:-1] + b"\x7f")
+    assert [i for batch in source.batches(24, "") for i in batch.passage_ids] == ids[8:]
+    second.write_bytes(whole)
     assert list(source.batches(30, "")) == []
     for done in (5, 31):
         with pytest.raises(IndexStateError, match="batches differ"):
