@@ -36,7 +36,6 @@ from sparta.index.inputs.impact_batches import (
 )
 from sparta.index.inputs.lexical_postings import in_context
 from sparta.index.jobs import JSON_VECTORS, Source, batch_bounds_changed, skip_passages
-from sparta.models.folders.sparse_folder import read_sparse_folder
 from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
@@ -396,6 +395,8 @@ def _json_source(path: Path, tokenizer: str | Path | None, choose: Choice) -> So
 
 def _warn_if_weighs_queries(folder: Path) -> None:
     """Warn if the model of a folder weighs query terms: JSON vectors are searched with counts of terms."""
+    from sparta.models.folders.sparse_folder import read_sparse_folder
+
     try:
         model = read_sparse_folder(folder)
     except ModelError:  # a folder with a tokenizer only, a plain encoder, or a model of the hub
