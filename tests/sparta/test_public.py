@@ -52,9 +52,11 @@ OLD_NAMES = [
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_all_is_every_public_name_in_order(library):
-    old = [name for one, name, _, _ in OLD_NAMES if one is library]
-    assert library.__all__ == sorted([*names_for_checkers(library), *old])
+    old = {name: f"{module}:{present}" for lib, name, module, present in OLD_NAMES if lib is library}
+    homes = {**names_for_checkers(library), **old}
+    assert library.__all__ == sorted(homes)
     assert dir(library) == library.__all__
+    assert homes == library._HOMES  # noqa: SLF001 (a module that also has the name would load more)
 
 
 @pytest.mark.parametrize(("library", "name", "home"), NAMES)
