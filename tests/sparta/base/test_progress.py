@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from sparta.api import Index
 from sparta.base.progress import ReadingProgress
 from sparta.data.corpus import open_corpus
 from sparta.index.pipeline import IndexOptions
+from tests.moments import counted
 from tests.sparta.base.progress_bars import Bar, bars  # noqa: F401 (a fixture)
 
 LINES = [b'{"id": "%d", "text": "%s"}\n' % (n, b"moon " * (n + 1)) for n in range(50)]
@@ -71,20 +70,12 @@ def test_a_corpus_is_opened_once(tmp_path: Path) -> None:
     """Its form, its hash and its passages are read through one open file."""
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(b"".join(LINES))
-    opened: list[str] = []
-    looking = True
-
-    def note(event: str, arguments: tuple[Any, ...]) -> None:
-        if looking and event == "open" and not isinstance(arguments[0], int):
-            opened.append(os.fsdecode(arguments[0]))
-
-    sys.addaudithook(note)  # Python tells it of every file that this process opens, and never removes it
     options = IndexOptions(channels="bm25")
-    with Index.create(tmp_path / "ix", path, options=options) as index:
-        assert len(index) == 50
-    assert opened.count(str(path)) == 1
-    with Index.create(tmp_path / "ix", path, options=options) as index:  # nothing to do, which its hash says
-        assert index.report
-        assert index.report.unchanged
-    assert opened.count(str(path)) == 2
-    looking = False
+    with counted("read", str(path)) as opened:
+        with Index.create(tmp_path / "ix", path, options=options) as index:
+            assert len(index) == 50
+        assert len(opened) == 1
+        with Index.create(tmp_path / "ix", path, options=options) as index:  # its hash says: nothing to do
+            assert index.report
+            assert index.report.unchanged
+        assert len(opened) == 2

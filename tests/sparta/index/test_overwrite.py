@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-import sparta.index.reader
 from sparta.base.errors import IndexStateError, InputError
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.index.reader import IndexReader
-from sparta.index.snapshot import last_commit, newest_commit
+from sparta.index.snapshot import newest_commit
 from sparta.models.quantize import Quantizer
+from tests.moments import at
 from tests.sparta.index.building import Builder, Doc, Stop
 
 pytestmark = pytest.mark.jvm
@@ -37,34 +37,24 @@ def test_overwrite_swaps_at_the_end(builder, docs):
     reader.close()
 
 
-def test_a_searcher_that_opens_while_the_swap_happens(builder, docs, monkeypatch):
-    """It has read the manifest when the generation that stands there is removed."""
+@pytest.fixture
+def swap(builder) -> Callable[[], None]:
+    """A function that replaces the generation `old` by `new`."""
     builder.write(builder.source([Doc("old", {"moon": 1})]))
-    swaps = iter([lambda: builder.write(builder.source([Doc("new", {"moon": 2})], name="new"), "overwrite")])
+    return lambda: builder.write(builder.source([Doc("new", {"moon": 2})], name="new"), "overwrite")
 
-    def slowly(folder: IndexFolder) -> Any:
-        chosen = last_commit(folder)
-        next(swaps, lambda: None)()
-        return chosen
 
-    monkeypatch.setattr(sparta.index.reader, "last_commit", slowly)
-    assert builder.ranking("moon") == [("new", 2.0)]
+def test_a_searcher_that_opens_while_the_swap_happens(builder, swap):
+    """It has chosen the commit that stands there when the commit is removed."""
+    with at("read", "tokenizer.json", swap):
+        assert builder.ranking("moon") == [("new", 2.0)]
 
 
 @pytest.mark.parametrize("opens", [newest_commit, IndexReader])
-def test_a_manifest_that_was_read_before_the_swap(builder, monkeypatch, opens):
+def test_a_manifest_that_was_read_before_the_swap(builder, swap, opens):
     """What it names is gone: that is no index which lost its commit."""
-    builder.write(builder.source([Doc("old", {"moon": 1})]))
-    read = IndexFolder.state
-
-    def late(self: IndexFolder) -> Any:
-        state = read(self)
-        monkeypatch.setattr(IndexFolder, "state", read)
-        builder.write(builder.source([Doc("new", {"moon": 2})], name="new"), "overwrite")
-        return state
-
-    monkeypatch.setattr(IndexFolder, "state", late)
-    opens(builder.folder.path)
+    with at("read", "segments_*", swap):
+        opens(builder.folder.path)
     assert newest_commit(builder.folder.path).version.generation == 2
 
 

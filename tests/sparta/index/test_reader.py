@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
@@ -19,17 +20,10 @@ pytestmark = pytest.mark.jvm
 
 
 @pytest.fixture
-def closed(monkeypatch: pytest.MonkeyPatch) -> list[IndexSnapshot]:
-    """The snapshots that were closed."""
-    snapshots: list[IndexSnapshot] = []
-    close = IndexSnapshot.close
-
-    def noted(self: IndexSnapshot) -> None:
-        snapshots.append(self)
-        close(self)
-
-    monkeypatch.setattr(IndexSnapshot, "close", noted)
-    return snapshots
+def closed(calls: Any) -> Callable[[], list[IndexSnapshot]]:
+    """A function that returns the snapshots that were closed."""
+    recorded = calls(IndexSnapshot.close)
+    return lambda: [call["self"] for _, call in recorded]
 
 
 def write(builder: Any, name: str) -> None:
@@ -37,7 +31,7 @@ def write(builder: Any, name: str) -> None:
 
 
 def test_a_snapshot_outlives_its_replacement_until_its_last_user_lets_go(
-    builder: Any, closed: list[IndexSnapshot]
+    builder: Any, closed: Callable[[], list[IndexSnapshot]]
 ) -> None:
     write(builder, "a")
     reader = IndexReader(builder.folder.path)
@@ -47,16 +41,16 @@ def test_a_snapshot_outlives_its_replacement_until_its_last_user_lets_go(
             assert reader.refresh()
             assert not reader.refresh()
             assert same is first
-        assert not closed
+        assert not closed()
         with reader.snapshot() as second:
             assert second is not first
-    assert closed == [first]
+    assert closed() == [first]
     with reader.snapshot():
         reader.close()
-        assert closed == [first]
-    assert closed == [first, second]
+        assert closed() == [first]
+    assert closed() == [first, second]
     reader.close()
-    assert closed == [first, second]
+    assert closed() == [first, second]
     with pytest.raises(IndexStateError, match="the index is closed") as refused, reader.snapshot():
         pass
     assert refused.value.where == str(builder.folder.path)

@@ -96,17 +96,11 @@ def test_the_greatest_by_the_bits() -> None:
 
 @pytest.mark.parametrize(("dtype", "by_bits"), [("bf16", True), ("fp32", False)])
 def test_which_numbers_are_compared_by_their_bits(
-    tiny_model: SpartaModel, dtype: str, by_bits: bool, monkeypatch: pytest.MonkeyPatch
+    tiny_model: SpartaModel, dtype: str, by_bits: bool, calls: Any
 ) -> None:
-    asked: list[bool] = []
-
-    def watched(logits: torch.Tensor, *, by_bits: bool) -> torch.Tensor:
-        asked.append(by_bits)
-        return greatest(logits, by_bits=by_bits)
-
-    monkeypatch.setattr("sparta.models.backends.torch.greatest", watched)
+    recorded = calls(greatest)
     DocumentEncoder(tiny_model, dtype=dtype).encode(passages(TEXTS[:1]))
-    assert set(asked) == {by_bits}
+    assert {call["by_bits"] for _, call in recorded} == {by_bits}
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

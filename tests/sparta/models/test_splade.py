@@ -24,7 +24,7 @@ from sparta.index.folder import FORMAT_VERSION, KIND
 from sparta.index.inputs.sources import vectors_source
 from sparta.index.pipeline import IndexOptions
 from sparta.models.load import load_model, load_module
-from sparta.models.network_queries import open_query_network
+from sparta.models.network_queries import QueryNetwork, open_query_network
 from sparta.models.stored_model import StoredModel
 from sparta.search.ahead import begin_query_network
 from sparta.shards.encode import EncodeOptions, encode_corpus
@@ -215,11 +215,14 @@ def test_the_network_opens_before_the_first_query(folders: dict[str, Path], tmp_
     assert index.search("who founded google")
 
 
-def test_a_query_encoded_again_is_not_computed(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_encoded_again_is_not_computed(index: Index, calls: Any) -> None:
+    computed = calls(QueryNetwork.weights)
     tokenizer = index.searcher.tokenizer
-    once = tokenizer.terms(QUERIES[0])
-    monkeypatch.setattr(tokenizer, "_weighted", None)
-    assert tokenizer.terms(QUERIES[0]) == once
+    query = f"{QUERIES[0]} again"
+    once = tokenizer.terms(query)
+    assert [call["texts"] for _, call in computed] == [[query]]
+    assert tokenizer.terms(query) == once
+    assert len(computed) == 1
 
 
 def test_releases_that_would_ignore_the_network_refuse_the_index(

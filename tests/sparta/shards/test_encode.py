@@ -12,9 +12,11 @@ from sparta.base.errors import IndexStateError, InputError
 from sparta.base.remedies import Option
 from sparta.shards.folder import shard_files, writing
 from sparta.shards.store import ShardFolder, read_shard, read_shards
+from tests.moments import at
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+Calls = list[tuple[str, dict[str, Any]]]
 N, SIZE = 45, 7
 SHARDS = [f"shard-{i:06d}.safetensors" for i in range(7)]
 
@@ -41,35 +43,11 @@ def encode(corpus, tiny_model, tmp_path) -> Callable[..., tuple[Path, Any]]:
 
 
 @pytest.fixture
-def encoded(monkeypatch) -> list[list[str]]:
-    """The ids of every block that reaches the encoder from here on."""
+def encoded(calls: Callable[..., Calls]) -> Calls:
+    """The calls that encode a block, from here on."""
     from sparta.models.document_encoder import DocumentEncoder
 
-    blocks: list[list[str]] = []
-    original = DocumentEncoder.encode
-
-    def counted(self: Any, passages: Any, advance: Any = None) -> Any:
-        blocks.append([p.passage_id for p in passages])
-        return original(self, passages, advance)
-
-    monkeypatch.setattr(DocumentEncoder, "encode", counted)
-    return blocks
-
-
-def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int, error: type[BaseException]) -> None:
-    """Let so many shards be written, then fail."""
-    import sparta.shards.encode as module
-    from sparta.shards.store import write_shard
-
-    left = [shards]
-
-    def write(folder: Path, shard: Any) -> None:
-        if not left[0]:
-            raise error
-        left[0] -= 1
-        write_shard(folder, shard)
-
-    monkeypatch.setattr(module, "write_shard", write)
+    return calls(DocumentEncoder.encode)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -130,13 +108,15 @@ def test_two_devices_write_the_shards_of_one(encode):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 @pytest.mark.parametrize("done", [0, 1, 4, 6])
-def test_resuming_redoes_nothing_and_gives_the_same_bytes(encode, encoded, monkeypatch, done, error):
+def test_resuming_redoes_nothing_and_gives_the_same_bytes(encode, encoded, done, error):
     folder, straight = encode("whole")
     whole = contents(folder)
-    with monkeypatch.context() as patch:
-        stop_after(patch, done, error)
-        with pytest.raises(error):
-            encode("out")
+
+    def fail():
+        raise error
+
+    with at("rename", "shard-*.safetensors", fail, nth=done + 1), pytest.raises(error):
+        encode("out")
     del encoded[:]
     folder, report = encode("out", resume=True)
     assert contents(folder) == whole
@@ -162,7 +142,7 @@ def test_any_missing_shard_is_made_again(encode, encoded):
         (folder / name).unlink()
     del encoded[:]
     encode("out", resume=True)
-    assert [block[0] for block in encoded] == ["p0", "p21", "p42"]
+    assert [call["passages"][0].passage_id for _, call in encoded] == ["p0", "p21", "p42"]
     assert contents(folder) == whole
 
 
@@ -433,9 +413,9 @@ def test_weights_that_were_overwritten_are_refused(encode):
     folder, _ = encode("flipped")
     path = next(iter(shard_files(folder).values()))
     data = bytearray(path.read_bytes())
-    for at in (len(data) - 9, len(data) // 2):
+    for place in (len(data) - 9, len(data) // 2):
         changed = bytearray(data)
-        changed[at] ^= 1
+        changed[place] ^= 1
         path.write_bytes(bytes(changed))
         with pytest.raises(InputError, match=r"their hashes differ"):
             read_shard(path)
