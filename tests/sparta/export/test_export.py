@@ -31,6 +31,7 @@ from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide
 from sparta.search.searcher import Searcher
+from tests.moments import at
 
 TERMS = [*(f"term{i}" for i in range(60)), "##ing", '"', "日本", "é", "𝄞", "\\", "~", "never"]
 Vectors = dict[str, dict[str, int]]
@@ -405,15 +406,16 @@ def test_a_folder_is_refused_as_output(searcher: Searcher, tmp_path: Path) -> No
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("form", export.FORMATS)
-def test_a_folder_that_may_not_be_written(
-    searcher: Searcher, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
+def test_a_folder_that_may_not_be_written(searcher: Searcher, form: str, tmp_path: Path) -> None:
+    def refuse() -> None:
         raise OSError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(Path, "touch", refuse)
-    with pytest.raises(StorageError, match="cannot be written: Permission denied"):
+    with (
+        at("write", ".sparta-*.tmp", refuse),
+        pytest.raises(StorageError, match="cannot be written: Permission denied"),
+    ):
         export_index(searcher, form, tmp_path / "x")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.jvm

@@ -169,16 +169,18 @@ def test_an_id_twice_stops_an_append(builder, docs, caplog):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["passage", "sentence"])
-def test_a_stored_id_stops_an_append_before_anything_is_read_into_batches(tmp_path, monkeypatch, unit):
-    from sparta.index import pipeline
+def test_a_stored_id_stops_an_append_before_anything_is_read_into_batches(tmp_path, calls, unit):
+    from sparta.index.inputs.sources import corpus_source, text_source
 
+    opened = calls(corpus_source, text_source)
     index = tmp_path / "ix"
     records = [{"id": f"p{number}", "text": "The moon is old. The sun is new."} for number in range(5)]
     build_index(index, records, "create", IndexOptions(channels="bm25", unit=unit))
-    monkeypatch.setattr(pipeline, "_source", lambda *_: pytest.fail("the source was opened"))
+    assert len(opened) == 1
     new = [{"id": f"q{number}", "text": "A town."} for number in range(1200)]
     with pytest.raises(InputError, match="already holds a passage with the id 'p3'"):
         build_index(index, [*new, records[3]], "append", IndexOptions())
+    assert len(opened) == 1
 
 
 def test_an_append_that_failed_late_is_mended_by_an_update(builder, docs, caplog):

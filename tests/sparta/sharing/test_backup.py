@@ -188,11 +188,10 @@ def test_a_killed_backup_is_absent_or_whole(tmp_path, index):
 
 
 @pytest.mark.slow
-def test_an_interrupted_build_is_backed_up_and_continued(tmp_path, monkeypatch):
-    """The backup of an unfinished first build holds its committed passages."""
-    monkeypatch.setattr("sparta.index.inputs.sources._PASSAGES_PER_BATCH", 2)
+def test_an_interrupted_build_is_backed_up_and_continued(tmp_path):
+    """The backup of an unfinished first build holds its committed passages, the first batch of 1000."""
     corpus = tmp_path / "corpus.jsonl"
-    records = [{"id": str(number), "text": f"number {number}"} for number in range(5)]
+    records = [{"id": str(number), "text": f"number {number}"} for number in range(1005)]
     corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
 
     def stop(count: int) -> None:
@@ -203,7 +202,7 @@ def test_an_interrupted_build_is_backed_up_and_continued(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         Index.create(tmp_path / "index", corpus, options=options, advance=stop)
     report = backup_index(tmp_path / "index", tmp_path / "backup")
-    assert report.passages == 2
+    assert report.passages == 1000
     resumed = IndexOptions(channels="bm25", resume=True)
     with Index.create(tmp_path / "backup", corpus, options=resumed) as index:
-        assert len(index) == 5
+        assert len(index) == 1005
