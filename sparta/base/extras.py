@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -78,7 +78,7 @@ class Installation:
     """
 
     resources: Path = Path(__file__).parents[1] / "resources"
-    find: Callable[[str], ModuleSpec | None] = find_spec
+    find: Callable[[str], ModuleSpec | None] = importlib.util.find_spec
 
     def package_folder(self, name: str) -> Path | None:
         """Return the folder of an installed package, without importing it."""
@@ -145,7 +145,7 @@ def require_module(module: str) -> None:
     :raises MissingPackageError: a package that sparta or an extra lists is not installed.
     """
     with optional_packages():
-        if find_spec(module) is None:
+        if importlib.util.find_spec(module) is None:
             raise ModuleNotFoundError(name=module)
 
 
