@@ -10,6 +10,7 @@ import torch
 
 from sparta.neural.inputs import EncoderInput, InputLayout
 from sparta.training.paragraphs import Paragraph, ParagraphSet
+from tests.programs import dense
 
 WHOLE = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=8)
 
@@ -53,3 +54,11 @@ def assert_same_gradients(ours: torch.nn.Module, theirs: Any) -> None:
 
 def weights(folder: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != "README.md"}
+
+
+def trained(folder: Path, *arguments: object) -> dict[str, Any]:
+    """The settings and data of a training of one step, as its checkpoint has them."""
+    result = dense("train", "--output", folder, "--steps", 1, *arguments)
+    assert result.exit_code == 0, result.output
+    facts: dict[str, Any] = torch.load(folder / "state.pt", weights_only=True)["facts"]
+    return facts

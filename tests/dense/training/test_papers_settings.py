@@ -22,7 +22,7 @@ from sparta.base.remedies import Option
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.training.negatives import Bm25, mine
 from sparta.training.paragraphs import Paragraph, ParagraphSet
-from tests.dense.training.recipes import USUAL, questions_on
+from tests.dense.training.recipes import USUAL, questions_on, trained
 from tests.programs import dense
 
 pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
@@ -51,14 +51,6 @@ def test_a_dev_set_validates_and_is_never_trained_on(encoder: str, words: list[s
     with pytest.raises(InputError) as caught:
         train_dense([data, replace(dev, weight=2.0)], recipe, tmp_path / "out", resume=True)
     assert caught.value.facts["differing"] == ["dev"]
-
-
-def trained(folder: Path, *arguments: object) -> dict[str, Any]:
-    """The settings and data of a training of one step, as its checkpoint has them."""
-    result = dense("train", "--output", folder, "--steps", 1, *arguments)
-    assert result.exit_code == 0, result.output
-    facts: dict[str, Any] = torch.load(folder / "state.pt", weights_only=True)["facts"]
-    return facts
 
 
 def test_the_command_says_all_of_it(

@@ -15,8 +15,13 @@ from transformers import AutoModel
 from dense.models.batches import first_windows
 from dense.training.train import PAPER_RECIPES, Recipe
 from sparta.training.paragraphs import Paragraph, ParagraphSet
-from tests.dense.training.recipes import USUAL, assert_same_gradients, questions_on, states_of_cls
-from tests.dense.training.test_papers_settings import made
+from tests.dense.training.recipes import (
+    USUAL,
+    assert_same_gradients,
+    questions_on,
+    states_of_cls,
+    trained,
+)
 from tests.programs import dense
 
 pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
@@ -72,29 +77,27 @@ def _text(data: ParagraphSet, question: str) -> str:
 
 
 def test_a_recipe_sets_the_papers_settings_and_typed_options_win(
-    encoder: str, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    encoder: str, pairs: Path, tmp_path: Path
 ) -> None:
-    words: list[Any] = [
-        "--encoder",
-        encoder,
-        "--output",
-        tmp_path / "out",
-        "--batch-size",
-        8,
-        "--passages",
-        pairs,
-    ]
-    _, recipe = made(monkeypatch, *words, "--recipe", "taser", "--dropout", 0)
-    assert (recipe.routing, recipe.shared, recipe.negatives, recipe.questions) == ("det", True, 1, 1)
-    assert (recipe.pooling, recipe.cosine, recipe.separate_title) == ("cls", False, True)
-    assert (recipe.learning_rate, recipe.dropout, recipe.validate_by) == (3e-5, 0, "average-rank")
-    _, recipe = made(monkeypatch, *words, "--recipe", "dpr", "--negatives", 2)
-    assert (recipe.shared, recipe.routing, recipe.negatives, recipe.dropout) == (False, "", 2, 0.1)
-    _, recipe = made(monkeypatch, *words)
-    assert (recipe.negatives, recipe.pooling, recipe.cosine) == (2, "mean", True)
-    result = dense("train", *words, "--recipe", "dpr", "--routing", "det")
+    words: list[Any] = ["--encoder", encoder, "--batch-size", 8, "--passages", pairs, "--device", "cpu"]
+    out = ["--output", tmp_path / "out"]
+    result = dense("train", *out, *words, "--recipe", "taser", "--dropout", 0)
+    assert "experts in every 3th layer need at least 3 layers, found 2" in result.output
+    settings = result.output.splitlines()[0].removeprefix("recipe taser: ").split(", ")
+    assert {"routing det", "negatives 1", "questions 1", "pooling cls", "cosine False"} <= {*settings}
+    assert {"separate title True", "learning rate 3e-05", "validate by average-rank"} <= {*settings}
+    assert not [setting for setting in settings if setting.startswith("dropout")]  # it is typed
+    facts = trained(tmp_path / "dpr", *words, "--recipe", "dpr", "--questions", 2)
+    model = facts["model"]
+    assert (model["shared"], model["routing"], model["pooling"], model["cosine"]) == (False, "", "cls", False)
+    assert (facts["questions"], facts["dropout"], facts["validate_by"]) == (2, 0.1, "average-rank")
+    facts = trained(tmp_path / "plain", *words)
+    model = facts["model"]
+    assert (model["shared"], model["pooling"], model["cosine"]) == (True, "mean", True)
+    result = dense("train", *out, *words, "--recipe", "dpr", "--routing", "det")
     assert (result.exit_code, "--recipe cannot be combined with --routing" in result.output) == (2, True)
     n = sum(1 for line in pairs.read_text().splitlines() if json.loads(line))
-    result = dense("train", *words, "--recipe", "dpr")
+    result = dense("train", *out, *words, "--recipe", "dpr", "--negatives", 2, "--steps", 1)
     assert "recipe dpr: pooling cls, cosine False" in result.output
+    assert "negatives" not in result.output.splitlines()[0]
     assert f"--batch-size 256 --steps {n * 40 // 128}" in result.output
