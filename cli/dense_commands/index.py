@@ -21,10 +21,9 @@ from cli._reports import print_channel_reports
 )
 @click.option(
     "--kind",
-    type=click.Choice(["auto", "flat", "ivf", "hnsw"]),
-    help="Vector index: flat is exact, ivf and hnsw are faster, auto chooses by size [default: as in the"
-    " existing"
-    " channel, else auto].",
+    type=click.Choice(["auto", "flat", "ivf", "ivfpq", "hnsw"]),
+    help="Vector index: flat is exact; ivf, ivfpq and hnsw are faster; auto chooses by size [default: as in"
+    " the existing channel, else auto].",
 )
 @click.option(
     "--vectors",

@@ -261,7 +261,7 @@ class ChannelBuilder:
     def finish(self, requested_kind: str) -> Channel:
         """Build the files that search needs, replace the manifest and delete files that it no longer names.
 
-        :param requested_kind: auto, flat, ivf or hnsw
+        :param requested_kind: auto, flat, ivf, ivfpq or hnsw
         """
         vectors = self._open_vectors()
         rows = vectors.rows_of(self.passages.positions, self.hashes)
@@ -325,7 +325,7 @@ class ChannelBuilder:
         if (previous.store, previous.search.kind) != (channel.store, channel.search.kind):
             return None
         outgrown = len(vectors) > _LARGEST_GROWTH * max(1, len(self.channel_folder.vectors(previous)))
-        return None if outgrown and channel.search.kind == "ivf" else previous
+        return None if outgrown and channel.search.kind in ("ivf", "ivfpq") else previous
 
 
 def _check_shared_passages(folders: Sequence[VectorFolder], hashes: Hashes) -> None:

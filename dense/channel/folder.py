@@ -4,7 +4,7 @@
       manifest.json           model, search parameters, and the Lucene commit that the channel covers
       vectors-000001/         shards of vectors: a folder with its own manifest (dense.search.store)
       rows-000003.npy         rows of the searched vectors: live passages, in corpus order
-      search-000003.faiss     IVF index of all rows, or HNSW index of the distinct vectors; flat has no file
+      search-000003.faiss     IVF or IVF-PQ of all rows, or HNSW of the distinct vectors; flat has no file
       nodes-000003.npy        HNSW: number of each row's vector in the graph
 
 The manifest is replaced atomically and names all other files. Files that it does not name are obsolete, or

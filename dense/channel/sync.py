@@ -77,7 +77,7 @@ def build_dense(
     the call ends, search uses the old state of the channel.
 
     :param model: folder or hub id; None is the channel's model, the model of `vectors`, or the shipped model
-    :param kind: auto, flat, ivf or hnsw; None is the channel's kind, or auto
+    :param kind: auto, flat, ivf, ivfpq or hnsw; None is the channel's kind, or auto
     :param device: device of the encoder
     :param dtype: arithmetic of the encoder
     :param overwrite: rebuild the channel, also with another model. Vectors of the same model are reused, but

@@ -34,6 +34,8 @@ class Candidates(Protocol):
     def __call__(self, query_vectors: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
         """Return the k best rows for each query vector, and their scores.
 
+        An approximate search may return more than k rows, if its scores are rough.
+
         :param query_vectors: `(q, width) float32`
         :returns: rows `(q, k) int64`, filled up with −1, and scores `(q, k) float32`, descending
         """
@@ -154,8 +156,14 @@ def _rescored(
     Scores are summed in double precision and rounded once to float32. So a score does not depend on the kind
     of search, and equal vectors have equal scores.
     """
-    row_vectors = vectors.take(rows).astype(np.float64)
-    scores = np.einsum("nw,w->n", row_vectors, query_vector.astype(np.float64)).astype(np.float32)
-    order = np.lexsort((vectors.positions[rows], -scores))[:k]
+    row_vectors = vectors.take(rows)
     longest = np.sqrt(np.einsum("nw,nw->n", row_vectors, row_vectors).max(initial=0.0))
-    return (rows[order], scores[order]), float(longest * np.linalg.norm(query_vector) * _ROUNDING)
+    rounding_error = float(longest * np.linalg.norm(query_vector) * _ROUNDING)
+    if len(rows) > 2 * k:  # most of many rows are out of the question, even with the rounding of float32
+        scores = row_vectors @ query_vector
+        is_near = scores >= np.partition(scores, -k)[-k] - 2 * rounding_error
+        rows, row_vectors = rows[is_near], row_vectors[is_near]
+    products = np.einsum("nw,w->n", row_vectors.astype(np.float64), query_vector.astype(np.float64))
+    scores = products.astype(np.float32)
+    order = np.lexsort((vectors.positions[rows], -scores))[:k]
+    return (rows[order], scores[order]), rounding_error

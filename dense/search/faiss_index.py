@@ -1,4 +1,4 @@
-"""FAISS indexes of a folder of vectors: flat, IVF or HNSW, by inner product."""
+"""FAISS indexes of a folder of vectors: flat, IVF, IVF-PQ or HNSW, by inner product."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_write
 from sparta.base.remedies import Option, remedy
 
-KINDS = ("flat", "ivf", "hnsw")
+KINDS = ("flat", "ivf", "ivfpq", "hnsw")
 LARGEST_FLAT = 200_000
 """The largest number of vectors for which `auto` chooses flat search, which is exact and needs no build.
 
@@ -33,6 +33,12 @@ _BASE_SIZE = 100_000
 """Number of vectors for which the smallest search depth of HNSW was measured."""
 _TRAINING_VECTORS_PER_LIST = 64
 """Number of vectors per IVF list that k-means is trained on."""
+_PQ_PROBES = 4.0
+"""IVF-PQ searches this number times the square root of the number of lists."""
+_SMALLEST_PQ = 624
+"""Smallest number of vectors for IVF-PQ. FAISS advises 39 for each of the 16 centroids that 4 bits name."""
+_PQ_CANDIDATES = 8
+"""Number of vectors per hit that IVF-PQ returns to be scored exactly."""
 
 
 def has_faiss() -> bool:
@@ -48,8 +54,8 @@ def _faiss() -> Any:
 def choose_kind(requested: str, n: int) -> str:
     """Return the kind of index for n vectors.
 
-    `auto` chooses flat search for up to `LARGEST_FLAT` vectors or without FAISS, else HNSW. Without vectors
-    the kind is flat.
+    `auto` chooses flat search for up to `LARGEST_FLAT` vectors or without FAISS, else HNSW. Without vectors,
+    or with too few to train IVF-PQ, the kind is flat.
 
     :raises InputError: unknown kind, or a kind that needs FAISS, which is not installed.
     """
@@ -67,14 +73,19 @@ def choose_kind(requested: str, n: int) -> str:
                 "pip install 'sparta-search[dense]', or use {}, which is exact", Option("kind", "flat")
             ),
         )
-    return requested if n else "flat"
+    least = _SMALLEST_PQ if requested == "ivfpq" else 1
+    return requested if n >= least else "flat"
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """The build parameters of an approximate index. The search depth follows from them and from k.
 
-    `lists` is the number of IVF lists. `links` and `build_depth` are M and efConstruction of HNSW.
+    `lists` is the number of IVF lists (IVF and IVF-PQ). `links` and `build_depth` are M and efConstruction
+    of HNSW.
+
+    IVF-PQ stores 4 bits for each pair of dimensions (`IndexIVFPQFastScan`), so a search scores more
+    candidates than k roughly, and the vectors on disk decide among them.
 
     HNSW stores each distinct vector once. Otherwise all neighbors of a vector that many rows share would be
     copies of this vector, and a search that reached one copy could not leave the copies.
@@ -95,13 +106,20 @@ class Parameters:
         """Return the default parameters for n vectors."""
         if kind == "ivf":
             return Parameters(kind, lists=int(max(1, min(4 * n**0.5, n // 39))))
+        if kind == "ivfpq":
+            return Parameters(kind, lists=int(max(1, min(2 * n**0.5, n // 39))))
         if kind == "hnsw":
             return Parameters(kind, links=32, build_depth=64)
         return Parameters(kind)
 
     def probes(self, k: int, n: int) -> int:
         """Return the number of IVF lists to search for the k best of n vectors (nprobe)."""
-        return min(self.lists, max(self.lists // 8, 40 * k * self.lists // max(1, n)))
+        share = self.lists // 8 if self.kind == "ivf" else int(_PQ_PROBES * self.lists**0.5)
+        return min(self.lists, max(share, 40 * k * self.lists // max(1, n)))
+
+    def candidates(self, k: int, n: int) -> int:
+        """Return the number of vectors among n that a search returns to be scored exactly, for the k best."""
+        return min(n, _PQ_CANDIDATES * k) if self.kind == "ivfpq" else k
 
     def depth(self, k: int, n: int) -> int:
         """Return the number of HNSW candidates for the k best of n vectors (efSearch). It grows with n."""
@@ -122,7 +140,7 @@ def nodes_of(vectors: VectorFolder) -> Rows:
 
 
 def build(parameters: Parameters, vectors: VectorFolder, nodes: Rows | None = None) -> Any:
-    """Build an IVF or HNSW index of all rows, in their order.
+    """Build an IVF, IVF-PQ or HNSW index of all rows, in their order.
 
     :param nodes: the result of `nodes_of`, if the index stores each distinct vector once; None if FAISS's
         numbers are the row numbers
@@ -130,15 +148,12 @@ def build(parameters: Parameters, vectors: VectorFolder, nodes: Rows | None = No
     faiss = _faiss()
 
     width, metric = vectors.width, faiss.METRIC_INNER_PRODUCT
-    if parameters.kind == "ivf":
-        index = faiss.IndexIVFScalarQuantizer(
-            faiss.IndexFlatIP(width),
-            width,
-            parameters.lists,
-            faiss.ScalarQuantizer.QT_fp16,
-            metric,
-            False,  # store each vector, not its difference from the list's centroid
-        )
+    if parameters.kind != "hnsw":
+        lists = faiss.IndexFlatIP(width), width, parameters.lists
+        if parameters.kind == "ivf":  # False: store each vector, not its difference from the list's centroid
+            index = faiss.IndexIVFScalarQuantizer(*lists, faiss.ScalarQuantizer.QT_fp16, metric, False)
+        else:
+            index = faiss.IndexIVFPQFastScan(*lists, width if width % 2 else width // 2, 4, metric)
         n = len(vectors)
         sample = np.random.default_rng(0).permutation(n)[: parameters.lists * _TRAINING_VECTORS_PER_LIST]
         index.train(vectors.take(np.sort(sample)))
@@ -189,16 +204,19 @@ def write(index: Any, path: Path) -> None:
 def read(path: Path) -> Any:
     """Read an index from a file.
 
-    :raises InputError: the file is damaged, is no IVF or HNSW index, or claims more vectors than fit into it.
+    :raises InputError: the file is damaged, is no IVF, IVF-PQ or HNSW index, or claims more vectors than fit
+        into it.
     """
     faiss = _faiss()
 
     try:
         size = path.stat().st_size
         if limit := getattr(faiss, "set_deserialization_vector_byte_limit", None):
-            limit(size)  # without a limit, a damaged file could make FAISS allocate far too much memory
+            # Without a limit, a damaged file could make FAISS allocate far too much memory. For IVF-PQ, FAISS
+            # counts a table of eight times the centroids' bytes, which inner products do not need.
+            limit(8 * size)
         index = faiss.read_index(str(path))
-        if not isinstance(index, (faiss.IndexIVFScalarQuantizer, faiss.IndexHNSWSQ)):
+        if not isinstance(index, _index_types()):
             raise RuntimeError(f"the file has an unsupported kind of index, {type(index).__name__}")
         if not 0 <= index.ntotal <= size:
             raise RuntimeError(f"the header claims {index.ntotal:,} vectors in {size:,} bytes")
@@ -209,6 +227,12 @@ def read(path: Path) -> Any:
             where=str(path),
             remedy="delete this file and rebuild the dense channel with: dense index",
         ) from error
+
+
+def _index_types() -> tuple[type, ...]:
+    """Return FAISS's classes of the approximate kinds."""
+    faiss = _faiss()
+    return faiss.IndexIVFScalarQuantizer, faiss.IndexIVFPQFastScan, faiss.IndexHNSWSQ
 
 
 @contextmanager
@@ -260,7 +284,7 @@ class FlatSearch:
 
 
 class ApproximateSearch:
-    """Searches an IVF or HNSW index, without the vectors that have no live row."""
+    """Searches an IVF, IVF-PQ or HNSW index, without the vectors that have no live row."""
 
     exact = False
 
@@ -313,13 +337,14 @@ class ApproximateSearch:
 
         requested = int(k * self.widened)
         selector: dict[str, Any] = {"sel": self._selector} if self._selector is not None else {}
-        if self.parameters.kind == "ivf":
+        if self.parameters.kind != "hnsw":
             probes = self.parameters.probes(requested, self.index.ntotal)
             parameters = faiss.SearchParametersIVF(nprobe=probes, **selector)
         else:
             parameters = faiss.SearchParametersHNSW(
                 efSearch=self.parameters.depth(requested, self.index.ntotal), **selector
             )
+        k = self.parameters.candidates(k, self.index.ntotal)
         with _faiss_threads(threads):
             scores, numbers = self.index.search(query_vectors, k, params=parameters)
         return self._rows_of_nodes(numbers, scores) if self._has_nodes else (numbers, scores)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dense.search.exact import Candidates, ExactSearch, RowMask
 from dense.search.store import Floats, Rows, VectorFolder
 
@@ -42,7 +44,9 @@ class _SearchWithFallback:
         rows, scores = self.search(query_vectors, k, threads)
         is_short = (rows >= 0).sum(1) < min(k, len(self.exact_search.rows))
         if is_short.any():
-            rows[is_short], scores[is_short] = self.exact_search(query_vectors[is_short], k, threads)
+            rows[is_short], scores[is_short] = -1, -np.inf
+            exact_rows, exact_scores = self.exact_search(query_vectors[is_short], k, threads)
+            rows[is_short, :k], scores[is_short, :k] = exact_rows, exact_scores
         return rows, scores
 
     def within(self, mask: RowMask) -> Candidates:

@@ -324,11 +324,27 @@ class VectorFolder:
 
     def take(self, rows: Rows) -> Floats:
         """Return the vectors of some rows, in the order of `rows`, `(len(rows), width) float32`."""
+        order = np.argsort(rows, kind="stable")
+        in_order = rows[order]
+        shard_of_row = np.searchsorted(self.starts, in_order, side="right") - 1
+        begins = np.flatnonzero(np.diff(shard_of_row, prepend=-1) | (np.diff(in_order, prepend=-2) != 1))
+        ends = [*begins[1:].tolist(), len(rows)]
+        places, firsts = shard_of_row[begins], in_order[begins] - self.starts[shard_of_row[begins]]
+        runs = zip(begins.tolist(), ends, places.tolist(), firsts.tolist(), strict=True)
+        stored = np.empty((len(rows), self.width), self.dtype)
+        if stored.size:
+            buffer, size = memoryview(stored).cast("B"), stored[0].nbytes
+            for begin, end, place, first in runs:
+                shard_vectors = self.shards[place].vectors
+                if isinstance(shard_vectors, StoredRows):
+                    shard_vectors.read(buffer[begin * size : end * size], first)
+                else:
+                    stored[begin:end] = shard_vectors[first : first + end - begin]
+            for place in np.unique(places).tolist():
+                if isinstance(shard_vectors := self.shards[place].vectors, StoredRows):
+                    shard_vectors.check_unchanged()
         vectors = np.empty((len(rows), self.width), np.float32)
-        shard_of_row = np.searchsorted(self.starts, rows, side="right") - 1
-        for place in np.unique(shard_of_row):
-            in_shard = shard_of_row == place
-            vectors[in_shard] = self.shards[place].vectors[rows[in_shard] - self.starts[place]]
+        vectors[order] = stored
         return vectors
 
     def blocks(self, rows: Rows) -> Iterator[Floats]:

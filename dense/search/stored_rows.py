@@ -25,6 +25,7 @@ class StoredRows:
         self._start = start
         self._row_bytes = self.dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
         self._stream = path.open("rb", buffering=0)
+        self._file = self._stream.fileno()
         self._opened_state = self._file_state()
 
     def __len__(self) -> int:
@@ -32,30 +33,37 @@ class StoredRows:
 
     def __getitem__(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         values = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        gap_ends = np.flatnonzero(np.diff(rows) != 1) + 1
-        ends = [*gap_ends.tolist(), len(rows)]
-        for begin, end in zip([0, *ends[:-1]], ends, strict=True):
-            if begin < end:
-                self._read(values[begin:end], int(rows[begin]))
+        if values.size:
+            buffer, size = memoryview(values).cast("B"), self._row_bytes
+            begins = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+            ends = [*begins[1:].tolist(), len(rows)]
+            for begin, end, first in zip(begins.tolist(), ends, rows[begins].tolist(), strict=True):
+                self.read(buffer[begin * size : end * size], first)
+        self.check_unchanged()
+        return values
+
+    def check_unchanged(self) -> None:
+        """Raise an error if the file has changed since it was opened. Call it after `read`."""
         if self._file_state() != self._opened_state:
             raise self._changed_file_error()
-        return values
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         values = self[np.arange(len(self))]
         return values if dtype is None else values.astype(dtype, copy=False)
 
-    def _read(self, values: npt.NDArray[Any], row: int) -> None:
-        buffer = memoryview(values).cast("B") if values.size else memoryview(b"")
+    def read(self, buffer: memoryview, row: int) -> None:
+        """Fill a buffer of bytes with the rows from `row` on."""
         offset = self._start + row * self._row_bytes
-        while len(buffer):
-            n_read = os.preadv(self._stream.fileno(), [buffer], offset)
+        while n_missing := len(buffer):
+            n_read = os.preadv(self._file, [buffer], offset)
+            if n_read == n_missing:
+                return
             if not n_read:
                 raise self._changed_file_error()
             buffer, offset = buffer[n_read:], offset + n_read
 
     def _file_state(self) -> tuple[int, int]:
-        state = os.fstat(self._stream.fileno())
+        state = os.fstat(self._file)
         return state.st_size, state.st_mtime_ns
 
     def _changed_file_error(self) -> IndexStateError:

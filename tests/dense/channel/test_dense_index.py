@@ -60,6 +60,31 @@ def test_search_finds_what_brute_force_finds(index: Path, model: Path, kind: str
 
 
 @pytest.mark.jvm
+def test_an_ivfpq_channel_follows_the_index(
+    model: Path, make_records: Any, write_jsonl: Any, tmp_path: Path
+) -> None:
+    """700 passages: fewer are searched exactly."""
+    records, index = make_records(720, seed=2, prefix="n"), tmp_path / "index"
+    first = write_jsonl(tmp_path / "first.jsonl", records[:700])
+    done(sparta, "index", "--corpus", first, "--channels", "bm25", "--index", index, "--quiet")
+    assert build_dense(index, str(model), kind="ivfpq").kind == "ivfpq"
+    place = ChannelFolder(next(index.glob("dense-*")))
+    built = (place.path / place.read().file_names[1]).stat().st_size
+    more = write_jsonl(tmp_path / "more.jsonl", records[700:])
+    done(sparta, "index", "--append", "--corpus", more, "--index", index, "--quiet")
+    done(sparta, "delete", "n3", "n4", "--index", index)
+    channel = place.read()
+    assert (channel.search.kind, channel.passages) == ("ivfpq", 718)
+    assert (place.path / channel.file_names[1]).stat().st_size > built
+    found, exact = rankings(index, 20), expected(index, model, QUESTIONS, 20)
+    for question in QUESTIONS:
+        scores = {passage_id: round(score, 2) for passage_id, score in found[question]}
+        assert len(scores) == 20
+        assert not {"n3", "n4"} & set(scores)
+        assert sum(scores.get(passage_id) == score for passage_id, score in exact[question]) >= 17
+
+
+@pytest.mark.jvm
 def test_vectors_that_move_to_a_new_store_are_kept(index: Path, model: Path) -> None:
     build_dense(index, str(model), shard_sizes=SIZES)
     gone = N * 2 // 3

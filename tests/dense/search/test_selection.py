@@ -44,7 +44,7 @@ def questions(vectors: np.ndarray) -> np.ndarray:
 
 
 def opened(kind: str, folder: VectorFolder, rows: np.ndarray) -> Any:
-    if kind in ("ivf", "hnsw"):
+    if kind in ("ivf", "ivfpq", "hnsw"):
         parameters = Parameters.default(kind, N)
         nodes = nodes_of(folder) if parameters.distinct else None
         return ApproximateSearch(build(parameters, folder, nodes), parameters, rows, nodes)
@@ -58,7 +58,7 @@ def best_rows(vectors: np.ndarray, rows: np.ndarray, question: np.ndarray, k: in
     return rows[np.lexsort((rows, -scores))][:k].tolist()
 
 
-@pytest.mark.parametrize("kind", ["numpy", "masked", "flat", "ivf", "hnsw"])
+@pytest.mark.parametrize("kind", ["numpy", "masked", "flat", "ivf", "ivfpq", "hnsw"])
 def test_few_and_many_rows_exactly(
     folder: VectorFolder, vectors: np.ndarray, questions: np.ndarray, kind: str
 ) -> None:
@@ -77,7 +77,7 @@ def test_few_and_many_rows_exactly(
                 assert found.tolist() == best_rows(vectors, rows[kept], question, k)
 
 
-@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+@pytest.mark.parametrize("kind", ["ivf", "ivfpq", "hnsw"])
 def test_approximate_search_finds_as_many_as_there_are(
     folder: VectorFolder, vectors: np.ndarray, questions: np.ndarray, kind: str
 ) -> None:

@@ -222,7 +222,7 @@ def near_each_other(n: int, width: int) -> np.ndarray:
     )
 
 
-@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+@pytest.mark.parametrize("kind", ["ivf", "ivfpq", "hnsw"])
 def test_approximate_search_leaves_out_what_is_gone(tmp_path: Path, kind: str) -> None:
     vectors = near_each_other(4000, 24)
     first = folder_of(tmp_path / "v", vectors[:3000], size=1000)
@@ -248,7 +248,7 @@ def test_approximate_search_leaves_out_what_is_gone(tmp_path: Path, kind: str) -
         assert np.mean(hits) >= 0.95
 
 
-@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+@pytest.mark.parametrize("kind", ["ivf", "ivfpq", "hnsw"])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_approximate_search_among_copies(tmp_path: Path, kind: str, share: float) -> None:
     """Texts that stand in many passages: as many are found as exist, those first that come first."""
@@ -355,3 +355,48 @@ def test_a_file_that_another_program_changed_is_told(tmp_path: Path) -> None:
     os.utime(path, ns=(0, 0))
     with pytest.raises(IndexStateError, match="another program"):
         rows[chosen]
+
+
+class Rough:
+    """Returns all rows, with scores that say nothing."""
+
+    exact = False
+
+    def __init__(self, n: int) -> None:
+        self.rows = np.random.default_rng(3).permutation(n)
+
+    def __call__(self, query_vectors: np.ndarray, k: int, threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.broadcast_to(self.rows, (len(query_vectors), len(self.rows)))
+        return rows, np.zeros(rows.shape, np.float32)
+
+    def within(self, mask: np.ndarray) -> Rough:
+        raise NotImplementedError
+
+
+def test_rough_candidates_are_scored_exactly(tmp_path: Path, tied: np.ndarray) -> None:
+    """An approximate search may return many rows: the exact scores decide, and ties go by position."""
+    folder, rows = folder_of(tmp_path / "v", tied, size=50), np.arange(len(tied))
+    questions = tied[::20] + np.float32(0.01)
+    for k in (1, 10, 60):
+        ranked = rank(Rough(len(tied)), folder, questions, k, len(tied))
+        for question, (best, _) in zip(questions, ranked, strict=True):
+            assert best.tolist() == list(brute_force(tied, rows, question, k))
+
+
+def test_rows_come_in_the_order_asked_for(tmp_path: Path, tied: np.ndarray) -> None:
+    folder = folder_of(tmp_path / "v", tied, size=50)
+    for rows in ([], [7], [120, 3, 4, 5, 3, 49, 50, 51], list(range(len(tied)))[::-1]):
+        np.testing.assert_array_equal(folder.take(np.array(rows, np.int64)), tied[rows])
+
+
+@pytest.mark.parametrize("width", [7, 24])
+def test_ivfpq_of_any_width_and_few_vectors(tmp_path: Path, width: int, capfd: Any) -> None:
+    assert [choose_kind("ivfpq", n) for n in (0, 623, 624)] == ["flat", "flat", "ivfpq"]
+    vectors, rows = near_each_other(640, width)[:624], np.arange(624)
+    folder = folder_of(tmp_path / "v", vectors, size=100)
+    parameters = Parameters.default("ivfpq", 624)
+    search = ApproximateSearch(build(parameters, folder), parameters, rows)
+    questions = vectors[::50]
+    for question, (best, _) in zip(questions, rank(search, folder, questions, 624, 624), strict=True):
+        assert best.tolist() == list(brute_force(vectors, rows, question, 624))
+    assert capfd.readouterr().err == ""
