@@ -18,6 +18,7 @@ read from the shards. `flat`, `ivf`, `ivfpq` and `hnsw` are the kinds of `dense 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import shutil
 import statistics
@@ -29,7 +30,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import faiss
 import numpy as np
 from msmarco_size import own_memory_mb, print_table
 from vector_search import recall
@@ -49,6 +49,7 @@ NEIGHBOR = 10
 SAMPLE = 1_000
 QUANTILES = (5, 25, 50, 75, 95)
 HERE = Path(__file__)
+faiss_module: Any = importlib.import_module("faiss")  # its methods are added at run time
 
 
 # ---------------------------------------------------------------- vectors
@@ -128,8 +129,11 @@ def build(kind: str, work: Path) -> dict[str, float]:
     parameters = parameters_of(kind, len(vectors))
     started = time.perf_counter()
     if kind == "hnsw-sq8":
-        index = faiss.IndexHNSWSQ(
-            vectors.width, faiss.ScalarQuantizer.QT_8bit, parameters.links, faiss.METRIC_INNER_PRODUCT
+        index = faiss_module.IndexHNSWSQ(
+            vectors.width,
+            faiss_module.ScalarQuantizer.QT_8bit,
+            parameters.links,
+            faiss_module.METRIC_INNER_PRODUCT,
         )
         sample = np.random.default_rng(0).permutation(len(vectors))[:100_000]
         index.train(vectors.take(np.sort(sample)))

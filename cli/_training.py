@@ -112,8 +112,9 @@ class LoopArguments:
     validate_every: int = validate_option(200)
     seed: int = seed_option
     teachers: tuple[str, ...] = option(
-        "Teacher whose scores the model learns: BM25, a SPARTA model, a bi-encoder or another encoder."
-        " Repeat the option to add the scores of several teachers.",
+        "Teacher whose scores the model learns: BM25, or the folder of a SPARTA model, a bi-encoder, a"
+        " late-interaction model (ColBERT), a cross-encoder or another encoder. Repeat the option to add the"
+        " scores of several teachers.",
         "--teacher",
         metavar="bm25|FOLDER|ID[=WEIGHT]",
     )

@@ -216,7 +216,7 @@ def read(path: Path) -> Any:
             # counts a table of eight times the centroids' bytes, which inner products do not need.
             limit(8 * size)
         index = faiss.read_index(str(path))
-        if not isinstance(index, _index_types()):
+        if not _is_approximate(index):
             raise RuntimeError(f"the file has an unsupported kind of index, {type(index).__name__}")
         if not 0 <= index.ntotal <= size:
             raise RuntimeError(f"the header claims {index.ntotal:,} vectors in {size:,} bytes")
@@ -229,10 +229,11 @@ def read(path: Path) -> Any:
         ) from error
 
 
-def _index_types() -> tuple[type, ...]:
-    """Return FAISS's classes of the approximate kinds."""
+def _is_approximate(index: Any) -> bool:
+    """Return whether an index is of FAISS's classes of the approximate kinds."""
     faiss = _faiss()
-    return faiss.IndexIVFScalarQuantizer, faiss.IndexIVFPQFastScan, faiss.IndexHNSWSQ
+    kinds = faiss.IndexIVFScalarQuantizer, faiss.IndexIVFPQFastScan, faiss.IndexHNSWSQ
+    return isinstance(index, kinds)
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from tokenizers import Tokenizer
 
 from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
-from sparta.models.query_encoder import fitting_tokenizer
+from sparta.models.pairs import SETTINGS, check_kind, pair_tokenizer, settings_of
 from sparta.models.resolve import default_name, hash_folder, named_or_shipped_folder
 from sparta.neural.batches import length_sorted_batches
-from sparta.neural.stored import is_plain_bert, read_json
+from sparta.neural.stored import read_json
 from sparta.runtime.calibration import ranges_of
 from sparta.runtime.graph import AFTER_ATTENTION, AFTER_GELU, Graph
 from sparta.runtime.network import EncoderNetwork, in_threads
@@ -24,8 +24,6 @@ from sparta.runtime.weights import Floats, StoredWeights, read_encoder
 
 _TOKENS_PER_BATCH = 1024
 _LARGEST_BATCH = 32
-_ARCHITECTURE = "BertForSequenceClassification"
-_SETTINGS = "config_sentence_transformers.json"
 _UNREADABLE = OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, SafetensorError
 """Errors of files that are missing or damaged, and of settings of a wrong type."""
 
@@ -58,8 +56,8 @@ class CrossEncoder:
             )
         raw = read_json(folder / "config.json")
         try:
-            _check_kind(folder, raw)
-            self._tokenizer = _pair_tokenizer(folder, raw)
+            check_kind(folder, raw)
+            self._tokenizer = pair_tokenizer(folder, raw)
             self._has_sigmoid = _has_sigmoid(folder, raw)
             self._network = _network(folder, raw, self._tokenizer, dtype)
         except ModelError:
@@ -116,51 +114,13 @@ class CrossEncoder:
         return scores
 
 
-def _check_kind(folder: Path, raw: dict[str, Any]) -> None:
-    """Refuse a folder that is no cross-encoder of BERT with one label."""
-    architectures = raw.get("architectures")
-    found = str(architectures[0]) if isinstance(architectures, list) and architectures else "no architecture"
-    if found == _ARCHITECTURE and not is_plain_bert(raw):
-        found = f"a {_ARCHITECTURE} whose encoder is not a plain BERT"
-    n_labels = len(raw.get("id2label") or ()) or raw.get("num_labels", 2)
-    if found == _ARCHITECTURE and n_labels != 1:
-        found = f"{n_labels} labels"
-    if found != _ARCHITECTURE:
-        raise ModelError(
-            f"a reranker must be a cross-encoder, a {_ARCHITECTURE} with one label; found {found}",
-            where=str(folder),
-            remedy=remedy("name a cross-encoder with {}", Option("rerank", default_name("reranker"))),
-        )
-    settings = _settings(folder, _SETTINGS)
-    if settings.get("default_prompt_name"):
-        raise ModelError("the model adds prompts to texts, which sparta does not support", where=str(folder))
-
-
-def _settings(folder: Path, name: str) -> dict[str, Any]:
-    return read_json(folder / name) if (folder / name).is_file() else {}
-
-
-def _pair_tokenizer(folder: Path, raw: dict[str, Any]) -> Tokenizer:
-    """Return the tokenizer of pairs, which cuts them to the model's length."""
-    limits = [
-        _settings(folder, "sentence_bert_config.json").get("max_seq_length"),
-        _settings(folder, "tokenizer_config.json").get("model_max_length"),
-        raw["max_position_embeddings"],
-    ]
-    tokenizer = fitting_tokenizer(folder, raw["vocab_size"])
-    tokenizer.enable_truncation(int(min(limit for limit in limits if limit)))
-    if len(tokenizer.encode("a", "a").ids) < 5 or max(tokenizer.encode("a", "a").type_ids) > 1:
-        raise ValueError("the tokenizer makes no pairs as BERT's does")
-    return tokenizer
-
-
 def _has_sigmoid(folder: Path, raw: dict[str, Any]) -> bool:
     """Return whether a score is the sigmoid of the logit: sentence-transformers' default for one label.
 
     :raises ModelError: the model has another activation.
     """
     names = [
-        _settings(folder, _SETTINGS).get("activation_fn"),
+        settings_of(folder, SETTINGS).get("activation_fn"),
         (raw.get("sentence_transformers") or {}).get("activation_fn"),
         raw.get("sbert_ce_default_activation_function"),
     ]

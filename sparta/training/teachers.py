@@ -17,14 +17,17 @@ from torch import nn
 from torch.nn import functional
 
 from sparta.base.records import Passage
+from sparta.models.pairs import CROSS_ENCODER
 from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
-from sparta.models.resolve import sparta_folder
+from sparta.models.registered import local_folder
+from sparta.models.resolve import is_shipped, model_folder, sparta_folder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import load_encoder
 from sparta.neural.batches import length_sorted_batches
 from sparta.neural.encoding import arithmetic
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import pad_inputs
+from sparta.neural.stored import read_json
 from sparta.training.negatives import Bm25, bag_matrix
 from sparta.training.paragraphs import ParagraphSet, name_and_weight
 
@@ -113,8 +116,9 @@ def _with_contexts(teacher: Teacher, questions: Sequence[str], candidates: Seque
 class VectorCache[K, V]:
     """A cache of vectors by text key, so that repeated texts are encoded once."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_CACHED) -> None:
         self._vectors: dict[K, V] = {}
+        self._most = most
 
     def get[T](
         self, keys: Sequence[K], texts: Sequence[T], encode: Callable[[list[T]], Iterable[V]]
@@ -124,7 +128,7 @@ class VectorCache[K, V]:
         if new_texts:
             self._vectors.update(zip(new_texts, encode(list(new_texts.values())), strict=True))
         vectors = [self._vectors[key] for key in keys]
-        for key in list(itertools.islice(self._vectors, max(0, len(self._vectors) - MOST_CACHED))):
+        for key in list(itertools.islice(self._vectors, max(0, len(self._vectors) - self._most))):
             del self._vectors[key]  # drop the oldest vectors
         return vectors
 
@@ -242,6 +246,23 @@ def _pools_by_mean(name: str) -> bool:
     return bool(isinstance(config, dict) and config.get("pooling_mode_mean_tokens"))
 
 
+def _interaction_teacher(
+    name: str, sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer, device: str | None
+) -> Teacher | None:
+    """Return a late-interaction model or a cross-encoder, by the files of its folder; None for others."""
+    from sparta.training import interaction_teachers as interaction
+
+    folder = model_folder(name) if is_shipped(name) else local_folder(name)
+    if (folder / interaction.COLBERT_SETTINGS).is_file():
+        return interaction.LateInteractionTeacher(str(folder), device=device)
+    if (folder / "config.json").is_file():
+        architectures = read_json(folder / "config.json").get("architectures") or [""]
+        if architectures[0] == CROSS_ENCODER:
+            lexical = LexicalTeacher(sets, tokenizer)
+            return interaction.CrossEncoderTeacher(name, folder, lexical, device=device)
+    return None
+
+
 def open_teacher(
     names: Sequence[str],
     sets: Sequence[ParagraphSet],
@@ -251,8 +272,8 @@ def open_teacher(
 ) -> Mixture | None:
     """Return the mixture of the teachers `bm25[=WEIGHT]` and `FOLDER|ID[=WEIGHT]`; None without names.
 
-    A name that no opener knows is a SPARTA model, or else an encoder that scores by the cosine of its
-    vectors.
+    A name that no opener knows is a SPARTA model, a late-interaction model, a cross-encoder, or else an
+    encoder that scores by the cosine of its vectors.
     """
 
     def opened(name: str) -> Teacher:
@@ -260,8 +281,9 @@ def open_teacher(
             return LexicalTeacher(sets, tokenizer)
         if teacher := next((opened for opener in openers if (opened := opener(name, device))), None):
             return teacher
-        folder = sparta_folder(name)
-        return SpartaTeacher(name, folder, device=device) if folder else DenseTeacher(name, device=device)
+        if folder := sparta_folder(name):
+            return SpartaTeacher(name, folder, device=device)
+        return _interaction_teacher(name, sets, tokenizer, device) or DenseTeacher(name, device=device)
 
     names_and_weights = [name_and_weight(name, "TEACHER") for name in names]
     return (

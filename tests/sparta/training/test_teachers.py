@@ -136,3 +136,100 @@ def test_a_bi_encoder_of_ours_teaches(make_tiny_model, tmp_path, train, codes, c
     assert open_bi_encoder("bert") is None
     result = train("out", teachers=[name], openers=[open_bi_encoder])
     assert 0 <= result.validation <= 1
+
+
+@pytest.fixture
+def texts():
+    """Sentences in their context, and whole texts: more of each than a cross-encoder reads."""
+    from sparta.base.records import Passage
+
+    text = "the moon of the earth. larry page founded google."
+    spans = [(0, 22), (23, len(text)), (0, 8), (9, 22), (23, 33), (34, len(text))]
+    sentences = [Passage("", text[a:b], "t", text, a, b) for a, b in spans]
+    whole = ["a house", "the moon", "google house", "the earth, the moon.", "larry page", "moon google"]
+    return [*sentences, *(Passage("", one, "t") for one in whole)]
+
+
+@pytest.mark.parametrize("projected", [False, True])
+def test_a_late_interaction_model_teaches(encoder_folder, tiny_tokenizer, texts, tmp_path, projected):
+    """ColBERT's eq. 3, token by token; punctuation of texts does not count, markers do."""
+    import json
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    from sparta.models.query_encoder import QueryTokenizer
+    from sparta.neural.backbones import load_encoder
+    from sparta.training.interaction_teachers import LateInteractionTeacher
+    from sparta.training.teachers import open_teacher
+
+    folder = shutil.copytree(encoder_folder, tmp_path / "colbert")
+    marks = {"query_token_id": "moon", "doc_token_id": "house"}
+    (folder / "artifact.metadata").write_text(json.dumps(marks))
+    matrix = torch.eye(load_encoder(folder).config.hidden_size)
+    if projected:
+        matrix = torch.randn(5, len(matrix), generator=torch.Generator().manual_seed(1))
+        state = load_file(folder / "model.safetensors")
+        save_file({**state, "linear.weight": matrix}, folder / "model.safetensors", {"format": "pt"})
+    mixture = open_teacher([f"{folder}"], [], QueryTokenizer(tiny_tokenizer))
+    teacher = mixture.teachers[0][0]
+    assert isinstance(teacher, LateInteractionTeacher)
+    encoder = load_encoder(folder).eval()
+
+    def states(text, marker):
+        first, *others = tiny_tokenizer.encode(text).ids
+        ids = [first, tiny_tokenizer.token_to_id(marker), *others]
+        with torch.no_grad():
+            rows = encoder(input_ids=torch.tensor([ids])).last_hidden_state[0] @ matrix.T
+        kept = [tiny_tokenizer.id_to_token(i) not in {".", ","} or marker == "moon" for i in ids]
+        return torch.nn.functional.normalize(rows, dim=1)[kept]
+
+    asked = ["moon moon", "google house."]
+    expected = [
+        [float((states(q, "moon") @ states(f"{t.title} {t.text}", "house").T).amax(1).sum()) for t in texts]
+        for q in asked
+    ]
+    found = teacher.scores(asked, texts)
+    assert np.std(expected) > 0.01
+    np.testing.assert_allclose(found, expected, atol=0.03)
+    np.testing.assert_array_equal(teacher.scores(asked, texts), found)
+
+
+def test_a_cross_encoder_teaches(tiny_tokenizer, texts, tmp_path):
+    """It reads the four most similar sentences and whole texts; the others get the lowest logit."""
+    from transformers import BertForSequenceClassification
+
+    from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
+    from sparta.neural.encoding import arithmetic
+    from sparta.training.interaction_teachers import CrossEncoderTeacher
+    from sparta.training.paragraphs import Paragraph, ParagraphSet
+    from sparta.training.teachers import open_teacher, weight_hashes
+    from tests.sparta.rerank.cross_encoders import save_cross_encoder
+
+    folder = save_cross_encoder(tiny_tokenizer, tmp_path / "cross")
+    sets = [ParagraphSet("s", tuple(Paragraph(text.text) for text in texts))]
+    mixture = open_teacher([f"{folder}=2"], sets, QueryTokenizer(tiny_tokenizer))
+    teacher = mixture.teachers[0][0]
+    assert isinstance(teacher, CrossEncoderTeacher)
+    assert weight_hashes(mixture) != [""]
+    network = BertForSequenceClassification.from_pretrained(folder).eval()
+    pairs = load_tokenizer(folder)
+
+    def logit(question, text):
+        encoding = pairs.encode(question, f"{text.title} {text.text}")
+        ids, segments = torch.tensor([encoding.ids]), torch.tensor([encoding.type_ids])
+        with torch.no_grad(), arithmetic(ids.device):
+            return float(network(input_ids=ids, token_type_ids=segments).logits)
+
+    asked = ["moon moon", "google house"]
+    scores, similar = teacher.scores(asked, texts), teacher.lexical.scores(asked, texts)
+    lowest = float(scores.min())
+    for question, row, near in zip(asked, scores, similar, strict=True):
+        for columns in (range(6), range(6, 12)):
+            read = sorted(columns, key=lambda i: (-float(near[i]), i))[:4]
+            for i in columns:
+                expected = logit(question, texts[i]) if i in read else lowest
+                assert float(row[i]) == pytest.approx(expected, abs=0.01)
+    assert scores.std() > 0.02
+    np.testing.assert_array_equal(teacher.scores(asked, texts), scores)
+    np.testing.assert_allclose(teacher.scores(asked, []), np.zeros((2, 0)))

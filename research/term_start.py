@@ -1,0 +1,143 @@
+"""An untrained SPARTA model from a late-interaction model, whose token states become term embeddings.
+
+    python research/term_start.py COLBERT FOLDER --questions FILE.jsonl[.gz] ... --texts FILE.jsonl[.gz] ...
+
+A late-interaction model scores by the highest product of a question's token with the tokens of a text, which
+is SPARTA's eq. 4 if the question's token had no context. So a term's embedding is the mean of the term's
+states in training questions. States of the term alone count like `--alone` questions, which also gives an
+embedding to terms that no question has.
+
+Eq. 5 has one bias for all terms. A term whose highest product is nearly the same in all texts needs a bias of
+its own, so that it is positive in a share of the texts only (`--positive`). A BERT's last states h satisfy
+u·h = 1 for a fixed vector u, because of the last layer norm; so the embedding takes in the term's bias as a
+multiple of u. Gains and lexical terms are those of the shipped model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from sparta.base.records import Passage
+from sparta.models.config import SpartaConfig
+from sparta.models.load import load_module
+from sparta.models.resolve import default_model_folder
+from sparta.models.sparta import SpartaModel
+from sparta.neural.backbones import encoder_size
+from sparta.neural.batches import length_sorted_batches
+from sparta.neural.encoding import arithmetic
+from sparta.neural.inputs import EncoderInput
+from sparta.neural.pooling import pad_inputs
+from sparta.training.interaction_teachers import LateInteractionTeacher
+
+TOKENS = 4096
+
+
+def read(paths: Sequence[Path], field: str, other: str = "") -> list[str]:
+    """Return the distinct texts of a field of some training files, or of another field where it is empty."""
+    texts: dict[str, None] = {}
+    for path in paths:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8") as stream:
+            for line in stream:
+                record = json.loads(line)
+                texts[str(record.get(field) or record.get(other) or "")] = None
+    return [text for text in texts if text]
+
+
+def states_of(
+    encoder: torch.nn.Module, rows: Sequence[Sequence[int]]
+) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
+    """Yield each row of ids with the states of its tokens."""
+    for batch in length_sorted_batches(list(map(len, rows)), TOKENS, 256):
+        inputs = [EncoderInput(list(rows[i]), [0] * len(rows[i]), 0, len(rows[i])) for i in batch]
+        ids, mask, _ = pad_inputs(inputs)
+        with torch.no_grad(), arithmetic(torch.device("cpu")):
+            states = encoder(input_ids=ids, attention_mask=mask).last_hidden_state.float()
+        for i, row in zip(batch, states, strict=True):
+            yield rows[i], row[: len(rows[i])]
+
+
+def term_states(teacher: LateInteractionTeacher, questions: Sequence[str], alone: float) -> torch.Tensor:
+    """Return each term's mean state in questions, of length 1, `(vocabulary, width)`."""
+    tokenizer, marker = teacher.tokenizer, teacher.markers[0]
+    size, (width, _) = tokenizer.get_vocab_size(), encoder_size(teacher.encoder)
+    sums, counts = torch.zeros(size, width), torch.zeros(size)
+    encoded = [encoding.ids for encoding in tokenizer.encode_batch(list(questions))]
+    for ids, states in states_of(teacher.encoder, [[ids[0], marker, *ids[1:]] for ids in encoded]):
+        terms = torch.tensor(ids)
+        sums.index_add_(0, terms, functional.normalize(states, dim=1))
+        counts.index_add_(0, terms, torch.ones(len(ids)))
+    first, last = encoded[0][0], encoded[0][-1]
+    for ids, states in states_of(teacher.encoder, [[first, marker, term, last] for term in range(size)]):
+        sums[ids[2]] += alone * functional.normalize(states, dim=1)[2]
+        counts[ids[2]] += alone
+    return functional.normalize(sums / counts[:, None], dim=1)
+
+
+def constant_direction(encoder: Any) -> torch.Tensor:
+    """Return the vector u with u·h = 1 for all last states h of a BERT, from its last layer norm."""
+    norm = encoder.encoder.layer[-1].output.LayerNorm
+    direction = 1 / norm.weight.detach()
+    return direction / float((norm.bias.detach() * direction).sum())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("colbert", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--questions", type=Path, nargs="+", required=True, help="training files")
+    parser.add_argument("--texts", type=Path, nargs="+", required=True, help="training files, for the bias")
+    parser.add_argument("--most-questions", type=int, default=24_000)
+    parser.add_argument("--most-texts", type=int, default=400)
+    parser.add_argument("--alone", type=float, default=2.0, help="questions that a state alone counts like")
+    parser.add_argument("--positive", type=float, default=0.07, help="share of texts that have a term")
+    parser.add_argument("--context-share", type=float, default=0.4)
+    given = parser.parse_args()
+    draw = random.Random(13)
+    questions, texts = read(given.questions, "question"), read(given.texts, "context", "positive")
+    questions = draw.sample(questions, min(given.most_questions, len(questions)))
+    texts = draw.sample(texts, min(given.most_texts, len(texts)))
+    teacher = LateInteractionTeacher(str(given.colbert))
+    terms = term_states(teacher, questions, given.alone)
+    shipped = load_module(default_model_folder())
+    config = SpartaConfig(shipped.config.layout, context_share=given.context_share)
+    model = SpartaModel.from_encoder(given.colbert, config)
+    model.eval()
+    if not isinstance(shipped, SpartaModel) or not shipped.config.lexical or shipped.gains is None:
+        raise SystemExit("the shipped model has no gains")
+    model.add_lexical(shipped.config.lexical, shipped.gains.detach().clone())
+    embeddings = model.term_matrix()
+    model.lexical = shipped.lexical
+    highest = highest_products(model, texts, terms)
+    bias = highest.quantile(1 - given.positive, dim=0)
+    with torch.no_grad():
+        direction = constant_direction(model.encoder)
+        embeddings.copy_(terms + (bias.mean() - bias)[:, None] * direction)
+        above = (highest - bias).clamp_min(0)
+        model.scale.fill_(1 / float(above[above > 0].std()))
+        model.bias.fill_(-float(bias.mean()) * float(model.scale))
+    model.save_pretrained(given.folder)
+    print(
+        f"{given.folder}: {len(questions):,} questions, {len(texts):,} texts, scale {float(model.scale):.3g}"
+    )
+
+
+def highest_products(model: SpartaModel, texts: Sequence[str], terms: torch.Tensor) -> torch.Tensor:
+    """Return the highest product of each text's states with each term, `(n_texts, vocabulary)`."""
+    inputs = model.config.layout.first_windows([Passage("", text) for text in texts], model.tokenizer)
+    rows = [one.ids for one in inputs]
+    products = [(states[1:-1] @ terms.T).amax(0) for _, states in states_of(model.encoder, rows)]
+    return torch.stack(products)
+
+
+if __name__ == "__main__":
+    main()

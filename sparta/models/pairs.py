@@ -1,0 +1,57 @@
+"""The folder of a cross-encoder: its kind and its tokenizer of pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from sparta.base.errors import ModelError
+from sparta.base.remedies import Option, remedy
+from sparta.models.query_encoder import fitting_tokenizer
+from sparta.models.resolve import default_name
+from sparta.neural.stored import is_plain_bert, read_json
+
+CROSS_ENCODER = "BertForSequenceClassification"
+"""The architecture of a cross-encoder in its config.json."""
+SETTINGS = "config_sentence_transformers.json"
+
+
+def check_kind(folder: Path, raw: dict[str, Any]) -> None:
+    """Refuse a folder that is no cross-encoder of BERT with one label."""
+    architectures = raw.get("architectures")
+    found = str(architectures[0]) if isinstance(architectures, list) and architectures else "no architecture"
+    if found == CROSS_ENCODER and not is_plain_bert(raw):
+        found = f"a {CROSS_ENCODER} whose encoder is not a plain BERT"
+    n_labels = len(raw.get("id2label") or ()) or raw.get("num_labels", 2)
+    if found == CROSS_ENCODER and n_labels != 1:
+        found = f"{n_labels} labels"
+    if found != CROSS_ENCODER:
+        raise ModelError(
+            f"a reranker must be a cross-encoder, a {CROSS_ENCODER} with one label; found {found}",
+            where=str(folder),
+            remedy=remedy("name a cross-encoder with {}", Option("rerank", default_name("reranker"))),
+        )
+    settings = settings_of(folder, SETTINGS)
+    if settings.get("default_prompt_name"):
+        raise ModelError("the model adds prompts to texts, which sparta does not support", where=str(folder))
+
+
+def settings_of(folder: Path, name: str) -> dict[str, Any]:
+    """Return a file of settings, or {} if the folder lacks the file."""
+    return read_json(folder / name) if (folder / name).is_file() else {}
+
+
+def pair_tokenizer(folder: Path, raw: dict[str, Any]) -> Tokenizer:
+    """Return the tokenizer of pairs, which cuts them to the model's length."""
+    limits = [
+        settings_of(folder, "sentence_bert_config.json").get("max_seq_length"),
+        settings_of(folder, "tokenizer_config.json").get("model_max_length"),
+        raw["max_position_embeddings"],
+    ]
+    tokenizer = fitting_tokenizer(folder, raw["vocab_size"])
+    tokenizer.enable_truncation(int(min(limit for limit in limits if limit)))
+    if len(tokenizer.encode("a", "a").ids) < 5 or max(tokenizer.encode("a", "a").type_ids) > 1:
+        raise ValueError("the tokenizer makes no pairs as BERT's does")
+    return tokenizer

@@ -1,0 +1,223 @@
+"""Teachers that compare a question's tokens with a text's: late interaction (ColBERT) and cross-encoders."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from tokenizers import Tokenizer
+from torch import nn
+from torch.nn import functional
+
+from sparta.base.errors import ModelError
+from sparta.base.records import Passage
+from sparta.models.pairs import check_kind, pair_tokenizer
+from sparta.models.query_encoder import load_tokenizer
+from sparta.neural.backbones import blank_encoder, load_encoder
+from sparta.neural.batches import length_sorted_batches
+from sparta.neural.checkpoint import load_state
+from sparta.neural.encoding import arithmetic
+from sparta.neural.inputs import EncoderInput
+from sparta.neural.pooling import pad_inputs
+from sparta.neural.stored import read_json
+from sparta.training.teachers import LexicalTeacher, VectorCache
+
+COLBERT_SETTINGS = "artifact.metadata"
+"""The file that ColBERT writes beside a model's weights, and that tells its folder from other encoders'."""
+READ_OF_KIND = 4
+"""Number of sentences, and of other texts, that a cross-encoder reads for each question of a batch."""
+_MOST_CACHED_TEXTS = 5_000
+_TOKEN_BUDGET = 4096
+_LONGEST_TEXT = 256
+
+
+class LateInteractionTeacher:
+    """A late-interaction model: for each token of the question the highest cosine with a token of the text.
+
+    A score is the sum over the question's tokens (Khattab and Zaharia, SIGIR 2020, eq. 3), between minus and
+    plus their number. Markers that follow [CLS] tell questions and texts apart; punctuation in texts does
+    not count. Questions are not filled up with [MASK]. A model with a projection (`linear.weight`) compares
+    projected states.
+    """
+
+    reads_context = False
+
+    def __init__(self, name: str, *, device: str | None = None) -> None:
+        self.name = Path(name).name
+        self.encoder = load_encoder(name).to(device or "cpu")
+        self.projection = _projection(Path(name))
+        if self.projection is not None:
+            self.projection.to(device or "cpu")
+        self.tokenizer = load_tokenizer(name)
+        self.tokenizer.enable_truncation(_LONGEST_TEXT - 1)
+        settings = json.loads((Path(name) / COLBERT_SETTINGS).read_text(encoding="utf-8"))
+        self.markers = [
+            _token_id(self.tokenizer, settings.get(key, marker), name)
+            for key, marker in (("query_token_id", "[unused0]"), ("doc_token_id", "[unused1]"))
+        ]
+        self.punctuation = {
+            number for mark in string.punctuation if (number := self.tokenizer.token_to_id(mark)) is not None
+        }
+        self._cache: VectorCache[tuple[int, str], torch.Tensor] = VectorCache(_MOST_CACHED_TEXTS)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the encoder."""
+        return next(self.encoder.parameters()).device
+
+    def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
+        """Return the scores, `(n_questions, n_candidates) float32`."""
+        texts = [f"{candidate.title} {candidate.text}".strip() for candidate in candidates]
+        question_states = self._states(questions, kind=0)
+        text_states = self._states(texts, kind=1)
+        tokens = torch.cat(text_states).float()
+        lengths = torch.tensor([len(states) for states in text_states])
+        text_of_token = torch.repeat_interleave(torch.arange(len(texts)), lengths)
+        scores = torch.empty(len(questions), len(texts))
+        for row, states in enumerate(question_states):
+            cosines = states.float() @ tokens.T
+            highest = torch.full((len(states), len(texts)), -1.0)
+            highest.scatter_reduce_(1, text_of_token.expand(len(states), -1), cosines, "amax")
+            scores[row] = highest.sum(0)
+        return scores
+
+    def _states(self, texts: Sequence[str], kind: int) -> list[torch.Tensor]:
+        """Return the states of each text's tokens, `(n_tokens, width)`, of length 1."""
+        keys = [(kind, text) for text in texts]
+        return self._cache.get(keys, texts, lambda new_texts: self._encode(new_texts, kind))
+
+    def _encode(self, texts: Sequence[str], kind: int) -> list[torch.Tensor]:
+        ids = [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts))]
+        marked = [[first, self.markers[kind], *others] for first, *others in ids]
+        states = [torch.empty(0)] * len(texts)
+        for batch in length_sorted_batches(list(map(len, marked)), _TOKEN_BUDGET, 256):
+            for i, text_states in zip(batch, self._encode_batch([marked[i] for i in batch]), strict=True):
+                counts = [kind == 0 or number not in self.punctuation for number in marked[i]]
+                states[i] = text_states[: len(marked[i])][torch.tensor(counts)].half()
+        return states
+
+    @torch.no_grad()
+    def _encode_batch(self, ids: Sequence[list[int]]) -> torch.Tensor:
+        inputs = [EncoderInput(row, [0] * len(row), 0, len(row)) for row in ids]
+        padded, mask, _ = (part.to(self.device) for part in pad_inputs(inputs))
+        with arithmetic(self.device):
+            states = self.encoder(input_ids=padded, attention_mask=mask).last_hidden_state
+            states = states if self.projection is None else self.projection(states)
+        return functional.normalize(states.float(), dim=2).cpu()
+
+
+class CrossEncoderTeacher:
+    """A cross-encoder's logits for the candidates that share most with a question.
+
+    Reading all pairs of a batch would take longer than the training step. So the teacher reads, for each
+    question, the four sentences and the four other texts with the highest BM25 scores. The others get the
+    lowest score that was read in the batch.
+    """
+
+    reads_context = False
+
+    def __init__(
+        self, name: str, folder: Path, lexical: LexicalTeacher, *, device: str | None = None
+    ) -> None:
+        self.name = Path(name).name
+        self.lexical = lexical
+        raw = read_json(folder / "config.json")
+        check_kind(folder, raw)
+        self.tokenizer = pair_tokenizer(folder, raw)
+        self.network = _PairNetwork(folder, raw).to(device or "cpu").eval()
+        self._cache: VectorCache[tuple[str, str], float] = VectorCache()
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the network."""
+        return next(self.network.parameters()).device
+
+    def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
+        """Return the logits, `(n_questions, n_candidates) float32`."""
+        similar = self.lexical.scores(questions, candidates).numpy()
+        kinds = np.array([bool(candidate.context) for candidate in candidates])
+        is_read = np.zeros(similar.shape, bool)
+        for kind in (False, True):
+            of_kind = np.flatnonzero(kinds == kind)
+            best = np.argsort(-similar[:, of_kind], axis=1, kind="stable")[:, :READ_OF_KIND]
+            np.put_along_axis(is_read, of_kind[best], values=True, axis=1)
+        rows, columns = (numbers.tolist() for numbers in np.nonzero(is_read))
+        texts = [f"{candidate.title} {candidate.text}".strip() for candidate in candidates]
+        pairs = [(questions[row], texts[column]) for row, column in zip(rows, columns, strict=True)]
+        logits = torch.tensor(self._cache.get(pairs, pairs, self._read), dtype=torch.float32)
+        scores = torch.full(similar.shape, float(logits.min()) if len(logits) else 0.0)
+        scores[rows, columns] = logits
+        return scores
+
+    def _read(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        encodings = self.tokenizer.encode_batch(list(pairs))
+        lengths = [len(encoding.ids) for encoding in encodings]
+        logits = [0.0] * len(pairs)
+        for batch in length_sorted_batches(lengths, _TOKEN_BUDGET, 256):
+            inputs = [EncoderInput(encodings[i].ids, encodings[i].type_ids, 0, lengths[i]) for i in batch]
+            ids, mask, segments = (part.to(self.device) for part in pad_inputs(inputs))
+            with torch.no_grad(), arithmetic(self.device):
+                batch_logits = self.network(ids, mask, segments).float().cpu().tolist()
+            for i, logit in zip(batch, batch_logits, strict=True):
+                logits[i] = logit
+        return logits
+
+
+class _PairNetwork(nn.Module):
+    """BERT with a pooler and a classifier of one label, as in `BertForSequenceClassification`."""
+
+    def __init__(self, folder: Path, raw: dict[str, Any]) -> None:
+        super().__init__()
+        state = load_state(folder / "model.safetensors")
+        encoder = {n.removeprefix("bert."): t for n, t in state.items() if n.startswith("bert.")}
+        self.encoder = blank_encoder(raw, str(folder))
+        self.pooler = nn.Linear(raw["hidden_size"], raw["hidden_size"])
+        self.classifier = nn.Linear(raw["hidden_size"], 1)
+        try:
+            parts = ("weight", "bias")
+            self.pooler.load_state_dict({part: encoder.pop(f"pooler.dense.{part}") for part in parts})
+            self.classifier.load_state_dict({part: state[f"classifier.{part}"] for part in parts})
+            encoder.pop("embeddings.position_ids", None)
+            self.encoder.load_state_dict(encoder)
+        except (KeyError, RuntimeError) as error:
+            raise ModelError(
+                f"the weights are not those of a cross-encoder: {str(error).splitlines()[0][:200]}",
+                where=str(folder),
+                remedy="copy the complete model folder again",
+            ) from error
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+        """Return the logits, `(n,)`."""
+        first = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=segments)[0][:, 0]
+        return self.classifier(torch.tanh(self.pooler(first)))[:, 0]
+
+
+def _projection(folder: Path) -> nn.Linear | None:
+    """Return the layer that projects states, or None if the model has none."""
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        return None
+    with safe_open(str(path), framework="pt") as stored:
+        if "linear.weight" not in stored.keys():  # noqa: SIM118 (not a mapping)
+            return None
+        weight = stored.get_tensor("linear.weight").float()
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    return layer
+
+
+def _token_id(tokenizer: Tokenizer, token: object, name: str) -> int:
+    number = tokenizer.token_to_id(str(token))
+    if number is None:
+        raise ModelError(
+            f"the vocabulary lacks the marker {token!r}, which {COLBERT_SETTINGS} names",
+            where=name,
+            remedy="copy the complete model folder again",
+        )
+    return int(number)
