@@ -43,6 +43,10 @@ _PREFIX = re.compile(r"^(?:##|\u2581|\u0120)(?=.)")  # marks of WordPiece, Sente
 _MEANINGFUL = frozenset("#%&@/*")  # C#, 5 %, R&D, @name, TCP/IP: these marks are parts of names
 
 
+_MOST_OF_SYMBOL = 2
+"""How often a wordpiece without letter or digit counts in a query; twice, because of "C++"."""
+
+
 @lru_cache(1 << 17)  # enough for a whole vocabulary
 def is_punctuation(token: str) -> bool:
     """Return whether a vocabulary entry is punctuation, which gets no impacts and is dropped from queries.
@@ -203,12 +207,20 @@ class QueryTokenizer:
         return dict(Counter(self.tokens(text)))
 
     def bag(self, text: str) -> dict[int, int]:
-        """Return the weight of each term by term id; terms of weight 0 are omitted."""
-        counts = self.counts(text)
+        """Return the weight of each term by term id; terms of weight 0 are omitted.
+
+        A symbol such as "*" or "=" counts twice at most: a row of them would outweigh all words.
+        """
+        counts = {i: n if n <= _MOST_OF_SYMBOL else self._most(i, n) for i, n in self.counts(text).items()}
         if self.weights is None:
             return counts
         weights = {i: int(self.weights[i]) for i in counts if i < len(self.weights)}
         return {i: weight for i, weight in weights.items() if weight}
+
+    def _most(self, term: int, count: int) -> int:
+        """Return the number of times that a term counts in a query."""
+        token = self.tokenizer.id_to_token(term) or ""
+        return count if any(map(str.isalnum, token)) else _MOST_OF_SYMBOL
 
     def bags(self, texts: Sequence[str]) -> list[dict[int, int]]:
         """Return the `bag` of each text."""

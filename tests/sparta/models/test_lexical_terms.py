@@ -147,6 +147,7 @@ def bag(query: str) -> dict[str, int]:
         ("OpenSearch kubernetes", {"opensearch": 3, "kubernete": 3, "opensearch kubernete": 1}),
         ("r\u00e9sum\u00e9", {"resume": 1, "r\u00e9sum\u00e9": 3}),
         ("C++", {"c": 1, "+": 2}),
+        ("c ***** = c ==== c", {"c": 3, "*": 2, "=": 2}),
         ("node.js", {"node": 1, "js": 3, "node js": 2}),  # written as one word
         ("node js", {"node": 1, "js": 3, "node js": 1}),
     ],
