@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
-from sparta.models.pairs import SETTINGS, check_kind, pair_tokenizer, settings_of
+from sparta.models.folders.pairs import SETTINGS, check_kind, pair_tokenizer, settings_of
 from sparta.models.resolve import default_name, hash_folder, named_or_shipped_folder
 from sparta.neural.batches import length_sorted_batches
 from sparta.neural.stored import read_json

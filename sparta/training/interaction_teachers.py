@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
-from sparta.models.pairs import check_kind, pair_tokenizer
+from sparta.models.folders.pairs import check_kind, pair_tokenizer
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.backbones import blank_encoder, load_encoder
 from sparta.neural.batches import length_sorted_batches

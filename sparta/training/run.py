@@ -37,6 +37,7 @@ from sparta.neural.processes import (
     seed_all,
     wait_for_all,
 )
+from sparta.neural.training_progress import StepProgress
 from sparta.training.model_card import ModelKind, Table, write_card
 from sparta.training.options import (
     TrainerConfig,
@@ -47,7 +48,6 @@ from sparta.training.options import (
     fields_of,
     settings_of,
 )
-from sparta.training.progress import StepProgress
 
 logger = logging.getLogger(__name__)
 

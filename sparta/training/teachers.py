@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from sparta.base.records import Passage
-from sparta.models.pairs import CROSS_ENCODER
+from sparta.models.folders.pairs import CROSS_ENCODER
 from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
 from sparta.models.registered import local_folder
 from sparta.models.resolve import is_shipped, model_folder, sparta_folder

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from sparta.training.progress import StepProgress, duration
+from sparta.neural.training_progress import StepProgress, duration
 
 
 def test_the_estimate_is_the_time_of_the_steps_that_are_left(caplog: pytest.LogCaptureFixture) -> None:
