@@ -16,10 +16,8 @@ multiple of u. Gains and lexical terms are those of the shipped model.
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,38 +30,15 @@ from sparta.models.load import load_module
 from sparta.models.resolve import default_model_folder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import encoder_size
-from sparta.neural.batches import length_sorted_batches
-from sparta.neural.encoding import arithmetic
-from sparta.neural.inputs import EncoderInput
-from sparta.neural.pooling import pad_inputs
-from sparta.training.interaction_teachers import LateInteractionTeacher
-
-TOKENS = 4096
+from sparta.training.formats import form_of, read_records
+from sparta.training.interaction_teachers import LateInteractionTeacher, token_states
 
 
 def read(paths: Sequence[Path], field: str, other: str = "") -> list[str]:
     """Return the distinct texts of a field of some training files, or of another field where it is empty."""
-    texts: dict[str, None] = {}
-    for path in paths:
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8") as stream:
-            for line in stream:
-                record = json.loads(line)
-                texts[str(record.get(field) or record.get(other) or "")] = None
+    records = (record for path in paths for record in read_records(path, form_of(path)))
+    texts = dict.fromkeys(str(record.get(field) or record.get(other) or "") for record in records)
     return [text for text in texts if text]
-
-
-def states_of(
-    encoder: torch.nn.Module, rows: Sequence[Sequence[int]]
-) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
-    """Yield each row of ids with the states of its tokens."""
-    for batch in length_sorted_batches(list(map(len, rows)), TOKENS, 256):
-        inputs = [EncoderInput(list(rows[i]), [0] * len(rows[i]), 0, len(rows[i])) for i in batch]
-        ids, mask, _ = pad_inputs(inputs)
-        with torch.no_grad(), arithmetic(torch.device("cpu")):
-            states = encoder(input_ids=ids, attention_mask=mask).last_hidden_state.float()
-        for i, row in zip(batch, states, strict=True):
-            yield rows[i], row[: len(rows[i])]
 
 
 def term_states(teacher: LateInteractionTeacher, questions: Sequence[str], alone: float) -> torch.Tensor:
@@ -72,14 +47,15 @@ def term_states(teacher: LateInteractionTeacher, questions: Sequence[str], alone
     size, (width, _) = tokenizer.get_vocab_size(), encoder_size(teacher.encoder)
     sums, counts = torch.zeros(size, width), torch.zeros(size)
     encoded = [encoding.ids for encoding in tokenizer.encode_batch(list(questions))]
-    for ids, states in states_of(teacher.encoder, [[ids[0], marker, *ids[1:]] for ids in encoded]):
-        terms = torch.tensor(ids)
+    marked = [[ids[0], marker, *ids[1:]] for ids in encoded]
+    for i, states in token_states(teacher.encoder, marked):
+        terms = torch.tensor(marked[i])
         sums.index_add_(0, terms, functional.normalize(states, dim=1))
-        counts.index_add_(0, terms, torch.ones(len(ids)))
+        counts.index_add_(0, terms, torch.ones(len(terms)))
     first, last = encoded[0][0], encoded[0][-1]
-    for ids, states in states_of(teacher.encoder, [[first, marker, term, last] for term in range(size)]):
-        sums[ids[2]] += alone * functional.normalize(states, dim=1)[2]
-        counts[ids[2]] += alone
+    for term, states in token_states(teacher.encoder, [[first, marker, term, last] for term in range(size)]):
+        sums[term] += alone * functional.normalize(states, dim=1)[2]
+        counts[term] += alone
     return functional.normalize(sums / counts[:, None], dim=1)
 
 
@@ -134,8 +110,8 @@ def main() -> None:
 def highest_products(model: SpartaModel, texts: Sequence[str], terms: torch.Tensor) -> torch.Tensor:
     """Return the highest product of each text's states with each term, `(n_texts, vocabulary)`."""
     inputs = model.config.layout.first_windows([Passage("", text) for text in texts], model.tokenizer)
-    rows = [one.ids for one in inputs]
-    products = [(states[1:-1] @ terms.T).amax(0) for _, states in states_of(model.encoder, rows)]
+    rows = [window.ids for window in inputs]
+    products = [(states[1:-1] @ terms.T).amax(0) for _, states in token_states(model.encoder, rows)]
     return torch.stack(products)
 
 

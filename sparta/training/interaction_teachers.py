@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +66,6 @@ class LateInteractionTeacher:
         }
         self._cache: VectorCache[tuple[int, str], torch.Tensor] = VectorCache(_MOST_CACHED_TEXTS)
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the encoder."""
-        return next(self.encoder.parameters()).device
-
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         """Return the scores, `(n_questions, n_candidates) float32`."""
         texts = [f"{candidate.title} {candidate.text}".strip() for candidate in candidates]
@@ -96,20 +91,25 @@ class LateInteractionTeacher:
         ids = [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts))]
         marked = [[first, self.markers[kind], *others] for first, *others in ids]
         states = [torch.empty(0)] * len(texts)
-        for batch in length_sorted_batches(list(map(len, marked)), _TOKEN_BUDGET, 256):
-            for i, text_states in zip(batch, self._encode_batch([marked[i] for i in batch]), strict=True):
-                counts = [kind == 0 or number not in self.punctuation for number in marked[i]]
-                states[i] = text_states[: len(marked[i])][torch.tensor(counts)].half()
+        for i, text_states in token_states(self.encoder, marked, self.projection):
+            counts = [kind == 0 or number not in self.punctuation for number in marked[i]]
+            states[i] = functional.normalize(text_states, dim=1)[torch.tensor(counts)].half()
         return states
 
-    @torch.no_grad()
-    def _encode_batch(self, ids: Sequence[list[int]]) -> torch.Tensor:
-        inputs = [EncoderInput(row, [0] * len(row), 0, len(row)) for row in ids]
-        padded, mask, _ = (part.to(self.device) for part in pad_inputs(inputs))
-        with arithmetic(self.device):
-            states = self.encoder(input_ids=padded, attention_mask=mask).last_hidden_state
-            states = states if self.projection is None else self.projection(states)
-        return functional.normalize(states.float(), dim=2).cpu()
+
+def token_states(
+    encoder: nn.Module, rows: Sequence[list[int]], projection: nn.Module | None = None
+) -> Iterator[tuple[int, torch.Tensor]]:
+    """Yield the number of each row of wordpiece ids, and its last states `(length, width) float32`."""
+    device = next(encoder.parameters()).device
+    for batch in length_sorted_batches(list(map(len, rows)), _TOKEN_BUDGET, 256):
+        inputs = [EncoderInput(rows[i], [0] * len(rows[i]), 0, len(rows[i])) for i in batch]
+        ids, mask, _ = (part.to(device) for part in pad_inputs(inputs))
+        with torch.no_grad(), arithmetic(device):
+            states = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+            states = states if projection is None else projection(states)
+        for i, row in zip(batch, states.float().cpu(), strict=True):
+            yield i, row[: len(rows[i])]
 
 
 class CrossEncoderTeacher:
