@@ -20,6 +20,15 @@ import sparta.lucene.codec.TermRanges;
  * Documents below the threshold are not collected; those at it are.
  */
 final class ImpactScorer extends BulkScorer {
+  /** At most so many documents of a range are looked up in the columns that are left, in place of adding these. */
+  private static final int MOST_CANDIDATES = 16;
+
+  /** So many ranges in a row may have too many candidates before they are counted rarely. */
+  private static final int PATIENCE = 4;
+
+  /** Then they are counted in one of so many ranges. */
+  private static final int RARELY = 16;
+
   private final int maxDoc;
   private final long cost;
   private final FixedBitSet kept;
@@ -35,7 +44,25 @@ final class ImpactScorer extends BulkScorer {
   private final int[] endShort;
 
   private final ScoredTerm[] ranged;
+
+  /** The terms that have a column in the range, by descending bound. */
   private final ScoredTerm[] column;
+
+  private final long[] columnBound;
+
+  /** How many more ranges may have too many candidates before each column is added. */
+  private final int[] patience;
+
+  /** The documents that can still reach the threshold, counted from the start of the range, and their sums. */
+  private final int[] candidates = new int[MOST_CANDIDATES];
+
+  private final int[] candidateSums = new int[MOST_CANDIDATES];
+
+  /** Those of them that are accepted: sums above, documents below. */
+  private final long[] hits = new long[MOST_CANDIDATES];
+
+  /** The candidates' number when they are looked up; −1 when all columns of the range are added. */
+  private int candidateCount;
 
   /**
    * @param terms their bounds add up to less than {@link IntSums#LIMIT}
@@ -50,6 +77,8 @@ final class ImpactScorer extends BulkScorer {
     endShort = new int[shorts.length];
     ranged = some(terms, false);
     column = new ScoredTerm[ranged.length];
+    columnBound = new long[ranged.length];
+    patience = new int[ranged.length];
   }
 
   private static ScoredTerm[] some(List<ScoredTerm> terms, boolean isShort) {
@@ -102,7 +131,9 @@ final class ImpactScorer extends BulkScorer {
       RangeSums sums = among == 0 ? null : sum(range, few, from, to);
       if (sums != null) {
         int base = range << RangeLayout.BITS;
-        if (few != null) {
+        if (candidateCount >= 0) {
+          collectCandidates(sums, collector, acceptDocs, base, from, to);
+        } else if (few != null) {
           sums.collect(current, collector, few, base, from, to);
         } else {
           sums.collect(current, collector, acceptDocs, base, from, to);
@@ -119,8 +150,9 @@ final class ImpactScorer extends BulkScorer {
    * @param few the only documents that count, {@code null} if they are many
    */
   private RangeSums sum(int range, FixedBitSet few, int from, int to) throws IOException {
+    candidateCount = -1;
     long all = findShort(range);
-    long columnBound = 0;
+    long left = 0;
     int columns = 0;
     for (int i = 0; i < ranged.length; i++) {
       int word = ranged[i].postings().word(range);
@@ -128,8 +160,8 @@ final class ImpactScorer extends BulkScorer {
         long bound = ranged[i].bound(range);
         all += bound;
         if (RangeLayout.form(word) == RangeLayout.COLUMN) {
-          columnBound += bound;
-          column[columns++] = ranged[i];
+          left += bound;
+          insert(ranged[i], bound, columns++);
         }
       }
     }
@@ -145,7 +177,10 @@ final class ImpactScorer extends BulkScorer {
         sums.addList(term, range);
       }
     }
-    if (columns > 0 && !reach(sums, columnBound, range, few, from, to)) {
+    if (few == null) {
+      return addColumns(sums, range, columns, left);
+    }
+    if (columns > 0 && sums.highest(few, range << RangeLayout.BITS, from, to) + left < current.least()) {
       return null;
     }
     for (int i = 0; i < columns; i++) {
@@ -154,10 +189,86 @@ final class ImpactScorer extends BulkScorer {
     return sums;
   }
 
-  private boolean reach(RangeSums sums, long more, int range, FixedBitSet few, int from, int to) {
-    return few == null
-        ? sums.reach(more, current.least())
-        : sums.highest(few, range << RangeLayout.BITS, from, to) + more >= current.least();
+  /**
+   * Adds the columns of a range until so few documents can reach the threshold that they are looked up in the others;
+   * null when no document can.
+   *
+   * @param bound what all columns add at most to a document
+   */
+  private RangeSums addColumns(RangeSums sums, int range, int columns, long bound) throws IOException {
+    long left = bound;
+    for (int i = 0; i < columns; i++) {
+      if (patience[i] >= 0 || range % RARELY == 0) {
+        int n = sums.candidates(left, current.least(), candidates);
+        if (n != RangeSums.MANY) {
+          patience[i] = PATIENCE;
+          candidateCount = lookUp(sums, n, range, i, columns, left);
+          return candidateCount > 0 ? sums : null;
+        }
+        patience[i]--;
+      } else if (i == 0 && !sums.reach(left, current.least())) {
+        return null;
+      }
+      sums.addColumn(column[i], range);
+      left -= columnBound[i];
+    }
+    return sums;
+  }
+
+  /** Keeps the columns in the order of their bounds. */
+  private void insert(ScoredTerm term, long bound, int n) {
+    int i = n;
+    for (; i > 0 && columnBound[i - 1] < bound; i--) {
+      column[i] = column[i - 1];
+      columnBound[i] = columnBound[i - 1];
+    }
+    column[i] = term;
+    columnBound[i] = bound;
+  }
+
+  /**
+   * Completes the sums of the candidates from the columns that are not added. All are looked up in one column before
+   * the next, so that many reads wait for memory at once; those that can no longer reach the threshold are dropped.
+   *
+   * @return the number that is left
+   */
+  private int lookUp(RangeSums sums, int candidateCount, int range, int first, int columns, long bound)
+      throws IOException {
+    int least = current.least();
+    int n = candidateCount;
+    for (int i = 0; i < n; i++) {
+      candidateSums[i] = sums.sum(candidates[i]);
+    }
+    long left = bound;
+    for (int c = first; c < columns && n > 0; c++) {
+      TermRanges postings = column[c].postings();
+      int weight = column[c].weight();
+      for (int i = 0; i < n; i++) {
+        candidateSums[i] += weight * postings.columnImpact(range, candidates[i]);
+      }
+      left -= columnBound[c];
+      int kept = 0;
+      for (int i = 0; i < n; i++) {
+        if (candidateSums[i] + left >= least) {
+          candidates[kept] = candidates[i];
+          candidateSums[kept++] = candidateSums[i];
+        }
+      }
+      n = kept;
+    }
+    return n;
+  }
+
+  private void collectCandidates(
+      RangeSums sums, LeafCollector collector, Bits accepted, int base, int from, int to) throws IOException {
+    int n = 0;
+    for (int i = 0; i < candidateCount; i++) {
+      int doc = base + candidates[i];
+      if (doc >= from && doc < to && (accepted == null || accepted.get(doc))) {
+        hits[n++] = (long) candidateSums[i] << 32 | doc;
+      }
+    }
+    sums.collect(current, collector, hits, n);
   }
 
   /**

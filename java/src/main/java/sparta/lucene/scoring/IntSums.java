@@ -54,6 +54,29 @@ final class IntSums implements RangeSums {
   }
 
   @Override
+  public int candidates(long more, int threshold, int[] docs) {
+    long needed = threshold - more;
+    if (needed <= 0) {
+      return MANY;
+    }
+    int n = 0;
+    for (int chunk = 0; chunk < RangeLayout.SIZE; chunk += CHUNK) {
+      if (highest(chunk, chunk + CHUNK) < needed) {
+        continue;
+      }
+      for (int d = chunk; d < chunk + CHUNK; d++) {
+        if (sums[d] >= needed) {
+          if (n == docs.length) {
+            return MANY;
+          }
+          docs[n++] = d;
+        }
+      }
+    }
+    return n;
+  }
+
+  @Override
   public void add(int doc, int impact, int weight) {
     sums[doc] += weight * impact;
   }
@@ -97,6 +120,17 @@ final class IntSums implements RangeSums {
   private static void addPart(int[] sums, int from, long[] column, int shift, int weight) {
     for (int i = 0; i < RangeLayout.STRIDE; i++) {
       sums[from + i] += weight * (int) (column[i] >>> shift & 0xFF);
+    }
+  }
+
+  @Override
+  public void collect(ImpactScorer.Current current, LeafCollector collector, long[] hits, int n) throws IOException {
+    for (int i = 0; i < n; i++) {
+      int sum = (int) (hits[i] >>> 32);
+      if (sum >= current.least()) {
+        current.score = sum;
+        collector.collect((int) hits[i]);
+      }
     }
   }
 

@@ -78,6 +78,59 @@ final class LaneSums implements RangeSums {
   }
 
   @Override
+  public int candidates(long more, int threshold, int[] docs) {
+    long needed = threshold - more;
+    if (needed <= 0) {
+      return MANY;
+    }
+    if (needed >= LIMIT) {
+      return 0;
+    }
+    long missing = EVERY_LANE * (LIMIT - needed);
+    int marks = 0;
+    int lanes = 0;
+    marked = 0; // the marks are taken for this threshold
+    for (int chunk = 0; chunk < blocks.length; chunk += CHUNK) {
+      if (reach(chunk * BLOCK, (chunk + CHUNK) * BLOCK, missing)) {
+        for (int block = chunk; block < chunk + CHUNK; block++) {
+          long mark = or(sums, block * BLOCK, missing) & HIGH_BITS;
+          if (mark != 0) {
+            lanes += Long.bitCount(mark);
+            if (lanes > docs.length) {
+              return MANY;
+            }
+            blocks[marks] = mark | block;
+            marks++;
+          }
+        }
+      }
+    }
+    return find((int) needed, marks, docs);
+  }
+
+  /** Looks through the marked blocks: above, the lanes that reach the threshold; in the lowest bits, the block. */
+  private int find(int needed, int marks, int[] docs) {
+    int n = 0;
+    for (int lane = 0; lane < 4; lane++) {
+      long bit = 1L << 16 * lane + 15;
+      for (int i = 0; i < marks; i++) {
+        if ((blocks[i] & bit) != 0) {
+          int first = (int) (blocks[i] & blocks.length - 1) * BLOCK;
+          for (int at = first; at < first + BLOCK; at++) {
+            if (((int) (sums[at] >>> 16 * lane) & 0xFFFF) >= needed) {
+              if (n == docs.length) {
+                return MANY;
+              }
+              docs[n++] = (lane << WORD_BITS) + at;
+            }
+          }
+        }
+      }
+    }
+    return n;
+  }
+
+  @Override
   public void add(int doc, int impact, int weight) {
     sums[doc & WORDS - 1] += (long) impact * weight << lane(doc);
   }
@@ -85,18 +138,19 @@ final class LaneSums implements RangeSums {
   @Override
   public void addList(ScoredTerm term, int range) throws IOException {
     int word = term.postings().word(range);
-    term.postings().read(range, data);
     if (RangeLayout.form(word) == RangeLayout.LIST_1) {
-      addList(sums, data, RangeLayout.entries(word), term.weight());
+      int from = term.postings().readList(range);
+      addList(sums, term.postings().lists(), from, RangeLayout.entries(word), term.weight());
     } else {
+      term.postings().read(range, data);
       ImpactLists.each(data, word, (doc, impact) -> add(doc, impact, term.weight()));
     }
   }
 
-  private static void addList(long[] sums, byte[] data, int entries, int weight) {
+  private static void addList(long[] sums, byte[] data, int from, int entries, int weight) {
     int doc = -1;
     int mask = sums.length - 1;
-    for (int i = 0; i < entries; i++) {
+    for (int i = from; i < from + entries; i++) {
       doc += data[i] & 0xFF;
       sums[doc & mask] += (long) ((data[entries + i] & 0xFF) * weight) << lane(doc);
     }
@@ -156,7 +210,7 @@ final class LaneSums implements RangeSums {
       n += least - 1 - sum >>> 31;
     }
     if (n > 0) {
-      hand(current, collector, n);
+      collect(current, collector, found, n);
     }
   }
 
@@ -181,25 +235,26 @@ final class LaneSums implements RangeSums {
       if ((blocks[block] & bit) != 0) {
         n = find(Math.min(current.least(), LIMIT), lane, block * BLOCK, base, n);
         if (n >= HANDOVER) {
-          hand(current, collector, accept(from, to, base, accepted, n));
+          collect(current, collector, found, accept(from, to, base, accepted, n));
           n = 0;
         }
       }
     }
     if (n > 0) {
-      hand(current, collector, accept(from, to, base, accepted, n));
+      collect(current, collector, found, accept(from, to, base, accepted, n));
     }
   }
 
-  private void hand(ImpactScorer.Current current, LeafCollector collector, int n) throws IOException {
+  @Override
+  public void collect(ImpactScorer.Current current, LeafCollector collector, long[] hits, int n) throws IOException {
     if (collector instanceof TopHitsCollector.Leaf top) {
-      current.setMinCompetitiveScore(top.collectCounted(found, n));
+      current.setMinCompetitiveScore(top.collectCounted(hits, n));
       return;
     }
     for (int i = 0; i < n; i++) {
-      current.score = (int) (found[i] >>> 32);
+      current.score = (int) (hits[i] >>> 32);
       if (current.score >= current.threshold) {
-        collector.collect((int) found[i]);
+        collector.collect((int) hits[i]);
       }
     }
   }

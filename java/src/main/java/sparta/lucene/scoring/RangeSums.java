@@ -13,10 +13,21 @@ interface RangeSums {
   /** So many documents of a range are looked at one by one. */
   int FEW = 256;
 
+  /** What {@link #candidates} returns if they are more than there is room for. */
+  int MANY = -1;
+
   void clear();
 
   /** Whether some document's sum may come to the threshold when at most {@code more} is added to it. */
   boolean reach(long more, int threshold);
+
+  /**
+   * Finds the documents whose sums may come to the threshold when at most {@code more} is added to them.
+   *
+   * @param docs takes them in their order; they count from the start of the range
+   * @return their number, or {@link #MANY}
+   */
+  int candidates(long more, int threshold, int[] docs);
 
   /** Adds one posting; documents count from the start of the range. */
   void add(int doc, int impact, int weight);
@@ -28,6 +39,9 @@ interface RangeSums {
   /** Collects the accepted documents of [from, to) that reach the threshold of {@code current}, in their order. */
   void collect(ImpactScorer.Current current, LeafCollector collector, Bits accepted, int base, int from, int to)
       throws IOException;
+
+  /** Collects hits that reach the threshold, sums above, documents below, in the order of the documents. */
+  void collect(ImpactScorer.Current current, LeafCollector collector, long[] hits, int n) throws IOException;
 
   /** The sum of one document, which counts from the start of the range. */
   int sum(int doc);
