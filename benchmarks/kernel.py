@@ -131,7 +131,8 @@ class RealVectors:
         """Vectors, in chunks."""
         rng = np.random.default_rng(7)
         real = min(documents, len(self.real))
-        yield _taken(self.real, np.arange(real))
+        for first in range(0, real, CHUNK):
+            yield _taken(self.real, np.arange(first, min(real, first + CHUNK)))
         for first in range(real, documents, CHUNK):
             n = min(CHUNK, documents - first)
             yield _mixed(self.real, rng.integers(0, len(self.real), (2, n)), rng)
