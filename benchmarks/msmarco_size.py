@@ -485,7 +485,7 @@ def draw(results: list[dict[str, Any]], plot: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, (times, sizes) = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
+    figure, (times, sizes) = plt.subplots(1, 2, figsize=(12, 3.8), layout="constrained")
     for name, label in NAMES.items():
         for k, style in zip(DEPTHS, ("-", "--"), strict=True):
             measured = [r for r in results if name in r["engines"]]
@@ -501,7 +501,8 @@ def draw(results: list[dict[str, Any]], plot: Path) -> None:
     sizes.set(xlabel="documents", ylabel="index, GB")
     for axis in (times, sizes):
         axis.grid(which="major", alpha=0.3)
-        axis.legend(frameon=False, fontsize=8)
+    times.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    sizes.legend(frameon=False, fontsize=8)
     figure.savefig(plot, dpi=120)
     print(f"plot: {plot}")
 
