@@ -71,12 +71,15 @@ class StoredDenseModel:
         return self
 
     def encode_questions(self, texts: Sequence[str], task: str = "") -> Vectors:
-        """Return the vectors of questions, `(n, width) float32`, computed in float32.
+        """Return the vectors of questions, `(n, width) float32`, computed in the faster of bf16 and float32.
+
+        A learned router chooses between close scores, so it always computes in float32.
 
         :param task: chooses the marker and the expert, if the model knows tasks
         """
         inputs = [self.config.question_input(text, self.tokenizer, task) for text in texts]
-        network = self._network(self.config.question_expert(task), "question", "fp32")
+        arithmetic = "fp32" if has_router(self.config) else self._float_arithmetic("auto")
+        network = self._network(self.config.question_expert(task), "question", arithmetic)
         all_vectors = np.empty((len(inputs), 1, self.width), np.float32)
         order = sorted(range(len(inputs)), key=lambda i: len(inputs[i].ids))
         batches = [order[i : i + _QUESTIONS_PER_BATCH] for i in range(0, len(order), _QUESTIONS_PER_BATCH)]
@@ -152,7 +155,7 @@ class StoredDenseModel:
         return SpanScores(projection.weight, projection.bias, self._stored.floats("spans.anchor", self.width))
 
     def _float_arithmetic(self, dtype: str) -> str:
-        """Return the arithmetic of skills: a reranker and links choose between close scores."""
+        """Return the arithmetic of questions and skills, which need more than 8 bits."""
         return pick_arithmetic(dtype, self.width, in_floats=True)
 
     @staticmethod

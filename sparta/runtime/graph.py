@@ -50,11 +50,13 @@ class Graph:
     """Builds one graph; the methods add nodes and return them.
 
     :param ranges: compute the layers with these ranges in 8 bits; None computes all in floats
+    :param converts_late: each product converts stored 8-bit weights to floats; else they are converted once
     """
 
-    def __init__(self, ranges: Ranges | None = None) -> None:
+    def __init__(self, ranges: Ranges | None = None, *, converts_late: bool = True) -> None:
         openvino = runtime()
         self.ranges = ranges
+        self._converts_late = converts_late
         self.linear_inputs: dict[str, Any] = {}
         self.n_words = self.n_positions = 0
         self.n_segments = 1
@@ -121,9 +123,9 @@ class Graph:
         return self._ops.add(product, self.constant(layer.bias))
 
     def _weight(self, layer: Linear) -> Any:
-        """Return a weight in float32. A stored 8-bit weight is converted late, so less memory is read."""
+        """Return a weight in floats. Converting a stored 8-bit weight late saves memory."""
         stored = layer.stored
-        if stored is None or stored.scale is None or self.ranges is not None:
+        if stored is None or stored.scale is None or self.ranges is not None or not self._converts_late:
             return self.constant(layer.weight)
         return self._scaled(stored.numbers, stored.scale)
 

@@ -16,7 +16,7 @@ import sparta.lucene.codec.TermRanges;
  * Sums a query over one segment, range by range.
  *
  * <p>A range whose bounds cannot reach the collector's threshold is left out. In any other the lists are added first,
- * and the columns, which cost the same wherever they stand, only if with them some document may reach the threshold.
+ * then the columns, each only if documents may still reach the threshold. Few such documents are looked up instead.
  * Documents below the threshold are not collected; those at it are.
  */
 final class ImpactScorer extends BulkScorer {
