@@ -67,25 +67,38 @@ def neighbor_distances(folder: VectorFolder, rows: Any) -> Floats:
     return np.sqrt(np.maximum(0, nearest.max(1)))
 
 
-def scale_of_moves(distances: Floats, copies: float) -> float:
+def scale_of_moves(distances: Floats, copies: float, length: float) -> float:
     """Return the factor of distances at which moved copies keep the median distance to the tenth neighbor.
 
-    Copies of one vector, moved by r and s in random directions of many dimensions, are √(r² + s²) apart.
+    Copies of one vector, moved by r and s in random directions of many dimensions, have the inner product of
+    the vector with itself. Their own lengths are taken back to that of the vector.
+
+    :param length: the length of the vectors
     """
     rng = np.random.default_rng(3)
     if copies <= NEIGHBOR:  # the tenth neighbor is a copy of another vector
         return 2**-0.5
     own = rng.choice(distances, 2_000)
     others = rng.choice(distances, (2_000, int(copies)))
-    apart = np.sort(np.hypot(own[:, None], others), axis=1)[:, NEIGHBOR - 1]
-    return float(np.median(distances) / np.median(apart))
+
+    def median(scale: float) -> float:
+        lengths = [length**2 + (scale * moves) ** 2 for moves in (own[:, None], others)]
+        cosines = length**2 / np.sqrt(lengths[0] * lengths[1])
+        return float(np.median(np.sort(length * np.sqrt(2 - 2 * cosines), axis=1)[:, NEIGHBOR - 1]))
+
+    low, high = 0.0, 4.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if median(middle) < np.median(distances) else (low, middle)
+    return low
 
 
 def made_vectors(real: VectorFolder, documents: int, distances: Floats) -> Iterator[Floats]:
     """Yield shards of vectors: first the real ones, then moved copies of the length of their originals."""
     rng = np.random.default_rng(7)
-    scale = scale_of_moves(distances, documents / len(real) - 1)
     kept = np.concatenate(list(real.blocks(np.arange(min(documents, len(real))))))
+    length = float(np.linalg.norm(kept[:SAMPLE], axis=1).mean())
+    scale = scale_of_moves(distances, documents / len(real) - 1, length)
     for start in range(0, documents, SHARD_SIZE):
         n = min(SHARD_SIZE, documents - start)
         part = kept[start : start + n]

@@ -33,7 +33,7 @@ _BASE_SIZE = 100_000
 """Number of vectors for which the smallest search depth of HNSW was measured."""
 _TRAINING_VECTORS_PER_LIST = 64
 """Number of vectors per IVF list that k-means is trained on."""
-_PQ_PROBES = 4.0
+_PQ_PROBES = 8.0
 """IVF-PQ searches this number times the square root of the number of lists."""
 _SMALLEST_PQ = 624
 """Smallest number of vectors for IVF-PQ. FAISS advises 39 for each of the 16 centroids that 4 bits name."""
