@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -202,7 +203,10 @@ def search(kind: str, work: Path) -> dict[str, float]:
 def in_child(step: str, kind: str, work: Path) -> dict[str, float]:
     """Run a step in a process of its own, whose memory can be measured."""
     command = [sys.executable, str(HERE), "--child", step, kind, "--work", str(work)]
-    subprocess.run(command, check=True)
+    environment = dict(os.environ)
+    if step == "build":  # on all processors: vector_search limits this process and its children to one thread
+        environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    subprocess.run(command, check=True, env=environment)
     return json.loads((work / f"{step}.json").read_text(encoding="utf-8"))
 
 
