@@ -25,7 +25,7 @@ from sparta.runtime.calibration import ranges_of
 from sparta.runtime.exported import ExportedEncoder, exported
 from sparta.runtime.graph import Graph, Ranges
 from sparta.runtime.network import EncoderNetwork, in_threads
-from sparta.runtime.processor import pick_arithmetic
+from sparta.runtime.processor import WIDE, pick_arithmetic
 from sparta.runtime.weights import Encoder, Floats, StoredWeights
 
 if TYPE_CHECKING:
@@ -73,12 +73,14 @@ class StoredDenseModel:
     def encode_questions(self, texts: Sequence[str], task: str = "") -> Vectors:
         """Return the vectors of questions, `(n, width) float32`, computed in the faster of bf16 and float32.
 
-        A learned router chooses between close scores, so it always computes in float32.
+        Narrow encoders compute in float32, as for passages. So do learned routers, which choose between close
+        scores.
 
         :param task: chooses the marker and the expert, if the model knows tasks
         """
         inputs = [self.config.question_input(text, self.tokenizer, task) for text in texts]
-        arithmetic = "fp32" if has_router(self.config) else self._float_arithmetic("auto")
+        needs_fp32 = has_router(self.config) or self.width < WIDE
+        arithmetic = "fp32" if needs_fp32 else self._float_arithmetic("auto")
         network = self._network(self.config.question_expert(task), "question", arithmetic)
         all_vectors = np.empty((len(inputs), 1, self.width), np.float32)
         order = sorted(range(len(inputs)), key=lambda i: len(inputs[i].ids))

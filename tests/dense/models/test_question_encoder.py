@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dense.encoding.question_encoder import BertQuestionEncoder, open_question_encoder
+from dense.encoding.stored_model import StoredDenseModel
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from dense.models.resolve import dense_model_folder
@@ -79,6 +80,14 @@ def test_the_vectors_of_the_shipped_model() -> None:
     folder = dense_model_folder(None)
     found = BertQuestionEncoder(folder).encode_questions(QUESTIONS)
     assert largest_difference(found, DenseModel.load(folder).encode_questions(QUESTIONS)) < 1e-5
+
+
+@pytest.mark.slow
+def test_the_network_differs_by_less_than_bf16_rounds() -> None:
+    folder = dense_model_folder(None)
+    numpy_vectors = BertQuestionEncoder(folder).encode_questions(QUESTIONS)
+    network_vectors = StoredDenseModel(folder).encode_questions(QUESTIONS)
+    assert largest_difference(network_vectors, numpy_vectors) < 2**-6
 
 
 def test_company_changes_nothing(make: Any, tmp_path: Path) -> None:

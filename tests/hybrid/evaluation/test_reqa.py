@@ -151,9 +151,8 @@ def test_exact_search_by_numpy(encoder_folder: Path, tmp_path: Path, codes: int,
         own = {p.passage_id: s for p, s in zip(passages, scores, strict=True)}
         own.pop(query.query_id, None)
         found, best = run[query.query_id], sorted(own.values())[::-1][:5]
-        # Questions are in bf16 on some processors.
-        assert [hit.score for hit in found] == pytest.approx(best, abs=3e-3)
-        assert [hit.score for hit in found] == pytest.approx([own[h.passage_id] for h in found], abs=3e-3)
+        assert [hit.score for hit in found] == pytest.approx(best, rel=1e-4)
+        assert [hit.score for hit in found] == pytest.approx([own[h.passage_id] for h in found], rel=1e-4)
 
 
 @pytest.mark.slow

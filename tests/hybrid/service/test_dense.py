@@ -143,8 +143,7 @@ def test_waiting_queries_of_all_plans_share_one_run_of_the_network(
     assert sum(map(len, by_one)) > 60
     for hits, expected in zip(together, by_one, strict=True):
         assert [passage_id for passage_id, _ in hits] == [passage_id for passage_id, _ in expected]
-        scores = [score for _, score in expected]
-        assert [score for _, score in hits] == pytest.approx(scores, rel=1e-4, abs=1e-4)
+        assert [score for _, score in hits] == pytest.approx([score for _, score in expected], abs=1e-5)
 
 
 def test_a_query_that_the_network_refuses_fails_alone(

@@ -75,9 +75,7 @@ def test_an_exported_encoder_equals_torch(name: str, make: Any, monkeypatch: pyt
     without_torch(monkeypatch)
     again = load_dense(folder, "cpu")
     np.testing.assert_allclose(again.encode_passages(passages(), "fp32"), vectors, atol=1e-4)
-    found = open_question_encoder(folder).encode_questions(TEXTS)
-    cosines = (found * questions).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(questions, axis=1)
-    assert cosines.min() > 1 - 1e-4  # bf16 on some processors
+    np.testing.assert_allclose(open_question_encoder(folder).encode_questions(TEXTS), questions, atol=1e-4)
 
 
 @pytest.mark.slow
