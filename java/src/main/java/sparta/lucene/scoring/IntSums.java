@@ -124,17 +124,6 @@ final class IntSums implements RangeSums {
   }
 
   @Override
-  public void collect(ImpactScorer.Current current, LeafCollector collector, long[] hits, int n) throws IOException {
-    for (int i = 0; i < n; i++) {
-      int sum = (int) (hits[i] >>> 32);
-      if (sum >= current.least()) {
-        current.score = sum;
-        collector.collect((int) hits[i]);
-      }
-    }
-  }
-
-  @Override
   public int sum(int doc) {
     return sums[doc];
   }

@@ -249,13 +249,8 @@ final class LaneSums implements RangeSums {
   public void collect(ImpactScorer.Current current, LeafCollector collector, long[] hits, int n) throws IOException {
     if (collector instanceof TopHitsCollector.Leaf top) {
       current.setMinCompetitiveScore(top.collectCounted(hits, n));
-      return;
-    }
-    for (int i = 0; i < n; i++) {
-      current.score = (int) (hits[i] >>> 32);
-      if (current.score >= current.threshold) {
-        collector.collect((int) hits[i]);
-      }
+    } else {
+      RangeSums.super.collect(current, collector, hits, n);
     }
   }
 

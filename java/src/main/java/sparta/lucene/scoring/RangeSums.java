@@ -41,7 +41,14 @@ interface RangeSums {
       throws IOException;
 
   /** Collects hits that reach the threshold, sums above, documents below, in the order of the documents. */
-  void collect(ImpactScorer.Current current, LeafCollector collector, long[] hits, int n) throws IOException;
+  default void collect(ImpactScorer.Current current, LeafCollector collector, long[] hits, int n) throws IOException {
+    for (int i = 0; i < n; i++) {
+      current.score = (int) (hits[i] >>> 32);
+      if (current.score >= current.threshold) {
+        collector.collect((int) hits[i]);
+      }
+    }
+  }
 
   /** The sum of one document, which counts from the start of the range. */
   int sum(int doc);
