@@ -32,8 +32,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msmarco_size import own_memory_mb, print_table
-from vector_search import recall
+import scipy.optimize
+from msmarco_size import own_memory_mb
+from size_tables import print_table
 
 from dense.encoding.question_encoder import open_question_encoder
 from dense.models.resolve import dense_model_folder, find_dense_model
@@ -49,6 +50,7 @@ DEPTH = 100
 NEIGHBOR = 10
 SAMPLE = 1_000
 QUANTILES = (5, 25, 50, 75, 95)
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 HERE = Path(__file__)
 faiss_module: Any = importlib.import_module("faiss")  # its methods are added at run time
 
@@ -87,11 +89,8 @@ def scale_of_moves(distances: Floats, copies: float, length: float) -> float:
         cosines = length**2 / np.sqrt(lengths[0] * lengths[1])
         return float(np.median(np.sort(length * np.sqrt(2 - 2 * cosines), axis=1)[:, NEIGHBOR - 1]))
 
-    low, high = 0.0, 4.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if median(middle) < np.median(distances) else (low, middle)
-    return low
+    target = float(np.median(distances))
+    return float(scipy.optimize.brentq(lambda scale: median(scale) - target, 0.0, 4.0))
 
 
 def made_vectors(real: VectorFolder, documents: int, distances: Floats) -> Iterator[Floats]:
@@ -200,12 +199,16 @@ def search(kind: str, work: Path) -> dict[str, float]:
     }
 
 
+def recall(found: list[np.ndarray], exact: list[np.ndarray]) -> float:
+    """The mean share of the exact rows that were found."""
+    pairs = zip(found, exact, strict=True)
+    return statistics.mean(len(np.intersect1d(a, b)) / len(b) for a, b in pairs)
+
+
 def in_child(step: str, kind: str, work: Path) -> dict[str, float]:
     """Run a step in a process of its own, whose memory can be measured."""
     command = [sys.executable, str(HERE), "--child", step, kind, "--work", str(work)]
-    environment = dict(os.environ)
-    if step == "build":  # on all processors: vector_search limits this process and its children to one thread
-        environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    environment = os.environ | (ONE_THREAD if step == "search" else {})
     subprocess.run(command, check=True, env=environment)
     return json.loads((work / f"{step}.json").read_text(encoding="utf-8"))
 

@@ -242,6 +242,21 @@ def _mixed(rows: Rows, parents: np.ndarray, rng: np.random.Generator) -> Rows:
     return Rows(indptr, terms[order], impacts[order])
 
 
+def add_documents(writer: ImpactWriter, rows: Rows, part: slice, position: int, prefix: str) -> None:
+    """Add a part of some documents, at the corpus positions from `position` on, which their ids end with."""
+    positions = np.arange(position, position + part.stop - part.start)
+    postings = slice(rows.indptr[part.start], rows.indptr[part.stop])
+    writer.add(
+        [f"{prefix}{i}" for i in positions],
+        [""] * len(positions),
+        [""] * len(positions),
+        positions,
+        rows.indptr[part.start : part.stop + 1] - rows.indptr[part.start],
+        rows.terms[postings],
+        rows.impacts[postings],
+    )
+
+
 def build(path: Path, codec: str, vectors: Vectors, documents: int, threads: int) -> tuple[int, float, float]:
     """Write and merge to one segment; postings, and seconds to the first commit and to the end, without those
     spent on making the vectors.
@@ -251,20 +266,9 @@ def build(path: Path, codec: str, vectors: Vectors, documents: int, threads: int
         writer.add_terms(vectors.terms)
         for rows in vectors.rows(documents):
             n = len(rows)
-            ids = [f"d{position + i}" for i in range(n)]
             started = time.perf_counter()
             for first in range(0, n, 1000):
-                last = min(n, first + 1000)
-                part = slice(rows.indptr[first], rows.indptr[last])
-                writer.add(
-                    ids[first:last],
-                    [""] * (last - first),
-                    [""] * (last - first),
-                    np.arange(position + first, position + last),
-                    rows.indptr[first : last + 1] - rows.indptr[first],
-                    rows.terms[part],
-                    rows.impacts[part],
-                )
+                add_documents(writer, rows, slice(first, min(n, first + 1000)), position + first, "d")
             seconds += time.perf_counter() - started
             position += n
             postings += len(rows.terms)

@@ -24,7 +24,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from msmarco_size import print_table
+from size_tables import print_table
 
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.lucene.bridge import ImpactSearcher

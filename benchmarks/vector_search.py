@@ -27,6 +27,7 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THR
 
 import numpy as np
 import torch
+from dense_size import recall
 
 from dense.models.bi_encoder import DenseModel
 from dense.models.resolve import ModelIdentity
@@ -123,12 +124,6 @@ def measure(
             times.append(time.perf_counter() - started)
     found = [rows for rows, _ in rank(search, vectors, questions, DEPTH, len(vectors))]
     return found, 1000 * statistics.median(times)
-
-
-def recall(found: list[np.ndarray], exact: list[np.ndarray]) -> float:
-    """The mean share of the exact rows that were found."""
-    pairs = zip(found, exact, strict=True)
-    return statistics.mean(len(np.intersect1d(a, b)) / len(b) for a, b in pairs)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What benchmarks/msmarco_size.py computes by itself: the brute-force sums, and figures in proportion."""
+"""What the benchmark of large indexes computes itself: the brute-force sums, and figures in proportion."""
 
 import importlib.util
 from pathlib import Path
@@ -10,15 +10,24 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
-@pytest.fixture
-def msmarco_size(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(FOLDER))
-    spec = importlib.util.spec_from_file_location("msmarco_size", FOLDER / "msmarco_size.py")
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def msmarco_size(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return script("msmarco_size", monkeypatch)
+
+
+@pytest.fixture
+def size_tables(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return script("size_tables", monkeypatch)
 
 
 def test_the_truth_has_the_best_sums_of_all_chunks(msmarco_size) -> None:
@@ -38,13 +47,13 @@ def test_the_truth_has_the_best_sums_of_all_chunks(msmarco_size) -> None:
         assert found.tolist() == [expected[order].tolist(), order.tolist()]
 
 
-def test_a_missing_engine_grows_with_the_documents(msmarco_size) -> None:
+def test_a_missing_engine_grows_with_the_documents(size_tables) -> None:
     """Only its times grow, and they are marked."""
     ours, lucene = {"10/1": 1.0, "10/p50": 3.0}, {"10/1": 2.0, "10/p50": 4.0, "memory": 5.0}
     results = [
         {"documents": 10, "engines": {"sparta": ours, "lucene": lucene}},
         {"documents": 40, "engines": {"sparta": ours}},
     ]
-    small, large = msmarco_size.extrapolated(results)
+    small, large = size_tables.extrapolated(results)
     assert small == results[0]
     assert large["engines"] == {"sparta": ours, "lucene": {"10/1": 8.0, "extrapolated": 1.0}}
