@@ -84,8 +84,9 @@ class Parameters:
     `lists` is the number of IVF lists (IVF and IVF-PQ). `links` and `build_depth` are M and efConstruction
     of HNSW.
 
-    IVF-PQ stores 4 bits for each pair of dimensions (`IndexIVFPQFastScan`), so a search scores more
-    candidates than k roughly, and the vectors on disk decide among them.
+    IVF-PQ stores each vector's difference from the centroid of its list, 4 bits for each pair of dimensions
+    (`IndexIVFPQFastScan`). So a search scores more candidates than k roughly, and the vectors on disk decide
+    among them.
 
     HNSW stores each distinct vector once. Otherwise all neighbors of a vector that many rows share would be
     copies of this vector, and a search that reached one copy could not leave the copies.
@@ -104,10 +105,8 @@ class Parameters:
     @staticmethod
     def default(kind: str, n: int) -> Parameters:
         """Return the default parameters for n vectors."""
-        if kind == "ivf":
+        if kind in ("ivf", "ivfpq"):
             return Parameters(kind, lists=int(max(1, min(4 * n**0.5, n // 39))))
-        if kind == "ivfpq":
-            return Parameters(kind, lists=int(max(1, min(2 * n**0.5, n // 39))))
         if kind == "hnsw":
             return Parameters(kind, links=32, build_depth=64)
         return Parameters(kind)
@@ -154,6 +153,7 @@ def build(parameters: Parameters, vectors: VectorFolder, nodes: Rows | None = No
             index = faiss.IndexIVFScalarQuantizer(*lists, faiss.ScalarQuantizer.QT_fp16, metric, False)
         else:
             index = faiss.IndexIVFPQFastScan(*lists, width if width % 2 else width // 2, 4, metric)
+            index.by_residual = True
         n = len(vectors)
         sample = np.random.default_rng(0).permutation(n)[: parameters.lists * _TRAINING_VECTORS_PER_LIST]
         index.train(vectors.take(np.sort(sample)))

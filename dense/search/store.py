@@ -19,7 +19,7 @@ import numpy.typing as npt
 from safetensors.numpy import save
 
 from dense.models.resolve import ModelIdentity
-from dense.search.stored_rows import StoredRows
+from dense.search.stored_rows import StoredRows, read_rows
 from sparta.base.errors import InputError, SpartaError
 from sparta.base.files import allow_open_files, atomic_write, disk_fails, refuse_links, storage_error
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
@@ -274,12 +274,21 @@ class VectorFolder:
         allow_open_files(len(paths))
         self.shards = [self._open_checked(path) for path in paths]
         self.paths = paths
-        if sum(path.stat().st_size for path in paths) <= _LARGEST_IN_MEMORY:
-            self.shards = [replace(shard, vectors=np.asarray(shard.vectors)) for shard in self.shards]
-            self.check()
         if shards is not None and len(paths) != len(shards):
             raise _damaged_shard(folder, f"{len(shards) - len(paths)} of {len(shards)} shards are missing")
         self.starts = np.cumsum([0, *map(len, self.shards)])
+        self._stored = [shard.vectors for shard in self.shards if isinstance(shard.vectors, StoredRows)]
+        self._in_memory: npt.NDArray[Any] | None = None
+        if sum(path.stat().st_size for path in paths) <= _LARGEST_IN_MEMORY:
+            self._read_into_memory()
+            self.check()
+
+    def _read_into_memory(self) -> None:
+        empty = np.empty((0, self.width), self.dtype)
+        self._in_memory = np.concatenate([empty, *map(np.asarray, self._stored)])
+        bounds = zip(self.starts[:-1], self.starts[1:], strict=True)
+        parts = [self._in_memory[start:end] for start, end in bounds]
+        self.shards = [replace(s, vectors=part) for s, part in zip(self.shards, parts, strict=True)]
 
     def _open_checked(self, path: Path) -> VectorShard:
         shard = open_shard(path)
@@ -324,27 +333,13 @@ class VectorFolder:
 
     def take(self, rows: Rows) -> Floats:
         """Return the vectors of some rows, in the order of `rows`, `(len(rows), width) float32`."""
+        if self._in_memory is not None:
+            return self._in_memory[rows].astype(np.float32, copy=False)
         order = np.argsort(rows, kind="stable")
         in_order = rows[order]
-        shard_of_row = np.searchsorted(self.starts, in_order, side="right") - 1
-        begins = np.flatnonzero(np.diff(shard_of_row, prepend=-1) | (np.diff(in_order, prepend=-2) != 1))
-        ends = [*begins[1:].tolist(), len(rows)]
-        places, firsts = shard_of_row[begins], in_order[begins] - self.starts[shard_of_row[begins]]
-        runs = zip(begins.tolist(), ends, places.tolist(), firsts.tolist(), strict=True)
-        stored = np.empty((len(rows), self.width), self.dtype)
-        if stored.size:
-            buffer, size = memoryview(stored).cast("B"), stored[0].nbytes
-            for begin, end, place, first in runs:
-                shard_vectors = self.shards[place].vectors
-                if isinstance(shard_vectors, StoredRows):
-                    shard_vectors.read(buffer[begin * size : end * size], first)
-                else:
-                    stored[begin:end] = shard_vectors[first : first + end - begin]
-            for place in np.unique(places).tolist():
-                if isinstance(shard_vectors := self.shards[place].vectors, StoredRows):
-                    shard_vectors.check_unchanged()
+        places = np.searchsorted(self.starts, in_order, side="right") - 1
         vectors = np.empty((len(rows), self.width), np.float32)
-        vectors[order] = stored
+        vectors[order] = read_rows(self._stored, places, in_order - self.starts[places])
         return vectors
 
     def blocks(self, rows: Rows) -> Iterator[Floats]:
