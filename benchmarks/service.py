@@ -12,7 +12,7 @@ benchmarks/kernel.py, with the real passages' records, asked the first column of
 16 connections ask for 10 hits with their records for --seconds (benchmarks/http_load.py, a process of its
 own); every answer is compared with the first one to the same question ("changed"). On the example index they
 go on to --requests in all, for the memory of the server. Then ten times the connections for ten seconds, and
-16 again. Pyserini serves the same impacts from a copy of the example index in Lucene's format; it gets the
+16 again. Pyserini serves the same impacts from a copy of each index in Lucene's format; it gets the
 questions' terms ready made, and its cache is off. OpenSearch is one that holds what `sparta push` wrote, and
 answers the same terms.
 
@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -273,7 +274,9 @@ def terms_of(index: Path, questions: list[str]) -> list[dict[str, int]]:
     return [tokenizer.terms(question) for question in questions]
 
 
-def measure_pyserini(index: Path, questions: list[str], given: argparse.Namespace, work: Path) -> None:
+def measure_pyserini(
+    name: str, index: Path, questions: list[str], given: argparse.Namespace, work: Path
+) -> None:
     """Its REST server, which searches impacts too."""
     from sparta.index.folder import IndexFolder
 
@@ -307,7 +310,7 @@ def measure_pyserini(index: Path, questions: list[str], given: argparse.Namespac
         seconds = min(20.0, given.seconds)
         load(plan, CONNECTIONS, seconds / 10)
         found = load(plan, CONNECTIONS, seconds)
-        row("Pyserini REST, examples", CONNECTIONS, found, f"→ {server.memory_info().rss / 1e6:.0f}")
+        row(f"Pyserini REST, {name}", CONNECTIONS, found, f"→ {server.memory_info().rss / 1e6:.0f}")
 
 
 def measure_opensearch(url: str, index: Path, questions: list[str], given: argparse.Namespace) -> None:
@@ -338,18 +341,18 @@ def build_example(path: Path, codec: str) -> None:
     subprocess.run([*command, *more], env=PYTHON, check=True, stdout=subprocess.DEVNULL)
 
 
-def build_mixtures(path: Path, shards: Path, documents: int, top_k: int) -> None:
+def build_mixtures(path: Path, shards: Path, documents: int, top_k: int, codec: str) -> None:
     """An index of so many passages: real ones, then mixtures of their vectors with their records."""
     from sparta.index.build import write_index
     from sparta.index.folder import IndexFolder
-    from sparta.index.inputs.impact_batches import ImpactBatch
+    from sparta.index.inputs.impact_batches import ImpactBatch, searched_text
     from sparta.index.inputs.sources import vectors_source
     from sparta.index.jobs import WriteOptions
+    from sparta.shards.store import read_shards
 
-    source = vectors_source([shards])
-    real = [*source.batches(0, "")]
-    records = [json.loads(record) for batch in real for record in batch.records]
-    texts = [text for batch in real for text in batch.texts]
+    lines = (line for shard in read_shards([shards]) for line in shard.records)
+    records = [*map(json.loads, itertools.islice(lines, documents))]
+    texts = [*map(searched_text, records)]
 
     def batches(_done: int, _last_id: str) -> Iterator[ImpactBatch]:
         position = 0
@@ -370,7 +373,9 @@ def build_mixtures(path: Path, shards: Path, documents: int, top_k: int) -> None
             position += len(rows)
 
     assert CHUNK % 1000 == 0
-    write_index(IndexFolder(path), dataclasses.replace(source, batches=batches), WriteOptions(optimize=True))
+    options = WriteOptions(optimize=True, codec=codec)
+    source = dataclasses.replace(vectors_source([shards]), batches=batches)
+    write_index(IndexFolder(path), source, options)
 
 
 def example_questions() -> list[str]:
@@ -378,11 +383,13 @@ def example_questions() -> list[str]:
     return [json.loads(line)["text"] for line in lines]
 
 
-def large_index(given: argparse.Namespace, work: Path, vectors: Path | None = None) -> Path:
+def large_index(
+    given: argparse.Namespace, work: Path, vectors: Path | None = None, codec: str = "fast"
+) -> Path:
     """The index of `--documents` passages, with a dense channel if there are vectors."""
-    large = work / f"mixtures-{given.documents}"
+    large = work / f"mixtures-{given.documents}{'' if codec == 'fast' else f'-{codec}'}"
     if not large.exists():
-        build_mixtures(large, given.shards, given.documents, given.top_k)
+        build_mixtures(large, given.shards, given.documents, given.top_k, codec)
     if vectors and not any(large.glob("dense-*")):
         add_vectors(large, vectors, work)
     return large
@@ -431,12 +438,14 @@ def main() -> None:
         print("|---" * len(HEAD), "|", sep="")
         measure_sparta("examples", work / "fast", questions, given, work)
         if not given.skip_pyserini:
-            measure_pyserini(work / "lucene", questions, given, work)
+            measure_pyserini("examples", work / "lucene", questions, given, work)
         if given.opensearch:
             measure_opensearch(given.opensearch, work / "fast", questions, given)
         if given.shards:
-            name = f"{given.documents:,} passages"
-            measure_sparta(name, large_index(given, work), large_questions(given), given, work)
+            name, questions = f"{given.documents:,} passages", large_questions(given)
+            measure_sparta(name, large_index(given, work), questions, given, work)
+            if not given.skip_pyserini:
+                measure_pyserini(name, large_index(given, work, codec="lucene"), questions, given, work)
 
 
 if __name__ == "__main__":
