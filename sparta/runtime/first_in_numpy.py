@@ -17,6 +17,7 @@ import numpy as np
 
 from sparta.base.errors import ModelError
 from sparta.runtime.blas import OneBlasThread
+from sparta.runtime.memory import return_freed_memory
 from sparta.runtime.weights import Encoder, Floats, Norm, stacked
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class FirstInNumpy:
                 try:
                     self._network = self._open_network()
                     self._bert = None
+                    return_freed_memory()
                 except Exception as error:  # NumPy goes on, more slowly
                     logger.warning(
                         "%s: NumPy encodes questions, because OpenVINO failed: %s", self._folder, error

@@ -10,6 +10,7 @@ import numpy as np
 
 from sparta.neural.batches import Tokens, padded, rounded_length
 from sparta.runtime.graph import MASKED, Graph, Ranges
+from sparta.runtime.memory import return_freed_memory
 from sparta.runtime.processor import core, settings, threads
 from sparta.runtime.weights import Floats
 
@@ -42,6 +43,7 @@ class Network:
         try:
             request = self._idle.pop()
         except IndexError:
+            return_freed_memory()  # whoever compiled the network has released its weights by now
             request = self._compiled.create_infer_request()
         outputs: Any = request.infer(list(inputs), share_inputs=True, share_outputs=True)
         copies = [np.array(outputs[number]) for number in range(len(self._compiled.outputs))]
