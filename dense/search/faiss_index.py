@@ -24,8 +24,8 @@ LARGEST_FLAT = 200_000
 """The largest number of vectors for which `auto` chooses flat search, which is exact and needs no build.
 
 On one core, flat search takes 20 ms/query for 100,000 vectors of width 384 (benchmarks/vector_search.py). At
-200,000 it takes about as long as a small encoder takes to encode the query. HNSW takes less than 1 ms/query,
-and its time hardly grows with the number of vectors.
+200,000 it takes about as long as a small encoder takes to encode the query. IVF-PQ takes 3 ms/query for
+341,354 vectors, and 9 ms for 8.8 million (benchmarks/dense_size.py).
 """
 _LARGEST_GPU_K = 2048
 """The largest k that FAISS supports on a GPU."""
@@ -35,9 +35,13 @@ _TRAINING_VECTORS_PER_LIST = 64
 """Number of vectors per IVF list that k-means is trained on."""
 _PQ_PROBES = 8.0
 """IVF-PQ searches this number times the square root of the number of lists."""
+_PQ_HITS = 128
+"""For more hits, IVF-PQ searches more lists: twice as many for eight times as many hits."""
+_ONE_QUERY_AT_A_TIME = 11
+"""FAISS's number of the scan that takes 0.9 times as long as its default, for single queries."""
 _SMALLEST_PQ = 624
 """Smallest number of vectors for IVF-PQ. FAISS advises 39 for each of the 16 centroids that 4 bits name."""
-_PQ_CANDIDATES = 8
+_PQ_CANDIDATES = 5
 """Number of vectors per hit that IVF-PQ returns to be scored exactly."""
 
 
@@ -54,8 +58,8 @@ def _faiss() -> Any:
 def choose_kind(requested: str, n: int) -> str:
     """Return the kind of index for n vectors.
 
-    `auto` chooses flat search for up to `LARGEST_FLAT` vectors or without FAISS, else HNSW. Without vectors,
-    or with too few to train IVF-PQ, the kind is flat.
+    `auto` chooses flat search for up to `LARGEST_FLAT` vectors or without FAISS, else IVF-PQ (decision 0052).
+    Without vectors, or with too few to train IVF-PQ, the kind is flat.
 
     :raises InputError: unknown kind, or a kind that needs FAISS, which is not installed.
     """
@@ -65,7 +69,7 @@ def choose_kind(requested: str, n: int) -> str:
             remedy=remedy("omit {}: the default auto chooses by the number of passages", Option("kind")),
         )
     if requested == "auto":
-        return "flat" if n <= LARGEST_FLAT or not has_faiss() else "hnsw"
+        return "flat" if n <= LARGEST_FLAT or not has_faiss() else "ivfpq"
     if requested != "flat" and not has_faiss():
         raise InputError(
             f"an index of kind {requested} needs FAISS, which is not installed",
@@ -113,7 +117,8 @@ class Parameters:
 
     def probes(self, k: int, n: int) -> int:
         """Return the number of IVF lists to search for the k best of n vectors (nprobe)."""
-        share = self.lists // 8 if self.kind == "ivf" else int(_PQ_PROBES * self.lists**0.5)
+        many = max(1.0, k / _PQ_HITS) ** (1 / 3)
+        share = self.lists // 8 if self.kind == "ivf" else int(_PQ_PROBES * many * self.lists**0.5)
         return min(self.lists, max(share, 40 * k * self.lists // max(1, n)))
 
     def candidates(self, k: int, n: int) -> int:
@@ -299,6 +304,8 @@ class ApproximateSearch:
         faiss = _faiss()
 
         self.index, self.parameters, self._has_nodes = index, parameters, nodes is not None
+        if parameters.kind == "ivfpq":
+            index.implem = _ONE_QUERY_AT_A_TIME
         self._all_rows, self._nodes = rows, nodes
         numbers = rows if nodes is None else nodes[rows]
         self._rows_by_number = rows[np.argsort(numbers, kind="stable")]  # groups the rows of each node

@@ -281,7 +281,7 @@ def test_approximate_search_among_copies(tmp_path: Path, kind: str, share: float
 
 def test_auto_goes_by_size() -> None:
     sizes = (0, LARGEST_FLAT, LARGEST_FLAT + 1)
-    assert [choose_kind("auto", n) for n in sizes] == ["flat", "flat", "hnsw"]
+    assert [choose_kind("auto", n) for n in sizes] == ["flat", "flat", "ivfpq"]
     with pytest.raises(InputError, match="unknown kind of index 'tree'"):
         choose_kind("tree", 1)
 
