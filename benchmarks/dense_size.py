@@ -8,11 +8,12 @@ The first vectors are those of the folder. The others are copies of them, moved 
 they are moved is chosen so that the distance to the tenth neighbor keeps its distribution; the first table
 compares quantiles of it. The vectors stream into shards, as those of an index, and no step holds all of them.
 
-The truth is the exact top 100 of every question, by dense's own exact search. Each kind is built in a process
-of its own on all processors, and written to disk. Another process reads it and answers the questions one by
-one on one thread, with its defaults. The time includes the exact scores of the candidates, whose vectors are
-read from the shards. `flat`, `ivf`, `ivfpq` and `hnsw` are the kinds of `dense index`; `hnsw-sq8` is HNSW on
-8-bit numbers, with the parameters of `hnsw`. Memory is the process's own, without the page cache.
+The truth is the exact top 1000 of every question, by dense's own exact search. Each kind is built in a
+process of its own on all processors, and written to disk. Another process reads it and answers the questions
+one by one on one thread, with its defaults, for 10, 100 and 1000 hits. The time includes the exact scores of
+the candidates, whose vectors are read from the shards. `flat`, `ivf`, `ivfpq` and `hnsw` are the kinds of
+`dense index`; `hnsw-sq8` is HNSW on 8-bit numbers, with the parameters of `hnsw`. Memory is the process's
+own, without the page cache.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from sparta.shards.folder import SHARD_SIZE
 
 SIZES = (341_354, 1_000_000, 8_841_823)
 KINDS = ("flat", "ivf", "ivfpq", "hnsw", "hnsw-sq8")
-DEPTH = 100
+DEPTHS = (10, 100, 1000)
 NEIGHBOR = 10
 SAMPLE = 1_000
 QUANTILES = (5, 25, 50, 75, 95)
@@ -184,19 +185,18 @@ def search(kind: str, work: Path) -> dict[str, float]:
             work / f"{kind}.faiss", parameters_of(kind, len(vectors)), rows, nodes
         )
     seconds = time.perf_counter() - started
-    rank(opened, vectors, questions[:20], DEPTH, len(vectors))
-    found, times = [], []
-    for question in questions:
-        asked = time.perf_counter()
-        found.append(rank(opened, vectors, question[None], DEPTH, len(vectors))[0][0])
-        times.append(1000 * (time.perf_counter() - asked))
-    return {
-        "recall": recall(found, list(truth)),
-        "ms": statistics.mean(times),
-        "p99": float(np.percentile(times, 99)),
-        "open": seconds,
-        "memory": own_memory_mb(),
-    }
+    figures = {"open": seconds}
+    for depth in DEPTHS:
+        rank(opened, vectors, questions[:20], depth, len(vectors))
+        found, times = [], []
+        for question in questions:
+            asked = time.perf_counter()
+            found.append(rank(opened, vectors, question[None], depth, len(vectors))[0][0])
+            times.append(1000 * (time.perf_counter() - asked))
+        figures[f"recall@{depth}"] = recall(found, list(truth[:, :depth]))
+        figures[f"ms@{depth}"] = statistics.mean(times)
+        figures[f"p99@{depth}"] = float(np.percentile(times, 99))
+    return {**figures, "memory": own_memory_mb()}
 
 
 def recall(found: list[np.ndarray], exact: list[np.ndarray]) -> float:
@@ -224,7 +224,8 @@ def measure(real: VectorFolder, documents: int, work: Path, options: argparse.Na
         np.save(work / "quantiles.npy", quantiles)
         questions = questions_of(real, options)
         np.save(work / "questions.npy", questions)
-        exact = rank(ExactSearch(vectors, np.arange(len(vectors))), vectors, questions, DEPTH, len(vectors))
+        search = ExactSearch(vectors, np.arange(len(vectors)))
+        exact = rank(search, vectors, questions, max(DEPTHS), len(vectors))
         np.save(work / "truth.npy", [rows for rows, _ in exact])
     kinds = {}
     for kind in options.kinds:
@@ -259,14 +260,16 @@ def print_results(results: list[dict[str, Any]]) -> None:
         [
             f"{r['documents']:,}",
             kind,
-            f"{f['recall']:.4f}",
-            *(f"{f[key]:.2f}" for key in ("ms", "p99", "open", "minutes", "GB")),
+            *(f"{f[f'recall@{depth}']:.4f}" for depth in DEPTHS),
+            *(f"{f[f'ms@{depth}']:.2f}" for depth in DEPTHS),
+            *(f"{f[key]:.2f}" for key in ("p99@100", "open", "minutes", "GB")),
             *(f"{f[key]:,.0f}" for key in ("peak", "memory")),
         ]
         for r in results
         for kind, f in r["kinds"].items()
     ]
-    heads = ["recall@100", "mean ms", "p99 ms", "open s", "build min", "index GB"]
+    heads = [*(f"recall@{depth}" for depth in DEPTHS), *(f"ms, {depth} hits" for depth in DEPTHS)]
+    heads += ["p99 ms, 100 hits", "open s", "build min", "index GB"]
     print_table(["vectors", "kind", *heads, "peak MB of the build", "memory MB of the search"], rows)
 
 

@@ -1,7 +1,7 @@
 """`sparta serve` under load, beside Pyserini's REST server and OpenSearch, on one machine with the load.
 
     python benchmarks/service.py [--shards FOLDER --questions FILE] [--documents 200000] [--seconds 60]
-                                 [--requests 200000] [--opensearch URL/INDEX] [--skip-pyserini]
+                                 [--requests 200000] [--skip-pyserini] [--opensearch URL/INDEX --work FOLDER]
     python benchmarks/service.py --shards FOLDER --vectors FOLDER [--documents 200000] [--seconds 60]
     python benchmarks/service.py --health [--beside CHECKOUT] [--pairs 5] [--seconds 10]
 
@@ -13,8 +13,8 @@ benchmarks/kernel.py, with the real passages' records, asked the first column of
 own); every answer is compared with the first one to the same question ("changed"). On the example index they
 go on to --requests in all, for the memory of the server. Then ten times the connections for ten seconds, and
 16 again. Pyserini serves the same impacts from a copy of each index in Lucene's format; it gets the
-questions' terms ready made, and its cache is off. OpenSearch is one that holds what `sparta push` wrote, and
-answers the same terms.
+questions' terms ready made, and its cache is off. OpenSearch is one that holds what `sparta push` wrote
+of the larger index, which --work keeps, and answers the same terms.
 
 With --health, only the example index is served: 64 busy connections for the throughput, then 400 while new
 connections ask /health ten times a second. Another checkout of sparta, which builds
@@ -313,18 +313,21 @@ def measure_pyserini(
         row(f"Pyserini REST, {name}", CONNECTIONS, found, f"→ {server.memory_info().rss / 1e6:.0f}")
 
 
-def measure_opensearch(url: str, index: Path, questions: list[str], given: argparse.Namespace) -> None:
+def measure_opensearch(name: str, index: Path, questions: list[str], given: argparse.Namespace) -> None:
     """A node that holds the same vectors."""
-    place = urlsplit(url)
-    bags = terms_of(index, questions)
-    port = place.port or 9200
-    bodies = [
-        {"size": K, "query": {"neural_sparse": {"impacts": {"query_tokens": bag}}}} for bag in bags if bag
+    from hybrid.opensearch.queries import RANK_FEATURE, impacts_query
+
+    place, kind = urlsplit(given.opensearch), given.opensearch_query
+    bags = [
+        {term: n for term, n in bag.items() if kind != RANK_FEATURE or "." not in term}
+        for bag in terms_of(index, questions)
     ]
+    bodies = [{"size": K, "query": impacts_query(bag, kind)[0]} for bag in bags if bag]
+    port = place.port or 9200
     plan = {"port": port, "requests": [post(port, f"{place.path}/_search", body) for body in bodies]}
     plan |= {"host": place.hostname, "same": ['"hits":[', "]}"]}
     load(plan, CONNECTIONS, given.seconds / 10)
-    row(f"OpenSearch {place.path}", CONNECTIONS, load(plan, CONNECTIONS, min(20.0, given.seconds)))
+    row(f"OpenSearch, {name}", CONNECTIONS, load(plan, CONNECTIONS, min(20.0, given.seconds)))
 
 
 def build_example(path: Path, codec: str) -> None:
@@ -403,6 +406,17 @@ def large_questions(given: argparse.Namespace) -> list[str]:
     return [line.split("\t")[0] for line in lines[:2000]]
 
 
+def measure_large(given: argparse.Namespace, work: Path) -> None:
+    """The servers of the index of `--documents` passages."""
+    name, questions = f"{given.documents:,} passages", large_questions(given)
+    index = large_index(given, work)
+    measure_sparta(name, index, questions, given, work)
+    if not given.skip_pyserini:
+        measure_pyserini(name, large_index(given, work, codec="lucene"), questions, given, work)
+    if given.opensearch:
+        measure_opensearch(name, index, questions, given)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=re.split(r"\n\n", __doc__ or "")[0])
     parser.add_argument("--shards", type=Path)
@@ -412,7 +426,10 @@ def main() -> None:
     parser.add_argument("--top-k", type=int, default=500, help="terms of a passage that count")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--requests", type=int, default=200_000)
-    parser.add_argument("--opensearch", metavar="URL/INDEX")
+    parser.add_argument("--opensearch", metavar="URL/INDEX", help="A node with the larger index.")
+    parser.add_argument(
+        "--opensearch-query", choices=("neural_sparse", "rank_feature"), default="neural_sparse"
+    )
     parser.add_argument("--skip-pyserini", action="store_true")
     parser.add_argument("--health", action="store_true")
     parser.add_argument("--beside", type=Path, help="With --health: another checkout.")
@@ -439,13 +456,8 @@ def main() -> None:
         measure_sparta("examples", work / "fast", questions, given, work)
         if not given.skip_pyserini:
             measure_pyserini("examples", work / "lucene", questions, given, work)
-        if given.opensearch:
-            measure_opensearch(given.opensearch, work / "fast", questions, given)
         if given.shards:
-            name, questions = f"{given.documents:,} passages", large_questions(given)
-            measure_sparta(name, large_index(given, work), questions, given, work)
-            if not given.skip_pyserini:
-                measure_pyserini(name, large_index(given, work, codec="lucene"), questions, given, work)
+            measure_large(given, work)
 
 
 if __name__ == "__main__":
