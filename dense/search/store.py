@@ -289,6 +289,7 @@ class VectorFolder:
         bounds = zip(self.starts[:-1], self.starts[1:], strict=True)
         parts = [self._in_memory[start:end] for start, end in bounds]
         self.shards = [replace(s, vectors=part) for s, part in zip(self.shards, parts, strict=True)]
+        self._stored.clear()  # closes the files
 
     def _open_checked(self, path: Path) -> VectorShard:
         shard = open_shard(path)

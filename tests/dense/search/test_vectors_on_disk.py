@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from dense.models.resolve import ModelIdentity
@@ -126,6 +127,14 @@ def test_a_folder_is_one_table(tmp_path: Path) -> None:
     assert len(VectorFolder(tmp_path / "v", shards=range(2))) == 128
     with pytest.raises(InputError, match="1 of 4 shards are missing"):
         VectorFolder(tmp_path / "v", shards=range(4))
+
+
+def test_vectors_in_memory_keep_no_file_open(tmp_path: Path) -> None:
+    vectors = np.ones((150, 5), np.float32)
+    folder = folder_of(tmp_path / "v", vectors, size=10)
+    opened = [file.path for file in psutil.Process().open_files() if file.path.startswith(str(tmp_path))]
+    assert not opened
+    np.testing.assert_array_equal(folder.take(np.array([149, 0])), vectors[:2])
 
 
 def test_find_is_a_dictionary() -> None:
