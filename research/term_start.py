@@ -103,7 +103,7 @@ def main() -> None:
         model.bias.fill_(-float(bias.mean()) * float(model.scale))
     model.save_pretrained(given.folder)
     print(
-        f"{given.folder}: {len(questions):,} questions, {len(texts):,} texts, scale {float(model.scale):.3g}"
+        f"{given.folder}: {len(questions):,} questions, {len(texts):,} texts, scale {model.scale.item():.3g}"
     )
 
 
