@@ -53,4 +53,4 @@ for terms in ${TERMS:-$sizes}; do
     --teacher colbert=2 --teacher reranker-minilm-en "${sets[@]}"
 done
 
-echo "measure with: sparta eval --model $work/terms-600/best"
+echo "measure with: sparta eval --model $work/terms-$terms/best"
