@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import shutil
 import statistics
@@ -34,7 +35,7 @@ from typing import Any
 
 import numpy as np
 import scipy.optimize
-from msmarco_size import own_memory_mb
+from msmarco_size import own_memory_mb, status_mb
 from size_tables import print_table
 
 from dense.encoding.question_encoder import open_question_encoder
@@ -165,8 +166,7 @@ def build(kind: str, work: Path) -> dict[str, float]:
 
 def peak_memory_mb() -> float:
     """Return the most memory that this process has had, with mapped files, in MB."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return next(int(line.split()[1]) * 1024 / 1e6 for line in status.splitlines() if line.startswith("VmHWM"))
+    return status_mb("VmHWM") or math.nan
 
 
 def search(kind: str, work: Path) -> dict[str, float]:
@@ -190,9 +190,9 @@ def search(kind: str, work: Path) -> dict[str, float]:
         rank(opened, vectors, questions[:20], depth, len(vectors))
         found, times = [], []
         for question in questions:
-            asked = time.perf_counter()
+            started = time.perf_counter()
             found.append(rank(opened, vectors, question[None], depth, len(vectors))[0][0])
-            times.append(1000 * (time.perf_counter() - asked))
+            times.append(1000 * (time.perf_counter() - started))
         figures[f"recall@{depth}"] = recall(found, list(truth[:, :depth]))
         figures[f"ms@{depth}"] = statistics.mean(times)
         figures[f"p99@{depth}"] = float(np.percentile(times, 99))

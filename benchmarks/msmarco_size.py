@@ -116,11 +116,14 @@ class Stream:
 
 def own_memory_mb() -> float:
     """Return this process's memory without mapped files, in MB."""
+    return status_mb("RssAnon") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+def status_mb(name: str) -> float | None:
+    """Return a figure of this process's memory in MB; None where the system does not tell it."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
-    anonymous = next((line for line in status.splitlines() if line.startswith("RssAnon")), None)
-    if anonymous is None:  # not Linux
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    return int(anonymous.split()[1]) * 1024 / 1e6
+    line = next((line for line in status.splitlines() if line.startswith(name)), None)
+    return int(line.split()[1]) * 1024 / 1e6 if line else None
 
 
 def build_index(work: Path, codec: str, options: argparse.Namespace) -> dict[str, Any]:

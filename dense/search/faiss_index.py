@@ -25,7 +25,7 @@ LARGEST_FLAT = 200_000
 
 On one core, flat search takes 20 ms/query for 100,000 vectors of width 384 (benchmarks/vector_search.py). At
 200,000 it takes about as long as a small encoder takes to encode the query. IVF-PQ takes 3 ms/query for
-341,354 vectors, and 9 ms for 8.8 million (benchmarks/dense_size.py).
+341,354 vectors, and 9.5 ms for 8.8 million (benchmarks/dense_size.py).
 """
 _LARGEST_GPU_K = 2048
 """The largest k that FAISS supports on a GPU."""
@@ -37,8 +37,6 @@ _PQ_PROBES = 8.0
 """IVF-PQ searches this number times the square root of the number of lists."""
 _PQ_HITS = 128
 """For more hits, IVF-PQ searches more lists: twice as many for eight times as many hits."""
-_ONE_QUERY_AT_A_TIME = 11
-"""FAISS's number of the scan that takes 0.9 times as long as its default, for single queries."""
 _SMALLEST_PQ = 624
 """Smallest number of vectors for IVF-PQ. FAISS advises 39 for each of the 16 centroids that 4 bits name."""
 _PQ_CANDIDATES = 5
@@ -304,8 +302,6 @@ class ApproximateSearch:
         faiss = _faiss()
 
         self.index, self.parameters, self._has_nodes = index, parameters, nodes is not None
-        if parameters.kind == "ivfpq":
-            index.implem = _ONE_QUERY_AT_A_TIME
         self._all_rows, self._nodes = rows, nodes
         numbers = rows if nodes is None else nodes[rows]
         self._rows_by_number = rows[np.argsort(numbers, kind="stable")]  # groups the rows of each node

@@ -22,10 +22,11 @@ class StoredRows:
     """
 
     def __init__(self, path: Path, dtype: npt.DTypeLike, start: int, shape: tuple[int, ...]) -> None:
-        self.path, self.dtype, self.shape, self.start = path, np.dtype(dtype), shape, start
+        self.path, self.dtype, self.shape = path, np.dtype(dtype), shape
+        self._start = start
         self.row_bytes = self.dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
         self._stream = path.open("rb", buffering=0)
-        self.file = self._stream.fileno()
+        self._file = self._stream.fileno()
         self._opened_state = self._file_state()
 
     def __len__(self) -> int:
@@ -38,13 +39,24 @@ class StoredRows:
         values = self[np.arange(len(self))]
         return values if dtype is None else values.astype(dtype, copy=False)
 
+    def read(self, buffer: memoryview, row: int) -> None:
+        """Fill a buffer of bytes with the rows from `row` on."""
+        offset = self._start + row * self.row_bytes
+        while n_missing := len(buffer):
+            n_read = os.preadv(self._file, [buffer], offset)
+            if n_read == n_missing:
+                return
+            if not n_read:
+                raise self._changed_file_error()
+            buffer, offset = buffer[n_read:], offset + n_read
+
     def check_unchanged(self) -> None:
-        """Raise an IndexStateError if the file has changed since it was opened. Call it after reading."""
+        """Raise an IndexStateError if the file has changed since it was opened. Call it after `read`."""
         if self._file_state() != self._opened_state:
             raise self._changed_file_error()
 
     def _file_state(self) -> tuple[int, int]:
-        state = os.fstat(self.file)
+        state = os.fstat(self._file)
         return state.st_size, state.st_mtime_ns
 
     def _changed_file_error(self) -> IndexStateError:
@@ -60,26 +72,20 @@ def read_rows(
 ) -> npt.NDArray[Any]:
     """Return rows of several arrays, whose rows have the same shape and dtype.
 
-    One system call reads a run of successive rows. Per run, `os.pread` and one copy at the end take less time
-    than `os.preadv` into a buffer.
+    One system call reads a run of successive rows.
 
     :param places: the place in `arrays` of each row's array, `(n,) int64`
     :param rows: the number of each row in its array, `(n,) int64`
     :raises IndexStateError: another program has changed a file since it was opened.
     """
-    dtype, shape, row_bytes = arrays[0].dtype, arrays[0].shape[1:], arrays[0].row_bytes
-    begins = np.flatnonzero((np.diff(places, prepend=-1) != 0) | (np.diff(rows, prepend=-2) != 1))
-    sizes = np.diff(begins, append=len(rows)) * row_bytes
-    runs = zip(places[begins].tolist(), sizes.tolist(), (rows[begins] * row_bytes).tolist(), strict=True)
-    parts = [_pread(arrays[place].file, size, arrays[place].start + first) for place, size, first in runs]
+    values = np.empty((len(rows), *arrays[0].shape[1:]), arrays[0].dtype)
+    if values.size:
+        buffer, size = memoryview(values).cast("B"), arrays[0].row_bytes
+        begins = np.flatnonzero((np.diff(places, prepend=-1) != 0) | (np.diff(rows, prepend=-2) != 1))
+        ends = [*begins[1:].tolist(), len(rows)]
+        runs = zip(begins.tolist(), ends, places[begins].tolist(), rows[begins].tolist(), strict=True)
+        for begin, end, place, first in runs:
+            arrays[place].read(buffer[begin * size : end * size], first)
     for place in np.unique(places).tolist():
         arrays[place].check_unchanged()
-    return np.frombuffer(b"".join(parts), dtype).reshape(len(rows), *shape)
-
-
-def _pread(file: int, size: int, start: int) -> bytes:
-    """Read `size` bytes of a file; fewer only at its end."""
-    data = os.pread(file, size, start)
-    while len(data) < size and (more := os.pread(file, size - len(data), start + len(data))):
-        data += more
-    return data
+    return values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import platform
 
 import numpy as np
 import psutil
@@ -11,7 +11,7 @@ import pytest
 from sparta.runtime.memory import return_freed_memory
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only glibc keeps it, and can be told not to")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc, which keeps freed memory")
 def test_freed_memory_goes_back_to_the_system() -> None:
     process = psutil.Process()
     before = process.memory_info().rss
