@@ -32,7 +32,7 @@ COLBERT_SETTINGS = "artifact.metadata"
 """The file that ColBERT writes beside a model's weights, and that tells its folder from other encoders'."""
 READ_OF_KIND = 4
 """Number of sentences, and of other texts, that a cross-encoder reads for each question of a batch."""
-_MOST_CACHED_TEXTS = 5_000
+_MOST_CACHED_TEXTS = 50_000
 _TOKEN_BUDGET = 4096
 _LONGEST_TEXT = 256
 

@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from importlib.machinery import PathFinder
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -60,14 +61,36 @@ def test_every_shipped_model_has_one_place_and_one_distribution() -> None:
         assert str(described["project"]["license"]) in text or "Apache License" in text
 
 
-def test_the_page_of_models_lists_each_with_its_license() -> None:
+def rows_of(page: str, header: str) -> dict[str, dict[str, str]]:
+    """Return a table of a page: by the name in each row's first cell, the row's cells by column."""
+    lines = page.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith(header))
+    columns, _, *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in takewhile(lambda line: line.startswith("|"), lines[first:])
+    )
+    return {row[0].strip("`"): dict(zip(columns, row, strict=True)) for row in rows}
+
+
+def card_field(name: str, field: str) -> str:
+    """Return a field of the head of a shipped model's card."""
+    card = (ROOT / "sparta/resources/models" / name / "README.md").read_text(encoding="utf-8")
+    (value,) = re.findall(rf"^{field}: (.+)$", card.split("\n---\n")[0], re.MULTILINE)
+    return value.strip("[]")
+
+
+def test_the_page_of_models_says_what_the_cards_say() -> None:
     page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-    assert {*SHIPPED} <= {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
-    for name in PACKAGED:
-        (row,) = [line for line in page.splitlines() if f"`pip install ./models/{name}` |" in line]
-        license_name = str(project(name)["project"]["license"])
-        shown = license_name.replace("CC-", "CC ").replace("-4.0", " 4.0")
-        assert f"| {shown} |" in row or f"| {license_name} |" in row
+    models, trainings = rows_of(page, "| model | for |"), rows_of(page, "| model | training data |")
+    assert set(models) == set(trainings) == {*SHIPPED}
+    for name in SHIPPED:
+        assert models[name]["license"].lower().replace(" ", "-") == card_field(name, "license")
+        assert models[name]["start"].strip("`") == card_field(name, "start")
+        assert trainings[name]["training data"] == card_field(name, "training_data")
+        assert trainings[name]["teachers"] == (card_field(name, "teachers") or "none")
+        folder = ROOT / "sparta/resources/models" / name
+        size = sum(path.stat().st_size for path in folder.iterdir() if path.suffix != ".md") / 1e6
+        assert abs(float(models[name]["MB"]) - size) <= 0.5 + 1e-9, (name, size)
 
 
 @pytest.fixture
