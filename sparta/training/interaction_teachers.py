@@ -116,8 +116,8 @@ class CrossEncoderTeacher:
     """A cross-encoder's logits for the candidates that share most with a question.
 
     Reading all pairs of a batch would take longer than the training step. So the teacher reads, for each
-    question, the four sentences and the four other texts with the highest BM25 scores. The others get the
-    lowest score that was read in the batch.
+    question, the sentences and the other texts with the highest BM25 scores, four of each kind. It has no
+    score for the others: NaN.
     """
 
     reads_context = False
@@ -139,7 +139,7 @@ class CrossEncoderTeacher:
         return next(self.network.parameters()).device
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
-        """Return the logits, `(n_questions, n_candidates) float32`."""
+        """Return the logits, `(n_questions, n_candidates) float32`; NaN for pairs that were not read."""
         similar = self.lexical.scores(questions, candidates).numpy()
         kinds = np.array([bool(candidate.context) for candidate in candidates])
         is_read = np.zeros(similar.shape, bool)
@@ -151,7 +151,7 @@ class CrossEncoderTeacher:
         texts = [f"{candidate.title} {candidate.text}".strip() for candidate in candidates]
         pairs = [(questions[row], texts[column]) for row, column in zip(rows, columns, strict=True)]
         logits = torch.tensor(self._cache.get(pairs, pairs, self._read), dtype=torch.float32)
-        scores = torch.full(similar.shape, float(logits.min()) if len(logits) else 0.0)
+        scores = torch.full(similar.shape, torch.nan)
         scores[rows, columns] = logits
         return scores
 

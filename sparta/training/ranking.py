@@ -212,6 +212,8 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
     ) -> torch.Tensor | None:
         """Return the loss over candidates of one kind: cross entropy, and KL divergence from the teacher.
 
+        The divergence is over the candidates that the teacher scored.
+
         :param scores: `(n_questions, n)`, scores of the candidates from number `first` on
         :returns: None if no question of the batch has a positive of this kind
         """
@@ -227,12 +229,15 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         loss = functional.cross_entropy(scores, target)
         if teacher_scores is None:
             return loss
-        masked_teacher_scores = teacher_scores[rows, first : first + scores.shape[1]].masked_fill(
-            masked, float("-inf")
-        )
+        taught = teacher_scores[rows, first : first + scores.shape[1]]
+        left_out = masked | taught.isnan()
+        comparable = (~left_out).sum(1) > 1  # the questions with two candidates that the teacher scored
+        if not comparable.any():
+            return loss
+        scores, taught, left_out = scores[comparable], taught[comparable], left_out[comparable]
         divergence = functional.kl_div(
-            scores.log_softmax(1).masked_fill(masked, 0),
-            masked_teacher_scores.softmax(1),
+            scores.masked_fill(left_out, float("-inf")).log_softmax(1).masked_fill(left_out, 0),
+            taught.masked_fill(left_out, float("-inf")).softmax(1),
             reduction="batchmean",
         )
         return (1 - self.ranking_config.taught) * loss + self.ranking_config.taught * divergence

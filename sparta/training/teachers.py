@@ -41,7 +41,10 @@ _TOKEN_BUDGET = 4096
 
 
 class Teacher(Protocol):
-    """Scores candidates for questions; `reads_context` tells whether it reads a sentence's context."""
+    """Scores candidates for questions; `reads_context` tells whether it reads a sentence's context.
+
+    A teacher that does not score a pair returns NaN. The training then leaves the pair out of the divergence.
+    """
 
     reads_context: bool
 
@@ -64,7 +67,8 @@ class Mixture:
     """The weighted sum of several teachers' scores, divided by a temperature.
 
     If a teacher does not read contexts, the scores of the contexts are added to the scores of their
-    sentences. The sum favors a sentence whose previous sentence contains the question's words.
+    sentences. The sum favors a sentence whose previous sentence contains the question's words. A pair that
+    one of the teachers does not score is NaN.
     """
 
     teachers: Sequence[tuple[Teacher, float]]

@@ -93,6 +93,31 @@ def test_the_divergence_worked_by_hand(training):
     assert made.ranking_loss(torch.tensor(scores), batch).item() == pytest.approx(np.mean(expected))
 
 
+def test_what_the_teacher_did_not_score_is_left_out_of_the_divergence(training):
+    """The first question loses a candidate; the second has only one with a score, so nothing is compared."""
+    import torch
+
+    from sparta.training.batches import Batch
+
+    class Partial:
+        name = "partial"
+
+        def scores(self, questions: Any, candidates: Any) -> Any:
+            return torch.tensor(taught)
+
+    made = training(data=hand_made(), held_out=0, taught=0.25, teacher=Partial())
+    scores = np.array([[2.0, 1.0, 0.5], [0.3, 0.1, 0.9]])
+    taught = np.array([[1.0, 3.0, np.nan], [np.nan, np.nan, 7.0]])
+    batch = Batch([], 3, ["a", "b"], [0, 1], [-1, -1], [frozenset({0}), frozenset({1})])
+    chances = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    cross_entropy = -np.log(chances[[0, 1], [0, 1]]).mean()
+    p, q = (np.exp(row[:2]) / np.exp(row[:2]).sum() for row in (taught[0], scores[0]))
+    expected = 0.75 * cross_entropy + 0.25 * float((p * np.log(p / q)).sum())
+    assert made.ranking_loss(torch.tensor(scores), batch).item() == pytest.approx(expected)
+    taught[0, 0] = np.nan
+    assert made.ranking_loss(torch.tensor(scores), batch).item() == pytest.approx(cross_entropy)
+
+
 def test_a_penalty_that_is_still_being_raised_gets_no_heavier(training):
     """There are too many terms at first anyway; lighter it gets at once."""
     trainer = {"steps": 12}
