@@ -12,11 +12,11 @@ from pathlib import Path
 
 import sparta
 from dense.encoding.stored_model import StoredDenseModel
+from sparta.models.folders.cross_encoder import CrossEncoder
 from sparta.models.load import load_model
 from sparta.models.resolve import default_name
 from sparta.neural.stored import read_json
 from sparta.reader.stored_reader import StoredReader
-from sparta.rerank.cross_encoder import CrossEncoder
 from sparta.runtime.calibration import FILE
 
 MODELS = Path(sparta.__file__).parent / "resources" / "models"

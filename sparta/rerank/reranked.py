@@ -15,9 +15,9 @@ from sparta.base.errors import InputError
 from sparta.base.records import Hit, Ranking, Run
 from sparta.base.remedies import Option, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
+from sparta.models.folders.cross_encoder import CrossEncoder
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.models.resolve import default_name, hash_folder, named_or_shipped_folder
-from sparta.rerank.cross_encoder import CrossEncoder
 from sparta.search.retriever import Page, Retriever, hit_of
 
 RERANK_DEPTH = 20

@@ -6,9 +6,9 @@ import json
 import string
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors import safe_open
 from tokenizers import Tokenizer
@@ -17,11 +17,14 @@ from torch.nn import functional
 
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
+from sparta.models.folders.cross_encoder import CrossEncoder
 from sparta.models.folders.pairs import check_kind, pair_tokenizer
 from sparta.models.query_encoder import load_tokenizer
+from sparta.models.resolve import hash_folder
 from sparta.neural.backbones import blank_encoder, load_encoder
 from sparta.neural.batches import length_sorted_batches
 from sparta.neural.checkpoint import load_state
+from sparta.neural.devices import uses_cpu
 from sparta.neural.encoding import arithmetic
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import pad_inputs
@@ -126,17 +129,10 @@ class CrossEncoderTeacher:
         self, name: str, folder: Path, lexical: LexicalTeacher, *, device: str | None = None
     ) -> None:
         self.name = Path(name).name
+        self.identity = hash_folder(folder)
         self.lexical = lexical
-        raw = read_json(folder / "config.json")
-        check_kind(folder, raw)
-        self.tokenizer = pair_tokenizer(folder, raw)
-        self.network = _PairNetwork(folder, raw).to(device or "cpu").eval()
+        self.network = CrossEncoder(folder) if uses_cpu(device or "cpu") else PairNetwork.load(folder, device)
         self._cache: VectorCache[tuple[str, str], float] = VectorCache()
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the network."""
-        return next(self.network.parameters()).device
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         """Return the logits, `(n_questions, n_candidates) float32`; NaN for pairs that were not read."""
@@ -156,24 +152,17 @@ class CrossEncoderTeacher:
         return scores
 
     def _read(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        encodings = self.tokenizer.encode_batch(list(pairs))
-        lengths = [len(encoding.ids) for encoding in encodings]
-        logits = [0.0] * len(pairs)
-        for batch in length_sorted_batches(lengths, _TOKEN_BUDGET, 256):
-            inputs = [EncoderInput(encodings[i].ids, encodings[i].type_ids, 0, lengths[i]) for i in batch]
-            ids, mask, segments = (part.to(self.device) for part in pad_inputs(inputs))
-            with torch.no_grad(), arithmetic(self.device):
-                batch_logits = self.network(ids, mask, segments).float().cpu().tolist()
-            for i, logit in zip(batch, batch_logits, strict=True):
-                logits[i] = logit
-        return logits
+        return self.network.logits(*map(list, zip(*pairs, strict=True))).tolist()
 
 
-class _PairNetwork(nn.Module):
-    """BERT with a pooler and a classifier of one label, as in `BertForSequenceClassification`."""
+class PairNetwork(nn.Module):
+    """BERT with a pooler and a classifier of one label, as in `BertForSequenceClassification`, for GPUs."""
 
-    def __init__(self, folder: Path, raw: dict[str, Any]) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__()
+        raw = read_json(folder / "config.json")
+        check_kind(folder, raw)
+        self.tokenizer = pair_tokenizer(folder, raw)
         state = load_state(folder / "model.safetensors")
         encoder = {n.removeprefix("bert."): t for n, t in state.items() if n.startswith("bert.")}
         self.encoder = blank_encoder(raw, str(folder))
@@ -191,6 +180,24 @@ class _PairNetwork(nn.Module):
                 where=str(folder),
                 remedy="copy the complete model folder again",
             ) from error
+
+    @classmethod
+    def load(cls, folder: Path, device: str | None = None) -> PairNetwork:
+        """Return the network of a folder on a device, ready to read."""
+        return cls(folder).to(device or "cpu").eval()
+
+    def logits(self, queries: Sequence[str], texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Return the logit of each query with its text, `(n,) float32`."""
+        encodings = self.tokenizer.encode_batch(list(zip(queries, texts, strict=True)))
+        lengths = [len(encoding.ids) for encoding in encodings]
+        logits = np.empty(len(encodings), np.float32)
+        device = self.classifier.weight.device
+        for batch in length_sorted_batches(lengths, _TOKEN_BUDGET, 256):
+            inputs = [EncoderInput(encodings[i].ids, encodings[i].type_ids, 0, lengths[i]) for i in batch]
+            ids, mask, segments = (part.to(device) for part in pad_inputs(inputs))
+            with torch.no_grad(), arithmetic(device):
+                logits[list(batch)] = self(ids, mask, segments).float().cpu().numpy()
+        return logits
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """Return the logits, `(n,)`."""

@@ -197,10 +197,8 @@ def test_a_late_interaction_model_teaches(encoder_folder, tiny_tokenizer, texts,
 
 def test_a_cross_encoder_teaches(tiny_tokenizer, texts, tmp_path):
     """It reads the four most similar sentences and whole texts; the others have no score."""
-    from transformers import BertForSequenceClassification
-
-    from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
-    from sparta.neural.encoding import arithmetic
+    from sparta.models.folders.cross_encoder import CrossEncoder
+    from sparta.models.query_encoder import QueryTokenizer
     from sparta.training.interaction_teachers import CrossEncoderTeacher
     from sparta.training.paragraphs import Paragraph, ParagraphSet
     from sparta.training.teachers import open_teacher, weight_hashes
@@ -212,14 +210,10 @@ def test_a_cross_encoder_teaches(tiny_tokenizer, texts, tmp_path):
     teacher = mixture.teachers[0][0]
     assert isinstance(teacher, CrossEncoderTeacher)
     assert weight_hashes(mixture) != [""]
-    network = BertForSequenceClassification.from_pretrained(folder).eval()
-    pairs = load_tokenizer(folder)
+    reader = CrossEncoder(folder)
 
     def logit(question, text):
-        encoding = pairs.encode(question, f"{text.title} {text.text}")
-        ids, segments = torch.tensor([encoding.ids]), torch.tensor([encoding.type_ids])
-        with torch.no_grad(), arithmetic(ids.device):
-            return float(network(input_ids=ids, token_type_ids=segments).logits)
+        return float(reader.logits([question], [f"{text.title} {text.text}"])[0])
 
     asked = ["moon moon", "google house"]
     scores, similar = teacher.scores(asked, texts), teacher.lexical.scores(asked, texts)
@@ -232,3 +226,26 @@ def test_a_cross_encoder_teaches(tiny_tokenizer, texts, tmp_path):
     assert np.nanstd(scores) > 0.02
     np.testing.assert_array_equal(teacher.scores(asked, texts), scores)
     np.testing.assert_allclose(teacher.scores(asked, []), np.zeros((2, 0)))
+
+
+def test_on_a_gpu_torch_reads_the_pairs_of_a_cross_encoder(tiny_tokenizer, texts, tmp_path):
+    """The same network, tried here on the CPU: the logits of transformers."""
+    from transformers import BertForSequenceClassification
+
+    from sparta.models.query_encoder import load_tokenizer
+    from sparta.neural.encoding import arithmetic
+    from sparta.training.interaction_teachers import PairNetwork
+    from tests.sparta.rerank.cross_encoders import save_cross_encoder
+
+    folder = save_cross_encoder(tiny_tokenizer, tmp_path / "cross")
+    network = BertForSequenceClassification.from_pretrained(folder).eval()
+    pairs, read = load_tokenizer(folder), [text.text for text in texts]
+    expected = []
+    for text in read:
+        encoding = pairs.encode("moon moon", text)
+        ids, segments = torch.tensor([encoding.ids]), torch.tensor([encoding.type_ids])
+        with torch.no_grad(), arithmetic(ids.device):
+            expected.append(float(network(input_ids=ids, token_type_ids=segments).logits))
+    found = PairNetwork.load(folder, "cpu").logits(["moon moon"] * len(read), read)
+    np.testing.assert_allclose(found, expected, atol=0.01)
+    assert found.std() > 0.02

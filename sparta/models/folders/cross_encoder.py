@@ -85,33 +85,36 @@ class CrossEncoder:
         return cls(folder, dtype)
 
     def scores(self, queries: Sequence[str], texts: Sequence[str]) -> Floats:
-        """Return the score of each query with its text, `(n,) float32`.
+        """Return the score of each query with its text, `(n,) float32`: the logit or its sigmoid.
 
         :param texts: one text for each query
         :raises ModelError: a score is infinite or not a number.
         """
+        logits = self.logits(queries, texts)
+        return np.reciprocal(1 + np.exp(-logits), dtype=np.float32) if self._has_sigmoid else logits
+
+    def logits(self, queries: Sequence[str], texts: Sequence[str]) -> Floats:
+        """Return the logit of each query with its text, `(n,) float32`; see `scores`."""
         encodings = self._tokenizer.encode_batch(list(zip(queries, texts, strict=True)))
         pairs = [_Pair(encoding.ids, encoding.type_ids) for encoding in encodings]
         lengths = [len(pair.ids) for pair in pairs]
         batches = list(length_sorted_batches(lengths, _TOKENS_PER_BATCH, _LARGEST_BATCH))
-        scores = np.empty(len(pairs), np.float32)
+        logits = np.empty(len(pairs), np.float32)
 
-        def score(batch: Sequence[int]) -> Floats:
+        def read(batch: Sequence[int]) -> Floats:
             return self._network([pairs[i] for i in batch])
 
-        for batch, batch_scores in zip(
-            batches, in_threads(score, batches, self._network.streams), strict=True
+        for batch, batch_logits in zip(
+            batches, in_threads(read, batches, self._network.streams), strict=True
         ):
-            scores[batch] = batch_scores[:, 0, 0]
-        if not np.isfinite(scores).all():
+            logits[batch] = batch_logits[:, 0, 0]
+        if not np.isfinite(logits).all():
             raise ModelError(
                 "the cross-encoder computes scores that are infinite or not numbers",
                 where=str(self.folder),
                 remedy="copy the complete model folder again, or name another cross-encoder",
             )
-        if self._has_sigmoid:
-            scores = np.reciprocal(1 + np.exp(-scores), dtype=np.float32)
-        return scores
+        return logits
 
 
 def _has_sigmoid(folder: Path, raw: dict[str, Any]) -> bool:
