@@ -23,13 +23,13 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--cross-encoder", default="reranker-minilm-en", metavar="NAME")
     parser.add_argument("--least", type=float, default=0.0, help="smallest logit of a pair that is kept")
-    given = parser.parse_args()
-    records = list(read_records(given.pairs, form_of(given.pairs)))
+    options = parser.parse_args()
+    records = list(read_records(options.pairs, form_of(options.pairs)))
     texts = [f"{r.get('title') or ''} {r.get('context') or r['positive']}".strip() for r in records]
-    logits = CrossEncoder.open(given.cross_encoder).logits([r["question"] for r in records], texts)
-    kept = [record for record, logit in zip(records, logits, strict=True) if logit >= given.least]
-    given.output.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept))
-    print(f"{given.output}: {len(kept):,} of {len(records):,} pairs")
+    logits = CrossEncoder.open(options.cross_encoder).logits([r["question"] for r in records], texts)
+    kept = [record for record, logit in zip(records, logits, strict=True) if logit >= options.least]
+    options.output.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept))
+    print(f"{options.output}: {len(kept):,} of {len(records):,} pairs")
 
 
 if __name__ == "__main__":

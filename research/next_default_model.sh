@@ -8,6 +8,7 @@
 # trains 40 steps on 200 questions, to try the whole in a few minutes. The start of the model is not trained;
 # `sparta eval` measures it beside the trained models. Decision 55 has the figures.
 set -euo pipefail
+shopt -s inherit_errexit # a step that fails within $(…) ends the script
 data=$(realpath "$1") work=$(realpath -m "$2") small=${3:-}
 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$work"
@@ -62,14 +63,14 @@ file_of() {
   echo "$work/$made"
 }
 
-# Fills `sets` with the options of `articles` and of the named lists of pairs and passages.
-choose() {
-  local -n own_pairs=$1 own_passages=$2
-  local name
-  sets=()
-  for name in "${articles[@]}"; do sets+=(--articles "$(file_of "${name%=*}")=${name#*=}"); done
-  for name in "${own_pairs[@]}"; do sets+=(--pairs "$(file_of "${name%=*}")=${name#*=}"); done
-  for name in "${own_passages[@]}"; do sets+=(--passages "$(file_of "${name%=*}")=${name#*=}"); done
+sets=() # options of one training: `add pairs NAME=WEIGHT …`
+add() {
+  local layout=$1 name file
+  shift
+  for name; do
+    file=$(file_of "${name%=*}")
+    sets+=("--$layout" "$file=${name#*=}")
+  done
 }
 
 # 3. The start: the states of questions' tokens become the embeddings of terms.
@@ -79,12 +80,17 @@ for name in "${pairs[@]}" "${passages[@]}"; do files+=("$data/${name%%=*}"); don
   --questions "${files[@]}" --texts "${files[@]}" --most-questions $questions --most-texts $texts
 
 # 4. A training by the late-interaction model alone: 2.1 s a step on two cores.
-choose pairs passages
+add articles "${articles[@]}"
+add pairs "${pairs[@]}"
+add passages "${passages[@]}"
 python -m cli._sparta train --resume --encoder start --output first --terms 600 --pressure 0.003 \
   --steps $steps --validate-every $validate --learning-rate 5e-5 --term-rate 3 --seed 13 --teacher colbert=5 "${sets[@]}"
 
 # 5. A training by both teachers, 4.4 s a step, with negatives that the model mines after half of the steps.
-choose more_pairs more_passages
+sets=()
+add articles "${articles[@]}"
+add pairs "${more_pairs[@]}"
+add passages "${more_passages[@]}"
 python -m cli._sparta train --resume --encoder first/best --output second --terms 600 --pressure 0.003 \
   --steps $more_steps --validate-every $more_validate --mine-every $((more_steps / 2)) --learning-rate 4e-5 --term-rate 3 --seed 17 \
   --teacher colbert=2.5 --teacher reranker-minilm-en=0.5 "${sets[@]}"

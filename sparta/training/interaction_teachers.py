@@ -36,6 +36,7 @@ COLBERT_SETTINGS = "artifact.metadata"
 READ_OF_KIND = 4
 """Number of sentences, and of other texts, that a cross-encoder reads for each question of a batch."""
 _MOST_CACHED_TEXTS = 50_000
+"""Number of texts whose token states are kept, in about 2 GB: a text comes again every few hundred steps."""
 _TOKEN_BUDGET = 4096
 _LONGEST_TEXT = 256
 

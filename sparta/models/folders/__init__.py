@@ -1,1 +1,1 @@
-"""Folders of sparse models: their kinds, and reading them."""
+"""Folders of models that others made: the kinds of sparse models, and cross-encoders."""

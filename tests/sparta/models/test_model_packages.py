@@ -85,6 +85,9 @@ def test_the_page_of_models_says_what_the_cards_say() -> None:
     assert set(models) == set(trainings) == {*SHIPPED}
     for name in SHIPPED:
         assert models[name]["license"].lower().replace(" ", "-") == card_field(name, "license")
+        assert models[name]["install"] == (
+            "in sparta" if name in IN_WHEEL else f"`pip install ./models/{name}`"
+        )
         assert models[name]["start"].strip("`") == card_field(name, "start")
         assert trainings[name]["training data"] == card_field(name, "training_data")
         assert trainings[name]["teachers"] == (card_field(name, "teachers") or "none")

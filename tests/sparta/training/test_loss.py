@@ -14,6 +14,20 @@ from tests.sparta.training.made_trainings import bags, dense, forget_the_words, 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+class Taught:
+    """A teacher with the scores of a table, `(n_questions, n_candidates)`."""
+
+    name = "taught"
+
+    def __init__(self, scores: Any) -> None:
+        self.table = scores
+
+    def scores(self, questions: Any, candidates: Any) -> Any:
+        import torch
+
+        return torch.tensor(self.table)
+
+
 def expected_loss(made: Any, batch: Any) -> float:
     """Eq. 7 in plain NumPy: minus the log of the own share among all sentences; the same among all texts."""
     scores = bags(made.model, batch.questions) @ dense(made.model, batch.candidates).T
@@ -75,15 +89,9 @@ def test_the_divergence_worked_by_hand(training):
 
     from sparta.training.batches import Batch
 
-    class Fixed:
-        name = "fixed"
-
-        def scores(self, questions: Any, candidates: Any) -> Any:
-            return torch.tensor(taught)
-
-    made = training(data=hand_made(), held_out=0, taught=1.0, teacher=Fixed())
     scores = np.array([[2.0, 1.0, 0.5], [0.3, 0.1, 0.9]])
     taught = np.array([[1.0, 3.0, 0.0], [0.0, 2.0, 7.0]])
+    made = training(data=hand_made(), held_out=0, taught=1.0, teacher=Taught(taught))
     right = [frozenset({0}), frozenset({1, 2})]
     batch = Batch([], 3, ["a", "b"], [0, 1], [-1, -1], right)
     expected = []
@@ -99,15 +107,9 @@ def test_what_the_teacher_did_not_score_is_left_out_of_the_divergence(training):
 
     from sparta.training.batches import Batch
 
-    class Partial:
-        name = "partial"
-
-        def scores(self, questions: Any, candidates: Any) -> Any:
-            return torch.tensor(taught)
-
-    made = training(data=hand_made(), held_out=0, taught=0.25, teacher=Partial())
     scores = np.array([[2.0, 1.0, 0.5], [0.3, 0.1, 0.9]])
     taught = np.array([[1.0, 3.0, np.nan], [np.nan, np.nan, 7.0]])
+    made = training(data=hand_made(), held_out=0, taught=0.25, teacher=Taught(taught))
     batch = Batch([], 3, ["a", "b"], [0, 1], [-1, -1], [frozenset({0}), frozenset({1})])
     chances = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     cross_entropy = -np.log(chances[[0, 1], [0, 1]]).mean()

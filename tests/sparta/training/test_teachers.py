@@ -246,6 +246,6 @@ def test_on_a_gpu_torch_reads_the_pairs_of_a_cross_encoder(tiny_tokenizer, texts
         ids, segments = torch.tensor([encoding.ids]), torch.tensor([encoding.type_ids])
         with torch.no_grad(), arithmetic(ids.device):
             expected.append(float(network(input_ids=ids, token_type_ids=segments).logits))
-    found = PairNetwork.load(folder, "cpu").logits(["moon moon"] * len(read), read)
-    np.testing.assert_allclose(found, expected, atol=0.01)
-    assert found.std() > 0.02
+    logits = PairNetwork.load(folder, "cpu").logits(["moon moon"] * len(read), read)
+    np.testing.assert_allclose(logits, expected, atol=0.01)
+    assert logits.std() > 0.02
