@@ -4,8 +4,8 @@
 #   bash research/reader.sh DATA WORK
 #
 # DATA holds train/*.jsonl.gz, kilt/{tabletext,multihop}.train.jsonl.gz, qa/{nq,trivia}.dev.tsv, wiki/passages.jsonl.gz and
-# kilt/passages.jsonl.gz. WORK has what default_model.sh left there: reader/best, with which this begins (what ships began with its
-# 8-bit form), and what it learned from, nq.dev.jsonl and trivia.train.jsonl; its questions of TriviaQA are the first 6,000
+# kilt/passages.jsonl.gz. WORK has what `git show 2882d5d5:research/default_model.sh` left there: reader/best, with which this begins (what
+# ships began with its 8-bit form), and what it learned from, nq.dev.jsonl and trivia.train.jsonl; its questions of TriviaQA are the first 6,000
 # lines here. Two CPU cores encode for an hour and train for 40 minutes. What is finished in WORK is not done again.
 # Steps were typed one by one and written down here; as a whole the script has not been run.
 set -euo pipefail

@@ -166,12 +166,12 @@ def _splitter(language: str) -> Parse:
 
 @cache
 def _shipped() -> QueryTokenizer:
-    return QueryTokenizer(load_tokenizer(shipped_folder("sparta-bge-small-en")), None, 1.0, language_of("en"))
+    return QueryTokenizer(load_tokenizer(shipped_folder("sparta-small-en")), None, 1.0, language_of("en"))
 
 
 @cache
 def _lexical() -> LexicalTerms:
-    return LexicalTerms(TermSettings(), load_tokenizer(shipped_folder("sparta-bge-small-en")))
+    return LexicalTerms(TermSettings(), load_tokenizer(shipped_folder("sparta-small-en")))
 
 
 @cache

@@ -37,7 +37,7 @@ print(LuceneSearcher("ix/sparta-000001").search("founded google", 1, fields={"te
 """
 GPU = """
 from sparta.models.load import load_module
-print(type(load_module("sparta-bge-small-en").encoder))
+print(type(load_module("sparta-small-en").encoder))
 """
 OPENSEARCH = "sparta push --index ix --opensearch http://127.0.0.1:9 --name wiki"
 
@@ -48,7 +48,7 @@ CASES = {
         "hybrid eval --index ix --dataset set --answers --depths 1,3 --plot plot.svg",
         "bm25",
     ),
-    "train": ("sparta train --encoder sparta-bge-small-en --pairs pairs.jsonl --output m --steps 1", ""),
+    "train": ("sparta train --encoder sparta-small-en --pairs pairs.jsonl --output m --steps 1", ""),
     "gpu": (shlex.join(["python", "-c", GPU]), "sparta.neural.bert.Bert"),
     "opensearch": (OPENSEARCH, "the OpenSearch server cannot be reached"),
     "pyserini": (shlex.join(["python", "-c", PYSERINI]), "google"),

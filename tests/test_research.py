@@ -14,7 +14,7 @@ from tests.environments import ROOT, run
 
 
 @pytest.mark.release
-def test_the_next_default_model_is_trained_from_nothing(tmp_path: Path) -> None:
+def test_the_default_model_is_trained_from_nothing(tmp_path: Path) -> None:
     """200 questions, twice 20 steps: the start, both teachers, mined negatives and a model that loads."""
     from sparta.models.sparta import SpartaModel
 
@@ -32,7 +32,7 @@ def test_the_next_default_model_is_trained_from_nothing(tmp_path: Path) -> None:
                 "title": passage["title"],
             }
             data.write(json.dumps(record) + "\n")
-    script = ROOT / "research" / "next_default_model.sh"
+    script = ROOT / "research" / "default_model.sh"
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = run("bash", script, tmp_path, tmp_path / "work", "--small", cwd=ROOT, PATH=programs)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -95,7 +95,7 @@ def test_ready_vectors_are_indexed_without_an_encoder(bare: Path, tmp_path: Path
     vector = {"id": "1", "contents": "Bill Gates founded Microsoft.", "vector": {"founded": 90, "gates": 120}}
     (tmp_path / "v.jsonl").write_text(json.dumps(vector))
     (package,) = (bare.parent / "lib").glob("python*/site-packages/sparta")
-    tokenizer = package / "resources" / "models" / "sparta-bge-small-en"
+    tokenizer = package / "resources" / "models" / "sparta-small-en"
     made = run(
         *(bare / "sparta", "index", "--vectors", "v.jsonl", "--tokenizer", tokenizer, "--index", "ix"),
         cwd=tmp_path,

@@ -161,7 +161,7 @@ LANGUAGES: dict[str, Language] = {
         _articles("a an the"),  # as in SQuAD, also the punctuation
         frozenset(string.punctuation).__contains__,
         analyzer="english",
-        model="sparta-bge-small-en",
+        model="sparta-small-en",
         dense="taser-det-en",
         reader="reader-bge-small-en",
         path_reader="path-reader-bge-small-en",

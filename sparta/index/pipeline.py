@@ -47,6 +47,7 @@ from sparta.lucene.jvm import find_runtime
 from sparta.models.query_encoder import QuerySide
 from sparta.models.resolve import (
     DEFAULT_MODEL,
+    FORMER_MODELS,
     find_model,
     known_query_side,
     model_for,
@@ -403,7 +404,9 @@ def _with_index_model(options: IndexOptions, live: Generation, folder: IndexFold
         raise ModelError(
             f"the model of the index, {name!r}, is missing: {error.message}",
             where=str(folder.path),
-            remedy=remedy(
+            remedy=error.remedy
+            if name in FORMER_MODELS
+            else remedy(
                 "name the model's new folder with {}, or rebuild with {}",
                 Option("model"),
                 Option("overwrite", True),

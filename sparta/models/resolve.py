@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 
 from sparta.base.errors import ModelError, SpartaError
 from sparta.base.extras import INSTALLED, Installation
-from sparta.base.remedies import Option, remedy
+from sparta.base.remedies import Command, Option, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
 from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms
 from sparta.models.quantize import Quantizer, QueryQuantizer
@@ -38,6 +38,8 @@ SHIPPED = tuple(
     name for language in LANGUAGES.values() for kind in get_args(Kind) if (name := getattr(language, kind))
 )
 """The names of all shipped models."""
+FORMER_MODELS = {"sparta-bge-small-en": "2882d5d5"}
+"""The models that sparta no longer ships, each with the last commit of the repository that has its folder."""
 QUERY_WEIGHTS = "query_term_weights"
 """The name of the tensor with a SPARTA model's query-term weights."""
 _MODEL_FILES = ["*.json", "*.txt", "*.safetensors", "*.bin"]
@@ -88,6 +90,19 @@ def model_folder(name: str | Path | None) -> Path:
     folder = local_folder(name)
     if folder.is_dir():
         return _trained(folder)
+    if commit := FORMER_MODELS.get(str(name)):
+        raise ModelError(
+            f"this release of sparta does not ship the model {name}",
+            remedy=remedy(
+                "index the corpus again with {}; or keep the index and name the model's folder with {}."
+                " In a clone with its whole history, this command makes the folder:"
+                " git archive {}:sparta/resources/models {} | tar -x",
+                Command.of("sparta index", corpus="FILE", overwrite=True),
+                Option("model", f"./{name}"),
+                commit,
+                str(name),
+            ),
+        )
     if looks_like_path(str(name)) or "/" not in str(name):
         raise ModelError(
             "no such model folder",

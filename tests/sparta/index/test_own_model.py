@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sparta.api import Index
 from sparta.base.errors import ModelError
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index
-from sparta.models.resolve import default_model_folder, find_model, hash_folder
+from sparta.models.resolve import (
+    FORMER_MODELS,
+    default_model_folder,
+    find_model,
+    hash_folder,
+    model_folder,
+)
+from tests.environments import ROOT
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -35,6 +45,14 @@ def index(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def appended(index: Path, name: str) -> int:
     return build_index(index, [{"id": name, "text": "the earth"}], "append").documents
+
+
+def fetched(error: ModelError, folder: Path) -> Path:
+    """Run the git command of an error's remedy; return the folder that gets the model."""
+    [command] = re.findall(r"git archive .* tar -x", str(error.remedy))
+    folder.mkdir()
+    subprocess.run(f"{command} -C {folder}", shell=True, cwd=ROOT, check=True)
+    return folder
 
 
 def rename(index: Path, name: str) -> None:
@@ -92,3 +110,23 @@ def test_a_model_that_ships_is_found_by_its_hash(tmp_path: Path) -> None:
     assert find_model(str(tmp_path / "gone"), hash_folder(folder)) == folder.name
     with pytest.raises(ModelError):
         find_model(str(tmp_path / "gone"), "0" * 64)
+
+
+@pytest.mark.slow
+@pytest.mark.jvm
+def test_an_index_of_a_model_that_ships_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command of the error brings the model, and the index goes on with it."""
+    [(former, commit)] = FORMER_MODELS.items()
+    if subprocess.run(["git", "cat-file", "-e", commit], cwd=ROOT, capture_output=True).returncode != 0:
+        pytest.skip("the checkout has no history")
+    with pytest.raises(ModelError) as named:
+        model_folder(former)
+    model = fetched(named.value, tmp_path / "before") / former
+    index = tmp_path / "index"
+    build_index(index, [{"id": "a", "text": "the moon"}], options=IndexOptions(model=str(model)))
+    rename(index, former)
+    assert [hit.passage_id for hit in Index(index).search("moon")] == ["a"]
+    with pytest.raises(ModelError, match=f"does not ship the model {former}") as raised:
+        appended(index, "b")
+    monkeypatch.chdir(fetched(raised.value, tmp_path / "again"))
+    assert appended(index, "b") == 2
