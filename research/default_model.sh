@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A default model from a late-interaction model, taught by it and by a cross-encoder, with today's code alone.
+# Trains the default model, sparta-small-en, from a late-interaction model that teaches it beside a cross-encoder.
 #
 #   bash research/default_model.sh DATA WORK [--small]
 #
@@ -26,7 +26,7 @@ fi
 
 # 2. The data: files whose licenses allow Apache-2.0 for what they teach; no TriviaQA, no LAMA. The second training mines
 #    negatives among all texts of its sets, so it reads the beginning of large sets only (NAME:LINES). Of the pairs that
-#    were found by the strings of their answers, those stay that the cross-encoder thinks right.
+#    were found by the strings of their answers, those with a logit of the cross-encoder below 0 are dropped.
 articles=(squad-train-pairs.jsonl=3.5)
 pairs=(squad_train_paras.jsonl.gz=3.5 squadshifts_new_wiki.jsonl.gz=2.5 squad_train_reqa.jsonl.gz=1.5
   afriqa_en.jsonl.gz=1 clapnq.jsonl.gz=0.5 bioasq.jsonl.gz=0.5 qamr.jsonl.gz=0.3)

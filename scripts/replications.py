@@ -40,7 +40,8 @@ data in their published layout, or sets that stand for the published data.
 - A cut follows the data: "300 questions, 5,000 passages, 200 steps". Of a cut collection, the passages are
   those that the questions need and those that BM25 ranks best. This makes retrieval easier than in the
   whole collection.
-- "shipped model" is the model that sparta installs. It was not trained on the paper's data.
+- "shipped model" is the model that sparta installed at the measurement. For SPARTA, it is
+  `sparta-bge-small-en`, an earlier default model. It was not trained on the paper's data.
 - The cost is the time of the row and the highest memory of the process, on two cores that other programs
   share. At times these programs stop the process, so a time is an upper bound. A training that rows share
   counts once.

@@ -49,6 +49,7 @@ from sparta.models.resolve import (
     DEFAULT_MODEL,
     FORMER_MODELS,
     find_model,
+    how_to_get,
     known_query_side,
     model_for,
     no_model,
@@ -401,12 +402,16 @@ def _with_index_model(options: IndexOptions, live: Generation, folder: IndexFold
     try:
         name = find_model(name, live.model["sha256"])
     except ModelError as error:
+        if name in FORMER_MODELS:
+            raise ModelError(
+                f"the model of the index, {name}, no longer ships with sparta",
+                where=str(folder.path),
+                remedy=remedy("rebuild with {}; or {}", Option("overwrite", True), how_to_get(name)),
+            ) from error
         raise ModelError(
             f"the model of the index, {name!r}, is missing: {error.message}",
             where=str(folder.path),
-            remedy=error.remedy
-            if name in FORMER_MODELS
-            else remedy(
+            remedy=remedy(
                 "name the model's new folder with {}, or rebuild with {}",
                 Option("model"),
                 Option("overwrite", True),

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 
 from sparta.base.errors import ModelError, SpartaError
 from sparta.base.extras import INSTALLED, Installation
-from sparta.base.remedies import Command, Option, remedy
+from sparta.base.remedies import Option, Remedy, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
 from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms
 from sparta.models.quantize import Quantizer, QueryQuantizer
@@ -90,18 +90,10 @@ def model_folder(name: str | Path | None) -> Path:
     folder = local_folder(name)
     if folder.is_dir():
         return _trained(folder)
-    if commit := FORMER_MODELS.get(str(name)):
+    if str(name) in FORMER_MODELS:
         raise ModelError(
-            f"this release of sparta does not ship the model {name}",
-            remedy=remedy(
-                "index the corpus again with {}; or keep the index and name the model's folder with {}."
-                " In a clone with its whole history, this command makes the folder:"
-                " git archive {}:sparta/resources/models {} | tar -x",
-                Command.of("sparta index", corpus="FILE", overwrite=True),
-                Option("model", f"./{name}"),
-                commit,
-                str(name),
-            ),
+            f"the model {name} no longer ships with sparta",
+            remedy=remedy("use the model that ships; or {}", how_to_get(str(name))),
         )
     if looks_like_path(str(name)) or "/" not in str(name):
         raise ModelError(
@@ -110,6 +102,17 @@ def model_folder(name: str | Path | None) -> Path:
             remedy="check the path; a model on the hub is named OWNER/NAME",
         )
     return _download(str(name))
+
+
+def how_to_get(former: str) -> Remedy:
+    """Return how to get the folder of a model that no longer ships."""
+    return remedy(
+        "in the root folder of a clone with its whole history, run"
+        " git archive {}:sparta/resources/models {} | tar -x and name the new folder with {}",
+        FORMER_MODELS[former],
+        former,
+        Option("model", f"./{former}"),
+    )
 
 
 def lasting_name(name: str | Path) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
@@ -22,6 +23,7 @@ from sparta.runtime import calibration
 from sparta.runtime.calibration import FILE, cache_file, calibration_lines, ranges_of
 from sparta.runtime.graph import Graph
 from sparta.runtime.processor import capabilities
+from tests.sparta.models.brute_force import TEXTS, dense
 from tests.sparta.runtime.test_graph import bert
 
 KEY = "a model"
@@ -85,6 +87,28 @@ def test_the_folder_comes_first(ranges, tmp_path):
     assert same(doubled, twice)
     calibration.write(tmp_path / FILE, twice, "other weights")
     assert same(ranges()[0], first), "the ranges of other weights are not used"
+
+
+@pytest.mark.skipif("int8" not in capabilities(), reason="the processor has no int8")
+def test_what_all_states_share_takes_no_precision(make_tiny_model, tmp_path, monkeypatch):
+    """A multiple of 1/γ has the same product with all states; added to all terms, it only moves the bias."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    errors = []
+    for name, added in (("plain", 0.0), ("shared", 40.0)):
+        model = make_tiny_model()
+        norm = model.encoder.encoder.layer[-1].output.LayerNorm
+        with torch.no_grad():
+            norm.weight.uniform_(0.5, 1.5)
+            norm.bias.normal_()
+            direction = 1 / norm.weight
+            model.term_embeddings += added * direction / (direction @ norm.bias)
+            model.bias -= added * model.scale
+        model.save_pretrained(tmp_path / name)
+        stored = load_model(tmp_path / name, device="cpu")
+        exact, rounded = (stored.encode_document(TEXTS, dtype=d).toarray() for d in ("fp32", "int8"))
+        np.testing.assert_allclose(exact, dense(model, TEXTS), atol=1e-4)
+        errors.append(np.abs(rounded - exact).sum() / exact.sum())
+    assert 0 < errors[1] < 1.5 * errors[0]
 
 
 @pytest.mark.slow
