@@ -70,9 +70,9 @@ class TermWeights:
         """Return equal weights whose last LayerNorm neither scales nor shifts.
 
         A state is s = γ ∘ n + β, and the mean of n is 0. So for a term t,
-        t · s = (γ ∘ t − mean(γ ∘ t)) · n + t · β. The last part moves into the bias. If all states share a large
-        part, as in models that start from late interaction, the rest is much smaller, and its 8 bits have finer
-        steps.
+        t · s = (γ ∘ t − mean(γ ∘ t)) · n + t · β. The last part moves into the bias. If all states share a
+        large part, as in models that start from late interaction, the rest is much smaller, and its 8 bits
+        have finer steps.
         """
         last = self.encoder.layers[-1]
         if self.transform is None and last.router is not None:
