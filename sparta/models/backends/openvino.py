@@ -65,7 +65,6 @@ class TermWeights:
             graph.gelu(graph.linear(states, linear, "transform")), norm, self.encoder.epsilon
         )
 
-
     def centered(self) -> TermWeights:
         """Return equal weights whose last LayerNorm neither scales nor shifts.
 
