@@ -60,6 +60,11 @@ class TermContribution:
         """The term's contribution to the score, in units of impact."""
         return self.count * self.impact
 
+    @property
+    def name(self) -> str:
+        """The term; of a pair of words, whose term is a hash, the words."""
+        return self.word if self.word and " " in self.term else self.term
+
 
 class WordContribution(NamedTuple):
     """A query word's contribution to a score: that of its terms, which are wordpieces and lexical terms."""
@@ -103,7 +108,7 @@ class Explanation:
         return by_word(self.terms)
 
     def __str__(self) -> str:
-        lines = [f"{term.term}: {term.count} x {term.impact} = {term.contribution}" for term in self.terms]
+        lines = [f"{term.name}: {term.count} x {term.impact} = {term.contribution}" for term in self.terms]
         rank = f"rank {self.rank}" if self.rank else "no hit"
         return "\n".join([f"{self.passage_id}: score {self.score}, {rank}", *lines])
 

@@ -8,7 +8,14 @@ from sparta.index.pipeline import IndexOptions, build_index
 from sparta.models.lexical_terms import LexicalTerms, TermSettings
 from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
 from sparta.models.resolve import default_model_folder
-from sparta.search.explain import by_word, explain, marked_snippet, term_contributions
+from sparta.search.explain import (
+    Explanation,
+    TermContribution,
+    by_word,
+    explain,
+    marked_snippet,
+    term_contributions,
+)
 from sparta.search.searcher import Searcher
 
 
@@ -57,6 +64,15 @@ def test_whole_words_are_marked_and_stop_words_only_alone(tokenizer: QueryTokeni
 
 @pytest.mark.slow
 @pytest.mark.jvm
+def test_a_printed_explanation_names_the_words_of_a_pair() -> None:
+    terms = (
+        TermContribution("##soft", 1, 3, 0.1, "microsoft"),
+        TermContribution("pair 349cc", 2, 5, 0.2, "a b"),
+    )
+    assert str(Explanation("p", 1, 13, terms)) == "p: score 13, rank 1\n##soft: 1 x 3 = 3\na b: 2 x 5 = 10"
+    assert TermContribution("pair 3", 1, 1, 0.1).name == "pair 3"
+
+
 def test_a_query_is_explained_by_its_words(tmp_path, tokenizer: QueryTokenizer) -> None:
     model = tmp_path / "model"
     model.mkdir()
