@@ -1,4 +1,4 @@
-"""Leave out training pairs whose passage a cross-encoder finds no answer in.
+"""Leave out training pairs that a cross-encoder scores low.
 
     python research/filter_pairs.py IN.jsonl[.gz] OUT.jsonl [--cross-encoder NAME] [--least 0]
 

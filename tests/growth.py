@@ -35,7 +35,7 @@ from sparta.data.sentences import sentence_splitter, split_units
 from sparta.data.trec import read_qrels, read_run
 from sparta.models.lexical_terms import LexicalTerms, TermSettings
 from sparta.models.query_encoder import QueryTokenizer, WordTokenizer, load_tokenizer
-from sparta.models.resolve import shipped_folder
+from sparta.models.resolve import default_model_folder
 from sparta.reader.config import ReaderLayout
 from sparta.reader.windows import windows
 from sparta.search.explain import marked_snippet, marked_words
@@ -166,12 +166,12 @@ def _splitter(language: str) -> Parse:
 
 @cache
 def _shipped() -> QueryTokenizer:
-    return QueryTokenizer(load_tokenizer(shipped_folder("sparta-small-en")), None, 1.0, language_of("en"))
+    return QueryTokenizer(load_tokenizer(default_model_folder()), None, 1.0, language_of("en"))
 
 
 @cache
 def _lexical() -> LexicalTerms:
-    return LexicalTerms(TermSettings(), load_tokenizer(shipped_folder("sparta-small-en")))
+    return LexicalTerms(TermSettings(), load_tokenizer(default_model_folder()))
 
 
 @cache

@@ -119,8 +119,8 @@ def test_a_model_that_is_not_there(corpus, tmp_path):
 
 def test_the_model_that_ships_is_told_when_it_is_missing(corpus, monkeypatch, tmp_path):
     monkeypatch.setattr("sparta.models.resolve.shipped_folder", lambda name: tmp_path / "none")
-    told = "the default model sparta-small-en is missing from this installation"
-    refused(sparta("index", "--corpus", corpus), 2, told, "--model")
+    message = "the default model sparta-small-en is missing from this installation"
+    refused(sparta("index", "--corpus", corpus), 2, message, "--model")
 
 
 @pytest.mark.parametrize("arguments", [["explain", QUESTION, "nobody"], ["terms", "nobody"]])
