@@ -41,6 +41,10 @@ class SparseEncoder(SparseModel, nn.Module):
         """Return the bias of eq. 5: a scalar, or `(vocabulary,)`."""
         raise NotImplementedError
 
+    def last_norm(self) -> nn.LayerNorm | None:
+        """Return the LayerNorm whose outputs are the hidden states; None if it is not known."""
+        return None
+
     def lexical_gains(self) -> torch.Tensor | None:
         """Return the weight of one occurrence of each term, `(vocabulary,)`, at least 0.
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from torch import nn
 
 from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
@@ -38,11 +39,14 @@ class TorchBackend:
         self.token_budget = tokens_at_once(token_budget, self.device)
         self.pooled_at_once = token_budget if self.device.type == "cuda" else min(token_budget, OTHER_TOKENS)
         self._allowed = ~model.excluded_terms().to(self.device)
-        self._bias = model.term_bias().detach().float()
-        self._terms = model.term_matrix().detach().to(self.dtype)
+        self._scale = float(getattr(model, "scale", torch.tensor(1.0)).detach())
+        terms, self._bias = model.term_matrix().detach(), model.term_bias().detach().float()
+        if (norm := model.last_norm()) is not None:
+            terms, shared = without_shared(terms.float(), norm)
+            self._bias = self._bias + self._scale * shared
+        self._terms = terms.to(self.dtype)
         gains = model.lexical_gains()
         self._gains = None if gains is None else gains.detach()
-        self._scale = float(getattr(model, "scale", torch.tensor(1.0)).detach())
 
     def each[R](self, encode: Callable[[Indexes], R], batches: Sequence[Indexes]) -> Generator[R]:
         """Yield `encode(batch)` for each batch in order; on a CPU, each thread computes a different batch."""
@@ -168,6 +172,22 @@ class TorchBackend:
         lengths = torch.bincount(row, minlength=len(weights)).cpu().numpy()
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         return SparseRows(indptr, column.cpu().numpy().astype(np.int32), values)
+
+
+@torch.no_grad()
+def without_shared(terms: torch.Tensor, norm: nn.LayerNorm) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return terms `(vocabulary, width)` without a part whose product is the same for all states.
+
+    A LayerNorm with scale γ and shift β gives states s with (1/γ) · (s - β) = 0. So with the unit vector u
+    along 1/γ, t · s = (t - (t · u) u) · s + (t · u) (u · β) for a term t. The last part is the second
+    result, `(vocabulary,)`. If (t · u) u is most of t, as in models that start from late interaction, 16
+    bits round the rest more finely without it.
+    """
+    scale = norm.weight.float()
+    inverse = 1 / torch.copysign(scale.abs().clamp_min(1e-6), scale)
+    unit = inverse / inverse.norm()
+    lengths = terms @ unit
+    return terms - lengths[:, None] * unit, lengths * (unit @ norm.bias.float())
 
 
 def greatest(logits: torch.Tensor, *, by_bits: bool) -> torch.Tensor:

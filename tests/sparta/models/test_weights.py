@@ -66,6 +66,31 @@ def test_occurrences_add_to_the_weights(make_tiny_model: Make, tmp_path: Path, s
     np.testing.assert_allclose(dense(again, passages[:1])[0], dense(again, passages)[0], atol=1e-6)
 
 
+def test_a_part_that_all_states_share_costs_no_bits(tiny_model: SpartaModel) -> None:
+    """Adding it to the terms changes only the bias, also where the last LayerNorm has a scale of 0."""
+    torch.manual_seed(3)
+    norm = tiny_model.last_norm()
+    assert norm is not None
+    with torch.no_grad():
+        norm.weight.copy_(0.4 + 0.2 * torch.rand_like(norm.weight))
+        norm.weight[1] *= -1
+        norm.bias.copy_(0.1 * torch.randn_like(norm.bias))
+    before = {dtype: dense(tiny_model, TEXTS, dtype=dtype) for dtype in ("fp32", "bf16")}
+    inverse = 1 / norm.weight.detach()
+    shared = 100 * inverse / inverse.norm()
+    with torch.no_grad():
+        tiny_model.term_matrix().add_(shared)
+        tiny_model.bias.sub_(tiny_model.scale * (shared @ norm.bias))
+    after = {dtype: dense(tiny_model, TEXTS, dtype=dtype) for dtype in ("fp32", "bf16")}
+    np.testing.assert_allclose(after["fp32"], before["fp32"], atol=1e-5)
+    np.testing.assert_allclose(after["fp32"][0], brute_force(tiny_model, TEXTS[0]), atol=1e-4)
+    error, error_before = (np.abs(rows["bf16"] - rows["fp32"]).mean() for rows in (after, before))
+    assert error < 1.2 * error_before
+    with torch.no_grad():
+        norm.weight[3] = 0
+    np.testing.assert_allclose(dense(tiny_model, TEXTS[:1])[0], brute_force(tiny_model, TEXTS[0]), atol=1e-4)
+
+
 def test_log_count_and_no_answer_segment(make_tiny_model: Make) -> None:
     config = SpartaConfig(layout=InputLayout(answer_segment=CONTEXT), log_count=2)
     model = make_tiny_model(config)
