@@ -18,7 +18,6 @@ from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.sparse import SparseEncoder
 from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder, token_types
-from sparta.neural.bert import Bert
 from sparta.neural.checkpoint import load_state, save_model, with_weights
 from sparta.neural.inputs import Lexical
 from sparta.neural.stored import check_length, read_json
@@ -54,8 +53,11 @@ class SpartaModel(SparseEncoder):
         return self.encoder(input_ids=ids, attention_mask=mask, **extra).last_hidden_state
 
     def last_norm(self) -> nn.LayerNorm | None:
-        """Return the LayerNorm of the last layer; None for encoders that transformers loaded."""
-        return self.encoder.last_norm if isinstance(self.encoder, Bert) else None
+        """Return the LayerNorm of the last layer of a BERT; None for other encoders."""
+        if self._encoder_config.get("model_type") != "bert":
+            return None
+        norm: nn.LayerNorm = cast(Any, self.encoder).encoder.layer[-1].output.LayerNorm
+        return norm
 
     def term_matrix(self) -> torch.Tensor:
         """Return the term embeddings, before `scale`."""

@@ -35,11 +35,6 @@ class Bert(nn.Module):
         """Return the word embeddings."""
         return self.embeddings.word_embeddings
 
-    @property
-    def last_norm(self) -> nn.LayerNorm:
-        """The LayerNorm whose outputs are the hidden states."""
-        return self.encoder.layer[-1].output.LayerNorm  # type: ignore[union-attr, index]
-
     def set_attn_implementation(self, name: str) -> None:
         """Choose the attention for training: `sdpa` (torch's fused kernel) or `eager` (matrix products)."""
         for layer in self.encoder.layer:  # type: ignore[union-attr]

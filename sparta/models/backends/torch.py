@@ -45,6 +45,11 @@ class TorchBackend:
             terms, shared = without_shared(terms.float(), norm)
             self._bias = self._bias + self._scale * shared
         self._terms = terms.to(self.dtype)
+        self._offset: torch.Tensor | None = None  # most of the bias, added before a result is rounded
+        if self.device.type == "cpu" and self.dtype == torch.bfloat16 and self._scale > 0:
+            bias = (self._bias / self._scale).expand(len(terms))
+            self._offset = bias.to(self.dtype)
+            self._bias = (bias - self._offset) * self._scale
         gains = model.lexical_gains()
         self._gains = None if gains is None else gains.detach()
 
@@ -133,8 +138,7 @@ class TorchBackend:
             and bool(flat_states.isfinite().all())
         )
         for start in range(0, self._terms.shape[0], self._chunk):
-            chunk = self._terms[start : start + self._chunk]
-            logits = self._product(flat_states, chunk).view(n, longest, -1)
+            logits = self._product(flat_states, start).view(n, longest, -1)
             best[:, start : start + self._chunk] = greatest(logits, by_bits=by_bits)
         weights = torch.relu(best * self._scale + self._bias)
         for _ in range(self.model.config.log_count):
@@ -145,11 +149,19 @@ class TorchBackend:
         is_kept = self._allowed & has_positions[:, None]
         return torch.where(is_kept, weights, torch.zeros_like(weights))
 
-    def _product(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """Return `left @ right.T`, in float32 if the device supports float32 results for 16-bit factors."""
+    def _product(self, flat_states: torch.Tensor, start: int) -> torch.Tensor:
+        """Return the dot products of states and a chunk of terms, `(n_states, chunk)`.
+
+        16-bit factors have float32 results if the device supports it. CPUs do not: there, the sum of a
+        product and the bias is rounded, so the error of a weight is relative to the weight.
+        """
+        chunk = slice(start, start + self._chunk)
+        terms = self._terms[chunk].T
         if self.device.type == "cuda" and self.dtype != torch.float32:
-            return torch.mm(left, right.T, out_dtype=torch.float32)
-        return left @ right.T
+            return torch.mm(flat_states, terms, out_dtype=torch.float32)
+        if self._offset is not None:
+            return torch.addmm(self._offset[chunk], flat_states, terms)
+        return flat_states @ terms
 
     @staticmethod
     def _sparse(weights: torch.Tensor, top_k: int | None) -> SparseRows:

@@ -91,6 +91,24 @@ def test_a_part_that_all_states_share_costs_no_bits(tiny_model: SpartaModel) -> 
     np.testing.assert_allclose(dense(tiny_model, TEXTS[:1])[0], brute_force(tiny_model, TEXTS[0]), atol=1e-4)
 
 
+def test_a_large_bias_costs_no_bits_on_a_cpu(tiny_model: SpartaModel) -> None:
+    """A CPU's 16-bit results are rounded after the bias, so their error is relative to the weight."""
+    norm = tiny_model.last_norm()
+    assert norm is not None
+    with torch.no_grad():
+        norm.weight[:2] = 0
+        norm.bias[:2] = 0
+    before = {dtype: dense(tiny_model, TEXTS, dtype=dtype) for dtype in ("fp32", "bf16")}
+    with torch.no_grad():
+        norm.bias[:2] = torch.tensor([16.0, -16.0])
+        tiny_model.term_matrix()[:, :2] = torch.tensor([8.0, -8.0])
+        tiny_model.bias.sub_(256 * tiny_model.scale)
+    after = {dtype: dense(tiny_model, TEXTS, dtype=dtype) for dtype in ("fp32", "bf16")}
+    np.testing.assert_allclose(after["fp32"], before["fp32"], atol=1e-3)
+    error, error_before = (np.abs(rows["bf16"] - rows["fp32"]).mean() for rows in (after, before))
+    assert error < 1.2 * error_before
+
+
 def test_log_count_and_no_answer_segment(make_tiny_model: Make) -> None:
     config = SpartaConfig(layout=InputLayout(answer_segment=CONTEXT), log_count=2)
     model = make_tiny_model(config)
