@@ -19,7 +19,7 @@ from sparta.reader.path_inputs import PathInput, PathInputs, PathLayout, Sentenc
 from sparta.reader.records import Text
 from sparta.reader.windows import Window, readable, windows
 from sparta.runtime.calibration import ranges_of
-from sparta.runtime.graph import AFTER_ATTENTION, AFTER_GELU, Graph
+from sparta.runtime.graph import AFTER_ATTENTION, BEFORE_ATTENTION, Graph
 from sparta.runtime.network import EncoderNetwork, in_threads
 from sparta.runtime.processor import pick_arithmetic
 from sparta.runtime.weights import Floats, Linear, StoredWeights, read_encoder
@@ -165,9 +165,10 @@ class StoredPathReader:
 def _needs_floats(depth: int, name: str) -> bool:
     """Return whether a layer is computed in floats: the products that cause most of the error.
 
-    These are the products after GELU and after the attention, and all products of the lower half.
+    These are the products after the attention, and those before it in the lower half.
     """
-    return name.endswith((AFTER_GELU, AFTER_ATTENTION)) or int(name.split(".")[1]) < depth // 2
+    in_lower_half = int(name.split(".")[1]) < depth // 2
+    return name.endswith(AFTER_ATTENTION) or (in_lower_half and name.endswith(BEFORE_ATTENTION))
 
 
 def _span_scores(stored: StoredWeights, width: int) -> Linear:

@@ -2,10 +2,10 @@
 
 In 8 bits, the input and the weights of a linear layer are integers. The scale of an input is fixed by
 calibration (`sparta.runtime.calibration`), so a passage gets the same states in every batch, apart from the
-rounding of sums. A layer without ranges is computed in floats: the layer after GELU, whose outputs have few
-values that are far larger than the rest, and layers that a model needs exactly. Before rounding, the channels
-of an input are divided by smoothing factors, and the columns of the weights are multiplied by them
-(SmoothQuant, Xiao et al., 2023, eq. 3 and 4).
+rounding of sums. A layer without ranges is computed in floats. Before rounding, the channels of an input are
+divided by smoothing factors, and the columns of the weights are multiplied by them (SmoothQuant, Xiao et al.,
+2023, eq. 3 and 4). GELU's outputs are not smoothed: the channels with the largest values stay in floats, and
+the others are rounded (as in LLM.int8(), Dettmers et al., 2022, §3.2).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from sparta.runtime.weights import (
     Matrix,
     Norm,
     Router,
+    row_scaled,
     stacked,
 )
 
@@ -34,8 +35,12 @@ if TYPE_CHECKING:
 
 SMOOTHING = 0.75
 """The exponent α of SmoothQuant's eq. 4: how far the channels of an input are made equally large."""
-AFTER_GELU, AFTER_ATTENTION = ".narrow", ".mix"
-"""The ends of the names of layers that read GELU's outputs and the attention's outputs."""
+AFTER_GELU, AFTER_ATTENTION, BEFORE_ATTENTION = ".narrow", ".mix", ".heads"
+"""The ends of the names of layers: those that read GELU's outputs, and the attention's outputs and inputs."""
+LARGE_CHANNELS = 128
+"""The number of GELU's channels that stay in floats; of small models, a quarter of the channels."""
+LEAST_GELU, GELU_MARGIN = -0.17, 1.5
+"""GELU's smallest value, and how much larger than in calibration a value may be before it is cut."""
 TERM_CHUNK = 512
 """The number of terms whose products are computed at once, so that they fit into a processor's cache."""
 HEAD = "head"
@@ -135,12 +140,10 @@ class Graph:
         :param largest: the largest absolute value of each channel of the states
         """
         factors = smoothing_factors(largest, weight)
-        weight = weight * factors
-        scale = np.maximum(np.abs(weight).max(1), 1e-12) / 127
-        numbers = np.rint(weight / scale[:, None]).astype(np.int8)
+        numbers, scale = row_scaled(weight * factors)
         smooth = self._ops.multiply(states, self.constant(1 / factors))
         limit = float((largest / factors).max())
-        return self._rounded(smooth, -limit * 128 / 127, limit), numbers, scale.astype(np.float32)
+        return self._rounded(smooth, -limit * 128 / 127, limit), numbers, scale
 
     def _rounded(self, states: Any, low: float, high: float) -> Any:
         """Return states rounded to one of 256 levels between two limits."""
@@ -211,7 +214,7 @@ class Graph:
         scores_mask = self._ops.unsqueeze(mask, self.constant([1, 2], np.int64))
         for number, layer in enumerate(weights.layers):
             name = f"layer.{number}"
-            parts = self.linear(states, stacked(layer.query, layer.key, layer.value), f"{name}.heads")
+            parts = self.linear(states, stacked(layer.query, layer.key, layer.value), name + BEFORE_ATTENTION)
             attended = self._attended(self._heads(parts, weights), scores_mask, weights.width)
             states = self._after_attention(states, attended, layer, weights.epsilon, name)
         return states
@@ -237,7 +240,7 @@ class Graph:
         for number, layer in enumerate(weights.layers):
             name = f"layer.{number}"
             inputs = stacked(layer.query, layer.key, layer.value)
-            query, *of_texts = self._heads(self.linear(states, inputs, f"{name}.heads"), weights)
+            query, *of_texts = self._heads(self.linear(states, inputs, name + BEFORE_ATTENTION), weights)
             shared_query, *of_shared = self._heads(self.exact(shared, inputs), weights)
             for_texts = [
                 self._ops.concat([own, self._repeated(common, n_texts)], 2)
@@ -290,9 +293,29 @@ class Graph:
         return self._routed(states, layer.router, epsilon, name)
 
     def _fed(self, states: Any, part: FeedForward, epsilon: float, name: str) -> Any:
-        wide = self.gelu(self.linear(states, part.widen, f"{name}.widen"))
-        narrow = self.linear(wide, part.narrow, name + AFTER_GELU)
+        if self.ranges is not None and name + AFTER_GELU in self.ranges:
+            narrow = self._narrow_in_8_bits(states, part, name)
+        else:
+            wide = self.gelu(self.linear(states, part.widen, f"{name}.widen"))
+            narrow = self.linear(wide, part.narrow, name + AFTER_GELU)
         return self.normalized(self._ops.add(narrow, states), part.fed, epsilon)
+
+    def _narrow_in_8_bits(self, states: Any, part: FeedForward, name: str) -> Any:
+        """Return the feed-forward before its LayerNorm, with most of GELU's channels in 8 bits."""
+        assert self.ranges is not None
+        largest = self.ranges[name + AFTER_GELU]
+        n_large = min(LARGE_CHANNELS, len(largest) // 4)
+        order = np.argsort(-largest, kind="stable")
+        large, small = np.sort(order[:n_large]), np.sort(order[n_large:])
+        wide_large, wide_small = (
+            self.gelu(self.linear(states, part.widen.rows(channels), f"{name}.widen"))
+            for channels in (large, small)
+        )
+        in_floats = self._ops.matmul(wide_large, self.constant(part.narrow.weight[:, large]), False, True)
+        rounded = self._rounded(wide_small, LEAST_GELU, GELU_MARGIN * float(largest[small].max()))
+        numbers, scale = part.narrow.in_8_bits()
+        in_8_bits = self._ops.matmul(rounded, self._scaled(numbers[:, small], scale), False, True)
+        return self._ops.add(self._ops.add(in_8_bits, self.constant(part.narrow.bias)), in_floats)
 
     def _routed(self, states: Any, router: Router, epsilon: float, name: str) -> Any:
         """Return the output of the most likely expert of each text or token; all experts compute."""

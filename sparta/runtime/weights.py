@@ -38,11 +38,31 @@ class Linear(NamedTuple):
     bias: Floats
     stored: Matrix | None = None
 
+    def rows(self, numbers: np.ndarray) -> Linear:
+        """Return the layer with these rows only."""
+        stored = None
+        if self.stored is not None:
+            scale = None if self.stored.scale is None else self.stored.scale[numbers]
+            stored = Matrix(self.stored.numbers[numbers], scale)
+        return Linear(self.weight[numbers], self.bias[numbers], stored)
+
+    def in_8_bits(self) -> tuple[np.ndarray, Floats]:
+        """Return the weight in 8 bits and its row scales, as they are stored or newly rounded."""
+        if self.stored is None or self.stored.scale is None:
+            return row_scaled(self.weight)
+        return self.stored.numbers, self.stored.scale
+
     def __call__(self, states: Floats) -> Floats:
         """Return `states @ weight.T + bias`."""
         outputs: Floats = states @ self.weight.T
         outputs += self.bias
         return outputs
+
+
+def row_scaled(weight: Floats) -> tuple[np.ndarray, Floats]:
+    """Return a matrix in 8 bits and its row scales: the largest absolute value of a row becomes 127."""
+    scale = np.maximum(np.abs(weight).max(1), 1e-12) / 127
+    return np.rint(weight / scale[:, None]).astype(np.int8), scale.astype(np.float32)
 
 
 def stacked(*layers: Linear) -> Linear:

@@ -13,6 +13,7 @@ from transformers import DistilBertConfig, DistilBertModel
 from sparta.neural.bert import Bert
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import pad_inputs
+from sparta.runtime import graph as graph_module
 from sparta.runtime.calibration import measured
 from sparta.runtime.graph import AFTER_ATTENTION, AFTER_GELU, Graph
 from sparta.runtime.network import Network, arrays, in_threads
@@ -44,13 +45,13 @@ def texts(seed: int = 0) -> list[EncoderInput]:
     ]
 
 
-def bert(seed: int = 0) -> tuple[Bert, Encoder]:
+def bert(seed: int = 0, config: dict[str, Any] = BERT) -> tuple[Bert, Encoder]:
     torch.manual_seed(seed)
-    model = Bert(BERT).eval()
+    model = Bert(config).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     weights = {f"encoder.{name}": tensor.numpy() for name, tensor in model.state_dict().items()}
-    return model, read_encoder(StoredWeights(weights), "encoder.", BERT)
+    return model, read_encoder(StoredWeights(weights), "encoder.", config)
 
 
 def states(encoder: Encoder, inputs: list[EncoderInput], ranges: Any = None, **options: Any) -> list[Any]:
@@ -108,6 +109,37 @@ def test_eight_bits_are_near_and_do_not_depend_on_the_batch(in_floats: tuple[str
         [alone] = states(encoder, [item], ranges)
         # a sum that rounds to the neighboring level moves a state by one level, and no more
         assert np.abs(ours - alone).mean() < 0.01 * np.abs(alone).mean()
+
+
+def test_large_channels_stay_in_floats_after_gelu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few channels of GELU's outputs are far larger than the others, which would need coarse levels."""
+    config = {**BERT, "num_hidden_layers": 1}
+    model, _ = bert(config=config)
+    marks = 2, 3
+    direction = torch.nn.functional.normalize(torch.randn(WIDTH), dim=0)
+    with torch.no_grad():
+        model.embeddings.word_embeddings.weight[list(marks)] += 20 * direction
+        [layer] = model.encoder.layer
+        layer.attention.output.dense.weight *= 0.1
+        for norm in (model.embeddings.LayerNorm, layer.attention.output.LayerNorm):
+            norm.weight.fill_(1)
+        layer.intermediate.dense.weight *= 0.3
+        layer.intermediate.dense.weight[:5] = 3 * direction
+    weights = {f"encoder.{name}": tensor.numpy() for name, tensor in model.state_dict().items()}
+    encoder = read_encoder(StoredWeights(weights), "encoder.", config)
+    inputs = [EncoderInput([marks[0], *item.ids, marks[1]], [0, *item.segments, 0], 1, 2) for item in texts()]
+    name = "layer.0" + AFTER_GELU
+    largest = measured(lambda graph: graph.encoder(encoder, with_segments=True), inputs)[name]
+    assert np.sort(largest)[-6:].max() > 2 * np.sort(largest)[-6:].min()
+    exact = by_torch(model, inputs, segments=True)
+
+    def error() -> float:
+        pairs = zip(states(encoder, inputs, {name: largest}), exact, strict=True)
+        return float(np.mean([np.abs(ours - theirs).mean() for ours, theirs in pairs]))
+
+    with_large = error()
+    monkeypatch.setattr(graph_module, "LARGE_CHANNELS", 1)  # of five
+    assert 0 < with_large < 0.5 * error()
 
 
 def test_threads_run_one_network_at_once() -> None:
