@@ -58,7 +58,7 @@ def test_scores_of_the_default_model_do_not_depend_on_the_batch() -> None:
     assert module.config.quantizer is not None
     step = module.config.quantizer.step
     alone = np.concatenate([dense(module, [text]) for text in texts])
-    np.testing.assert_allclose(dense(module, texts), alone, atol=0.002 * step)  # 1.4e-5 with AMX
+    np.testing.assert_allclose(dense(module, texts), alone, atol=0.001 * step)  # with AMX 0.9 of it
     model: Any = load_model(device="cpu")
     assert isinstance(model, StoredModel)
     for dtype, steps in (("auto", 2), ("fp32", 0.01)):
