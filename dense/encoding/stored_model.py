@@ -234,12 +234,19 @@ class StoredDenseModel:
         return exported(f"{hash_folder(self.folder)} {side}_encoder", self._longest, module)
 
     def _compiled(self, weights: Encoder, name: str, arithmetic: str) -> EncoderNetwork:
+        with_segments = self.config.layout.marks_answers
+        # A model with skills also reads other positions than [CLS] (`encode_states`).
+        only_first = self.config.pooling == "cls" and self.config.skills is None
+
         def build(graph: Graph) -> Any:
-            return graph.encoder(weights, with_segments=self.config.layout.marks_answers)
+            return graph.encoder(weights, with_segments=with_segments, only_first=only_first)
+
+        def build_all_states(graph: Graph) -> Any:
+            return graph.encoder(weights, with_segments=with_segments)
 
         if arithmetic == "int8" and name not in self._ranges:
             key = f"{hash_folder(self.folder)} {name}"
-            self._ranges[name] = ranges_of(build, self.tokenizer, self.folder, key)
+            self._ranges[name] = ranges_of(build_all_states, self.tokenizer, self.folder, key)
         ranges = self._ranges[name] if arithmetic == "int8" else None
         return EncoderNetwork(build, arithmetic, ranges, self._raw["max_position_embeddings"])
 

@@ -166,9 +166,12 @@ class Graph:
         """Return the hyperbolic tangent."""
         return self._ops.tanh(states)
 
-    def first_position(self, states: Any) -> Any:
-        """Return the states of [CLS], `(n, 1, width)`, of states `(n, length, width)`."""
-        return self.gather(states, self.constant([0], np.int64), 1)
+    def first_position(self, states: Any, axis: int = 1) -> Any:
+        """Return the states of [CLS], `(n, 1, width)`, of states `(n, length, width)`.
+
+        :param axis: the axis of the positions
+        """
+        return self.gather(states, self.constant([0], np.int64), axis)
 
     def gelu(self, states: Any) -> Any:
         """Return GELU by the error function."""
@@ -204,18 +207,23 @@ class Graph:
 
     # ------------------------------------------------------------------ encoders
 
-    def encoder(self, weights: Encoder, *, with_segments: bool) -> Any:
+    def encoder(self, weights: Encoder, *, with_segments: bool, only_first: bool = False) -> Any:
         """Return the last hidden states `(n, length, width)` of a BERT or DistilBERT.
 
         Adds the parameters `ids (n, length) int32`, `mask (n, length) float32` with 0 for tokens and `MASKED`
         for padding, and with `with_segments` also `segments (n, length) int32`.
+
+        :param only_first: return the states of [CLS] only, `(n, 1, width)`: most of the last layer is saved
         """
         states, mask = self._inputs(weights, with_segments=with_segments)
         scores_mask = self._ops.unsqueeze(mask, self.constant([1, 2], np.int64))
         for number, layer in enumerate(weights.layers):
             name = f"layer.{number}"
             parts = self.linear(states, stacked(layer.query, layer.key, layer.value), name + BEFORE_ATTENTION)
-            attended = self._attended(self._heads(parts, weights), scores_mask, weights.width)
+            query, key, value = self._heads(parts, weights)
+            if only_first and number == len(weights.layers) - 1:
+                states, query = self.first_position(states), self.first_position(query, axis=2)
+            attended = self._attended([query, key, value], scores_mask, weights.width)
             states = self._after_attention(states, attended, layer, weights.epsilon, name)
         return states
 

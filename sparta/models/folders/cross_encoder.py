@@ -150,7 +150,7 @@ def _network(folder: Path, raw: dict[str, Any], tokenizer: Tokenizer, dtype: str
         return graph.encoder(encoder, with_segments=True)
 
     def build(graph: Graph) -> Any:
-        first = graph.first_position(encode(graph))
+        first = graph.encoder(encoder, with_segments=True, only_first=True)
         return graph.exact(graph.tanh(graph.exact(first, pooler)), classifier)
 
     ranges = (

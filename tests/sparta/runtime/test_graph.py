@@ -95,6 +95,20 @@ def test_distilbert_in_floats_equals_transformers() -> None:
         np.testing.assert_allclose(row[: len(item.ids)], theirs, atol=2e-5)
 
 
+@pytest.mark.parametrize("in_8_bits", [False, True])
+def test_states_of_cls_alone_equal_those_beside_all_others(*, in_8_bits: bool) -> None:
+    _, encoder = bert()
+    ranges = (
+        measured(lambda graph: graph.encoder(encoder, with_segments=True), texts(1)) if in_8_bits else None
+    )
+    graph = Graph(ranges)
+    only_first = graph.encoder(encoder, with_segments=True, only_first=True)
+    [outputs] = Network(graph.model([only_first]), "fp32")(*graph.arguments(**arrays(texts())))
+    assert outputs.shape == (len(texts()), 1, WIDTH)
+    expected = [text_states[:1] for text_states in states(encoder, texts(), ranges)]
+    np.testing.assert_allclose(outputs, expected, atol=2e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("in_floats", [(), (AFTER_GELU,), (AFTER_GELU, AFTER_ATTENTION)])
 def test_eight_bits_are_near_and_do_not_depend_on_the_batch(in_floats: tuple[str, ...]) -> None:
