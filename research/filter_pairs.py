@@ -28,7 +28,9 @@ def main() -> None:
     texts = [f"{r.get('title') or ''} {r.get('context') or r['positive']}".strip() for r in records]
     logits = CrossEncoder.open(options.cross_encoder).logits([r["question"] for r in records], texts)
     kept = [record for record, logit in zip(records, logits, strict=True) if logit >= options.least]
-    options.output.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept))
+    options.output.write_text(
+        "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept), encoding="utf-8"
+    )
     print(f"{options.output}: {len(kept):,} of {len(records):,} pairs")
 
 

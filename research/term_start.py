@@ -77,16 +77,16 @@ def main() -> None:
     parser.add_argument("--alone", type=float, default=2.0, help="questions that a state alone counts like")
     parser.add_argument("--positive", type=float, default=0.07, help="share of texts that have a term")
     parser.add_argument("--context-share", type=float, default=0.4)
-    given = parser.parse_args()
+    options = parser.parse_args()
     draw = random.Random(13)
-    questions, texts = read(given.questions, "question"), read(given.texts, "context", "positive")
-    questions = draw.sample(questions, min(given.most_questions, len(questions)))
-    texts = draw.sample(texts, min(given.most_texts, len(texts)))
-    teacher = LateInteractionTeacher(str(given.colbert))
-    terms = term_states(teacher, questions, given.alone)
+    questions, texts = read(options.questions, "question"), read(options.texts, "context", "positive")
+    questions = draw.sample(questions, min(options.most_questions, len(questions)))
+    texts = draw.sample(texts, min(options.most_texts, len(texts)))
+    teacher = LateInteractionTeacher(str(options.colbert), Path(options.colbert))
+    terms = term_states(teacher, questions, options.alone)
     shipped = load_module(default_model_folder())
-    config = SpartaConfig(shipped.config.layout, context_share=given.context_share)
-    model = SpartaModel.from_encoder(given.colbert, config)
+    config = SpartaConfig(shipped.config.layout, context_share=options.context_share)
+    model = SpartaModel.from_encoder(options.colbert, config)
     model.eval()
     if not isinstance(shipped, SpartaModel) or not shipped.config.lexical or shipped.gains is None:
         raise SystemExit("the shipped model has no gains")
@@ -94,17 +94,16 @@ def main() -> None:
     embeddings = model.term_matrix()
     model.lexical = shipped.lexical
     highest = highest_products(model, texts, terms)
-    bias = highest.quantile(1 - given.positive, dim=0)
+    bias = highest.quantile(1 - options.positive, dim=0)
     with torch.no_grad():
         direction = constant_direction(model.encoder)
         embeddings.copy_(terms + (bias.mean() - bias)[:, None] * direction)
         above = (highest - bias).clamp_min(0)
         model.scale.fill_(1 / float(above[above > 0].std()))
         model.bias.fill_(-float(bias.mean()) * float(model.scale))
-    model.save_pretrained(given.folder)
-    print(
-        f"{given.folder}: {len(questions):,} questions, {len(texts):,} texts, scale {model.scale.item():.3g}"
-    )
+    model.save_pretrained(options.folder)
+    counts = f"{len(questions):,} questions, {len(texts):,} texts"
+    print(f"{options.folder}: {counts}, scale {model.scale.item():.3g}")
 
 
 def highest_products(model: SpartaModel, texts: Sequence[str], terms: torch.Tensor) -> torch.Tensor:

@@ -134,9 +134,9 @@ class SparseModel(ABC):
         max_active_dims: int | None = None,
         dtype: str = "auto",
     ) -> scipy.sparse.csr_matrix:
-        """Encode passages (or texts) as a `(n, vocabulary) float32` matrix with one row per passage (eq.
+        """Encode passages (or texts) as a `(n, vocabulary) float32` matrix with one row per passage.
 
-        4 to 6).
+        The weights are those of SPARTA, eq. 4 to 6.
 
         :param max_active_dims: keep only the strongest terms of each passage
         """

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from sparta.base.errors import ModelError, SpartaError
+from sparta.base.errors import ModelError, SpartaError, first_line_of
 from sparta.base.extras import INSTALLED, Installation
 from sparta.base.remedies import Option, Remedy, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
@@ -42,7 +42,7 @@ FORMER_MODELS = {"sparta-bge-small-en": "2882d5d5"}
 """The models that sparta no longer ships, each with the last commit of the repository that has its folder."""
 QUERY_WEIGHTS = "query_term_weights"
 """The name of the tensor with a SPARTA model's query-term weights."""
-_MODEL_FILES = ["*.json", "*.txt", "*.safetensors", "*.bin"]
+_MODEL_FILES = ["*.json", "*.txt", "*.safetensors", "*.bin", "artifact.metadata"]
 
 
 def shipped_folder(name: str, installation: Installation | None = None) -> Path:
@@ -258,11 +258,6 @@ def _download(name: str) -> Path:
         ) from error
 
 
-def first_line_of(error: Exception) -> str:
-    """Return the first line of an error's message, or the error's name if there is no message."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
 def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | None:
     """Return the query side of `load_model(name, bits=bits)`, if the model can be read without torch.
 
@@ -310,7 +305,11 @@ def hash_folder(folder: Path) -> str:
     """Return the SHA-256 of a model's files (weights, configuration, tokenizer): names and contents.
 
     The definition of lexical terms is not part of the hash: an index may have the model without these terms.
+
+    :raises ModelError: there is no such folder.
     """
+    if not folder.is_dir():
+        raise ModelError("no such model folder", where=str(folder), remedy="check the path")
     digest = hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if _is_hashed(p)):
         digest.update(path.relative_to(folder).as_posix().encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import string
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,8 +16,9 @@ from torch.nn import functional
 
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
+from sparta.base.remedies import Option, remedy
 from sparta.models.folders.cross_encoder import CrossEncoder
-from sparta.models.folders.pairs import check_kind, pair_tokenizer
+from sparta.models.folders.pairs import check_finite, check_kind, pair_tokenizer
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import hash_folder
 from sparta.neural.backbones import blank_encoder, load_encoder
@@ -31,6 +31,8 @@ from sparta.neural.pooling import pad_inputs
 from sparta.neural.stored import read_json
 from sparta.training.teachers import LexicalTeacher, VectorCache
 
+COLBERT = "HF_ColBERT"
+"""The architecture of a late-interaction model in its config.json."""
 COLBERT_SETTINGS = "artifact.metadata"
 """The file that ColBERT writes beside a model's weights, and that tells its folder from other encoders'."""
 READ_OF_KIND = 4
@@ -52,17 +54,17 @@ class LateInteractionTeacher:
 
     reads_context = False
 
-    def __init__(self, name: str, *, device: str | None = None) -> None:
+    def __init__(self, name: str, folder: Path, *, device: str | None = None) -> None:
         self.name = Path(name).name
-        self.encoder = load_encoder(name).to(device or "cpu")
-        self.projection = _projection(Path(name))
+        settings = read_json(folder / COLBERT_SETTINGS)
+        self.projection = _projection(folder)
+        self.encoder = load_encoder(folder).to(device or "cpu")
         if self.projection is not None:
             self.projection.to(device or "cpu")
-        self.tokenizer = load_tokenizer(name)
+        self.tokenizer = load_tokenizer(folder)
         self.tokenizer.enable_truncation(_LONGEST_TEXT - 1)
-        settings = json.loads((Path(name) / COLBERT_SETTINGS).read_text(encoding="utf-8"))
         self.markers = [
-            _token_id(self.tokenizer, settings.get(key, marker), name)
+            _token_id(self.tokenizer, settings.get(key, marker), folder)
             for key, marker in (("query_token_id", "[unused0]"), ("doc_token_id", "[unused1]"))
         ]
         self.punctuation = {
@@ -121,7 +123,7 @@ class CrossEncoderTeacher:
 
     Reading all pairs of a batch would take longer than the training step. So the teacher reads, for each
     question, the sentences and the other texts with the highest BM25 scores, four of each kind. It has no
-    score for the others: NaN.
+    score for the others: NaN. Equal texts count once.
     """
 
     reads_context = False
@@ -138,14 +140,17 @@ class CrossEncoderTeacher:
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         """Return the logits, `(n_questions, n_candidates) float32`; NaN for pairs that were not read."""
         similar = self.lexical.scores(questions, candidates).numpy()
-        kinds = np.array([bool(candidate.context) for candidate in candidates])
+        texts = [f"{candidate.title} {candidate.text}".strip() for candidate in candidates]
+        kinds = [bool(candidate.context) for candidate in candidates]
+        first: dict[tuple[bool, str], int] = {}
+        first_equal = [first.setdefault(key, i) for i, key in enumerate(zip(kinds, texts, strict=True))]
         is_read = np.zeros(similar.shape, bool)
         for kind in (False, True):
-            of_kind = np.flatnonzero(kinds == kind)
+            of_kind = np.array([i for (kind_of_text, _), i in first.items() if kind_of_text == kind], int)
             best = np.argsort(-similar[:, of_kind], axis=1, kind="stable")[:, :READ_OF_KIND]
             np.put_along_axis(is_read, of_kind[best], values=True, axis=1)
+        is_read = is_read[:, first_equal]
         rows, columns = (numbers.tolist() for numbers in np.nonzero(is_read))
-        texts = [f"{candidate.title} {candidate.text}".strip() for candidate in candidates]
         pairs = [(questions[row], texts[column]) for row, column in zip(rows, columns, strict=True)]
         logits = torch.tensor(self._cache.get(pairs, pairs, self._read), dtype=torch.float32)
         scores = torch.full(similar.shape, torch.nan)
@@ -161,6 +166,7 @@ class PairNetwork(nn.Module):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
+        self.folder = folder
         raw = read_json(folder / "config.json")
         check_kind(folder, raw)
         self.tokenizer = pair_tokenizer(folder, raw)
@@ -188,7 +194,10 @@ class PairNetwork(nn.Module):
         return cls(folder).to(device or "cpu").eval()
 
     def logits(self, queries: Sequence[str], texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return the logit of each query with its text, `(n,) float32`."""
+        """Return the logit of each query with its text, `(n,) float32`.
+
+        :raises ModelError: a logit is infinite or not a number.
+        """
         encodings = self.tokenizer.encode_batch(list(zip(queries, texts, strict=True)))
         lengths = [len(encoding.ids) for encoding in encodings]
         logits = np.empty(len(encodings), np.float32)
@@ -198,6 +207,7 @@ class PairNetwork(nn.Module):
             ids, mask, segments = (part.to(device) for part in pad_inputs(inputs))
             with torch.no_grad(), arithmetic(device):
                 logits[list(batch)] = self(ids, mask, segments).float().cpu().numpy()
+        check_finite(self.folder, logits)
         return logits
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
@@ -206,11 +216,30 @@ class PairNetwork(nn.Module):
         return self.classifier(torch.tanh(self.pooler(first)))[:, 0]
 
 
+def refuse_pylate(name: str, modules: Path | None) -> None:
+    """Refuse a late-interaction model of PyLate, whose weights lie in other files than ColBERT's.
+
+    :param modules: the model's modules.json, if it has one
+    """
+    if modules and b"pylate." in modules.read_bytes():
+        raise ModelError(
+            "a late-interaction model in the form of PyLate cannot teach",
+            where=name,
+            remedy=remedy(
+                "name a model in the form of ColBERT, or another teacher, with {}", Option("teacher")
+            ),
+        )
+
+
 def _projection(folder: Path) -> nn.Linear | None:
     """Return the layer that projects states, or None if the model has none."""
     path = folder / "model.safetensors"
     if not path.is_file():
-        return None
+        raise ModelError(
+            "expected the weights as model.safetensors, which also holds the projection",
+            where=str(folder),
+            remedy="save the model again in this format",
+        )
     with safe_open(str(path), framework="pt") as stored:
         if "linear.weight" not in stored.keys():  # noqa: SIM118 (not a mapping)
             return None
@@ -220,12 +249,12 @@ def _projection(folder: Path) -> nn.Linear | None:
     return layer
 
 
-def _token_id(tokenizer: Tokenizer, token: object, name: str) -> int:
+def _token_id(tokenizer: Tokenizer, token: object, folder: Path) -> int:
     number = tokenizer.token_to_id(str(token))
     if number is None:
         raise ModelError(
             f"the vocabulary lacks the marker {token!r}, which {COLBERT_SETTINGS} names",
-            where=name,
+            where=str(folder),
             remedy="copy the complete model folder again",
         )
     return int(number)

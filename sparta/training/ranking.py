@@ -177,9 +177,9 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         self.sets = [replace(data, hard_negatives=negatives) for data, negatives in stored]
 
     def ranking_loss(self, scores: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return SPARTA's eq. 7 (TASER's eq.
+        """Return the mean of the losses over sentences and over paragraphs.
 
-        3): the mean of the losses over sentences and over paragraphs.
+        The loss is SPARTA's eq. 7, which is TASER's eq. 3.
         """
         n_sentences = batch.n_sentences
         teacher_scores = self.teacher_scores(batch)

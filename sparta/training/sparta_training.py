@@ -195,9 +195,9 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         self.model.bias.fill_(-0.5)
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        """Return eq.
+        """Return the loss of this step's batch, plus the penalty on the number of terms.
 
-        7 over the sentences and the paragraphs of this step's batch, plus the vocabulary penalty.
+        The loss is SPARTA's eq. 7, over sentences and over paragraphs.
         """
         batch = self.batch(step)
         queries = self.encode_queries(batch.questions)

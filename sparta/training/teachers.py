@@ -17,10 +17,10 @@ from torch import nn
 from torch.nn import functional
 
 from sparta.base.records import Passage
-from sparta.models.folders.pairs import CROSS_ENCODER
+from sparta.models.folders.pairs import check_kind
 from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
 from sparta.models.registered import local_folder
-from sparta.models.resolve import is_shipped, model_folder, sparta_folder
+from sparta.models.resolve import installed_folder, is_shipped, model_folder, sparta_folder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import load_encoder
 from sparta.neural.batches import length_sorted_batches
@@ -228,9 +228,9 @@ class SpartaTeacher:
 
     @torch.no_grad()
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
-        """Return the scores of eq.
+        """Return the scores over the strongest terms, `(n_questions, n_candidates) float32`.
 
-        9 over the strongest terms, `(n_questions, n_candidates) float32`, in weights.
+        A score is a sum of weights (SPARTA, eq. 9).
         """
         keys = [
             (candidate.title, candidate.context, candidate.text, candidate.start) for candidate in candidates
@@ -244,12 +244,21 @@ class SpartaTeacher:
         return [rows[i] for i in range(len(candidates))]
 
 
-def _pools_by_mean(name: str) -> bool:
+def _file_of(name: str, file: str) -> Path | None:
+    """Return a file of a folder or of a model on the hub; None if there is none, or no way to the hub."""
     from transformers.utils.hub import cached_file
 
     try:
-        path = cached_file(name, "1_Pooling/config.json", _raise_exceptions_for_missing_entries=False)
-        config = json.loads(Path(path).read_text(encoding="utf-8")) if path else None
+        path = cached_file(name, file, _raise_exceptions_for_missing_entries=False)
+    except (OSError, ValueError):
+        return None
+    return Path(path) if path else None
+
+
+def _pools_by_mean(name: str) -> bool:
+    path = _file_of(name, "1_Pooling/config.json")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8")) if path else None
     except (OSError, ValueError):
         return False
     return bool(isinstance(config, dict) and config.get("pooling_mode_mean_tokens"))
@@ -258,18 +267,28 @@ def _pools_by_mean(name: str) -> bool:
 def _interaction_teacher(
     name: str, sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer, device: str | None
 ) -> Teacher | None:
-    """Return a late-interaction model or a cross-encoder, by the files of its folder; None for others."""
+    """Return a late-interaction model or a cross-encoder, by the files of its model; None for other models.
+
+    :param name: a folder, an installed model, or a hub id, which is downloaded
+    :raises ModelError: the model is of these kinds, but in a form that sparta does not read.
+    """
     from sparta.training import interaction_teachers as interaction
 
-    folder = model_folder(name) if is_shipped(name) else local_folder(name)
-    if (folder / interaction.COLBERT_SETTINGS).is_file():
-        return interaction.LateInteractionTeacher(str(folder), device=device)
-    if (folder / "config.json").is_file():
-        architectures = read_json(folder / "config.json").get("architectures") or [""]
-        if architectures[0] == CROSS_ENCODER:
-            lexical = LexicalTeacher(sets, tokenizer)
-            return interaction.CrossEncoderTeacher(name, folder, lexical, device=device)
-    return None
+    folder = installed_folder(name) if is_shipped(name, "reranker") else local_folder(name)
+    source = str(folder) if folder.is_dir() else name
+    interaction.refuse_pylate(source, _file_of(source, "modules.json"))
+    config = _file_of(source, "config.json")
+    raw = read_json(config) if config else {}
+    architecture = str((raw.get("architectures") or [""])[0])
+    is_late = architecture == interaction.COLBERT or bool(_file_of(source, interaction.COLBERT_SETTINGS))
+    if not is_late and not architecture.endswith("ForSequenceClassification"):
+        return None
+    if not folder.is_dir():
+        folder = model_folder(name)
+    if is_late:
+        return interaction.LateInteractionTeacher(name, folder, device=device)
+    check_kind(folder, raw, "teacher")
+    return interaction.CrossEncoderTeacher(name, folder, LexicalTeacher(sets, tokenizer), device=device)
 
 
 def open_teacher(

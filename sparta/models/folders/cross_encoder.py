@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
-from sparta.models.folders.pairs import SETTINGS, check_kind, pair_tokenizer, settings_of
+from sparta.models.folders.pairs import SETTINGS, check_finite, check_kind, pair_tokenizer, settings_of
 from sparta.models.resolve import default_name, hash_folder, named_or_shipped_folder
 from sparta.neural.batches import length_sorted_batches
 from sparta.neural.stored import read_json
@@ -108,12 +108,7 @@ class CrossEncoder:
             batches, in_threads(read, batches, self._network.streams), strict=True
         ):
             logits[batch] = batch_logits[:, 0, 0]
-        if not np.isfinite(logits).all():
-            raise ModelError(
-                "the cross-encoder computes scores that are infinite or not numbers",
-                where=str(self.folder),
-                remedy="copy the complete model folder again, or name another cross-encoder",
-            )
+        check_finite(self.folder, logits)
         return logits
 
 

@@ -1,10 +1,12 @@
-"""The folder of a cross-encoder: its kind and its tokenizer of pairs."""
+"""The folder of a cross-encoder: its kind, its tokenizer of pairs, and a check of its scores."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from sparta.base.errors import ModelError
@@ -18,8 +20,11 @@ CROSS_ENCODER = "BertForSequenceClassification"
 SETTINGS = "config_sentence_transformers.json"
 
 
-def check_kind(folder: Path, raw: dict[str, Any]) -> None:
-    """Refuse a folder that is no cross-encoder of BERT with one label."""
+def check_kind(folder: Path, raw: dict[str, Any], option: str = "rerank") -> None:
+    """Refuse a folder that is no cross-encoder of BERT with one label.
+
+    :param option: the option that names the folder, for the error
+    """
     architectures = raw.get("architectures")
     found = str(architectures[0]) if isinstance(architectures, list) and architectures else "no architecture"
     if found == CROSS_ENCODER and not is_plain_bert(raw):
@@ -29,13 +34,23 @@ def check_kind(folder: Path, raw: dict[str, Any]) -> None:
         found = f"{n_labels} labels"
     if found != CROSS_ENCODER:
         raise ModelError(
-            f"a reranker must be a cross-encoder, a {CROSS_ENCODER} with one label; found {found}",
+            f"expected a cross-encoder, a {CROSS_ENCODER} with one label; found {found}",
             where=str(folder),
-            remedy=remedy("name a cross-encoder with {}", Option("rerank", default_name("reranker"))),
+            remedy=remedy("name a cross-encoder with {}", Option(option, default_name("reranker"))),
         )
     settings = settings_of(folder, SETTINGS)
     if settings.get("default_prompt_name"):
         raise ModelError("the model adds prompts to texts, which sparta does not support", where=str(folder))
+
+
+def check_finite(folder: Path, logits: npt.NDArray[np.float32]) -> None:
+    """Refuse logits that are infinite or not numbers."""
+    if not np.isfinite(logits).all():
+        raise ModelError(
+            "the cross-encoder computes scores that are infinite or not numbers",
+            where=str(folder),
+            remedy="copy the complete model folder again, or name another cross-encoder",
+        )
 
 
 def settings_of(folder: Path, name: str) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def test_a_wrong_folder_is_refused_before_the_service_begins(
 ) -> None:
     options = ("--index", built, "--rerank")
     assert "no such folder of a cross-encoder" in refused(*options, tmp_path / "nothing")
-    assert "a reranker must be a cross-encoder" in refused(*options, tiny_model_folder)
+    assert "expected a cross-encoder" in refused(*options, tiny_model_folder)
     assert "reranks at most 100 hits" in refused(*options, reranker, "--rerank-depth", 101)
     assert "--rerank" in refused("--index", built, "--rerank-depth", 5)
     lacking = Path(shutil.copytree(reranker, tmp_path / "lacking"))
