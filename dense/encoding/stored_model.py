@@ -25,7 +25,7 @@ from sparta.runtime.calibration import ranges_of
 from sparta.runtime.exported import ExportedEncoder, exported
 from sparta.runtime.graph import Graph, Ranges
 from sparta.runtime.network import EncoderNetwork, in_threads
-from sparta.runtime.processor import WIDE, pick_arithmetic
+from sparta.runtime.processor import pick_arithmetic
 from sparta.runtime.weights import Encoder, Floats, StoredWeights
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class StoredDenseModel:
         self._networks: dict[tuple[int, str, str], EncoderNetwork | ExportedEncoder] = {}
         self._lock = threading.Lock()
         self._ranges: dict[str, Ranges] = {}
+        self._hash = ""
         self._passage_weights: Encoder | None = None
 
     def for_passages(self) -> StoredDenseModel:
@@ -79,8 +80,7 @@ class StoredDenseModel:
         :param task: chooses the marker and the expert, if the model knows tasks
         """
         inputs = [self.config.question_input(text, self.tokenizer, task) for text in texts]
-        needs_fp32 = has_router(self.config) or self.width < WIDE
-        arithmetic = "fp32" if needs_fp32 else self._float_arithmetic("auto")
+        arithmetic = "fp32" if has_router(self.config) else self._float_arithmetic("auto")
         network = self._network(self.config.question_expert(task), "question", arithmetic)
         all_vectors = np.empty((len(inputs), 1, self.width), np.float32)
         order = sorted(range(len(inputs)), key=lambda i: len(inputs[i].ids))
@@ -96,8 +96,10 @@ class StoredDenseModel:
     def arithmetic(self, dtype: str) -> str:
         """Return the arithmetic of `dtype` on this processor: int8, bf16 or fp32.
 
-        Rounding to 8 bits could change the choices of a router.
+        Rounding could change the choices of a router, so `auto` means fp32 for a model that has one.
         """
+        if dtype == "auto" and has_router(self.config):
+            return "fp32"
         return pick_arithmetic(dtype, self.width, in_floats=has_router(self.config) or not self._is_bert)
 
     def encode_passages(
@@ -178,13 +180,14 @@ class StoredDenseModel:
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle: everything but the compiled networks.
 
-        Another machine may lack the folder, so the ranges of the passage encoder are included.
+        Another machine may lack the folder, so its hash and the ranges of the passage encoder are included.
         """
         if self.arithmetic("auto") == "int8":
             self._network(PASSAGE, "passage", "int8")
         sides = () if self._is_bert else ("passage",) if self.config.shared else ("passage", "question")
         return {
             **vars(self),
+            "_hash": self._identity(),
             "_graphs": {side: self._graph(side) for side in sides},
             "_stored": self._stored.tensors(),
             "_passage_weights": None,
@@ -231,7 +234,12 @@ class StoredDenseModel:
 
         if side in self._graphs:
             return self._graphs[side]
-        return exported(f"{hash_folder(self.folder)} {side}_encoder", self._longest, module)
+        return exported(f"{self._identity()} {side}_encoder", self._longest, module)
+
+    def _identity(self) -> str:
+        """Return the hash of the model's files."""
+        self._hash = self._hash or hash_folder(self.folder)
+        return self._hash
 
     def _compiled(self, weights: Encoder, name: str, arithmetic: str) -> EncoderNetwork:
         with_segments = self.config.layout.marks_answers
@@ -245,7 +253,7 @@ class StoredDenseModel:
             return graph.encoder(weights, with_segments=with_segments)
 
         if arithmetic == "int8" and name not in self._ranges:
-            key = f"{hash_folder(self.folder)} {name}"
+            key = f"{self._identity()} {name}"
             self._ranges[name] = ranges_of(build_all_states, self.tokenizer, self.folder, key)
         ranges = self._ranges[name] if arithmetic == "int8" else None
         return EncoderNetwork(build, arithmetic, ranges, self._raw["max_position_embeddings"])

@@ -210,9 +210,10 @@ class SkillTraining(TrainingRun[DenseModel]):
         return loss, {batch.skill: float(loss.detach())}
 
     def batch_loss(self, batch: SkillBatch) -> torch.Tensor:
-        """Return the loss of a batch: eq.
+        """Return the loss of a batch.
 
-        1 for single and expanded queries, 2 and 3 for spans, 4 for links, 5 for pairs.
+        Chain-of-Skills has it as eq. 1 for single and expanded queries, 2 and 3 for spans, 4 for links, 5 for
+        pairs.
         """
         if batch.skill == SPAN:
             entities, thresholds = span_loss(self._span_scores(batch))

@@ -149,9 +149,9 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         return exact_scorer(self.model, candidates)
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        """Return the ranking loss (eq.
+        """Return the ranking loss minus the weighted entropy of learned routers, and both for the log.
 
-        3) minus the weighted entropy of learned routers (eq. 5, 6), and both for the log.
+        These are TASER's eq. 3, and its eq. 5 and 6.
 
         The entropy must rise, so that routers do not send all inputs to one expert (§3.1). It is therefore
         subtracted, as in the released code; eq. 6 as printed would lower it.

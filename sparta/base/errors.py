@@ -157,6 +157,11 @@ class Interrupted(KeyboardInterrupt):
         self.unchanged = unchanged
 
 
+def first_line_of(error: Exception) -> str:
+    """Return the first line of an error's message, or the error's name if there is no message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 FREE_TEMPORARY = "free space in the folder for temporary files, or set TMPDIR to another folder"
 REBUILD_INDEX = remedy(
     "restore the index from a copy, or build it again: {}",

@@ -104,9 +104,9 @@ class SpartaQuery(SpartaModule):
 
 
 class SpartaDocument(SpartaModule):
-    """Computes a passage's weight for every term (SPARTA, eq.
+    """Computes a passage's weight for every term.
 
-    4 to 6). Long passages are read in overlapping windows.
+    The weight is that of SPARTA, eq. 4 to 6. Long passages are read in overlapping windows.
 
     :param encoder: the encoder's configuration
     :param arguments: further arguments for creating the encoder

@@ -20,33 +20,35 @@ def digest(key: str) -> str:
     return hashlib.sha256(f"{_VERSION} {key}".encode()).hexdigest()
 
 
-def cache_path(kind: str, key: str) -> Path:
-    """Return the file for a key, in the user's cache folder.
+def cache_path(kind: str, key: str) -> Path | None:
+    """Return the file for a key, in the user's cache folder; None for a user without a home folder.
 
     :param kind: the folder within sparta's cache
     """
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (fails without home)
-    return Path(home) / "sparta" / kind / f"{digest(key)}.npz"
+    return None if home.startswith("~") else Path(home) / "sparta" / kind / f"{digest(key)}.npz"
 
 
-def cached[T](path: Path, read: Callable[[bytes], T | None], make: Callable[[], bytes]) -> T:
+def cached[T](path: Path | None, read: Callable[[bytes], T | None], make: Callable[[], bytes]) -> T:
     """Return the content of a cache file. A missing or damaged file is made anew.
 
     If the file cannot be written, the next process makes it again.
 
+    :param path: the file; None keeps nothing
     :param read: returns the content of the bytes; None if they are damaged or of another key
     :param make: returns the bytes
     """
     try:
-        content = read(path.read_bytes())
+        content = read(path.read_bytes()) if path else None
     except OSError:
         content = None
     if content is not None:
         return content
     made = make()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, made)
+        if path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(path, made)
     except (OSError, SpartaError) as error:
         logger.debug("%s is not cached: %s", path, error)
     content = read(made)

@@ -76,8 +76,8 @@ def _all_ranges(build: Callable[[Graph], Any], tokenizer: Tokenizer, folder: Pat
     return cached(cache_file(key), partial(_read, key=key), make)
 
 
-def cache_file(key: str) -> Path:
-    """Return the file of a network's measured ranges, in the user's cache folder."""
+def cache_file(key: str) -> Path | None:
+    """Return the file of a network's measured ranges, in the user's cache folder, if there is one."""
     return cache_path("activations", key)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sparta.base.errors import first_line_of
 from sparta.base.extras import optional_packages
 from sparta.neural.batches import Tokens, padded, rounded_length
 from sparta.runtime.cache import cache_path, cached, digest
@@ -90,14 +91,26 @@ def _export(key: str, longest: int, encoder: nn.Module) -> bytes:
 
 
 def _convert(module: nn.Module, example: tuple[Any, ...]) -> Any:
-    """Return OpenVINO's model of a torch module. The converter runs without its telemetry."""
-    if _TELEMETRY not in sys.modules:
-        sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # the converter then uses a stub
+    """Return OpenVINO's model of a torch module. The converter runs without its telemetry.
+
+    :raises ValueError: OpenVINO cannot convert the module.
+    """
     import torch
 
-    with torch.inference_mode(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # tracing warns of each size that it reads; `_export` compares sizes
-        return runtime().convert_model(module, example_input=example)
+    is_imported = _TELEMETRY in sys.modules
+    if not is_imported:
+        sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # the converter then uses a stub
+    try:
+        with torch.inference_mode(), warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # tracing warns of each size that it reads; `_export` compares sizes
+            return runtime().convert_model(module, example_input=example)
+    except Exception as error:  # errors of torch, and of OpenVINO, which has classes of its own
+        raise ValueError(f"OpenVINO cannot convert it: {first_line_of(error)}") from error
+    finally:
+        if not is_imported:
+            sys.modules.pop(_TELEMETRY, None)
 
 
 def _bytes(model: Any, key: str) -> bytes:

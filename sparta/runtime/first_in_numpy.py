@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -15,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sparta.base.errors import ModelError
 from sparta.runtime.blas import OneBlasThread
 from sparta.runtime.memory import return_freed_memory
-from sparta.runtime.weights import Encoder, Floats, Norm, stacked
+from sparta.runtime.processor import threads
+from sparta.runtime.weights import Encoder, Floats, Norm, check_wordpieces, stacked
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +110,7 @@ class FirstInNumpy:
             return self._pool(bert.states(np.array([ids[i] for i in batch])))
 
         rows = np.empty((len(ids), self._n_numbers), np.float32)
-        with _one_blas_thread, ThreadPoolExecutor(os.cpu_count()) as pool:
+        with _one_blas_thread, ThreadPoolExecutor(threads()) as pool:
             for batch, batch_rows in zip(batches, pool.map(encode, batches), strict=True):
                 rows[batch] = batch_rows
         return rows
@@ -129,12 +128,7 @@ class NumpyBert:
         """Return the last layer's states `(n, length, width)` of wordpieces `(n, length)`."""
         n, length = ids.shape
         encoder = self._encoder
-        n_known = len(encoder.words.numbers)
-        if int(ids.max()) >= n_known:
-            raise ModelError(
-                f"the tokenizer returned wordpiece {int(ids.max()):,}, the model has {n_known:,}",
-                remedy="copy the whole model folder again: its tokenizer and weights are of different models",
-            )
+        check_wordpieces(int(ids.max()), len(encoder.words.numbers))
         segment = 0 if encoder.segments is None else encoder.segments[0]
         states = encoder.words.rows(ids) + segment + encoder.positions[:length]
         states = normalized(states.reshape(n * length, -1), encoder.norm, encoder.epsilon)

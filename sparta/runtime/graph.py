@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparta.base.errors import ModelError
 from sparta.runtime.processor import runtime
 from sparta.runtime.weights import (
     Encoder,
@@ -26,6 +25,7 @@ from sparta.runtime.weights import (
     Matrix,
     Norm,
     Router,
+    check_wordpieces,
     row_scaled,
     stacked,
 )
@@ -86,11 +86,8 @@ class Graph:
 
         :raises ModelError: a wordpiece has no embedding.
         """
-        if "ids" in self._parameters and (largest := int(values["ids"].max())) >= self.n_words:
-            raise ModelError(
-                f"the tokenizer returned wordpiece {largest:,}, the model has {self.n_words:,}",
-                remedy="copy the whole model folder again: its tokenizer and weights are of different models",
-            )
+        if "ids" in self._parameters:
+            check_wordpieces(int(values["ids"].max()), self.n_words)
         return [values[name] for name in self._parameters]
 
     def model(self, outputs: Sequence[Any]) -> openvino.Model:
@@ -169,7 +166,7 @@ class Graph:
     def first_position(self, states: Any, axis: int = 1) -> Any:
         """Return the states of [CLS], `(n, 1, width)`, of states `(n, length, width)`.
 
-        :param axis: the axis of the positions
+        :param axis: the axis of the positions; the result has length 1 there
         """
         return self.gather(states, self.constant([0], np.int64), axis)
 

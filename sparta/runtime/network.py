@@ -90,7 +90,7 @@ class EncoderNetwork:
         self.streams = self._network.streams
 
     def __call__(self, inputs: Sequence[Tokens]) -> Floats:
-        """Return the output for texts, `(n, padded length, …)`."""
+        """Return the output for texts, `(n, padded length, …)`, or as `build` reduces it."""
         [output] = self._network(*self._arguments(**arrays(inputs, max_length=self._max_length)))
         return output
 

@@ -149,17 +149,17 @@ def pick_arithmetic(name: str, width: int, *, in_floats: bool = False) -> str:
 
     `auto` means int8 for encoders of at least `WIDE` where the processor has it in hardware, else fp32.
 
-    :param in_floats: the model makes choices that rounding to 8 bits could change: `auto` means the
-        faster of bf16 and fp32
+    :param in_floats: the model is not computed in 8 bits: `auto` means the faster of bf16 and fp32, and fp32
+        for narrow encoders
     :raises InputError: the name is unknown, or the processor or the model does not support this arithmetic.
     """
     if name == "auto" and in_floats:
-        return float_arithmetic()
+        return float_arithmetic() if width >= WIDE else "fp32"
     if name == "auto":
         return "int8" if "int8" in capabilities() and width >= WIDE else "fp32"
     if name == "int8" and in_floats:
         raise InputError(
-            "this model computes in bf16 or fp32, because its choices need more than 8 bits",
+            "this model computes in bf16 or fp32, not in 8 bits",
             remedy=remedy("use {}", Option("dtype", "auto")),
         )
     if name not in ARITHMETICS:

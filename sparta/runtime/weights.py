@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
+from sparta.base.errors import ModelError
 from sparta.neural.stored import ROW_SCALE, is_plain_bert, is_plain_distilbert
 
 Floats = npt.NDArray[np.float32]
@@ -123,6 +124,19 @@ class Layer(NamedTuple):
     router: Router | None = None
 
 
+def check_wordpieces(largest: int, n_known: int) -> None:
+    """Check that a model has an embedding for the largest wordpiece of its tokenizer.
+
+    :param n_known: the number of the model's embeddings of wordpieces
+    :raises ModelError: the model lacks the embedding.
+    """
+    if largest >= n_known:
+        raise ModelError(
+            f"the tokenizer returned wordpiece {largest:,}, the model has {n_known:,}",
+            remedy="copy the whole model folder again: its tokenizer and weights are of different models",
+        )
+
+
 class StoredWeights:
     """The tensors of a model folder's model.safetensors, with checks of their shapes.
 
@@ -183,6 +197,8 @@ class StoredWeights:
         scale = self._read(name + ROW_SCALE) if name + ROW_SCALE in self._names else None
         if scale is None and numbers.dtype == np.float16:
             numbers = numbers.astype(np.float32)
+        if scale is not None and scale.shape != shape[:1]:
+            raise ValueError(f"expected the row scales of {name} as {shape[:1]}, found {scale.shape}")
         if numbers.shape != shape or numbers.dtype != (np.float32 if scale is None else np.int8):
             raise ValueError(
                 f"expected {name} as {shape} float32 or 8-bit, found {numbers.shape} {numbers.dtype}"

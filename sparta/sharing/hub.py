@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sparta.base.checks import path_of
 from sparta.base.disk.new_folders import appearing_folder, check_new
-from sparta.base.errors import IndexStateError, InputError, ModelError, ServerError
+from sparta.base.errors import IndexStateError, InputError, ModelError, ServerError, first_line_of
 from sparta.base.files import refuse_links_below, storage_errors
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.base.remedies import Command
 from sparta.index.folder import IndexFolder, lasting_path
 from sparta.index.reader import IndexReader
 from sparta.index.verify import verify_index
-from sparta.models.resolve import first_line_of
 from sparta.sharing.backup import backup_index
 from sparta.sharing.paths import remove_local_paths
 

@@ -78,6 +78,15 @@ def test_a_home_that_cannot_be_written(ranges, tmp_path, monkeypatch):
     assert len(ranges()[0]) == 9
 
 
+def test_without_a_home_nothing_is_kept(ranges, tmp_path, monkeypatch):
+    """Not in a folder named ~ either."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # of a user without a home folder
+    monkeypatch.chdir(tmp_path)
+    assert len(ranges()[0]) == 9
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_folder_comes_first(ranges, tmp_path):
     first, _ = ranges()
     twice = {name: 2 * values for name, values in first.items()}

@@ -20,6 +20,7 @@ from sparta.base.errors import SpartaError
 from sparta.base.records import Passage
 from sparta.neural.backbones import without_pooler
 from sparta.neural.inputs import InputLayout
+from sparta.runtime import processor
 
 TEXTS = ["the moon of the earth", "the king was born in paris in the year", "larry page", "google " * 40]
 SIZES: dict[str, dict[str, Any]] = {
@@ -96,6 +97,20 @@ def test_the_cache_is_written_once_and_mended(
     (tmp_path / "no-folder").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no-folder"))
     assert isinstance(load_dense(folder, "cpu"), StoredDenseModel)
+
+
+def test_torch_reads_an_encoder_that_openvino_cannot_convert(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, folder = make("electra")
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("tracing failed")
+
+    monkeypatch.setattr(processor.runtime(), "convert_model", fail, raising=False)
+    loaded = load_dense(folder, "cpu")
+    assert isinstance(loaded, DenseModel)
+    np.testing.assert_array_equal(loaded.encode_questions(TEXTS), model.encode_questions(TEXTS))
 
 
 def test_without_torch_and_without_a_graph(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:

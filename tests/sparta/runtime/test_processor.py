@@ -62,7 +62,8 @@ def test_the_faster_floats(vendor: str, flags: str, expected: str, monkeypatch: 
     assert processor.settings("int8", 1)["INFERENCE_PRECISION_HINT"] == (
         "bf16" if expected == "bf16" else "f32"
     )
-    with pytest.raises(InputError, match="need more than 8 bits"):
+    assert processor.pick_arithmetic("auto", 128, in_floats=True) == "fp32"
+    with pytest.raises(InputError, match="not in 8 bits"):
         processor.pick_arithmetic("int8", 384, in_floats=True)
 
 
