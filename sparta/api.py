@@ -26,7 +26,7 @@ from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
 from sparta.index.reader import IndexReader
 from sparta.index.snapshot import IndexVersion
 from sparta.lucene.bridge import Bm25
-from sparta.models.resolve import default_name
+from sparta.models.resolve import default_name, hash_folder
 from sparta.search.explain import Explanation, explain, top_terms
 from sparta.search.explain_bm25 import Bm25Explanation, explain_bm25
 from sparta.search.facets import count_values
@@ -71,7 +71,7 @@ class Index(Closing):
         self.path = lasting_path(path if path is not None else default_index())
         self.reader = IndexReader(self.path, bm25, refresh_seconds=refresh_seconds)
         self.searcher = Searcher(self.reader)
-        self._readers: dict[Path, Reader] = {}
+        self._readers: dict[Path, tuple[str, Reader]] = {}
         self._writing = threading.Lock()
         self.report: IndexReport | None = None
 
@@ -308,7 +308,8 @@ class Index(Closing):
         """Return the `n` best answers to a question, best first, extracted from the best passages.
 
         The list is empty if no answer reaches the threshold; its `best_guess` is then the best answer below.
-        The first call opens the reader. `Answerer` has more options.
+        The first call opens the reader, and a later call opens it again if its files have changed. `Answerer`
+        has more options.
 
         :param depth: the number of passages that the reader reads [default: 10; with `rerank` all reranked
             passages, if they are more]
@@ -324,9 +325,12 @@ class Index(Closing):
 
         retriever = self.retriever(channel, rerank, rerank_depth)
         folder = reader_folder(reader, retriever.language)
-        if folder not in self._readers:
-            self._readers[folder] = Reader.open(folder)
-        return Answerer(retriever, self._readers[folder], depth=depth, threshold=threshold).answer(query, n)
+        sha256 = hash_folder(folder)
+        if folder not in self._readers or self._readers[folder][0] != sha256:
+            self._readers[folder] = sha256, Reader.open(folder)
+        return Answerer(retriever, self._readers[folder][1], depth=depth, threshold=threshold).answer(
+            query, n
+        )
 
     def retriever(
         self,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,7 @@ class VectorPass(Closing):
         self._current_store = previous.store if previous else ""
         self._encoder = PassageEncoder(self._identity.name, device, dtype)
         self._device, self._dtype = device, dtype
+        self._reencodes = dtype != "auto"
         self._writer: VectorWriter | None = None
         self._stored_hashes = np.empty(0, np.uint64)
         self._waiting: list[tuple[Rows, Hashes, Floats]] = []
@@ -75,6 +77,15 @@ class VectorPass(Closing):
         places = np.searchsorted(self._stored_hashes, hashes)
         return self._stored_hashes[np.minimum(places, len(self._stored_hashes) - 1)] == hashes
 
+    def _is_alike(self, store: VectorFolder, manifest: Mapping[str, Any]) -> bool:
+        """Return whether a store's vectors have the same model, width, number format and unit.
+
+        If the caller named an arithmetic, they must also have this arithmetic.
+        """
+        fields = ("width", "dtype", "unit", *(("arithmetic",) if self._reencodes else ()))
+        is_same_form = all(store.manifest.get(field) == manifest[field] for field in fields)
+        return is_same_form and store.manifest["model"]["sha256"] == manifest["model"]["sha256"]
+
     def _write(self, writer: VectorWriter) -> None:
         """Write all waiting vectors as a shard."""
         positions, hashes, vectors = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
@@ -96,7 +107,7 @@ class VectorPass(Closing):
                 arithmetic=self._encoder.runtime_name(),
             )
             stores = list(channel_folder.stores())
-            alike = {number: store for number, store in stores if _is_alike(store, manifest)}
+            alike = {number: store for number, store in stores if self._is_alike(store, manifest)}
             stored_hashes = [store.hashes for store in alike.values()]
             self._stored_hashes = np.unique(np.concatenate([self._stored_hashes, *stored_hashes]))
             number = max((number for number, _ in stores), default=0)
@@ -105,6 +116,13 @@ class VectorPass(Closing):
             self._writer = VectorWriter(channel_folder.path / name, manifest)
         return self._writer
 
+    def _has_another_arithmetic(self) -> bool:
+        """Return whether the channel has vectors of another arithmetic than the caller named."""
+        folder = ChannelFolder(self.folder.dense_path(self.folder.require_live()))
+        if not (self._reencodes and folder.exists()):
+            return False
+        return folder.vectors(folder.read()).arithmetic != self._encoder.runtime_name()
+
     def close(self) -> None:
         """Write the waiting vectors."""
         if self._waiting and self._writer:
@@ -112,7 +130,8 @@ class VectorPass(Closing):
 
     def finish(self) -> DenseReport:
         """Build the channel from the vectors; encode passages that still lack one."""
-        report = build_dense(self.folder.path, device=self._device, dtype=self._dtype)
+        replaces = self._has_another_arithmetic()
+        report = build_dense(self.folder.path, device=self._device, dtype=self._dtype, overwrite=replaces)
         truncated, share_read = self._encoder.truncated, self._encoder.share_read
         if report.encoded or not truncated:
             truncated, share_read = report.truncated_passages, report.share_read
@@ -123,10 +142,3 @@ class VectorPass(Closing):
             share_read=share_read,
             unchanged=report.unchanged and not self.encoded,
         )
-
-
-def _is_alike(store: VectorFolder, manifest: dict[str, object]) -> bool:
-    """Return whether a store's vectors have the same model, width, number format and unit."""
-    fields = "width", "dtype", "unit"
-    is_same_form = all(store.manifest[field] == manifest[field] for field in fields)
-    return is_same_form and store.manifest["model"]["sha256"] == manifest["model"]["sha256"]  # type: ignore[index]

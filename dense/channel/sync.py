@@ -24,7 +24,7 @@ from sparta.base.renames import renamed_fields
 from sparta.data.units import options_of_unit
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import Generation
-from sparta.models.resolve import model_for
+from sparta.models.resolve import languages_of, model_for
 
 
 @renamed_fields(taken="copied_vectors", forgotten="removed_vectors", cut="truncated_passages")
@@ -164,13 +164,18 @@ def chosen_model(
 ) -> ModelIdentity:
     """Return the model to encode with: the named model, the channel's, the vectors', or the shipped model.
 
+    The channel's model is not the default if it ships for other languages only.
+
     :param name: the model that the caller named, or None
     :raises IndexStateError: the channel has another model, and `overwrite` is false.
+    :raises ModelError: no model is named, and none ships for the language.
     """
     channel_model = previous.model if previous else None
     if overwrite and vector_folders:
         channel_model = None
     default = channel_model or (vector_folders[0].model if vector_folders else None)
+    if default and language not in (languages := languages_of(default.name, "dense")) and languages:
+        default = None
     model_name = name or (default.name if default else None)
     try:
         if name is None and default and not overwrite:

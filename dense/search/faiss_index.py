@@ -17,7 +17,7 @@ from dense.search.exact import Candidates, RowMask
 from dense.search.store import Floats, Rows, VectorFolder, record_hash
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write
-from sparta.base.remedies import Option, remedy
+from sparta.base.remedies import Command, Option, Remedy, remedy
 
 KINDS = ("flat", "ivf", "ivfpq", "hnsw")
 LARGEST_FLAT = 200_000
@@ -228,8 +228,14 @@ def read(path: Path) -> Any:
         raise InputError(
             f"cannot read the FAISS index: {str(error).splitlines()[0]}",
             where=str(path),
-            remedy="delete this file and rebuild the dense channel with: dense index",
+            remedy=_how_to_rebuild(path),
         ) from error
+
+
+def _how_to_rebuild(path: Path) -> Remedy:
+    """Return the remedy for a damaged file of FAISS in the dense channel of an index."""
+    command = Command.of("dense index", index=path.parent.parent)
+    return remedy("delete this file and rebuild the dense channel with: {}", command)
 
 
 def _is_approximate(index: Any) -> bool:
@@ -331,7 +337,7 @@ class ApproximateSearch:
             raise InputError(
                 f"the FAISS index lacks vector {numbers.max():,}: it has only {index.ntotal:,} vectors",
                 where=str(path),
-                remedy="delete this file and rebuild the dense channel with: dense index",
+                remedy=_how_to_rebuild(path),
             )
         return cls(index, parameters, rows, nodes)
 

@@ -20,7 +20,7 @@ from sparta.lucene.bridge import Bm25
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.contexts import joined_hits
 from sparta.search.retriever import Page, Retriever
-from sparta.search.searcher import BM25, IMPACT, ChannelSearcher
+from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, unusual_bm25
 
 _QUERY_BLOCK = 500
 """The number of queries that are searched together, with all their candidates in memory."""
@@ -70,8 +70,20 @@ class HybridSearcher(Retriever):
 
     @property
     def ranking_name(self) -> str:
-        """The channels with their weights, in alphabetical order, such as `bm25=0.5,impact`."""
-        return weights_name(self.fusion.weights)
+        """The channels with their weights, in alphabetical order, such as `bm25=0.5,impact`.
+
+        Unusual settings follow: `bm25,impact(method=rrf)`.
+        """
+        usual = Fusion(self.fusion.weights)
+        settings = [
+            f"{name}={getattr(self.fusion, name)}"
+            for name in ("method", "normalization", "candidates", "rrf_k")
+            if getattr(self.fusion, name) != getattr(usual, name)
+        ]
+        if BM25 in self.fusion.weights:
+            settings += unusual_bm25(self.reader.bm25)
+        name = weights_name(self.fusion.weights)
+        return f"{name}({','.join(settings)})" if settings else name
 
     @property
     def most_hits(self) -> int:

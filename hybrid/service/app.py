@@ -22,7 +22,14 @@ from hybrid.service import schemas
 from hybrid.service.errors import HttpError
 from hybrid.service.journal import Journal
 from hybrid.service.live.models import SharedModels
-from hybrid.service.live.ndjson import CONTENT_TYPES, as_lines, check_content_type, is_json, spooled
+from hybrid.service.live.ndjson import (
+    CONTENT_TYPES,
+    as_lines,
+    check_content_type,
+    is_filter,
+    is_json,
+    spooled,
+)
 from hybrid.service.live.parameters import ANSWER_PARAMETERS, SEARCH_PARAMETERS
 from hybrid.service.live.service import Service
 from hybrid.service.metrics import CONTENT_TYPE, Metrics
@@ -283,7 +290,7 @@ def _add_writing(app: FastAPI, service: Service) -> None:
         """Delete the ids of an upload, or the matches of its first line, if that is a filter."""
         first_line = stream.readline(service.settings.limits.line + 1)
         stream.seek(0)
-        if first_line.lstrip().startswith(b'{"filter"'):
+        if is_filter(first_line):
             return await service.writer.delete_matching(stream)
         return await service.writer.delete(stream)
 

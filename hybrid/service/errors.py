@@ -14,6 +14,7 @@ from sparta.base.errors import (
     LackingError,
     MissingPackageError,
     ModelError,
+    MostOfIndexError,
     NoPassageError,
     SpartaError,
     StorageError,
@@ -127,6 +128,8 @@ def error_body(error: Exception, request_id: str) -> tuple[int, bytes, list[tupl
 
 def _remedy(error: SpartaError, status: int) -> str:
     """Return an error's remedy for a client; options and commands are left out, as a client has no shell."""
+    if isinstance(error, MostOfIndexError):
+        return 'check the filter with a search; to delete all matches, send "yes": true beside the filter'
     if not isinstance(error, HttpError):
         if status in (409, 503):
             return "whoever runs the service can mend it: its log says how"

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -101,7 +102,7 @@ def _check(settings: Settings) -> None:
         model_folder(settings.model)
     if settings.channels:
         try:
-            require_channels(weights_of(settings.channels), channels_of(settings.index))
+            require_channels(weights_of(settings.channels), channels_of(settings.index), Path(settings.index))
         except InputError as error:
             error.where = str(settings.index)
             raise

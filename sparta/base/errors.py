@@ -103,6 +103,10 @@ class NewerFormatError(IndexStateError):
     code = "newer_format"
 
 
+class MostOfIndexError(InputError):
+    """A deletion would remove more than half of an index, and the caller did not allow it."""
+
+
 class LackingError(IndexStateError):
     """The index has no impacts, metadata or texts, which the request needs."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sparta.base.errors import InputError, SpartaError, StorageError
+from sparta.base.errors import InputError, MostOfIndexError, SpartaError, StorageError
 from sparta.base.files import storage_errors
 from sparta.base.filters import Filter
 from sparta.base.remedies import Option, remedy
@@ -83,6 +83,7 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
             except BaseException as error:
                 if isinstance(error, StorageError | OSError):
                     _free_space(index, generation)
+                index.check_not_replaced()
                 if options.mode in GROWING and not has_written(index, generation):
                     index.write_state(old_state)
                 raise
@@ -178,7 +179,7 @@ def delete_matching(index: IndexFolder, filter: Filter, *, yes: bool = False) ->
             passage_ids = list(dict.fromkeys(map(passage_of, unit_ids)))
             unit_ids = list(itertools.chain(*_unit_ids(searcher, passage_ids, generation.unit).values()))
         if 2 * len(unit_ids) > searcher.num_docs and not yes:
-            raise InputError(
+            raise MostOfIndexError(
                 f"the filter matches {len(unit_ids):,} of the index's {searcher.num_docs:,}"
                 f" {unit_noun(generation.unit)}s, which is more than half",
                 where=str(index.path),

@@ -10,9 +10,9 @@ from sparta.base.files import STANDARD_INPUT
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE
 from sparta.data.units import options_of_unit
-from sparta.index.generation import BOTH_CHANNELS, CORPUS, JSON, SHARDS, Generation, Job, codec_name
+from sparta.index.generation import BOTH_CHANNELS, CORPUS, JSON, SHARDS, Generation, Job, codec_name, dtype_of
 
-_USUAL_BITS = 8
+_USUAL_BITS, _USUAL_DTYPE = 8, "int8"
 _DEFAULTS = {
     "codec": codec_name(None),
     "language": DEFAULT_LANGUAGE,
@@ -89,6 +89,8 @@ def _options(generation: Generation) -> list[Option]:
         name, bits = str(generation.model["name"]), generation.model["quantizer"]["bits"]
         options += [Option("model", name)] if name and name != shipped_for(form["language"]) else []
         options += [Option("bits", bits)] if bits != _USUAL_BITS else []
+        dtype = dtype_of(generation.arithmetic)
+        options += [Option("dtype", dtype)] if dtype not in ("", "auto", _USUAL_DTYPE) else []
     return options
 
 

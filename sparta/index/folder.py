@@ -99,6 +99,7 @@ class IndexFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = path_of(path, "an index folder")
+        self._lock_file: tuple[int, int] | None = None
 
     def exists(self) -> bool:
         """Return whether the folder holds an index."""
@@ -164,7 +165,11 @@ class IndexFolder:
         return live
 
     def write_state(self, state: IndexState) -> None:
-        """Replace the manifest atomically."""
+        """Replace the manifest atomically.
+
+        :raises IndexStateError: the folder was replaced since it was locked.
+        """
+        self.check_not_replaced()
         version = WITH_NEWER_QUERIES if state.has_newer_queries else FORMAT_VERSION
         facts = {"kind": KIND, "format_version": version}
         write_manifest(self.path, {**facts, **state.as_dict()})
@@ -299,6 +304,21 @@ class IndexFolder:
         unused = [folder for folder in folders if folder.name not in used_names]
         return unused + list(self.path.glob(".sparta-*.tmp"))
 
+    def check_not_replaced(self) -> None:
+        """Raise if another folder has this path since the folder was locked, as after `mv new served`."""
+        if self._lock_file is None:
+            return
+        try:
+            there = (self.path / "lock").stat()
+        except OSError:
+            there = None
+        if there is None or (there.st_dev, there.st_ino) != self._lock_file:
+            raise IndexStateError(
+                "the index folder was replaced while it was written; the index now there is unchanged",
+                where=str(self.path),
+                remedy="repeat the command, if the new index needs this change too",
+            )
+
     def is_being_written(self) -> bool:
         """Return whether a running process holds the lock."""
         return is_locked(self.path / "lock")
@@ -315,6 +335,7 @@ class IndexFolder:
                 self.refuse_links()
                 stream = stack.enter_context((self.path / "lock").open("ab"))
                 is_free = lock(stream, _LOCK_TIMEOUT)
+                locked = os.fstat(stream.fileno())
             if not is_free:
                 raise IndexStateError(
                     "another process is writing to this index",
@@ -323,4 +344,6 @@ class IndexFolder:
                         "wait until the process ends, or choose another index folder with {}", Option("index")
                     ),
                 )
+            self._lock_file = locked.st_dev, locked.st_ino
+            stack.callback(setattr, self, "_lock_file", None)
             yield

@@ -97,6 +97,14 @@ def codec_name(name: str | None) -> str:
     return {None: DEFAULT_CODEC, "sparta": "fast"}.get(name) or str(name)
 
 
+def dtype_of(arithmetic: str) -> str:
+    """Return the `--dtype` of a runtime's arithmetic: `int8` of `openvino int8+bf16`.
+
+    Several devices with several arithmetics have `auto`; an unknown arithmetic has the empty string.
+    """
+    return "auto" if "," in arithmetic else arithmetic.rpartition(" ")[2].partition("+")[0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One job that writes an index.

@@ -47,7 +47,7 @@ def describe_index(path: str | Path) -> dict[str, Any]:
 
 def _sizes(folder: IndexFolder, generation: Generation) -> dict[str, int]:
     paths = {generation.channels: folder.lucene_path(generation)}
-    paths |= {name: folder.path / f"{name}-{generation.number:06d}" for name in other_channels(folder.path)}
+    paths |= {name: folder.channel_path(name, generation) for name in other_channels(folder.path)}
     return {name: folder_size(path) for name, path in paths.items()}
 
 

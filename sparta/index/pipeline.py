@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparta.base.errors import InputError, Interrupted, ModelError
+from sparta.base.errors import InputError, Interrupted, ModelError, SpartaError
 from sparta.base.extras import optional_packages
 from sparta.base.filters import Filter, FilterLike
 from sparta.base.progress import ReadingProgress
@@ -19,6 +19,7 @@ from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.data.formats.fields import Fields
 from sparta.data.formats.objects import rows_of
+from sparta.data.formats.reading import RECORDS
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.data.units import same_chunks
 from sparta.index.build import (
@@ -107,10 +108,14 @@ class IndexOptions:
     resume: bool = False
     commit_seconds: float = DEFAULT_COMMIT_SECONDS
 
+    @property
+    def fields(self) -> Fields:
+        """The fields of a record that hold id, text and title."""
+        return Fields.of(self.id_field, self.text_field, self.title_field)
+
     def reader(self, corpus: Corpus) -> CorpusReader:
         """Open a corpus with the options for reading."""
-        fields = Fields.of(self.id_field, self.text_field, self.title_field)
-        return open_corpus(corpus, skip_invalid=self.skip_invalid, fields=fields, query=self.query)
+        return open_corpus(corpus, skip_invalid=self.skip_invalid, fields=self.fields, query=self.query)
 
     def for_writing(self, mode: str) -> WriteOptions:
         """Return the options for writing Lucene's index."""
@@ -170,12 +175,16 @@ def build_index(
     if not isinstance(corpus, Iterable | Path) and rows_of(corpus) is corpus:
         kind = type(corpus).__name__
         raise InputError(f"the corpus must be a file, a folder or a list of passages, found {kind}")
-    reader = requested.reader(corpus)  # a wrong path fails first
     folder = IndexFolder(path)
+    if mode in GROWING and isinstance(corpus, str | Path):
+        requested = with_index_fields(folder, requested)
+    reader = requested.reader(corpus)  # a wrong path fails first
     chosen = _resolved(folder, requested, mode, encodes=True)
     find_runtime()  # missing Java fails here, before hours of encoding
     channels = chosen.channels or BOTH_CHANNELS
     job = corpus_job(reader, chosen.unit or "passage", chosen.top_k, chosen.min_weight or 0.0, channels)
+    if mode in GROWING and job.source == RECORDS:  # the next update from a file has the index's fields
+        job = replace(job, reading=with_index_fields(folder, requested).fields.options)
     passes = _begun(folder, chosen, names)
     with _reporting_interrupts(folder, mode):
         report = _report_if_up_to_date(folder, job, mode, chosen)
@@ -346,6 +355,25 @@ def _with_index_chunks(options: IndexOptions, generation: Generation | None) -> 
     """Return the options with the index's chunks, if they differ only in where the chunks end."""
     if generation and same_chunks(options.unit, generation.unit):
         return replace(options, unit=generation.unit)
+    return options
+
+
+def with_index_fields(folder: IndexFolder, options: IndexOptions) -> IndexOptions:
+    """Return the options with the names of fields that the index's last job had, unless they name a field.
+
+    Otherwise, an update without the options would read other ids or no titles.
+    """
+    if options.fields.names or not folder.exists():
+        return options
+    with suppress(SpartaError):  # a damaged manifest is reported where it is needed
+        if generation := folder.state().searchable:
+            read = generation.job.reading
+            return replace(
+                options,
+                id_field=read.get("id_field"),
+                text_field=read.get("text_field"),
+                title_field=read.get("title_field"),
+            )
     return options
 
 

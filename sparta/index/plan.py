@@ -27,6 +27,7 @@ from sparta.index.generation import (
     IndexState,
     Job,
     codec_name,
+    dtype_of,
 )
 from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions
 from sparta.lucene.bridge import ImpactSearcher
@@ -52,6 +53,8 @@ def plan(
     building, live = state.building, state.live
     if options.resume and building:
         _check_same_job(index, building, source, job)
+        _check_same_dtype(index, building, source)
+        _check_arithmetic(index, building, source)
         if live and "overwrite" not in (options.mode, building.job.mode):
             _check_unchanged(index, live, job, adds_impacts=True)
         return lambda: building
@@ -232,6 +235,17 @@ def _check_arithmetic(index: IndexFolder, live: Generation, source: Source) -> N
             index.path,
             live.arithmetic,
             source.arithmetic,
+        )
+
+
+def _check_same_dtype(index: IndexFolder, building: Generation, source: Source) -> None:
+    """Raise if a resumed build would encode its remaining passages with another `--dtype`."""
+    before, now = dtype_of(building.arithmetic), dtype_of(source.arithmetic)
+    if before and now and before != now:
+        raise IndexStateError(
+            f"this index was started with {building.arithmetic}, and would continue with {source.arithmetic}",
+            where=str(index.path),
+            remedy=remedy("continue with {}, or start again with {}", Option("dtype", before), _OVERWRITE),
         )
 
 

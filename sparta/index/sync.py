@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, MostOfIndexError
 from sparta.base.files import STANDARD_INPUT
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import CorpusReader, PartOfCorpus
@@ -21,6 +21,7 @@ from sparta.index.pipeline import (
     build_index,
     delete_from_index,
     options_to_grow,
+    with_index_fields,
 )
 from sparta.index.plan import has_commit
 from sparta.lucene.bridge import ImpactSearcher
@@ -72,6 +73,7 @@ def sync_index(
         raise InputError("the corpus must be a file or a folder, because it is read twice")
     requested = options or IndexOptions()
     folder = IndexFolder(path)
+    requested = with_index_fields(folder, requested)
     reader = requested.reader(corpus)
     if not folder.exists() or not has_commit(folder):
         ids = [passage.passage_id for passage in reader]
@@ -138,7 +140,7 @@ def _check_deletions(found: SyncReport, corpus: str, *, yes: bool) -> None:
     """Raise if more than half of the passages would be deleted, as with a folder that is not mounted."""
     before = len(found.updated) + len(found.deleted) + found.unchanged
     if not yes and 2 * len(found.deleted) > before:
-        raise InputError(
+        raise MostOfIndexError(
             f"{len(found.deleted):,} of the {before:,} passages of the index are missing from the corpus,"
             " which is more than half",
             where=corpus,

@@ -176,6 +176,11 @@ def is_shipped(name: str | Path, kind: Kind = "model") -> bool:
     )
 
 
+def languages_of(name: str, kind: Kind) -> list[str]:
+    """Return the languages for which a model of this name ships; empty for other models."""
+    return [code for code, language in LANGUAGES.items() if getattr(language, kind) == name]
+
+
 def shipped_for(language: str, kind: Kind = "model") -> str | None:
     """Return the name of the shipped model for a language, or None if there is none or it is not installed.
 

@@ -36,7 +36,8 @@ class FirstInNumpy:
     """Encodes short texts: the first with NumPy, later texts with OpenVINO, which needs time to begin.
 
     OpenVINO encodes faster, but takes about half a second to begin: it takes over once NumPy has read as many
-    wordpieces as it reads in that time.
+    wordpieces as it reads in that time. It reads the model's folder again; if this now has other files, NumPy
+    goes on, because the vectors of an index belong to the model that was opened.
 
     :param encoder: the weights of a BERT or DistilBERT
     :param pool: turns states `(n, length, width)` of texts of one length into rows `(n, numbers)`
@@ -57,6 +58,7 @@ class FirstInNumpy:
         self._bert: NumpyBert | None = NumpyBert(encoder)
         self._pool, self._n_numbers = pool, n_numbers
         self._open_network, self._folder = open_network, folder
+        self._files = _files(folder)
         self._n_read, self._is_opened, self._lock = 0, False, threading.Lock()
 
     def __call__(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> Floats:
@@ -80,12 +82,16 @@ class FirstInNumpy:
                 return
             if find_spec("openvino"):
                 try:
+                    if _files(self._folder) != self._files:
+                        raise ValueError("the files of the model have changed")
                     self._network = self._open_network()
                     self._bert = None
                     return_freed_memory()
                 except Exception as error:  # NumPy goes on, more slowly
                     logger.warning(
-                        "%s: NumPy encodes questions, because OpenVINO failed: %s", self._folder, error
+                        "%s: NumPy still encodes questions, slower than OpenVINO: %s",
+                        self._folder,
+                        error,
                     )
             self._is_opened = True
 
@@ -114,6 +120,12 @@ class FirstInNumpy:
             for batch, batch_rows in zip(batches, pool.map(encode, batches), strict=True):
                 rows[batch] = batch_rows
         return rows
+
+
+def _files(folder: Path) -> list[tuple[str, int, int]]:
+    """Return the weights and settings in a model's folder, with what changes if a file changes."""
+    paths = [path for path in folder.glob("*") if path.suffix in (".safetensors", ".json")]
+    return sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
 
 
 class NumpyBert:

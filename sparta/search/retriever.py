@@ -96,7 +96,10 @@ class Retriever(Closing, ABC):
 
     @property
     def ranking_name(self) -> str:
-        """The channel, or the channels of a fusion with their weights: equal for equal rankings."""
+        """The channel, or the channels of a fusion with their weights, and all unusual settings.
+
+        Retrievers of one index whose rankings differ have different names.
+        """
         return self.channel
 
     @property

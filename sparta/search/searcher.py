@@ -35,6 +35,13 @@ _OLD_NAMES = {"sparta": IMPACT}
 logger = logging.getLogger(__name__)
 
 
+def unusual_bm25(bm25: Bm25 | None) -> list[str]:
+    """Return the parameters of BM25 as in `k1=1.2`, if they differ from the defaults."""
+    if bm25 is None or bm25 == Bm25():
+        return []
+    return [f"{name}={value:g}" for name, value in bm25._asdict().items()]
+
+
 class ChannelSearcher(Retriever):
     """A retriever for one channel of an index folder. Its reader may serve other channels too.
 
@@ -55,6 +62,12 @@ class ChannelSearcher(Retriever):
     def __reduce__(self) -> tuple[object, ...]:
         factory = cast(Callable[..., Self], type(self))
         return partial(factory, self.reader.folder.path, channel=self.channel, bm25=self.reader.bm25), ()
+
+    @property
+    def ranking_name(self) -> str:
+        """The channel, with k1 and b of BM25 if they are not the usual ones: `bm25(k1=1.2,b=0.75)`."""
+        settings = unusual_bm25(self.reader.bm25) if self.channel == BM25 else []
+        return f"{self.channel}({','.join(settings)})" if settings else self.channel
 
     @property
     def version(self) -> IndexVersion:

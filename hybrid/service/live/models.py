@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from sparta.base.extras import optional_packages
+from sparta.models.resolve import hash_folder
 from sparta.reader.config import reader_folder
 
 if TYPE_CHECKING:
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 class SharedModels:
     """Opens readers and the models that encode written passages; threads and indexes share them.
 
-    The dense channels of a process share their question encoders without this object.
+    The dense channels of a process share their question encoders without this object. A model whose folder
+    has other files than before is opened again.
 
     :param reader: folder or name of the reader; None is the shipped reader of an index's language
     :param device: device of the reader
@@ -26,10 +29,8 @@ class SharedModels:
 
     def __init__(self, reader: str | None = None, device: str | None = None) -> None:
         self.reader_name, self._device = reader, device
-        self._readers: dict[str, Reader] = {}
-        self._encoders: WeakValueDictionary[tuple[str | None, int | None, str | None], SparseModel] = (
-            WeakValueDictionary()
-        )
+        self._readers: dict[str, tuple[str, Reader]] = {}
+        self._encoders: WeakValueDictionary[tuple[str | int | None, ...], SparseModel] = WeakValueDictionary()
         self._lock = threading.Lock()
 
     @optional_packages()
@@ -39,17 +40,20 @@ class SharedModels:
 
         key = "" if self.reader_name else language
         with self._lock:
-            if key not in self._readers:
-                folder = reader_folder(self.reader_name, language)
-                self._readers[key] = Reader.open(folder, device=self._device)
-            return self._readers[key]
+            folder = reader_folder(self.reader_name, language)
+            sha256 = hash_folder(folder)
+            if key not in self._readers or self._readers[key][0] != sha256:
+                self._readers[key] = sha256, Reader.open(folder, device=self._device)
+            return self._readers[key][1]
 
     @optional_packages()
     def encoder(self, options: IndexOptions) -> SparseModel:
         """Return the model of these options. A model stays open while a caller holds the model."""
         from sparta.models.load import open_encoder
 
-        key = options.model, options.bits, options.query_encoder
+        folder = Path(options.model or "")
+        sha256 = hash_folder(folder) if options.model and folder.is_dir() else ""
+        key = options.model, sha256, options.bits, options.query_encoder
         with self._lock:
             encoder = self._encoders.get(key)
             if encoder is None:

@@ -169,6 +169,17 @@ def read_lines(stream: BinaryIO, limits: Limits, errors: LineErrors, *, ids: boo
         yield parsed
 
 
+def is_filter(line: bytes) -> bool:
+    """Return whether a line of a DELETE request is a filter, not an id; the line may be cut."""
+    if line.lstrip().startswith(b'{"filter"'):
+        return True
+    try:
+        value = parse_value(decoded(line.strip()))
+    except InputError:
+        return False
+    return isinstance(value, dict) and "filter" in value and "id" not in value
+
+
 def _skip_line(stream: BinaryIO, line: bytes) -> None:
     while line and not line.endswith(b"\n"):
         line = stream.readline(_IN_MEMORY)

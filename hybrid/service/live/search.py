@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hybrid.retrieval.channels import CHANNELS, DENSE, Channels, channel
@@ -32,15 +33,6 @@ if TYPE_CHECKING:
     from dense.channel.searcher import DenseSearcher
 
 _MOST_VALUES = 1000  # of a facet, in one answer
-_ADDING: dict[str, Remedy] = {
-    DENSE: remedy("{}", Command.of("dense index")),
-    IMPACT: remedy(
-        "{}, with {} if sparta ships no model for its language",
-        Command.of("sparta index", corpus="FILE", resume=True),
-        Option("model", "FOLDER"),
-    ),
-}
-"""The command that adds a channel to an index. Every index has BM25."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +259,12 @@ class BatchSearch(Closing):
         return explanations
 
 
-def require_channels(weights: Sequence[tuple[str, float]], there: Sequence[str]) -> list[str]:
+def require_channels(
+    weights: Sequence[tuple[str, float]], there: Sequence[str], index: Path | None = None
+) -> list[str]:
     """Return the names of the channels, if the index has all of them.
 
+    :param index: the index, for the error's command; None says no path to a client of the service
     :raises InputError: the index lacks a channel
     """
     names = [name for name, _ in weights]
@@ -277,6 +272,18 @@ def require_channels(weights: Sequence[tuple[str, float]], there: Sequence[str])
         if name not in there:
             raise InputError(
                 f"the index has no channel {name}; its channels: {', '.join(there)}",
-                remedy=remedy("omit the channel, or add the channel with: {}", _ADDING[name]),
+                remedy=remedy("omit the channel, or add the channel with: {}", _how_to_add(name, index)),
             )
     return names
+
+
+def _how_to_add(channel: str, index: Path | None) -> Remedy:
+    """Return the command that adds a channel to an index. Every index has BM25."""
+    of_index = {} if index is None else {"index": index}
+    if channel == DENSE:
+        return remedy("{}", Command.of("dense index", **of_index))
+    return remedy(
+        "{}, with {} if sparta ships no model for its language",
+        Command.of("sparta index", corpus="FILE", resume=True, **of_index),
+        Option("model", "FOLDER"),
+    )

@@ -93,7 +93,7 @@ class Service:
         """Return the answer to a search, as JSON."""
         queries, limits = request.queries, self.settings.limits
         limits.check_search(queries, request.k, request.offset, explain=request.explain)
-        deepest = limits.hits // len(queries)
+        deepest = limits.hits // len(queries) if request.collapse else limits.hits
         passage_filter = self._filter(request.filter)
         page = Page(
             request.k,

@@ -82,8 +82,10 @@ class Writer(Closing):
     async def delete_one(self, passage_id: str) -> Report:
         """Delete one passage.
 
-        :raises HttpError: 404, the index holds no passage with this id
+        :raises HttpError: 404, the index holds no passage with this id; 400, the id is that of a part
         """
+        if self._is_cut() and is_part(passage_id):
+            raise HttpError(400, f"expected the id of a passage, found that of its part {passage_id!r}")
         report = await self._run(partial(delete_from_index, self._settings.index, [passage_id]))
         if report.missing:
             raise HttpError(404, f"the index holds no passage with the id {passage_id!r}")
@@ -100,6 +102,10 @@ class Writer(Closing):
 
         def delete(request: DeleteRequest) -> Report:
             report = delete_from_index(self._settings.index, filter=request.filter, yes=request.yes)
+            if not report.requested:
+                raise HttpError(
+                    400, "no passage matches the filter", remedy="check the filter with POST /search"
+                )
             return {"deleted": report.requested, **_told(LineErrors(), report.behind)}
 
         return await self._parsed_and_written(parse, delete)
@@ -187,6 +193,9 @@ class Writer(Closing):
         return {**report, **_told(errors, behind)}
 
     def _delete(self, lines: list[Line], errors: LineErrors) -> Report:
+        if not lines and not errors:
+            raise HttpError(400, "the request names no passage", remedy="send ids, one per line, or a filter")
+        lines = self._without_ids_of_parts(lines, errors)
         _refuse_if_nothing(lines, errors)
         missing: set[str] = set()
         behind: Sequence[str] = ()
@@ -215,12 +224,11 @@ class Writer(Closing):
 
     def _without_ids_of_parts(self, lines: list[Line], errors: LineErrors) -> list[Line]:
         """Return the lines whose ids are no ids of parts, which an index of sentences or chunks reserves."""
-        with self._reader.snapshot() as snapshot:
-            if not is_cut(snapshot.generation.unit):
-                return lines
+        if not self._is_cut():
+            return lines
         valid_lines = []
         for line in lines:
-            if passage_of(line.passage_id) == line.passage_id:
+            if not is_part(line.passage_id):
                 valid_lines.append(line)
                 continue
             errors.add(
@@ -228,6 +236,11 @@ class Writer(Closing):
                 f"invalid id: expected one that does not end like a sentence's, found {line.passage_id!r}",
             )
         return valid_lines
+
+    def _is_cut(self) -> bool:
+        """Return whether this is an index of sentences or chunks, which reserves the ids of parts."""
+        with self._reader.snapshot() as snapshot:
+            return is_cut(snapshot.generation.unit)
 
     def _held(self, passage_ids: Sequence[str]) -> set[str]:
         """Return the ids that the index holds, as passages or as parts of passages."""
@@ -237,6 +250,11 @@ class Writer(Closing):
             if is_cut(snapshot.generation.unit):
                 held_ids |= set(map(passage_of, snapshot.lucene.sentences(passage_ids)))
             return held_ids
+
+
+def is_part(passage_id: str) -> bool:
+    """Return whether an id has the form of a part of a passage."""
+    return passage_of(passage_id) != passage_id
 
 
 def _too_late(seconds: float, *, begun: bool) -> HttpError:

@@ -21,8 +21,10 @@ from dense.channel.table import exists, is_begun
 from dense.search.store import Floats
 from sparta.base.errors import InputError, Interrupted
 from sparta.index.folder import IndexFolder
+from sparta.index.info import describe_index
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.index.sync import sync_index
+from sparta.runtime.processor import capabilities
 from tests.dense.channel.channels import N, done, rankings
 from tests.moments import ctrl_c
 from tests.programs import sparta
@@ -138,6 +140,42 @@ def test_ctrl_c_and_resume(corpus: Path, tiny_model_folder: Path, blocks: Calls,
     assert not first & set(flat(blocks))
     build_index(tmp_path / "whole", corpus, options=chosen)
     assert np.array_equal(vectors(tmp_path / "ix"), vectors(tmp_path / "whole"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("int8" not in capabilities(), reason="this processor has no int8")
+def test_an_overwrite_in_another_arithmetic_encodes_all_vectors_again(
+    corpus: Path, tiny_model_folder: Path, blocks: Calls, tmp_path: Path
+) -> None:
+    build_index(tmp_path / "ix", corpus, options=options(tiny_model_folder))
+    blocks.clear()
+    in_8_bits = options(tiny_model_folder, dtype="int8")
+    [report] = build_index(tmp_path / "ix", corpus, "overwrite", in_8_bits).channels
+    assert (report.encoded, len(flat(blocks))) == (N, N)
+    build_index(tmp_path / "new", corpus, options=in_8_bits)
+    assert np.array_equal(vectors(tmp_path / "ix"), vectors(tmp_path / "new"))
+    described = describe_index(tmp_path / "ix")
+    assert all(size > 0 for size in described["bytes"].values()), (
+        "a new generation keeps the channel's folder"
+    )
+
+
+@pytest.mark.slow
+def test_another_language_does_not_keep_the_dense_model_of_the_first(
+    corpus: Path,
+    tiny_model_folder: Path,
+    blocks: Calls,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    build_index(tmp_path / "ix", corpus, options=options(tiny_model_folder))
+    monkeypatch.undo()  # from here on with the models that ship; the channel's model is one for English
+    monkeypatch.setattr("dense.channel.sync.languages_of", lambda *_: ["en"])
+    other = options(tiny_model_folder, channels="impact,bm25", language="de")
+    report = build_index(tmp_path / "ix", corpus, "overwrite", other)
+    assert report.behind == ("dense",)
+    assert "sparta ships no dense model for the language 'de'" in caplog.text
 
 
 def test_a_language_without_dense_model_fails_first(

@@ -100,6 +100,19 @@ def test_company_changes_nothing(make: Any, tmp_path: Path) -> None:
     assert encoder.encode_questions([]).shape == (0, 32)
 
 
+def test_another_model_in_the_folder_does_not_take_over(
+    make: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after another training: its vectors would search the vectors of the first model."""
+    make(MEAN).save_pretrained(tmp_path)
+    encoder = BertQuestionEncoder(tmp_path)
+    wanted = encoder.encode_questions(QUESTIONS)
+    make(MEAN).save_pretrained(tmp_path)
+    for _ in range(20):  # more wordpieces than NumPy reads before OpenVINO takes over
+        np.testing.assert_allclose(encoder.encode_questions(QUESTIONS), wanted, atol=1e-5)
+    assert "the files of the model have changed" in caplog.text
+
+
 def test_another_precision_is_torchs(make: Any, tmp_path: Path) -> None:
     make(MEAN).save_pretrained(tmp_path)
     weights = tmp_path / "model.safetensors"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from sparta.data.answers import exact_match
+from sparta.models.resolve import installed_folder
 from tests.cli.commands import ROOT, done
 from tests.programs import sparta
 
@@ -84,3 +87,22 @@ def test_an_index_answers_like_an_answerer_and_opens_its_reader_once(
     assert (list(unsure), unsure.abstained) == ([], True)
     assert unsure.best_guess.answer == expected[0].answer
     assert len(opened) == 1
+
+
+def test_a_reader_whose_files_were_replaced_is_opened_again(index: Path, tmp_path: Path) -> None:
+    """As after another training into the same folder: in Python and in the service."""
+    from hybrid.service.live.models import SharedModels
+    from sparta import Index
+
+    question, folder = "when was google founded", tmp_path / "reader"
+    shutil.copytree(installed_folder("reader-bge-small-en"), folder)
+    models = SharedModels(str(folder))
+    with Index(index) as searched:
+        first = searched.answer(question, reader=folder)
+        served = models.reader("en")
+        assert models.reader("en") is served
+        config = json.loads((folder / "config.json").read_text())
+        config["reader"]["weight"] = 0.9
+        (folder / "config.json").write_text(json.dumps(config))
+        assert searched.answer(question, reader=folder)[0].score != first[0].score
+        assert models.reader("en") is not served

@@ -22,7 +22,9 @@ from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import Filter
 from sparta.base.records import Ranking, ScoredPassage
 from sparta.index.reader import IndexReader
+from sparta.lucene.bridge import Bm25
 from sparta.search.retriever import Page, Retriever
+from sparta.search.searcher import Searcher
 
 
 class Fake(Retriever):
@@ -278,3 +280,21 @@ def test_what_is_no_fusion_and_no_channels() -> None:
     for nothing in ([], "bm25"):
         with pytest.raises(InputError, match=r"\bchannels?\b"):
             Channels("nowhere", nothing)
+
+
+def test_rankings_of_other_settings_have_other_names(built_dense_index: Path) -> None:
+    """A reader's threshold holds for the ranking that it was tuned on."""
+    weights = {"impact": 1.0, "bm25": 1.2}
+
+    def name(fusion: Fusion, bm25: Bm25 | None = None) -> str:
+        with HybridSearcher(built_dense_index, fusion, bm25=bm25) as searcher:
+            return searcher.ranking_name
+
+    assert name(Fusion(weights)) == name(Fusion(weights), Bm25()) == "bm25=1.2,impact"
+    assert name(Fusion(weights, "rrf")) == "bm25=1.2,impact(method=rrf)"
+    assert name(Fusion(weights, candidates=20)) == "bm25=1.2,impact(candidates=20)"
+    assert name(Fusion(weights), Bm25(2, 0.9)) == "bm25=1.2,impact(k1=2,b=0.9)"
+    assert name(Fusion({"impact": 1.0}), Bm25(2, 0.9)) == "impact"
+    with Searcher(built_dense_index, bm25=Bm25(2, 0.9)) as searcher:
+        assert searcher.ranking_name == "impact"
+        assert searcher.beside("bm25").ranking_name == "bm25(k1=2,b=0.9)"

@@ -250,6 +250,10 @@ def test_one_id_of_a_part_spoils_no_other_line(tmp_path, tiny_model_folder, open
     answer = client.post("/passages", content=lines({"id": "p#1", "text": "A town."}), headers=NDJSON)
     assert answer.status_code == 400
     assert [error["line"] for error in answer.json()["errors"]] == [1]
+    told = write(client, "DELETE", b'"b#0"\n"a"\n')
+    assert (told["deleted"], [error["line"] for error in told["errors"]]) == (1, [1])
+    assert client.delete("/passages/b%230").status_code == 400
+    assert client.get("/passages/b%230").json()["text"] == "The sea."
 
 
 def test_an_id_that_ends_like_a_path_is_read_like_any_other(index, open_client) -> None:
@@ -338,6 +342,13 @@ def test_a_filter_deletes_its_matches(index, open_client) -> None:
     everything = {"filter": {"not": {"lang": "yy"}}}
     refused = client.request("DELETE", "/passages", json=everything)
     assert (refused.status_code, "more than half" in refused.text) == (400, True)
+    assert '"yes": true' in refused.json()["error"]["remedy"]
+    nothing = client.request("DELETE", "/passages", json={"filter": {"lang": "none"}})
+    assert (nothing.status_code, nothing.json()["error"]["message"]) == (
+        400,
+        "no passage matches the filter",
+    )
+    assert client.request("DELETE", "/passages", content=b"", headers=NDJSON).status_code == 400
     for wrong in ({"filter": {}}, {"filter": {"lang": {"in": [*range(1001)]}}}, {"filter": {"a": 1}, "b": 2}):
         assert client.request("DELETE", "/passages", json=wrong).status_code == 400
     too_long = {"filter": {"lang": "x" * (1 << 20)}}
@@ -345,5 +356,6 @@ def test_a_filter_deletes_its_matches(index, open_client) -> None:
     content = json.dumps(too_long).encode()
     assert client.request("DELETE", "/passages", content=content, headers=NDJSON).status_code == 413
     assert client.get("/info").json()["passages"] == n - 3
-    assert client.request("DELETE", "/passages", json={**everything, "yes": True}).json()["deleted"] == n - 3
+    all_of_them = client.request("DELETE", "/passages", json={"yes": True, **everything})
+    assert all_of_them.json()["deleted"] == n - 3, "the order of the fields does not count"
     assert client.get("/info").json()["passages"] == 0

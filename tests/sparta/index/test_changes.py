@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 
-from sparta.base.errors import IndexStateError, Interrupted
+from sparta.base.errors import IndexStateError, InputError, Interrupted
 from sparta.base.remedies import on_command_line
 from sparta.doctor import examine
 from sparta.index.changes import how_to_finish
 from sparta.index.folder import IndexFolder
 from sparta.index.info import describe_index, folder_size
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
+from sparta.index.sync import sync_index
 from sparta.index.verify import Part, verify_index
+from sparta.runtime.processor import capabilities
 from sparta.search.searcher import Searcher
 from tests.programs import sparta
 
@@ -91,6 +93,31 @@ def ids(index: Path) -> list[str]:
 
 def manifest(index: Path) -> Part:
     return verify_index(index, quick=True)[0]
+
+
+@pytest.mark.skipif("int8" not in capabilities(), reason="this processor has no int8")
+def test_a_build_does_not_continue_in_another_arithmetic(
+    tiny_model_folder: Path, write: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The remedy of the first error names the arithmetic, and finishes the index."""
+    index, corpus = tmp_path / "encoded", write("c", 300)
+    in_floats = IndexOptions(
+        model=str(tiny_model_folder), dtype="fp32", device="cpu", commit_seconds=0, channels="impact,bm25"
+    )
+
+    def stop(n: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        build_index(index, corpus, options=in_floats, advance=stop)
+    with pytest.raises(IndexStateError, match="was started with openvino fp32") as caught:
+        build_index(index, corpus, options=replace(in_floats, dtype="int8", resume=True))
+    assert "--dtype fp32" in caught.value.remedy.for_command_line()
+    building = IndexFolder(index).state().building
+    assert building is not None
+    run_what_is_printed(on_command_line(how_to_finish(building, index)))
+    live = IndexFolder(index).require_live()
+    assert (live.complete, live.arithmetic) == (True, "openvino fp32")
 
 
 @pytest.mark.slow
@@ -311,3 +338,35 @@ def test_the_command_names_the_model_and_what_is_pruned(
         "sparta index --vectors s --resume --index"
         in how_to_finish(shards, tmp_path / "ix").for_command_line()
     )
+
+
+def test_later_files_are_read_with_the_fields_of_the_index(tmp_path: Path) -> None:
+    """An update without the options would store passages again under a hash, and lose titles."""
+    rows = [{"url": f"page-{i}", "headline": "Moon", "text": f"the moon {i}"} for i in range(4)]
+    corpus, index = tmp_path / "pages.jsonl", tmp_path / "ix"
+
+    def write_rows(*extra: dict[str, str]) -> None:
+        corpus.write_text("".join(json.dumps(row) + "\n" for row in (*rows, *extra)))
+
+    write_rows()
+    named = replace(OPTIONS, id_field="url", title_field="headline")
+    build_index(index, corpus, options=named)
+    for job in ("update", "records", "update", "sync"):
+        rows[0]["text"] += " again"
+        write_rows()
+        if job == "sync":
+            report = sync_index(index, corpus, OPTIONS)
+            assert (report.added, report.updated, report.deleted) == ((), ("page-0",), ("more",))
+        elif job == "update":
+            assert sparta("update", "--corpus", corpus, "--index", index).exit_code == 0
+        else:
+            build_index(index, [{"id": "more", "title": "Moon", "text": "the moon"}], "update", OPTIONS)
+    with Searcher(index) as searcher:
+        hits = searcher.beside("bm25").search("moon", 100)
+    assert sorted((hit.passage_id, hit.title) for hit in hits) == [(f"page-{i}", "Moon") for i in range(4)]
+    usual = tmp_path / "usual.jsonl"
+    usual.write_text('{"id": "other", "text": "the moon"}\n')
+    with pytest.raises(InputError, match='expected the field "url"'):
+        build_index(index, usual, "append", OPTIONS)
+    build_index(index, usual, "append", replace(OPTIONS, id_field="id"))
+    assert len(ids(index)) == 5

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sparta.api import Index
+from sparta.base.errors import IndexStateError
 from sparta.index.pipeline import IndexOptions, build_index
 
 pytestmark = pytest.mark.jvm
@@ -96,3 +98,25 @@ def test_copies_with_other_deletions_have_their_own_statistics(tmp_path: Path) -
         for opened in (index, copy):
             found.append([hit.passage_id for hit in opened.search("alpha beta", 2)])
     assert found == [["30", "31"], ["130", "131"]]
+
+
+@pytest.mark.parametrize("mode", ["update", "overwrite"])
+def test_a_job_leaves_an_index_alone_that_takes_its_folder(tmp_path: Path, mode: str) -> None:
+    """`mv served old && mv new served` in the middle of a job, as docs/service.md replaces an index."""
+    options = IndexOptions(channels="bm25")
+    served, new = tmp_path / "served", tmp_path / "new"
+    build_index(served, [{"id": "a", "text": "moon"}], options=options)
+    build_index(new, [{"id": "b", "text": "sun"}], options=options)
+    expected = {path.relative_to(new): path.read_bytes() for path in new.rglob("*") if path.is_file()}
+
+    def records() -> Iterator[dict[str, str]]:
+        yield {"id": "c", "text": "tide"}
+        served.rename(tmp_path / "old")
+        new.rename(served)
+        yield {"id": "d", "text": "sea"}
+
+    with pytest.raises(IndexStateError, match="was replaced while it was written"):
+        build_index(served, records(), mode, options)
+    found = {path.relative_to(served): path.read_bytes() for path in served.rglob("*") if path.is_file()}
+    assert expected.items() <= found.items()
+    build_index(served, [{"id": "c", "text": "tide"}], "update", options)
