@@ -81,7 +81,7 @@ def test_each_endpoint_with_each_scope(client) -> None:
         ):
             assert statuses(client, READING, headers) == [200, 200, 400, 200, 200, 200, 200, 404]
     assert set(statuses(client, WRITING, {"X-API-Key": READ})) == {403}
-    assert statuses(client, WRITING, {"X-API-Key": WRITE}) == [200, 200, 200, 404]
+    assert statuses(client, WRITING, {"X-API-Key": WRITE}) == [200, 200, 400, 404]
     assert [client.get(path).status_code for path in OPEN] == [200] * 5
     assert client.get("/info").headers["www-authenticate"] == "Bearer"
 

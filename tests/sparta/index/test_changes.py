@@ -332,7 +332,7 @@ def test_the_command_names_the_model_and_what_is_pruned(
     build_index(tmp_path / "ix", write("b"), options=options)
     live = IndexFolder(tmp_path / "ix").require_live()
     said = how_to_finish(live, tmp_path / "ix").for_command_line()
-    assert f"--top-k 3 --min-weight 0.1 --model {tiny_model_folder} --bits 4 --resume" in said
+    assert f"--top-k 3 --min-weight 0.1 --model {tiny_model_folder} --bits 4 --dtype" in said
     shards = replace(live, unit="sentence", job=replace(live.job, kind="shards", folders=("s",)))
     assert (
         "sparta index --vectors s --resume --index"

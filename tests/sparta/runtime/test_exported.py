@@ -93,7 +93,8 @@ def test_the_cache_is_written_once_and_mended(
     for damage in (b"", file.read_bytes()[:-300]):
         file.write_bytes(damage)
         load_dense(folder, "cpu").encode_passages(passages())
-        assert file.stat().st_size == first.st_size
+        with np.load(file) as stored:  # raises if the file is cut
+            assert stored["weights"].size
     (tmp_path / "no-folder").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no-folder"))
     assert isinstance(load_dense(folder, "cpu"), StoredDenseModel)
