@@ -30,6 +30,11 @@ class Passage:
     record: Mapping[str, Any] = field(default_factory=dict)
     where: str = ""
 
+    @property
+    def titled_text(self) -> str:
+        """The title, if there is one, and the text, joined by a space."""
+        return f"{self.title} {self.text}".strip()
+
 
 class PassageRecord(RenamedKeys):
     """The record of a passage: `id`, `title`, `text`, and the metadata.

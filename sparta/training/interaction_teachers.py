@@ -74,7 +74,7 @@ class LateInteractionTeacher:
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         """Return the scores, `(n_questions, n_candidates) float32`."""
-        texts = [f"{candidate.title} {candidate.text}".strip() for candidate in candidates]
+        texts = [candidate.titled_text for candidate in candidates]
         question_states = self._states(questions, kind=0)
         text_states = self._states(texts, kind=1)
         tokens = torch.cat(text_states).float()
@@ -140,7 +140,7 @@ class CrossEncoderTeacher:
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         """Return the logits, `(n_questions, n_candidates) float32`; NaN for pairs that were not read."""
         similar = self.lexical.scores(questions, candidates).numpy()
-        texts = [f"{candidate.title} {candidate.text}".strip() for candidate in candidates]
+        texts = [candidate.titled_text for candidate in candidates]
         kinds = [bool(candidate.context) for candidate in candidates]
         first: dict[tuple[bool, str], int] = {}
         first_equal = [first.setdefault(key, i) for i, key in enumerate(zip(kinds, texts, strict=True))]

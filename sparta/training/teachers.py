@@ -154,7 +154,7 @@ class LexicalTeacher:
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         """Return the BM25 scores, `(n_questions, n_candidates) float32`."""
-        documents = self.bm25.weigh([f"{candidate.title} {candidate.text}" for candidate in candidates])
+        documents = self.bm25.weigh([candidate.titled_text for candidate in candidates])
         scores = bag_matrix(questions, self.tokenizer) @ documents.T
         return torch.from_numpy(scores.toarray().astype(np.float32))
 
@@ -186,11 +186,7 @@ class DenseTeacher:
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         """Return the scaled cosines, `(n_questions, n_candidates) float32`, between -20 and 20."""
         queries = self.embed([self.prefix + question for question in questions])
-        return (
-            COSINE_SCALE
-            * queries
-            @ self.embed([f"{candidate.title} {candidate.text}".strip() for candidate in candidates]).T
-        )
+        return COSINE_SCALE * queries @ self.embed([candidate.titled_text for candidate in candidates]).T
 
     def embed(self, texts: Sequence[str]) -> torch.Tensor:
         """Return the vectors of texts, `(n, width) float32`, of length 1."""
