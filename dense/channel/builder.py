@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,6 +72,8 @@ class ChannelBuilder:
 
     :param previous: the channel to update; None builds a new channel
     :param unit: the unit of the index, such as `passage` or `sentence`
+    :param language: the language of the passages
+    :param check: called before files are written; raises if the index was replaced
     :param reencodes: reuse no vectors of another runtime or arithmetic
     :param shard_sizes: how many vectors a new shard has
     """
@@ -86,6 +88,8 @@ class ChannelBuilder:
         device: str | None,
         dtype: str,
         *,
+        language: str = "",
+        check: Callable[[], None] = lambda: None,
         reencodes: bool = False,
         shard_sizes: ShardSizes = SHARD_SIZES,
     ) -> None:
@@ -96,6 +100,7 @@ class ChannelBuilder:
         self.encoded = self.copied = self.removed = 0
         self._encoder: PassageEncoder | None = None
         self._reencodes, self._shard_sizes = reencodes, shard_sizes
+        self._language, self._check = language, check
         self._warned: set[str] = set()
         self.manifest = describe_vectors(identity, vector_width(identity.name), PRECISION, unit)
         matching_stores = {number: store for number, store in channel_folder.stores() if self._fits(store)}
@@ -144,6 +149,7 @@ class ChannelBuilder:
         return self.previous is None or set(self.previous.shards) <= set(store.numbers)
 
     def _writer(self) -> VectorWriter:
+        self._check()
         return VectorWriter(self.store, self.manifest)
 
     def _open_vectors(self) -> VectorFolder:
@@ -281,9 +287,11 @@ class ChannelBuilder:
             requested_kind=requested_kind,
             search=Parameters.default(kind, len(rows)),
             commit=self.passages.commit,
+            language=self._language,
         )
         channel = self._with_search_files(channel, vectors)
         self.channel_folder.write_rows(channel.rows_name, rows)
+        self._check()
         facts: dict[str, Any] = {"unit": self.unit, "width": vectors.width, "dtype": str(vectors.dtype)}
         if self._arithmetic:
             facts["arithmetic"] = self._arithmetic
@@ -310,6 +318,7 @@ class ChannelBuilder:
         else:
             index = faiss_index.build(channel.search, vectors, nodes)
         assert channel.index_name is not None
+        self._check()
         faiss_index.write(index, self.channel_folder.path / channel.index_name)
         if channel.nodes_name and nodes is not None:
             self.channel_folder.write_rows(channel.nodes_name, nodes)

@@ -54,6 +54,7 @@ _FIELDS: dict[str, Any] = {
     "width?": int,
     "dtype?": str,
     "arithmetic?": str,
+    "language?": str,
 }
 
 _STORED_NAMES = {"requested_kind": "asked"}
@@ -67,7 +68,7 @@ class Channel:
     `serial` numbers the updates and names the files. `store` names the folder of vectors, `shards` lists its
     valid shards in the order of their rows. `passages` is the number of searched passages. `requested_kind`
     may be `auto`; `search` describes the index that was built. `commit` names the Lucene commit that the
-    channel covers.
+    channel covers. `language` is that of the passages; empty in channels of older releases.
     """
 
     serial: int
@@ -78,6 +79,7 @@ class Channel:
     requested_kind: str
     search: Parameters
     commit: str
+    language: str = ""
 
     @property
     def rows_name(self) -> str:
@@ -178,6 +180,7 @@ class ChannelFolder:
             stored = read_manifest(self.path, KIND, FORMAT_VERSION, manifest, fields=_FIELDS)
             check_fields(stored, _FIELDS, self.path / "manifest.json")
         try:
+            stored = {"language": "", **stored}
             fields = {name: stored[_STORED_NAMES.get(name, name)] for name in Channel.__dataclass_fields__}
             fields["shards"] = _shard_numbers(stored["shards"])
             fields["model"], fields["search"] = (

@@ -88,6 +88,7 @@ class VectorPass(Closing):
 
     def _write(self, writer: VectorWriter) -> None:
         """Write all waiting vectors as a shard."""
+        self.folder.check_not_replaced()
         positions, hashes, vectors = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
         writer.add(positions, hashes, vectors)
         self._waiting.clear()
@@ -96,6 +97,7 @@ class VectorPass(Closing):
     def _opened_writer(self) -> VectorWriter:
         """Return the writer of the store, which is opened at the first block: then the generation exists."""
         if self._writer is None:
+            self.folder.watch()
             generation = self.folder.state().building
             assert generation is not None  # only jobs that build a generation encode in the same pass
             channel_folder = ChannelFolder(self.folder.dense_path(generation))
@@ -116,22 +118,17 @@ class VectorPass(Closing):
             self._writer = VectorWriter(channel_folder.path / name, manifest)
         return self._writer
 
-    def _has_another_arithmetic(self) -> bool:
-        """Return whether the channel has vectors of another arithmetic than the caller named."""
-        folder = ChannelFolder(self.folder.dense_path(self.folder.require_live()))
-        if not (self._reencodes and folder.exists()):
-            return False
-        return folder.vectors(folder.read()).arithmetic != self._encoder.runtime_name()
-
     def close(self) -> None:
         """Write the waiting vectors."""
         if self._waiting and self._writer:
             self._write(self._writer)
 
-    def finish(self) -> DenseReport:
-        """Build the channel from the vectors; encode passages that still lack one."""
-        replaces = self._has_another_arithmetic()
-        report = build_dense(self.folder.path, device=self._device, dtype=self._dtype, overwrite=replaces)
+    def finish(self, *, reencodes: bool = False) -> DenseReport:
+        """Build the channel from the vectors; encode passages that still lack one.
+
+        :param reencodes: keep no vectors of another arithmetic
+        """
+        report = build_dense(self.folder.path, device=self._device, dtype=self._dtype, overwrite=reencodes)
         truncated, share_read = self._encoder.truncated, self._encoder.share_read
         if report.encoded or not truncated:
             truncated, share_read = report.truncated_passages, report.share_read

@@ -113,6 +113,7 @@ def build_dense(
             and channel_folder.is_whole(current)
         ):
             if current.model != identity:
+                folder.check_not_replaced()
                 channel_folder.write(replace(current, model=identity))
             return DenseReport(path, current.passages, current.search.kind, identity.name, unchanged=True)
         for vector_folder in vector_folders:
@@ -126,6 +127,8 @@ def build_dense(
                 passages,
                 device,
                 dtype,
+                language=generation.language,
+                check=folder.check_not_replaced,
                 reencodes=overwrite and dtype != "auto",
                 shard_sizes=shard_sizes,
             )
@@ -164,7 +167,7 @@ def chosen_model(
 ) -> ModelIdentity:
     """Return the model to encode with: the named model, the channel's, the vectors', or the shipped model.
 
-    The channel's model is not the default if it ships for other languages only.
+    The channel's model is not the default after a rebuild in a language for which it does not ship.
 
     :param name: the model that the caller named, or None
     :raises IndexStateError: the channel has another model, and `overwrite` is false.
@@ -174,8 +177,9 @@ def chosen_model(
     if overwrite and vector_folders:
         channel_model = None
     default = channel_model or (vector_folders[0].model if vector_folders else None)
-    if default and language not in (languages := languages_of(default.name, "dense")) and languages:
-        default = None
+    if default and previous and default == previous.model and previous.language not in ("", language):
+        languages = languages_of(default.name, "dense")
+        default = None if languages and language not in languages else default
     model_name = name or (default.name if default else None)
     try:
         if name is None and default and not overwrite:

@@ -22,11 +22,16 @@ def exists(index: Path) -> bool:
     return generation is not None and ChannelFolder(folder.dense_path(generation)).exists()
 
 
-def sync(index: Path, *, device: str | None = None, dtype: str = "auto") -> DenseReport:
-    """Update the dense channel to the passages of the Lucene index."""
+def sync(
+    index: Path, *, device: str | None = None, dtype: str = "auto", reencodes: bool = False
+) -> DenseReport:
+    """Update the dense channel to the passages of the Lucene index.
+
+    :param reencodes: keep no vectors of another arithmetic than `dtype`
+    """
     from dense.channel.sync import build_dense
 
-    return build_dense(index, device=device, dtype=dtype)
+    return build_dense(index, device=device, dtype=dtype, overwrite=reencodes)
 
 
 def is_begun(index: Path) -> bool:

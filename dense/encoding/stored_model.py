@@ -14,6 +14,7 @@ from dense.models.batches import OnRead, Places, Vectors, encoded_inputs, first_
 from dense.models.config import PASSAGE
 from dense.models.skill_config import SPAN
 from dense.models.span_scores import SpanScores
+from sparta.base.errors import ModelError
 from sparta.base.extras import optional_packages
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import fitting_tokenizer
@@ -229,6 +230,12 @@ class StoredDenseModel:
         def module() -> nn.Module:
             with optional_packages():
                 from dense.models.bi_encoder import DenseModel
+            if hash_folder(self.folder) != self._identity():
+                raise ModelError(
+                    "the files of the model have changed since it was opened",
+                    where=str(self.folder),
+                    remedy="start the program again",
+                )
             model = DenseModel.load(self.folder)
             return model.passage_encoder if side == "passage" else model.question_encoder
 

@@ -81,9 +81,9 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
             try:
                 progress = write(index, generation, source, options)
             except BaseException as error:
+                index.check_not_replaced()
                 if isinstance(error, StorageError | OSError):
                     _free_space(index, generation)
-                index.check_not_replaced()
                 if options.mode in GROWING and not has_written(index, generation):
                     index.write_state(old_state)
                 raise

@@ -65,7 +65,7 @@ def how_to_finish(generation: Generation, index: Path) -> Remedy:
         Option(input_option, list(job.folders) or [str(job.source)]),
         *(
             Option(name, value)
-            for name, values in job.reading.items()
+            for name, values in (job.reading.items() if job.kind == CORPUS else ())
             for value in (values if isinstance(values, list) else [values])
         ),
         *form_options,

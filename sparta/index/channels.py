@@ -43,8 +43,11 @@ class ChannelPass(Protocol):
     def close(self) -> None:
         """Write what is encoded."""
 
-    def finish(self) -> Any:
-        """Build the channel of the finished index. Returns a report."""
+    def finish(self, *, reencodes: bool = False) -> Any:
+        """Build the channel of the finished index. Returns a report.
+
+        :param reencodes: keep no vectors of another arithmetic
+        """
 
 
 class IndexChannel(Protocol):
@@ -59,8 +62,13 @@ class IndexChannel(Protocol):
     def exists(self, index: Path) -> bool:
         """Return whether the index has this channel. The check imports no heavy package."""
 
-    def sync(self, index: Path, *, device: str | None = None, dtype: str = "auto") -> Any:
-        """Update the channel to the content of the Lucene index. Returns a report."""
+    def sync(
+        self, index: Path, *, device: str | None = None, dtype: str = "auto", reencodes: bool = False
+    ) -> Any:
+        """Update the channel to the content of the Lucene index. Returns a report.
+
+        :param reencodes: keep no vectors of another arithmetic
+        """
 
     def check(self, index: Path) -> None:
         """Read every file of the channel; raise a SpartaError if the channel is damaged."""
@@ -131,6 +139,7 @@ def sync_channels(
     device: str | None = None,
     dtype: str = "auto",
     passes: Mapping[str, ChannelPass] = MappingProxyType({}),
+    reencodes: bool = False,
 ) -> Synced:
     """Update every other channel to the content of the Lucene index.
 
@@ -138,14 +147,16 @@ def sync_channels(
     committed.
 
     :param passes: the channels that an indexing pass encoded, by name; they may be new
+    :param reencodes: keep no vectors of another arithmetic than `dtype`
     """
     reports, behind = [], []
     for name in dict.fromkeys([*other_channels(index), *passes]):
         try:
             if name in passes:
-                reports.append(passes[name].finish())
+                reports.append(passes[name].finish(reencodes=reencodes))
             else:
-                reports.append(CHANNELS[name]().sync(index, device=device, dtype=dtype))
+                channel = CHANNELS[name]()
+                reports.append(channel.sync(index, device=device, dtype=dtype, reencodes=reencodes))
         except SpartaError as error:
             behind.append(name)
             logger.warning("%s", _sync_error(index, name, error))

@@ -304,8 +304,16 @@ class IndexFolder:
         unused = [folder for folder in folders if folder.name not in used_names]
         return unused + list(self.path.glob(".sparta-*.tmp"))
 
+    def watch(self) -> None:
+        """From now on, let `check_not_replaced` compare the folder at this path with the present one."""
+        there = (self.path / "lock").stat()
+        self._lock_file = there.st_dev, there.st_ino
+
     def check_not_replaced(self) -> None:
-        """Raise if another folder has this path since the folder was locked, as after `mv new served`."""
+        """Raise if another folder has this path since the folder was locked, as after `mv new served`.
+
+        Whoever writes into a locked folder by its path calls this before.
+        """
         if self._lock_file is None:
             return
         try:

@@ -19,7 +19,6 @@ from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.data.formats.fields import Fields
 from sparta.data.formats.objects import rows_of
-from sparta.data.formats.reading import RECORDS
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.data.units import same_chunks
 from sparta.index.build import (
@@ -183,8 +182,6 @@ def build_index(
     find_runtime()  # missing Java fails here, before hours of encoding
     channels = chosen.channels or BOTH_CHANNELS
     job = corpus_job(reader, chosen.unit or "passage", chosen.top_k, chosen.min_weight or 0.0, channels)
-    if mode in GROWING and job.source == RECORDS:  # the next update from a file has the index's fields
-        job = replace(job, reading=with_index_fields(folder, requested).fields.options)
     passes = _begun(folder, chosen, names)
     with _reporting_interrupts(folder, mode):
         report = _report_if_up_to_date(folder, job, mode, chosen)
@@ -198,7 +195,7 @@ def build_index(
                 source = _source(folder, mode, reader, job, chosen, shown, encoder, in_pass)
                 report = write_index(folder, source, chosen.for_writing(mode))
         reader.close()
-    return _with_channels(folder, report, chosen, passes)
+    return _with_channels(folder, report, chosen, passes, mode)
 
 
 def _begun(folder: IndexFolder, options: IndexOptions, names: Sequence[str]) -> dict[str, ChannelPass]:
@@ -266,7 +263,7 @@ def build_index_from_vectors(
         if requested.language is None and mode != "append" and source.language:
             chosen = replace(chosen, language=source.language)
         report = write_index(folder, source, chosen.for_writing(mode))
-    return _with_channels(folder, report, chosen, _begun(folder, chosen, names))
+    return _with_channels(folder, report, chosen, _begun(folder, chosen, names), mode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,20 +356,20 @@ def _with_index_chunks(options: IndexOptions, generation: Generation | None) -> 
 
 
 def with_index_fields(folder: IndexFolder, options: IndexOptions) -> IndexOptions:
-    """Return the options with the names of fields that the index's last job had, unless they name a field.
+    """Return the options with the fields that the index's last job read, unless they name others.
 
     Otherwise, an update without the options would read other ids or no titles.
     """
-    if options.fields.names or not folder.exists():
+    if not folder.exists():
         return options
     with suppress(SpartaError):  # a damaged manifest is reported where it is needed
         if generation := folder.state().searchable:
             read = generation.job.reading
             return replace(
                 options,
-                id_field=read.get("id_field"),
-                text_field=read.get("text_field"),
-                title_field=read.get("title_field"),
+                id_field=options.id_field or read.get("id_field"),
+                text_field=options.text_field or read.get("text_field"),
+                title_field=options.title_field or read.get("title_field"),
             )
     return options
 
@@ -496,7 +493,11 @@ def _report_if_up_to_date(
 
 
 def _with_channels(
-    folder: IndexFolder, report: IndexReport, options: IndexOptions, passes: Mapping[str, ChannelPass]
+    folder: IndexFolder,
+    report: IndexReport,
+    options: IndexOptions,
+    passes: Mapping[str, ChannelPass],
+    mode: str,
 ) -> IndexReport:
     """Clean up an unchanged index, merge it if the options say so, and update the other channels.
 
@@ -508,8 +509,14 @@ def _with_channels(
         folder.sweep_left_over()
         if options.optimize:
             optimize_index(folder)
-    device = _first_device(options)
-    reports, behind = sync_channels(folder.path, device=device, dtype=options.dtype, passes=passes)
+    reencodes = mode == "overwrite" and options.dtype != "auto"
+    reports, behind = sync_channels(
+        folder.path,
+        device=_first_device(options),
+        dtype=options.dtype,
+        passes=passes,
+        reencodes=reencodes,
+    )
     return replace(report, channels=reports, behind=behind)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.remedies import Command, Option, Remedy, remedy
+from sparta.data.formats.reading import RECORDS
 from sparta.index.changes import (
     changed_by,
     how_to_add_impacts,
@@ -27,7 +28,6 @@ from sparta.index.generation import (
     IndexState,
     Job,
     codec_name,
-    dtype_of,
 )
 from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions
 from sparta.lucene.bridge import ImpactSearcher
@@ -53,7 +53,6 @@ def plan(
     building, live = state.building, state.live
     if options.resume and building:
         _check_same_job(index, building, source, job)
-        _check_same_dtype(index, building, source)
         _check_arithmetic(index, building, source)
         if live and "overwrite" not in (options.mode, building.job.mode):
             _check_unchanged(index, live, job, adds_impacts=True)
@@ -170,6 +169,8 @@ def _plan_growth(
     The function writes the job to the manifest before the writer adds passages.
     """
     live = index.require_live()
+    if not job.reading and (job.kind != CORPUS or job.source == RECORDS):
+        job = replace(job, reading=_fields_of(live.job))  # for the next update from a file
     _check_model(index, live, source)
     _check_options(index, live, source, options)
     _check_arithmetic(index, live, source)
@@ -204,6 +205,11 @@ def _plan_growth(
     return begin
 
 
+def _fields_of(job: Job) -> dict[str, Any]:
+    """Return the names of the fields that a job reads, without its query."""
+    return {name: value for name, value in job.reading.items() if name != "query"}
+
+
 def _check_options(index: IndexFolder, live: Generation, source: Source, options: WriteOptions) -> None:
     """Raise if the source's unit, language, codec, channels or pruning differ from the index's."""
     index_form = {"codec": live.codec, **live.form}
@@ -235,17 +241,6 @@ def _check_arithmetic(index: IndexFolder, live: Generation, source: Source) -> N
             index.path,
             live.arithmetic,
             source.arithmetic,
-        )
-
-
-def _check_same_dtype(index: IndexFolder, building: Generation, source: Source) -> None:
-    """Raise if a resumed build would encode its remaining passages with another `--dtype`."""
-    before, now = dtype_of(building.arithmetic), dtype_of(source.arithmetic)
-    if before and now and before != now:
-        raise IndexStateError(
-            f"this index was started with {building.arithmetic}, and would continue with {source.arithmetic}",
-            where=str(index.path),
-            remedy=remedy("continue with {}, or start again with {}", Option("dtype", before), _OVERWRITE),
         )
 
 

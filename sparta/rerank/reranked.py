@@ -42,6 +42,12 @@ class RerankedRetriever(Retriever):
         self.rerank_depth = whole("rerank_depth", depth)
         self.channel = retriever.channel + RERANKED
 
+    @property
+    def ranking_name(self) -> str:
+        """The name of the first stage's ranking, and the cross-encoder with its depth."""
+        name = f"{self.reranker.folder.name}-{hash_folder(self.reranker.folder)[:8]}"
+        return f"{self.retriever.ranking_name}{RERANKED}({name},depth={self.rerank_depth})"
+
     def __reduce__(self) -> tuple[object, ...]:
         return reranked, (self.retriever, self.reranker.folder, self.rerank_depth)
 

@@ -25,6 +25,7 @@ from hybrid.service.schemas import AnswerRequest, SearchRequest
 from hybrid.service.settings import Settings
 from sparta.base.filters import Filter
 from sparta.base.remedies import Command
+from sparta.data.units import is_chunk
 from sparta.index.reader import IndexReader
 from sparta.models.resolve import default_name
 from sparta.search.ahead import open_network_of
@@ -110,9 +111,8 @@ class Service:
         job = Job(queries, plan, isinstance(request.query, str))
         if plan.rerank:  # a second per query: neither searches nor passages wait for the cross-encoder
             return await self.aside(lambda: self._search.answers(plan, [job])[0], threads=self._reranking)
-        if (
-            request.explain or request.collapse or request.facets
-        ):  # slow, so not batched: no other search waits
+        groups = request.collapse or (len(queries) > 1 and is_chunk(self._search.lucene.unit))
+        if request.explain or groups or request.facets:  # slow, so not batched: no other search waits
             return await self.aside(lambda: self._search.answers(plan, [job])[0])
         batcher = self._dense_batcher if plan.is_dense else self._batcher
         return await batcher.ask(job, len(queries), limits.timeout)

@@ -97,7 +97,11 @@ class Fields:
     def _missing(self, record: Mapping[str, Any], names: Sequence[str], of: str) -> BadRecordError:
         expected = " or ".join(f'"{name}"' for name in names)
         found = shortened(", ".join(record) or "no field")
-        return BadRecordError(f"missing {of}", f"expected the field {expected}, found {found}")
+        return BadRecordError(
+            f"missing {of}",
+            f"expected the field {expected}, found {found}",
+            remedy=remedy("correct the line, or name the field with {}", Option(f"{of}_field", "NAME")),
+        )
 
 
 def _content_hash(record: Mapping[str, Any]) -> str:

@@ -280,6 +280,7 @@ def _shards_source(paths: Sequence[Path], choose: Choice) -> Source:
         unit=options["unit"],
         top_k=options["top_k"],
         min_weight=options["min_weight"],
+        reading=first.manifest.get("reading", {}),
     )
     return Source(
         job,

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ import numpy as np
 import pytest
 
 from dense.channel import encode
+from dense.channel.builder import ShardSizes
 from dense.channel.folder import ChannelFolder
 from dense.channel.sync import build_dense
 from dense.channel.table import exists, is_begun
 from dense.search.store import Floats
-from sparta.base.errors import InputError, Interrupted
+from sparta.base.errors import IndexStateError, InputError, Interrupted
 from sparta.index.folder import IndexFolder
 from sparta.index.info import describe_index
 from sparta.index.pipeline import IndexOptions, build_index
@@ -145,14 +147,21 @@ def test_ctrl_c_and_resume(corpus: Path, tiny_model_folder: Path, blocks: Calls,
 @pytest.mark.slow
 @pytest.mark.skipif("int8" not in capabilities(), reason="this processor has no int8")
 def test_an_overwrite_in_another_arithmetic_encodes_all_vectors_again(
-    corpus: Path, tiny_model_folder: Path, blocks: Calls, tmp_path: Path
+    corpus: Path, tiny_model_folder: Path, blocks: Calls, write_jsonl: Any, tmp_path: Path
 ) -> None:
     build_index(tmp_path / "ix", corpus, options=options(tiny_model_folder))
     blocks.clear()
-    in_8_bits = options(tiny_model_folder, dtype="int8")
+    in_8_bits = options(tiny_model_folder, dtype="int8", channels=None)
+    more = write_jsonl(tmp_path / "more.jsonl", [{"id": "more", "text": "an old city"}])
+    build_index(tmp_path / "ix", more, "append", in_8_bits)
+    assert flat(blocks) == ["more"], "an append encodes what is new"
+    blocks.clear()
     [report] = build_index(tmp_path / "ix", corpus, "overwrite", in_8_bits).channels
     assert (report.encoded, len(flat(blocks))) == (N, N)
-    build_index(tmp_path / "new", corpus, options=in_8_bits)
+    build_index(tmp_path / "new", corpus, options=replace(in_8_bits, channels=CHANNELS))
+    blocks.clear()
+    build_index(tmp_path / "ix", corpus, "overwrite", replace(in_8_bits, channels=CHANNELS))
+    assert not blocks, "vectors of the named arithmetic stay"
     assert np.array_equal(vectors(tmp_path / "ix"), vectors(tmp_path / "new"))
     described = describe_index(tmp_path / "ix")
     assert all(size > 0 for size in described["bytes"].values()), (
@@ -165,6 +174,8 @@ def test_another_language_does_not_keep_the_dense_model_of_the_first(
     corpus: Path,
     tiny_model_folder: Path,
     blocks: Calls,
+    model: Path,
+    write_jsonl: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -176,6 +187,23 @@ def test_another_language_does_not_keep_the_dense_model_of_the_first(
     report = build_index(tmp_path / "ix", corpus, "overwrite", other)
     assert report.behind == ("dense",)
     assert "sparta ships no dense model for the language 'de'" in caplog.text
+    caplog.clear()
+    build_dense(tmp_path / "ix", str(model), overwrite=True)  # as a user who names the model
+    more = write_jsonl(tmp_path / "more.jsonl", [{"id": "more", "text": "an old city"}])
+    assert build_index(tmp_path / "ix", more, "append", other).behind == ()
+
+
+def test_no_vectors_go_into_an_index_that_takes_the_folder(index: Path, model: Path, tmp_path: Path) -> None:
+    new = Path(shutil.copytree(index, tmp_path / "new"))
+
+    def move(_: int) -> None:
+        if new.exists():
+            index.rename(tmp_path / "old")
+            new.rename(index)
+
+    with pytest.raises(IndexStateError, match="was replaced while it was written"):
+        build_dense(index, str(model), device="cpu", advance=move, shard_sizes=ShardSizes(first=16))
+    assert not list(index.glob("dense-*"))
 
 
 def test_a_language_without_dense_model_fails_first(

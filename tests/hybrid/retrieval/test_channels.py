@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
 import hybrid.retrieval.channels
 from hybrid.retrieval.channels import Channels
@@ -23,8 +24,10 @@ from sparta.base.filters import Filter
 from sparta.base.records import Ranking, ScoredPassage
 from sparta.index.reader import IndexReader
 from sparta.lucene.bridge import Bm25
+from sparta.rerank.reranked import reranked
 from sparta.search.retriever import Page, Retriever
 from sparta.search.searcher import Searcher
+from tests.sparta.rerank.cross_encoders import save_cross_encoder
 
 
 class Fake(Retriever):
@@ -298,3 +301,15 @@ def test_rankings_of_other_settings_have_other_names(built_dense_index: Path) ->
     with Searcher(built_dense_index, bm25=Bm25(2, 0.9)) as searcher:
         assert searcher.ranking_name == "impact"
         assert searcher.beside("bm25").ranking_name == "bm25(k1=2,b=0.9)"
+
+
+def test_reranked_rankings_have_names_of_their_own(
+    built_dense_index: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    folder = save_cross_encoder(tiny_tokenizer, tmp_path / "cross")
+    with HybridSearcher(built_dense_index, {"impact": 1.0, "bm25": 1.2}) as searcher:
+        names = [reranked(searcher, folder, depth).ranking_name for depth in (5, 20)]
+        (folder / "config.json").write_text((folder / "config.json").read_text() + " ")  # another hash
+        names.append(reranked(searcher, folder, 5).ranking_name)
+    assert len(set(names)) == 3
+    assert all(name.startswith("bm25=1.2,impact+rerank(cross-") for name in names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
@@ -96,10 +97,10 @@ def manifest(index: Path) -> Part:
 
 
 @pytest.mark.skipif("int8" not in capabilities(), reason="this processor has no int8")
-def test_a_build_does_not_continue_in_another_arithmetic(
-    tiny_model_folder: Path, write: Callable[..., Path], tmp_path: Path
+def test_a_build_that_continues_in_another_arithmetic_warns(
+    tiny_model_folder: Path, write: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The remedy of the first error names the arithmetic, and finishes the index."""
+    """The command that finishes the build names the arithmetic."""
     index, corpus = tmp_path / "encoded", write("c", 300)
     in_floats = IndexOptions(
         model=str(tiny_model_folder), dtype="fp32", device="cpu", commit_seconds=0, channels="impact,bm25"
@@ -110,14 +111,17 @@ def test_a_build_does_not_continue_in_another_arithmetic(
 
     with pytest.raises(Interrupted):
         build_index(index, corpus, options=in_floats, advance=stop)
-    with pytest.raises(IndexStateError, match="was started with openvino fp32") as caught:
-        build_index(index, corpus, options=replace(in_floats, dtype="int8", resume=True))
-    assert "--dtype fp32" in caught.value.remedy.for_command_line()
+    shutil.copytree(index, tmp_path / "copy")
+    build_index(tmp_path / "copy", corpus, options=replace(in_floats, dtype="int8", resume=True))
+    warning = "was encoded with openvino fp32, this input with openvino int8"
+    assert warning in caplog.text
+    caplog.clear()
     building = IndexFolder(index).state().building
     assert building is not None
     run_what_is_printed(on_command_line(how_to_finish(building, index)))
     live = IndexFolder(index).require_live()
     assert (live.complete, live.arithmetic) == (True, "openvino fp32")
+    assert not caplog.records
 
 
 @pytest.mark.slow
@@ -366,7 +370,24 @@ def test_later_files_are_read_with_the_fields_of_the_index(tmp_path: Path) -> No
     assert sorted((hit.passage_id, hit.title) for hit in hits) == [(f"page-{i}", "Moon") for i in range(4)]
     usual = tmp_path / "usual.jsonl"
     usual.write_text('{"id": "other", "text": "the moon"}\n')
-    with pytest.raises(InputError, match='expected the field "url"'):
+    with pytest.raises(InputError, match='expected the field "url"') as caught:
         build_index(index, usual, "append", OPTIONS)
+    assert "--id-field" in caught.value.remedy.for_command_line()
     build_index(index, usual, "append", replace(OPTIONS, id_field="id"))
     assert len(ids(index)) == 5
+
+
+def test_vectors_bring_the_fields_of_their_corpus(tiny_model_folder: Path, tmp_path: Path) -> None:
+    rows = [{"url": f"page-{i}", "headline": "Moon", "text": f"the moon {i}"} for i in range(4)]
+    corpus, index = tmp_path / "pages.jsonl", tmp_path / "ix"
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    named = ("--id-field", "url", "--title-field", "headline")
+    encoding = ("--model", tiny_model_folder, "--output", tmp_path / "shards", "--device", "cpu")
+    assert sparta("encode", "--corpus", corpus, *named, *encoding).exit_code == 0
+    assert sparta("index", "--vectors", tmp_path / "shards", "--index", index).exit_code == 0
+    for _ in range(2):
+        rows[0]["text"] += " again"
+        corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        result = sparta("update", "--corpus", corpus, "--index", index)
+        assert result.exit_code == 0, result.output
+    assert ids(index) == [f"page-{i}" for i in range(4)]
