@@ -111,10 +111,8 @@ class ChannelBuilder:
             self.manifest["arithmetic"] = self._arithmetic
 
     def _fits(self, store: VectorFolder) -> bool:
-        """Return whether a store has this channel's model, vector width, dtype and unit."""
-        stored = (store.width, str(store.dtype), store.manifest["unit"])
-        required = (self.manifest["width"], self.manifest["dtype"], self.unit)
-        if store.model.sha256 != self.identity.sha256 or stored != required:
+        """Return whether a store has vectors as this channel's."""
+        if not store.is_like(self.manifest):
             return False
         return not self._reencodes or store.arithmetic == self.encoder.runtime_name()
 
@@ -290,8 +288,8 @@ class ChannelBuilder:
             language=self._language,
         )
         channel = self._with_search_files(channel, vectors)
-        self.channel_folder.write_rows(channel.rows_name, rows)
         self._check()
+        self.channel_folder.write_rows(channel.rows_name, rows)
         facts: dict[str, Any] = {"unit": self.unit, "width": vectors.width, "dtype": str(vectors.dtype)}
         if self._arithmetic:
             facts["arithmetic"] = self._arithmetic

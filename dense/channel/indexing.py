@@ -78,13 +78,10 @@ class VectorPass(Closing):
         return self._stored_hashes[np.minimum(places, len(self._stored_hashes) - 1)] == hashes
 
     def _is_alike(self, store: VectorFolder, manifest: Mapping[str, Any]) -> bool:
-        """Return whether a store's vectors have the same model, width, number format and unit.
-
-        If the caller named an arithmetic, they must also have this arithmetic.
-        """
-        fields = ("width", "dtype", "unit", *(("arithmetic",) if self._reencodes else ()))
-        is_same_form = all(store.manifest.get(field) == manifest[field] for field in fields)
-        return is_same_form and store.manifest["model"]["sha256"] == manifest["model"]["sha256"]
+        """Return whether a store has vectors as a manifest's, of the arithmetic if the caller named one."""
+        return store.is_like(manifest) and not (
+            self._reencodes and store.arithmetic != manifest["arithmetic"]
+        )
 
     def _write(self, writer: VectorWriter) -> None:
         """Write all waiting vectors as a shard."""

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Buffer, Iterable, Iterator, Sequence
+from collections.abc import Buffer, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -282,6 +282,11 @@ class VectorFolder:
         if sum(path.stat().st_size for path in paths) <= _LARGEST_IN_MEMORY:
             self._read_into_memory()
             self.check()
+
+    def is_like(self, manifest: Mapping[str, Any]) -> bool:
+        """Return whether the vectors have the model, width, number format and unit of a manifest."""
+        is_same_form = all(self.manifest[field] == manifest[field] for field in ("width", "dtype", "unit"))
+        return is_same_form and self.model.sha256 == manifest["model"]["sha256"]
 
     def _read_into_memory(self) -> None:
         empty = np.empty((0, self.width), self.dtype)

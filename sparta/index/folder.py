@@ -343,7 +343,6 @@ class IndexFolder:
                 self.refuse_links()
                 stream = stack.enter_context((self.path / "lock").open("ab"))
                 is_free = lock(stream, _LOCK_TIMEOUT)
-                locked = os.fstat(stream.fileno())
             if not is_free:
                 raise IndexStateError(
                     "another process is writing to this index",
@@ -352,6 +351,7 @@ class IndexFolder:
                         "wait until the process ends, or choose another index folder with {}", Option("index")
                     ),
                 )
+            locked = os.fstat(stream.fileno())
             self._lock_file = locked.st_dev, locked.st_ino
             stack.callback(setattr, self, "_lock_file", None)
             yield

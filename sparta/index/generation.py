@@ -142,6 +142,11 @@ class Job:
         """Whether the job adds passages to an existing index: an append or an update."""
         return self.mode in GROWING
 
+    @property
+    def named_fields(self) -> dict[str, Any]:
+        """The options that name the fields of the records, without the query."""
+        return {name: value for name, value in self.reading.items() if name != "query"}
+
     def started(self) -> Job:
         """Return the job with a random run id, so that two jobs with the same input differ."""
         return replace(self, run=secrets.token_hex(8))

@@ -364,13 +364,8 @@ def with_index_fields(folder: IndexFolder, options: IndexOptions) -> IndexOption
         return options
     with suppress(SpartaError):  # a damaged manifest is reported where it is needed
         if generation := folder.state().searchable:
-            read = generation.job.reading
-            return replace(
-                options,
-                id_field=options.id_field or read.get("id_field"),
-                text_field=options.text_field or read.get("text_field"),
-                title_field=options.title_field or read.get("title_field"),
-            )
+            named = generation.job.named_fields
+            return replace(options, **{name: getattr(options, name) or named[name] for name in named})
     return options
 
 

@@ -170,7 +170,7 @@ def _plan_growth(
     """
     live = index.require_live()
     if not job.reading and (job.kind != CORPUS or job.source == RECORDS):
-        job = replace(job, reading=_fields_of(live.job))  # for the next update from a file
+        job = replace(job, reading=live.job.named_fields)  # for the next update from a file
     _check_model(index, live, source)
     _check_options(index, live, source, options)
     _check_arithmetic(index, live, source)
@@ -203,11 +203,6 @@ def _plan_growth(
         return grown
 
     return begin
-
-
-def _fields_of(job: Job) -> dict[str, Any]:
-    """Return the names of the fields that a job reads, without its query."""
-    return {name: value for name, value in job.reading.items() if name != "query"}
 
 
 def _check_options(index: IndexFolder, live: Generation, source: Source, options: WriteOptions) -> None:

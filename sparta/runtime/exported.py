@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from io import BytesIO
@@ -17,7 +16,7 @@ from sparta.base.extras import optional_packages
 from sparta.neural.batches import Tokens, padded, rounded_length
 from sparta.runtime.cache import cache_path, cached, digest
 from sparta.runtime.network import Network
-from sparta.runtime.processor import core, runtime
+from sparta.runtime.processor import core, runtime, without_module
 from sparta.runtime.weights import Floats
 
 if TYPE_CHECKING:
@@ -97,20 +96,15 @@ def _convert(module: nn.Module, example: tuple[Any, ...]) -> Any:
     """
     import torch
 
-    is_imported = _TELEMETRY in sys.modules
-    if not is_imported:
-        sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # the converter then uses a stub
     try:
-        with torch.inference_mode(), warnings.catch_warnings():
+        # Without its package of telemetry, the converter uses a stub.
+        with without_module(_TELEMETRY), torch.inference_mode(), warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
             )  # tracing warns of each size that it reads; `_export` compares sizes
             return runtime().convert_model(module, example_input=example)
     except Exception as error:  # errors of torch, and of OpenVINO, which has classes of its own
         raise ValueError(f"OpenVINO cannot convert it: {first_line_of(error)}") from error
-    finally:
-        if not is_imported:
-            sys.modules.pop(_TELEMETRY, None)
 
 
 def _bytes(model: Any, key: str) -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,19 @@ _LIMITS: dict[str, frozenset[str]] = {
 _CAPABILITIES = {"int8": "INT8", "bf16": "BF16", "fp32": "FP32"}
 
 
+@contextmanager
+def without_module(name: str) -> Iterator[None]:
+    """Let imports of a module fail until the block ends, unless it is imported already."""
+    is_imported = name in sys.modules
+    if not is_imported:
+        sys.modules[name] = None  # type: ignore[assignment]  # as Python documents it
+    try:
+        yield
+    finally:
+        if not is_imported:
+            sys.modules.pop(name, None)
+
+
 @lru_cache(1)
 def runtime() -> Any:
     """Return the module openvino, imported without its model converter.
@@ -39,15 +54,8 @@ def runtime() -> Any:
 
     :raises InputError: openvino is not installed.
     """
-    is_imported = "openvino" in sys.modules or _CONVERTER in sys.modules
-    if not is_imported:
-        sys.modules[_CONVERTER] = None  # type: ignore[assignment]  # openvino leaves out what it cannot import
-    try:
-        with optional_packages():
-            import openvino
-    finally:
-        if not is_imported:
-            sys.modules.pop(_CONVERTER, None)
+    with without_module(_CONVERTER), optional_packages():  # openvino leaves out what it cannot import
+        import openvino
     if not hasattr(openvino, "convert_model"):
         openvino.__getattr__ = _converter  # other packages of this process find the converter where it was
     return openvino

@@ -84,7 +84,7 @@ class Writer(Closing):
 
         :raises HttpError: 404, the index holds no passage with this id; 400, the id is that of a part
         """
-        if self._is_cut() and is_part(passage_id):
+        if self._is_cut() and _is_part(passage_id):
             raise HttpError(400, f"expected the id of a passage, found that of its part {passage_id!r}")
         report = await self._run(partial(delete_from_index, self._settings.index, [passage_id]))
         if report.missing:
@@ -228,7 +228,7 @@ class Writer(Closing):
             return lines
         valid_lines = []
         for line in lines:
-            if not is_part(line.passage_id):
+            if not _is_part(line.passage_id):
                 valid_lines.append(line)
                 continue
             errors.add(
@@ -252,7 +252,7 @@ class Writer(Closing):
             return held_ids
 
 
-def is_part(passage_id: str) -> bool:
+def _is_part(passage_id: str) -> bool:
     """Return whether an id has the form of a part of a passage."""
     return passage_of(passage_id) != passage_id
 

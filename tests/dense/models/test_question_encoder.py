@@ -106,10 +106,10 @@ def test_another_model_in_the_folder_does_not_take_over(
     """As after another training: its vectors would search the vectors of the first model."""
     make(MEAN).save_pretrained(tmp_path)
     encoder = BertQuestionEncoder(tmp_path)
-    wanted = encoder.encode_questions(QUESTIONS)
+    first_vectors = encoder.encode_questions(QUESTIONS)
     make(MEAN).save_pretrained(tmp_path)
     for _ in range(20):  # more wordpieces than NumPy reads before OpenVINO takes over
-        np.testing.assert_allclose(encoder.encode_questions(QUESTIONS), wanted, atol=1e-5)
+        np.testing.assert_allclose(encoder.encode_questions(QUESTIONS), first_vectors, atol=1e-5)
     assert "the files of the model have changed" in caplog.text
 
 

@@ -117,6 +117,8 @@ def test_a_job_leaves_an_index_alone_that_takes_its_folder(tmp_path: Path, mode:
 
     with pytest.raises(IndexStateError, match="was replaced while it was written"):
         build_index(served, records(), mode, options)
-    found = {path.relative_to(served): path.read_bytes() for path in served.rglob("*") if path.is_file()}
-    assert found == expected
+    files_after = {
+        path.relative_to(served): path.read_bytes() for path in served.rglob("*") if path.is_file()
+    }
+    assert files_after == expected
     build_index(served, [{"id": "c", "text": "tide"}], "update", options)

@@ -123,8 +123,8 @@ def test_a_cross_encoder_reads_equal_texts_once(cross_encoder, opened):
     scores = mixture.scores(["the moon", "larry page"], [*sentences, *whole])
     assert scores[:, 5:].isfinite().sum(1).tolist() == [4, 4]
     np.testing.assert_array_equal(scores[:, :5].isfinite(), scores[:, 5:].isfinite())
-    alone = teacher.scores(["the moon", "larry page"], whole)
-    np.testing.assert_allclose(scores[:, 5:], alone / mixture.temperature, rtol=1e-5)
+    scores_of_paragraphs = teacher.scores(["the moon", "larry page"], whole)
+    np.testing.assert_allclose(scores[:, 5:], scores_of_paragraphs / mixture.temperature, rtol=1e-5)
 
 
 def test_on_a_gpu_torch_reads_the_pairs_of_a_cross_encoder(cross_encoder, texts):
