@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from cli._output import counted, visible
 from sparta.base.errors import InputError, Interrupted, SpartaError, StorageError
 from sparta.base.extras import optional_packages
 from sparta.base.files import storage_error
+from sparta.base.remedies import Remedy
 
 INTERRUPTED = 130
 GROUP_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -174,7 +176,14 @@ def _never_fail_to_print() -> None:
 
 class _Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """Return the message with visible control characters."""
+        """Return the message with visible control characters, and with remedies in the syntax of commands."""
+        arguments = record.args
+        if isinstance(arguments, tuple):
+            record = copy(record)
+            record.args = tuple(
+                argument.for_command_line() if isinstance(argument, SpartaError | Remedy) else argument
+                for argument in arguments
+            )
         return visible(super().format(record), keep="\n")
 
 

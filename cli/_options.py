@@ -349,5 +349,5 @@ def refuse_unused_bm25(channels: str) -> None:
     if "bm25" not in channels.split("+") and (unused := typed("k1", "b")):
         raise InputError(
             f"{unused[0]} has no effect without BM25, found the channel {channels}",
-            remedy=f"add bm25 to --channel, or omit {unused[0]}",
+            remedy=f"omit {unused[0]}, or search by bm25 too",
         )

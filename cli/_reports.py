@@ -31,11 +31,16 @@ def print_index_report(report: Any, *, optimized: bool = False) -> None:
             + f" in {report.seconds:.1f} s"
             f"{windowed(int(written.get('windowed', 0)))}{read_counts(report.source)}"
         )
-        for skip in report.source.get("first_skips", []):
-            click.echo(f"  skipped {skip['where']}: {skip['reason']}", err=True)
-        if more := report.source.get("skipped", 0) - len(report.source.get("first_skips", [])):
-            click.echo(f"  … and {more:,} more skipped records", err=True)
+        print_skips(report.source)
     print_channel_reports(report.channels)
+
+
+def print_skips(counts: dict[str, Any]) -> None:
+    """Print the first skipped records of a corpus, and the number of the others."""
+    for skip in counts.get("first_skips", []):
+        click.echo(f"  skipped {skip['where']}: {skip['reason']}", err=True)
+    if more := counts.get("skipped", 0) - len(counts.get("first_skips", [])):
+        click.echo(f"  … and {more:,} more skipped records", err=True)
 
 
 def print_deletion(report: Any) -> None:

@@ -173,7 +173,10 @@ class Index(Closing):
         from sparta.index.sync import sync_index
 
         with self._write():
-            return sync_index(self.path, corpus, options, dry_run=dry_run, yes=yes, progress=progress)
+            report = sync_index(self.path, corpus, options, dry_run=dry_run, yes=yes, progress=progress)
+        if report.skipped:
+            warnings.warn(f"{self.path}: {report.skipped}", stacklevel=2)
+        return report
 
     def backup(self, destination: str | Path) -> BackupReport:
         """Copy the newest commit, with all channels, to a new folder, also while another process writes.

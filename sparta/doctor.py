@@ -297,7 +297,10 @@ def _index(machine: Machine, path: Path | None, *, needed: bool) -> Iterator[Fin
     if not folder.exists():
         weight = "bad" if needed else "note"
         yield Finding(
-            "index", weight, f"none at {path}", remedy("{}", Command.of("sparta index", corpus="FILE"))
+            "index",
+            weight,
+            f"none at {path}",
+            remedy("{}", Command.of("sparta index", corpus="FILE", index=path)),
         )
         return
     from sparta.index.verify import verify_index

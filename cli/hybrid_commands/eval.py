@@ -42,6 +42,7 @@ from cli._output import counted
 from cli._search import RerankArguments
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.files import check_output_file
+from sparta.base.remedies import Command
 
 if TYPE_CHECKING:
     from hybrid.evaluation.results import SetResults
@@ -338,7 +339,7 @@ def _language_and_channels(reader: IndexReader, chosen: _Evaluation) -> tuple[st
     if "dense" not in names and not chosen.no_dense and (not weights or "dense" in weights):
         index = reader.folder.path
         missing = f"{index} has no dense channel"
-        build = f"add --build-dense, or run: dense index --index {index}"
+        build = f"add --build-dense, or run: {Command.of('dense index', index=index).for_command_line()}"
         if "dense" in weights:
             raise IndexStateError(missing, remedy=build)
         click.echo(f"{missing}: only the other channels are measured\n  → {build}", err=True)

@@ -8,6 +8,7 @@ import click
 
 from cli._arguments import command
 from cli._options import index_option
+from sparta.base.remedies import Command
 
 _repository = click.argument("repository", metavar="OWNER/NAME")
 
@@ -25,10 +26,11 @@ def pull(repository: str, folder: Path | None, revision: str | None) -> None:
     from sparta.sharing import hub
 
     pulled = hub.pull(repository, folder, revision=revision)
-    usage = f'sparta search "a question" --index {pulled.path}'
+    usage = Command.of("sparta search", "a question", index=pulled.path)
     if pulled.kind == "model":
-        usage = f"sparta index --corpus FILE --model {pulled.path}"
-    click.echo(f"{pulled.path}: {pulled.kind}, {pulled.size / 1e6:,.1f} MB\ntry: {usage}")
+        usage = Command.of("sparta index", corpus="FILE", model=pulled.path)
+    size = f"{pulled.size / 1e6:,.1f} MB"
+    click.echo(f"{pulled.path}: {pulled.kind}, {size}\ntry: {usage.for_command_line()}")
 
 
 @command()

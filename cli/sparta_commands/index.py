@@ -80,7 +80,12 @@ class _Index:
     def check(self) -> None:
         """Raise InputError unless there is either --corpus or --vectors, with options of that kind only."""
         corpus = self.corpus
-        refuse_leftover(self.more, "vectors", f"sparta index --corpus {corpus or next(iter(self.more), '')}")
+        if corpus and self.more:
+            raise InputError(
+                f"--corpus takes one file or folder, found also {' '.join(map(str, self.more))}",
+                remedy="put several files into one folder, or write a name with spaces in quotes",
+            )
+        refuse_leftover(self.more, "vectors", f"sparta index --corpus {next(iter(self.more), '')}")
         if bool(corpus) == bool(self.vectors):
             raise InputError(
                 "name either --corpus or --vectors, found " + ("both" if corpus else "neither"),

@@ -69,10 +69,10 @@ def search(chosen: _Search) -> None:
     begin_models(search.index, channel, chosen.rerank)
     if channel and ("," in channel or "=" in channel):
         from hybrid.retrieval.channels import CHANNELS
-        from hybrid.retrieval.fusion import Fusion, parse_weights
+        from hybrid.retrieval.fusion import CHANNEL_OPTION, Fusion, parse_weights
         from sparta.index.folder import default_index
 
-        fusion = Fusion(parse_weights(channel, CHANNELS, "channel"), candidates=chosen.candidates)
+        fusion = Fusion(parse_weights(channel, CHANNELS, CHANNEL_OPTION), candidates=chosen.candidates)
         search_fused(search.index or default_index(), fusion, search, bm25, chosen.rerank)
         return
     from sparta.api import Index

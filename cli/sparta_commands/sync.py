@@ -17,6 +17,7 @@ from cli._options import (
     index_options,
 )
 from cli._output import counted
+from cli._reports import print_skips, read_counts
 
 
 @arguments
@@ -63,4 +64,8 @@ def sync(sync: _Sync) -> None:
         f"{len(ids):,} {name}"
         for name, ids in (("added", report.added), ("updated", report.updated), ("deleted", report.deleted))
     )
-    click.echo(f"{report.path}: {would}{counts}, {counted(report.unchanged, 'passage')} unchanged")
+    click.echo(
+        f"{report.path}: {would}{counts}, {counted(report.unchanged, 'passage')} unchanged"
+        f"{read_counts(report.source) if report.skipped else ''}"
+    )
+    print_skips(report.source)

@@ -124,6 +124,15 @@ def _crc32(path: Path) -> int:
     return checksum
 
 
+def find_or_replace_model(index: Path) -> Remedy:
+    """Return the remedy for an index whose dense model is no longer where it was."""
+    return remedy(
+        "name the folder that holds this model now: {}; or rebuild the dense channel with another model: {}",
+        Command.of("dense index", model="FOLDER", index=index),
+        Command.of("dense index", overwrite=True, model="OTHER", index=index),
+    )
+
+
 @dataclass(frozen=True)
 class ChannelFolder:
     """The folder of a dense channel, and its reading and writing."""

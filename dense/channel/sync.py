@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dense.channel.builder import SHARD_SIZES, ChannelBuilder, ShardSizes
-from dense.channel.folder import Channel, ChannelFolder
+from dense.channel.folder import Channel, ChannelFolder, find_or_replace_model
 from dense.channel.passages import LivePassages, commit_of
 from dense.models.resolve import ModelIdentity, find_dense_model, identify
 from dense.search import faiss_index
@@ -188,8 +188,7 @@ def chosen_model(
             identity = identify(model_for(model_name, language, "dense"))
     except SpartaError as error:
         if name is None and model_name is not None:
-            command = Command.of("dense index", model="FOLDER", index=index)
-            error.remedy = remedy("name the folder that holds this model now: {}", command)
+            error.remedy = find_or_replace_model(index)
         raise
     if channel_model and channel_model.sha256 != identity.sha256 and not overwrite:
         raise IndexStateError(

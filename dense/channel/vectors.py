@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from dense.channel.folder import Channel, ChannelFolder
+from dense.channel.folder import Channel, ChannelFolder, find_or_replace_model
 from dense.channel.passages import LivePassages, commit_name
 from dense.encoding.question_encoder import QuestionEncoder, open_question_encoder
 from dense.models.resolve import dense_model_folder, find_dense_model
@@ -23,7 +23,7 @@ from dense.search.store import Floats, Rows, VectorFolder, check_finite
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.filters import Filter
 from sparta.base.records import Ranking
-from sparta.base.remedies import Command, Option, Remedy, remedy
+from sparta.base.remedies import Command, Remedy, remedy
 from sparta.index.folder import IndexFolder, require_fields
 from sparta.index.generation import Generation
 from sparta.lucene.bridge import ImpactSearcher
@@ -153,12 +153,7 @@ class DenseChannel:
         try:
             identity = find_dense_model(self.vectors.model._replace(name=self.model_name))
         except SpartaError as error:
-            command = Command.of("dense index", model="FOLDER", index=self.folder.path)
-            error.remedy = remedy(
-                "name the folder that holds this model now: {}; or rebuild the channel with {}",
-                command,
-                Option("overwrite", True),
-            )
+            error.remedy = find_or_replace_model(self.folder.path)
             raise
         return open_question_encoder(dense_model_folder(identity.name))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +15,15 @@ from dense.models.batches import OnRead, Places, Vectors, encoded_inputs, first_
 from dense.models.config import PASSAGE
 from dense.models.skill_config import SPAN
 from dense.models.span_scores import SpanScores
-from sparta.base.errors import ModelError
 from sparta.base.extras import optional_packages
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import fitting_tokenizer
-from sparta.models.resolve import hash_folder
+from sparta.models.resolve import files_changed, hash_folder
 from sparta.neural.batches import CPU_TOKENS, distinct_inputs, pooled_positions
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.stored import check_length, is_plain_bert
 from sparta.runtime.calibration import ranges_of
-from sparta.runtime.exported import ExportedEncoder, exported
+from sparta.runtime.exported import ExportedEncoder, exported, fits_bf16
 from sparta.runtime.graph import Graph, Ranges
 from sparta.runtime.network import EncoderNetwork, in_threads
 from sparta.runtime.processor import pick_arithmetic
@@ -66,6 +66,7 @@ class StoredDenseModel:
 
         :raises ValueError: the weights do not fit config.json.
         """
+        self._identity()  # of the files that are read now
         if self._is_bert:
             self._passage_weights = self._weights(PASSAGE, "passage")
         else:
@@ -101,7 +102,9 @@ class StoredDenseModel:
         """
         if dtype == "auto" and has_router(self.config):
             return "fp32"
-        return pick_arithmetic(dtype, self.width, in_floats=has_router(self.config) or not self._is_bert)
+        if has_router(self.config) or not self._is_bert:
+            return self._float_arithmetic(dtype)
+        return pick_arithmetic(dtype, self.width)
 
     def encode_passages(
         self,
@@ -161,7 +164,13 @@ class StoredDenseModel:
 
     def _float_arithmetic(self, dtype: str) -> str:
         """Return the arithmetic of questions and skills, which need more than 8 bits."""
-        return pick_arithmetic(dtype, self.width, in_floats=True)
+        arithmetic = pick_arithmetic(dtype, self.width, in_floats=True)
+        return "fp32" if arithmetic == "bf16" and not self._fits_bf16 else arithmetic
+
+    @cached_property
+    def _fits_bf16(self) -> bool:
+        """Whether the encoder, also one of another architecture, computes nearly the same states in bf16."""
+        return self._is_bert or fits_bf16(self._graph("passage"))
 
     @staticmethod
     def _each(
@@ -231,11 +240,7 @@ class StoredDenseModel:
             with optional_packages():
                 from dense.models.bi_encoder import DenseModel
             if hash_folder(self.folder) != self._identity():
-                raise ModelError(
-                    "the files of the model have changed since it was opened",
-                    where=str(self.folder),
-                    remedy="start the program again",
-                )
+                raise files_changed(self.folder)
             model = DenseModel.load(self.folder)
             return model.passage_encoder if side == "passage" else model.question_encoder
 

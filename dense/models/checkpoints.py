@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ _SIDES = {"question": ("question_model.", "question_encoder."), "passage": ("ctx
 _EXPERT = re.compile(r"(encoder\.layer\.\d+)\.moe_layer\.(interm|output)_layers\.(\d+)\.(.+)")
 DPR_SIDES = tuple(_SIDES)
 LONGEST = 256
+_NOT_IN_WEIGHTS = "num_attention_heads", "layer_norm_eps", "hidden_act"
 _SIZE_TENSORS = (
     "embeddings.word_embeddings.weight",
     "embeddings.position_embeddings.weight",
@@ -71,12 +73,24 @@ def load_dpr_folders(
     :raises ModelError: a folder holds no such encoder.
     """
     sides = {}
+    settings = [_bert_settings(Path(folder)) for folder in (question, passage)]
+    if settings[0] != settings[1]:
+        raise ModelError(
+            f"the encoders differ in config.json: {settings[0]} and {settings[1]}", where=str(passage)
+        )
     for side, folder in (("question", Path(question)), ("passage", Path(passage))):
         weights = side_of(_folder_weights(folder), _SIDES[side][1])
         sides[side] = {k.removeprefix("bert_model."): v for k, v in weights.items()}
         if not sides[side]:
             raise ModelError(f"the folder has no weights of a DPR {side} encoder", where=str(folder))
-    return _assemble(sides, load_tokenizer(tokenizer or passage), str(passage))
+    return _assemble(sides, load_tokenizer(tokenizer or passage), str(passage), settings[1])
+
+
+def _bert_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of config.json that weights do not show; empty without a config.json."""
+    path = folder / "config.json"
+    stored = read_json(path) if path.is_file() else {}
+    return {name: stored[name] for name in _NOT_IN_WEIGHTS if name in stored}
 
 
 def dpr_side(folder: Path) -> str | None:
@@ -211,7 +225,9 @@ def side_of(weights: dict[str, Any], prefix: str) -> State:
     return {k: v for k, v in side_weights.items() if not k.endswith("position_ids") and "pooler." not in k}
 
 
-def _assemble(sides: dict[str, State], tokenizer: Tokenizer, where: str) -> DenseModel:
+def _assemble(
+    sides: dict[str, State], tokenizer: Tokenizer, where: str, settings: Mapping[str, Any] | None = None
+) -> DenseModel:
     passage_weights = sides["passage"]
     experts = {int(m[3]) for k in passage_weights if (m := _EXPERT.fullmatch(k))}
     layout = InputLayout(use_title=True, answer_segment=0, max_length=LONGEST, overlap=0, separate_title=True)
@@ -230,7 +246,7 @@ def _assemble(sides: dict[str, State], tokenizer: Tokenizer, where: str) -> Dens
     else:
         config = DenseConfig(layout, shared=False, pooling="cls", cosine=False, question_length=LONGEST)
         encoders = {"passage_encoder": passage_weights, "question_encoder": sides["question"]}
-    model = DenseModel(blank_bert(passage_weights, where), tokenizer, config)
+    model = DenseModel(blank_bert(passage_weights, where, settings), tokenizer, config)
     state = {f"{name}.{k}": v for name, weights in encoders.items() for k, v in weights.items()}
     if config.shared:
         state |= {k.replace("passage_", "question_", 1): v for k, v in state.items()}
@@ -249,10 +265,11 @@ def _expert_name(name: str) -> str:
     return f"{layer}.output.experts.{number}.{part}.{suffix}"
 
 
-def blank_bert(state: State, where: str) -> nn.Module:
+def blank_bert(state: State, where: str, settings: Mapping[str, Any] | None = None) -> nn.Module:
     """Return a BERT with the weights' sizes and random weights.
 
-    Heads have 64 dimensions, as in all released models.
+    :param settings: of `BertConfig`, those that weights do not show; without them, heads have 64 dimensions,
+        as in all released models
     """
     from transformers import BertConfig, BertModel
 
@@ -265,9 +282,9 @@ def blank_bert(state: State, where: str) -> nn.Module:
         vocab_size=words,
         hidden_size=width,
         num_hidden_layers=len({k.split(".")[2] for k in state if k.startswith("encoder.layer.")}),
-        num_attention_heads=max(1, width // 64),
         intermediate_size=inner,
         max_position_embeddings=state["embeddings.position_embeddings.weight"].shape[0],
         type_vocab_size=state["embeddings.token_type_embeddings.weight"].shape[0],
+        **{"num_attention_heads": max(1, width // 64), **(settings or {})},
     )
     return BertModel(config, add_pooling_layer=False)

@@ -182,7 +182,8 @@ def _mapped_evidence(record: Record) -> list[Provenance]:
         raise InputError(
             "the provenance names pages or spans, but training needs passage_ids",
             remedy=remedy(
-                "find the passages of the provenance with: {}",
+                "for the skills single, rerank and link, find the passages of the provenance with: {}; for"
+                " the others, the file itself must have passage_ids",
                 Command.of("dense mine", dataset="FILE", output="FILE.json"),
             ),
         )

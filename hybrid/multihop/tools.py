@@ -33,6 +33,7 @@ from sparta.base.errors import IndexStateError, InputError, NoPassageError
 from sparta.base.filters import Filter
 from sparta.base.records import Hit, Passage
 from sparta.base.remedies import Command, Option, remedy
+from sparta.index.changes import how_to_rebuild
 from sparta.index.folder import default_index, lasting_path
 from sparta.index.reader import IndexReader
 from sparta.lucene.packing import composed
@@ -211,7 +212,7 @@ class IndexTools(Closing):
                 where=str(searcher.folder.path),
                 remedy=remedy(
                     "build the dense channel again: {}",
-                    Command.of("dense index", overwrite=True, model=model.name),
+                    Command.of("dense index", overwrite=True, model=model.name, index=searcher.folder.path),
                 ),
             )
 
@@ -292,7 +293,7 @@ class IndexTools(Closing):
                 where=str(folder),
                 remedy=remedy(
                     "rebuild the index of entities from the index's passages, with the same ids: {}",
-                    Command.of("sparta index", corpus="FILE", overwrite=True, index=folder),
+                    how_to_rebuild(folder),
                 ),
             )
 

@@ -12,7 +12,7 @@ from hybrid.opensearch.remote import RemoteIndex
 from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import count
 from hybrid.retrieval.channels import Channels
-from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, parse_weights
+from hybrid.retrieval.fusion import CANDIDATES, CHANNEL_OPTION, Fusion, default_weights, parse_weights
 from hybrid.retrieval.searcher import HybridSearcher
 from sparta.base.closing import Closing
 from sparta.base.filters import Filter, FilterLike
@@ -165,6 +165,6 @@ def open_opensearch(
     """Return a retriever for `channels`: `impact` (default), `bm25`, or a fusion like `bm25=1.2,impact`."""
     if channels and ("," in channels or "=" in channels):
         return OpenSearchHybrid(
-            server, name, Fusion(parse_weights(channels, CHANNELS, "channels"), candidates=candidates)
+            server, name, Fusion(parse_weights(channels, CHANNELS, CHANNEL_OPTION), candidates=candidates)
         )
     return OpenSearchSearcher(server, name, channel=channels or IMPACT)

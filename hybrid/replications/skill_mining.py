@@ -141,11 +141,12 @@ def _skills_for(searcher: DenseSearcher, skill: str, model: str | None) -> Skill
             remedy=remedy(
                 "index with this expert: {}, {}",
                 Command.of("dense convert", reader=reader),
-                Command.of("dense index", overwrite=True),
+                Command.of("dense index", overwrite=True, index=searcher.folder.path),
             )
             if skill == LINK
             else remedy(
-                "rebuild the dense channel: {}", Command.of("dense index", overwrite=True, model=model)
+                "rebuild the dense channel: {}",
+                Command.of("dense index", overwrite=True, model=model, index=searcher.folder.path),
             ),
         )
     return skills

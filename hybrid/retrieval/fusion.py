@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -272,13 +272,19 @@ def all_fusion_weights(channels: Collection[str], alpha: float) -> list[dict[str
     return [{name: weights[name] for name in names} for names in combinations if set(names) <= set(channels)]
 
 
-def parse_weights(text: str, known: Sequence[str], option: str = "weights") -> dict[str, float]:
+WEIGHTS_OPTION = Option("weights")
+CHANNEL_OPTION = Option("channels", flag="channel")
+
+
+def parse_weights(
+    text: str, known: Sequence[str], option: Option | None = WEIGHTS_OPTION
+) -> dict[str, float]:
     """Parse weights such as `bm25=1.2,impact`; return weights by channel, in input order.
 
     A channel without a number has weight 1.
 
     :param known: the accepted channel names
-    :param option: the option's name, for the remedy; empty if the text comes from no option
+    :param option: the option, for the remedy; None if the text comes from no option
     :raises InputError: the text names no channel, an unknown channel or a channel twice, or a weight is not a
         finite number.
     """
@@ -308,11 +314,11 @@ def weights_name(weights: Mapping[str, float]) -> str:
     return ",".join(name if weight == 1 else f"{name}={weight:g}" for name, weight in sorted(weights.items()))
 
 
-def _weights_error(option: str, known: Sequence[str], problem: str) -> InputError:
+def _weights_error(option: Option | None, known: Sequence[str], problem: str) -> InputError:
     example = ",".join(f"{name}=1" for name in known)
     return InputError(
         f"weights are NAME=NUMBER, once per channel ({', '.join(known)}), found {problem}",
-        remedy=remedy("write, for example, {}", Option(option, example))
+        remedy=remedy("write, for example, {}", replace(option, value=example))
         if option
         else f"write, for example, {example}",
     )

@@ -17,7 +17,9 @@ A message says what was expected, what was found, where, and what to do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from sparta.base.remedies import Command, Option, Remedy, remedy
@@ -166,11 +168,20 @@ def first_line_of(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+_GENERATION_NAME = re.compile(r"[a-z]+-[0-9]{6}")  # sparta-000001, tokenizer-000001
 FREE_TEMPORARY = "free space in the folder for temporary files, or set TMPDIR to another folder"
-REBUILD_INDEX = remedy(
-    "restore the index from a copy, or build it again: {}",
-    Command.of("sparta index", corpus="FILE", overwrite=True),
-)
+
+
+def rebuild_index(path: Path) -> Remedy:
+    """Return the remedy for a damaged index.
+
+    :param path: the index folder, or a file or folder directly in it
+    """
+    is_inside = path.name == "manifest.json" or _GENERATION_NAME.fullmatch(path.name)
+    return remedy(
+        "restore the index from a copy, or build it again: {}",
+        Command.of("sparta index", corpus="FILE", index=path.parent if is_inside else path, overwrite=True),
+    )
 
 
 def folder_in_use(output: object, *, resumable: bool = True) -> IndexStateError:

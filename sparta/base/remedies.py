@@ -7,11 +7,13 @@ line shows `--resume`, Python shows `resume=True`. A service omits steps that on
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+_PLACEHOLDER = re.compile(r"[A-Z][A-Z0-9_./=:-]*(\.[a-z]+)?")
 _NO_VALUE = ...  # Ellipsis, because it stays the same object when it is pickled
 
 
@@ -136,8 +138,8 @@ def remedy(text: str, *parts: Option | Command | Remedy | str) -> Remedy:
 
 
 def _is_placeholder(value: Any) -> bool:
-    """Return whether a value stands for the user's own value, such as FILE or FOLDER/index."""
-    return isinstance(value, str) and value.isupper()
+    """Return whether a value stands for the user's own value, such as FILE or FILE.json."""
+    return isinstance(value, str) and _PLACEHOLDER.fullmatch(value) is not None
 
 
 def _quoted(value: Any) -> str:

@@ -85,6 +85,25 @@ class ReadCounts:
         counts = {"read": self.read, "used": self.used, "skipped": self.skipped}
         return {**counts, "reasons": dict(self.reasons), **({"cut": self.cut} if self.cut else {})}
 
+    def for_report(self) -> dict[str, Any]:
+        """Return the counts and the first skips."""
+        return {**self.as_dict(), "first_skips": [skip._asdict() for skip in self.first_skips]}
+
+
+def describe_skips(counts: Mapping[str, Any]) -> str:
+    """Return how many records were skipped, why, and the first skip; empty if no record was skipped.
+
+    :param counts: as `ReadCounts.for_report` returns them
+    """
+    if not counts.get("skipped"):
+        return ""
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts["reasons"].items())
+    first = (counts.get("first_skips") or [{"where": "", "reason": ""}])[0]
+    return (
+        f"{counts['skipped']:,} of {counts['read']:,} records were skipped ({reasons});"
+        f" the first: {first['where']}: {first['reason']}"
+    )
+
 
 type Record = str | Mapping[str, Any] | Passage
 """A passage in memory: a text, a dictionary of record fields (docs/formats.md), or a Passage."""
@@ -335,6 +354,18 @@ class CorpusReader:
 
     def _stops(self, outcome: Outcome) -> bool:
         return isinstance(outcome, BadRecordError) and not self.skip_invalid and outcome.reason != EMPTY_TEXT
+
+
+def passages_of(path: str | Path) -> Iterator[Passage]:
+    """Yield the passages of a file, for a caller that has no options for fields and invalid records.
+
+    :raises BadRecordError: a record is invalid.
+    """
+    try:
+        yield from CorpusReader(path)
+    except BadRecordError as error:
+        error.remedy = "correct this record; the text must be in a usual field, such as text"
+        raise
 
 
 class IrdsReader(CorpusReader):

@@ -16,11 +16,13 @@ from sparta.base.errors import InputError, MostOfIndexError, SpartaError, Storag
 from sparta.base.files import storage_errors
 from sparta.base.filters import Filter
 from sparta.base.remedies import Option, remedy
+from sparta.data.corpus import describe_skips
 from sparta.data.languages import check_language
 from sparta.data.units import is_cut, passage_of, unit_noun
+from sparta.index.changes import how_to_correct
 from sparta.index.folder import IndexFolder, require_fields
 from sparta.index.generation import GROWING, Generation
-from sparta.index.jobs import MODES, Progress, Source, WriteOptions
+from sparta.index.jobs import MODES, InputChangedError, Progress, Source, WriteOptions
 from sparta.index.plan import committed, has_passages, has_written, plan
 from sparta.index.writer import write
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
@@ -48,14 +50,7 @@ class IndexReport:
     @property
     def skipped(self) -> str:
         """Describe how many records were skipped, why, and the first skip; empty if no record was skipped."""
-        if not self.source.get("skipped"):
-            return ""
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.source["reasons"].items())
-        first = self.source.get("first_skips") or [{"where": "", "reason": ""}]
-        return (
-            f"{self.source['skipped']:,} of {self.source['read']:,} records were skipped ({reasons});"
-            f" the first: {first[0]['where']}: {first[0]['reason']}"
-        )
+        return describe_skips(self.source)
 
 
 def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> IndexReport:
@@ -86,6 +81,8 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
                     _free_space(index, generation)
                 if options.mode in GROWING and not has_written(index, generation):
                     index.write_state(old_state)
+                if options.mode in GROWING and isinstance(error, InputChangedError):
+                    error.remedy = how_to_correct(generation.job, index.path)
                 raise
             written = _job_counts(progress.counts)
             index.finish(replace(generation, counts={**written, **progress.source}))
@@ -106,9 +103,10 @@ def _reporting_committed(index: IndexFolder, generation: Generation, mode: str) 
                 committed_now = "all passages of this job are committed"
             else:
                 committed_now = f"{kept_passages(index, mode):,} passages of this job are committed"
-            error.remedy += remedy(
-                f"; {committed_now}, repeat the command with {{}} to continue", Option("resume", True)
-            )
+            repeat = remedy("repeat the command")
+            if mode != "update":  # which continues in any case
+                repeat += remedy(" with {}", Option("resume", True))
+            error.remedy += remedy(f"; {committed_now}, {{}} to continue", repeat)
         raise
 
 

@@ -58,22 +58,33 @@ def how_to_finish(generation: Generation, index: Path) -> Remedy:
             return remedy("update with the same records (Index.update)")
         return remedy("create the index from the same records with {}", resume)
     mode_options = [Option(job.mode, True)] if job.mode in ("append", "overwrite") else []
-    input_option = "corpus" if job.kind == CORPUS else "vectors"
     form_options = [] if job.grows else _options(generation)
-    options = (
-        *mode_options,
+    options = (*mode_options, *_input_options(job), *form_options, resume, Option("index", index))
+    command = Command("sparta update" if job.mode == "update" else "sparta index", options=options)
+    return remedy("repeat the interrupted command with {}: {}", resume, command)
+
+
+def how_to_correct(job: Job, index: Path) -> Remedy:
+    """Return the remedy for an interrupted append or update whose input has changed."""
+    from sparta.data.formats.reading import RECORDS
+
+    if job.source == RECORDS:
+        return remedy("update with all of the corrected records (Index.update)")
+    command = Command("sparta update", options=(*_input_options(job), Option("index", index)))
+    return remedy("resume with the same input as before, or write all of the corrected input: {}", command)
+
+
+def _input_options(job: Job) -> list[Option]:
+    """Return the options of `sparta index` and `sparta update` that name a job's input and its fields."""
+    input_option = "corpus" if job.kind == CORPUS else "vectors"
+    return [
         Option(input_option, list(job.folders) or [str(job.source)]),
         *(
             Option(name, value)
             for name, values in (job.reading.items() if job.kind == CORPUS else ())
             for value in (values if isinstance(values, list) else [values])
         ),
-        *form_options,
-        resume,
-        Option("index", index),
-    )
-    command = Command("sparta update" if job.mode == "update" else "sparta index", options=options)
-    return remedy("repeat the interrupted command with {}: {}", resume, command)
+    ]
 
 
 def _options(generation: Generation) -> list[Option]:
@@ -113,14 +124,28 @@ def changed_by(generation: Generation, deleted: int) -> str:
     return " and ".join(changes)
 
 
+def how_to_rebuild(index: Path, **options: Any) -> Command:
+    """Return the command that builds an index anew, from a corpus that the user names."""
+    return Command.of("sparta index", corpus="FILE", overwrite=True, **options, index=index)
+
+
 def how_to_add_impacts(generation: Generation, index: Path, changed: str) -> Remedy:
     """Return the remedy that adds impacts to a BM25-only index.
 
     :param changed: the jobs that changed the index since its first job; empty if there were none
     """
-    model_option = {} if generation.model.get("name") else {"model": "FOLDER"}
-    if changed:
-        command = Command.of("sparta index", corpus="FILE", overwrite=True, **model_option, index=index)
-        return remedy("rebuild the index with impacts, from a corpus that includes the changes: {}", command)
-    command = Command.of("sparta index", corpus="FILE", resume=True, **model_option, index=index)
-    return remedy("add impacts with: {}", command)
+    from sparta.data.formats.reading import RECORDS
+
+    job = generation.job
+    model_options = [] if generation.model.get("name") else [Option("model", "FOLDER")]
+    form_options = [option for option in _options(generation) if option.name not in ("channels", "model")]
+    last_options = [*form_options, *model_options, Option("index", index)]
+    if changed or job.source == RECORDS:
+        options = [Option("corpus", "FILE"), Option("overwrite", True), *last_options]
+        return remedy(
+            "rebuild the index with impacts, from a corpus that includes {}: {}",
+            "the changes" if changed else "the same records",
+            Command("sparta index", options=tuple(options)),
+        )
+    options = [*_input_options(job), Option("resume", True), *last_options]
+    return remedy("add impacts with: {}", Command("sparta index", options=tuple(options)))

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from sparta.base.checks import path_of
 from sparta.base.disk.locks import is_locked, lock
-from sparta.base.errors import REBUILD_INDEX, IndexStateError, LackingError, ModelError, NewerFormatError
+from sparta.base.errors import IndexStateError, LackingError, ModelError, NewerFormatError, rebuild_index
 from sparta.base.files import refuse_links_below, storage_errors
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import language_of
+from sparta.index.changes import how_to_finish, how_to_rebuild
 from sparta.index.generation import CHANNEL, FIELDS, NESTED, Generation, IndexState, Job
 from sparta.models.query_encoder import QuerySide, QueryTokenizer
 
@@ -45,17 +46,17 @@ def lasting_path(path: str | Path) -> Path:
 def lost_commit(lucene: Path) -> IndexStateError:
     """Return the error for a finished Lucene index without a `segments_*` file."""
     message = "the Lucene index has lost its commit (segments_*)"
-    return IndexStateError(message, where=str(lucene), remedy=REBUILD_INDEX)
+    return IndexStateError(message, where=str(lucene), remedy=rebuild_index(lucene))
 
 
-def _finish_remedy(path: Path) -> Remedy:
+def _finish_remedy(path: Path, unfinished: Generation | None = None) -> Remedy:
     """Return the remedy that finishes an index's first build."""
-    return remedy(
-        "finish the build with: {}; if FILE has changed since, use {} instead of {}",
-        Command.of("sparta index", corpus="FILE", resume=True, index=path),
-        Option("overwrite", True),
-        Option("resume", True),
-    )
+    if unfinished is not None:
+        finish = how_to_finish(unfinished, path)
+    else:
+        finish = remedy("{}", Command.of("sparta index", corpus="FILE", resume=True, index=path))
+    replace_options = Option("overwrite", True), Option("resume", True)
+    return remedy("{}; if the input has changed since, use {} instead of {}", finish, *replace_options)
 
 
 def no_passages(path: Path) -> IndexStateError:
@@ -75,10 +76,7 @@ def require_fields(
     :param fields: the fields of a search
     :param known: returns all fields of the passages
     """
-    rebuild = remedy(
-        "rebuild the index: {}",
-        Command.of("sparta index", corpus="FILE", overwrite=True, index=path),
-    )
+    rebuild = remedy("rebuild the index: {}", how_to_rebuild(path))
     if generation.fields is None:
         raise LackingError(
             "filter and collapse need metadata, but an older sparta built this index without metadata",
@@ -113,7 +111,9 @@ class IndexFolder:
         if not self.exists():
             if self._holds_passages():
                 raise IndexStateError(
-                    "the manifest of the index is missing", where=str(self.path), remedy=REBUILD_INDEX
+                    "the manifest of the index is missing",
+                    where=str(self.path),
+                    remedy=rebuild_index(self.path),
                 )
             raise IndexStateError(
                 "there is no index here",
@@ -129,7 +129,7 @@ class IndexFolder:
         except NewerFormatError:
             raise
         except IndexStateError as error:
-            error.remedy = REBUILD_INDEX
+            error.remedy = rebuild_index(self.path)
             raise
         return IndexState.of(manifest, self.path / "manifest.json")
 
@@ -155,12 +155,13 @@ class IndexFolder:
 
         :raises IndexStateError: the index's first build is unfinished.
         """
-        live = self.state().live
+        state = self.state()
+        live = state.live
         if live is None:
             raise IndexStateError(
                 "the first build of this index is unfinished",
                 where=str(self.path),
-                remedy=_finish_remedy(self.path),
+                remedy=_finish_remedy(self.path, state.building),
             )
         return live
 
@@ -197,7 +198,9 @@ class IndexFolder:
         try:
             return QuerySide.load(self.path / generation.tokenizer_name, generation.model)
         except (IndexStateError, ModelError) as error:
-            raise IndexStateError(error.message, where=error.where, remedy=REBUILD_INDEX) from error
+            raise IndexStateError(
+                error.message, where=error.where, remedy=rebuild_index(self.path)
+            ) from error
 
     def query_tokenizer(self, generation: Generation) -> QueryTokenizer:
         """Return the tokenizer that turns a query into a bag of terms."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from sparta.base.errors import REBUILD_INDEX
+from sparta.base.errors import rebuild_index
 from sparta.base.manifest import check_fields
 from sparta.data.languages import Language, language_of
 from sparta.data.units import UNIT
@@ -276,7 +276,7 @@ class Generation:
         :param name: the name of the generation's field: `live` or `building`
         :raises IndexStateError: a field is missing, unknown or wrong.
         """
-        check_fields(stored, _GENERATION_FIELDS, path, REBUILD_INDEX, name, closed=True)
+        check_fields(stored, _GENERATION_FIELDS, path, rebuild_index(path), name, closed=True)
         codec, job = codec_name(stored["codec"]), Job.of(stored["job"])
         return Generation(**{**stored, "codec": codec, "job": job, "arithmetic": arithmetic})
 
@@ -326,7 +326,7 @@ class IndexState:
         :param path: the manifest, for errors
         :raises IndexStateError: a field is missing, unknown or wrong.
         """
-        check_fields(manifest, FIELDS, path, REBUILD_INDEX)
+        check_fields(manifest, FIELDS, path, rebuild_index(path))
         arithmetics = manifest.get("arithmetic", {})
         return IndexState(
             *(

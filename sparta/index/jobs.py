@@ -125,9 +125,13 @@ def skip_passages(
         check(passages_read, last_id)
 
 
-def batch_bounds_changed() -> IndexStateError:
+class InputChangedError(IndexStateError):
+    """The input of a resumed job differs from the input that the job has read before."""
+
+
+def batch_bounds_changed() -> InputChangedError:
     """Return the error for a commit that does not fall between two batches of the input."""
-    return IndexStateError(
+    return InputChangedError(
         "the input has changed since this index was started: its batches differ",
         remedy=remedy("start again with {}", Option("overwrite", True)),
     )

@@ -30,6 +30,7 @@ from sparta.index.build import (
     up_to_date,
     write_index,
 )
+from sparta.index.changes import how_to_rebuild
 from sparta.index.channels import (
     begin_passes,
     begun_channels,
@@ -426,15 +427,15 @@ def _with_index_model(options: IndexOptions, live: Generation, folder: IndexFold
             raise ModelError(
                 f"the model of the index, {name}, no longer ships with sparta",
                 where=str(folder.path),
-                remedy=remedy("rebuild with {}; or {}", Option("overwrite", True), how_to_get(name)),
+                remedy=remedy("rebuild the index: {}; or {}", how_to_rebuild(folder.path), how_to_get(name)),
             ) from error
         raise ModelError(
             f"the model of the index, {name!r}, is missing: {error.message}",
             where=str(folder.path),
             remedy=remedy(
-                "name the model's new folder with {}, or rebuild with {}",
+                "name the model's new folder with {}, or rebuild the index: {}",
                 Option("model"),
-                Option("overwrite", True),
+                how_to_rebuild(folder.path),
             ),
         ) from error
     return replace(filled, model=name)

@@ -15,6 +15,7 @@ from sparta.index.changes import (
     changed_by,
     how_to_add_impacts,
     how_to_finish,
+    how_to_rebuild,
     is_whole,
     job_name,
     options_of,
@@ -96,7 +97,7 @@ def with_lexical_terms(
         raise InputError(
             f"the index has {'lexical' if stored else 'no lexical'} terms",
             where=str(index.path),
-            remedy=remedy("omit {}, or rebuild with {}", flag, _OVERWRITE),
+            remedy=remedy("omit {}, or rebuild the index: {}", flag, how_to_rebuild(index.path)),
         )
     lexical = None if wanted is False else side.lexical or (offered() if wanted else None)
     if wanted and side.model and not lexical:
@@ -223,7 +224,7 @@ def _check_options(index: IndexFolder, live: Generation, source: Source, options
             f"the index has the {name.replace('_', '-')} {_quoted(index_form[name])},"
             f" but the input has {_quoted(source_form[name])}",
             where=str(index.path),
-            remedy=advice + remedy(", or rebuild with {}", _OVERWRITE),
+            remedy=advice + remedy(", or rebuild the index: {}", how_to_rebuild(index.path)),
         )
 
 
@@ -340,7 +341,8 @@ def _check_model(index: IndexFolder, generation: Generation, source: Source) -> 
             f"the index is of the model {old['name']!r}, but the vectors are of {new['name']!r}"
             f" (differing: {', '.join(differing)})",
             where=str(index.path),
-            remedy=_model_remedy(old, differing) + remedy(", or rebuild with {}", _OVERWRITE),
+            remedy=_model_remedy(old, differing)
+            + remedy(", or rebuild the index: {}", how_to_rebuild(index.path)),
         )
 
 

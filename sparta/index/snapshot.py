@@ -115,7 +115,7 @@ class IndexSnapshot(Closing):
             changed = changed_by(self.generation, carried(self.lucene.user_data).get("deleted", 0))
             add_impacts = how_to_add_impacts(self.generation, path, changed)
             since = f", changed since by {changed}" if changed else ""
-            search_bm25 = Command.of("sparta search", channel="bm25")
+            search_bm25 = Command.of("sparta search", "QUERY", channel="bm25", index=path)
             raise LackingError(
                 f"the index is BM25-only and has no impacts{since}",
                 where=str(path),

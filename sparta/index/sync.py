@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from sparta.base.errors import InputError, MostOfIndexError
 from sparta.base.files import STANDARD_INPUT
 from sparta.base.remedies import Option, remedy
-from sparta.data.corpus import CorpusReader, PartOfCorpus
+from sparta.data.corpus import CorpusReader, PartOfCorpus, describe_skips
 from sparta.data.languages import DEFAULT_LANGUAGE
 from sparta.data.sentences import split_units
 from sparta.data.units import is_cut, passage_of
@@ -36,7 +37,8 @@ class SyncReport:
 
     `added` and `updated` name passages of the corpus, `deleted` passages that only the index had. `unchanged`
     counts the other passages. `behind` names the channels that failed to update. `dry_run` says that the
-    index was not changed.
+    index was not changed. `source` holds the counts of the corpus's records; the index keeps no passage of a
+    skipped record.
     """
 
     path: Path
@@ -46,6 +48,12 @@ class SyncReport:
     unchanged: int
     behind: tuple[str, ...] = ()
     dry_run: bool = False
+    source: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def skipped(self) -> str:
+        """Describe how many records were skipped, why, and the first skip; empty if no record was skipped."""
+        return describe_skips(self.source)
 
 
 def sync_index(
@@ -79,7 +87,8 @@ def sync_index(
         ids = [passage.passage_id for passage in reader]
         if not dry_run:
             build_index(path, corpus, "create", requested, progress=progress)
-        return SyncReport(folder.path, tuple(ids), (), (), 0, dry_run=dry_run)
+        counts = reader.counts.for_report()
+        return SyncReport(folder.path, tuple(ids), (), (), 0, dry_run=dry_run, source=counts)
     chosen = options_to_grow(path, requested)
     found = _differences(folder, reader, chosen)
     _check_deletions(found, str(corpus), yes=yes)
@@ -125,7 +134,8 @@ def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOption
                     updated.append(passage_id)
         deleted = tuple(passage_id for passage_id in stored_counts if passage_id not in seen)
     unchanged = len(seen) - len(added) - len(updated)
-    return SyncReport(folder.path, tuple(added), tuple(updated), deleted, unchanged)
+    counts = reader.counts.for_report()
+    return SyncReport(folder.path, tuple(added), tuple(updated), deleted, unchanged, source=counts)
 
 
 def _stored_records(lucene: ImpactSearcher, unit_ids: list[str]) -> dict[str, str]:

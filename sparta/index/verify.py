@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparta.base.checks import check_vocabulary
-from sparta.base.errors import REBUILD_INDEX, IndexStateError, SpartaError
+from sparta.base.errors import IndexStateError, SpartaError, rebuild_index
 from sparta.base.remedies import Command, Remedy, remedy
 from sparta.index.changes import carried, how_to_finish, is_whole, job_name
 from sparta.index.channels import CHANNELS, other_channels
@@ -61,7 +61,7 @@ def _check_manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
         generation.complete or any(folder.lucene_path(generation).glob("segments_*"))
     )
     if not generation or not has_commit:
-        command = Command.of("sparta index", corpus="FILE")
+        command = Command.of("sparta index", corpus="FILE", index=folder.path)
         advice = how_to_finish(generation, folder.path) if generation else remedy("{}", command)
         return Part("manifest", "", "no passages yet", advice), None
     if _is_finished(folder, generation):
@@ -110,7 +110,7 @@ def _check_lucene(folder: IndexFolder, generation: Generation, quick: bool) -> s
         raise IndexStateError(
             f"the index is damaged ({damage})",
             where=str(path),
-            remedy=REBUILD_INDEX,
+            remedy=rebuild_index(path),
         )
     with ImpactSearcher(path, language=generation.analysis) as searcher:
         passage_count = searcher.num_docs

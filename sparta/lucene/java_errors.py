@@ -7,29 +7,30 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import (
-    REBUILD_INDEX,
     IndexStateError,
     InputError,
     JavaError,
     NewerFormatError,
     SpartaError,
     StorageError,
+    rebuild_index,
 )
-from sparta.base.remedies import Option, Remedy, remedy
+from sparta.base.remedies import Option, remedy
 from sparta.lucene import jvm
 
-_STATE_ERRORS: dict[str, tuple[str, str | Remedy]] = {
+_REBUILD = ""  # stands for `rebuild_index`
+_STATE_ERRORS = {
     "LockObtainFailedException": (
         "another writer holds the index",
         "wait until the other writer has finished, or end it; nothing was changed",
     ),
-    "IndexNotFoundException": ("there is no Lucene index", REBUILD_INDEX),
+    "IndexNotFoundException": ("there is no Lucene index", _REBUILD),
     "IndexFormatTooNewException": (
         "the index was written by a newer Lucene",
         "use the version of sparta that wrote it",
     ),
-    "IndexFormatTooOldException": ("the index was written by a Lucene too old to read", REBUILD_INDEX),
-    "CorruptIndexException": ("the index is damaged", REBUILD_INDEX),
+    "IndexFormatTooOldException": ("the index was written by a Lucene too old to read", _REBUILD),
+    "CorruptIndexException": ("the index is damaged", _REBUILD),
     "IllegalStateException": ("the index cannot be used", "open it again"),
     "AlreadyClosedException": ("the index is closed", "open it again"),
 }
@@ -100,10 +101,10 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
     if short in _STATE_ERRORS:
         problem, advice = _STATE_ERRORS[short]
         kind = NewerFormatError if short == "IndexFormatTooNewException" else IndexStateError
-        return kind(f"{problem} ({message})", where=where, remedy=advice)
+        return kind(f"{problem} ({message})", where=where, remedy=advice or rebuild_index(Path(where)))
     if short == "IllegalArgumentException":
-        advice = _NAMED_IN_JSON if _SIGN_IN_FIELDS.match(message) else ""
-        return InputError(message, where=str(Path(where).parent) if reading else where, remedy=advice)
+        json_form = _NAMED_IN_JSON if _SIGN_IN_FIELDS.match(message) else ""
+        return InputError(message, where=str(Path(where).parent) if reading else where, remedy=json_form)
     if any(words in message for words in _NO_ROOM) or (short in _NOT_WRITABLE and not reading):
         return StorageError(
             f"the index cannot be written ({short}: {message})",
@@ -120,7 +121,7 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
         return IndexStateError(
             f"the index is damaged: its data is inconsistent ({short}: {message})",
             where=where,
-            remedy=REBUILD_INDEX,
+            remedy=rebuild_index(Path(where)),
         )
     if reading and short == "InternalError" and "memory access" in message:
         return IndexStateError(
@@ -130,6 +131,8 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
         )
     if reading and short in _FILE_MISSING:
         return IndexStateError(
-            f"a file of the index is missing or cut short ({message})", where=where, remedy=REBUILD_INDEX
+            f"a file of the index is missing or cut short ({message})",
+            where=where,
+            remedy=rebuild_index(Path(where)),
         )
     return None

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Encoding, Tokenizer
 
+from sparta.base.checks import vocabulary_size
 from sparta.base.errors import InputError, ModelError
 from sparta.base.files import atomic_write, short_hash
 from sparta.base.normal_form import normal_form
@@ -138,7 +139,7 @@ class LexicalTerms:
     @cached_property
     def unsearched(self) -> npt.NDArray[np.bool_]:
         """For each wordpiece, whether no query looks it up because it continues a word, `(vocabulary,)`."""
-        unsearched = np.zeros(self.tokenizer.get_vocab_size(), np.bool_)
+        unsearched = np.zeros(vocabulary_size(self.tokenizer), np.bool_)
         vocabulary = self.tokenizer.get_vocab()
         unsearched[[i for token, i in vocabulary.items() if token.startswith(_CONTINUES)]] = True
         return unsearched

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
+from sparta.base.checks import vocabulary_size
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.models.backends.base import Backend
@@ -103,10 +104,10 @@ class SparseModel(ABC):
         if self.has_query_network:
             return excluded
         special = {i for i, token in self.tokenizer.get_added_tokens_decoder().items() if token.special}
-        vocabulary = self.tokenizer.get_vocab().items()
-        wordless = {i for token, i in vocabulary if _UNUSED.fullmatch(token) or is_punctuation(token)}
+        vocabulary = self.tokenizer.get_vocab()
+        wordless = {i for token, i in vocabulary.items() if _UNUSED.fullmatch(token) or is_punctuation(token)}
         excluded[[i for i in special | wordless if i < len(excluded)]] = True
-        excluded[self.tokenizer.get_vocab_size() :] = True
+        excluded[sorted({*range(len(excluded))}.difference(vocabulary.values()))] = True
         return excluded
 
     def check_vocabulary(self) -> None:
@@ -114,7 +115,7 @@ class SparseModel(ABC):
 
         :raises ModelError: the tokenizer has more wordpieces.
         """
-        wordpieces = self.tokenizer.get_vocab_size()
+        wordpieces = vocabulary_size(self.tokenizer)
         if wordpieces > self.n_terms:
             raise ModelError(
                 f"the tokenizer has {wordpieces} wordpieces, but the model has only {self.n_terms} term"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import hashlib
 import itertools
 import re
@@ -17,15 +18,16 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Encoding, Tokenizer, normalizers
 from tokenizers.models import WordLevel
 
-from sparta.base.checks import check_vocabulary
+from sparta.base.checks import check_vocabulary, vocabulary_size
 from sparta.base.errors import IndexStateError, InputError, ModelError
 from sparta.base.files import atomic_write, storage_errors
 from sparta.data.languages import Language
 from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms, encoded
 from sparta.models.quantize import Quantizer, QueryQuantizer
+from sparta.neural.stored import read_json
 
 _QUANTIZER = {"bits": range(1, 17), "max_weight": (int, float)}
 MODEL_FIELDS: dict[str, Any] = {
@@ -89,12 +91,52 @@ def load_tokenizer(name: str | Path) -> Tokenizer:
             tokenizer = Tokenizer.from_str(path.read_text("utf-8"))
         except Exception as error:  # tokenizers raises bare Exception
             raise ModelError(f"the tokenizer file cannot be read: {error}", where=str(path)) from error
+        _use_settings(tokenizer, path.parent)
     else:
         tokenizer = _through_transformers(str(name))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True  # "[SEP]" in a text is five characters, not the end of a segment
     return tokenizer
+
+
+def _restored(stored: str, encodes_special_tokens: bool) -> Tokenizer:
+    tokenizer = Tokenizer.from_str(stored)
+    tokenizer.encode_special_tokens = encodes_special_tokens
+    return tokenizer
+
+
+def _stored(tokenizer: Tokenizer) -> tuple[Any, tuple[str, bool]]:
+    return _restored, (tokenizer.to_str(), tokenizer.encode_special_tokens)
+
+
+# Copies on other devices and machines read "[SEP]" in a text as the original does; tokenizers forgets it.
+copyreg.pickle(Tokenizer, _stored)
+
+
+_SETTINGS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+"""Names in tokenizer_config.json, and those of `BertNormalizer`."""
+
+
+def _use_settings(tokenizer: Tokenizer, folder: Path) -> None:
+    """Apply the settings of a folder that override its tokenizer.json, as transformers does."""
+    normalizer = tokenizer.normalizer
+    if isinstance(normalizer, normalizers.BertNormalizer):
+        settings = _settings(folder / "tokenizer_config.json")
+        for name, ours in _SETTINGS.items():
+            if name in settings and settings[name] != getattr(normalizer, ours):
+                setattr(normalizer, ours, settings[name])
+    if _settings(folder / "sentence_bert_config.json").get("do_lower_case") is True:
+        steps = [normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
+        tokenizer.normalizer = normalizers.Sequence(steps)
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
 
 
 def fitting_tokenizer(folder: Path, n_words: int) -> Tokenizer:
@@ -105,7 +147,7 @@ def fitting_tokenizer(folder: Path, n_words: int) -> Tokenizer:
     """
     tokenizer = load_tokenizer(folder)
     check_vocabulary(tokenizer, folder)
-    if tokenizer.get_vocab_size() > n_words:
+    if vocabulary_size(tokenizer) > n_words:
         raise ValueError("the tokenizer has more wordpieces than the encoder")
     return tokenizer
 
@@ -427,4 +469,4 @@ class QuerySide:
 
     def vocabulary(self) -> list[str]:
         """Return the wordpieces by term id; an id without a wordpiece is named `[id]`."""
-        return [self.tokenizer.id_to_token(i) or f"[{i}]" for i in range(self.tokenizer.get_vocab_size())]
+        return [self.tokenizer.id_to_token(i) or f"[{i}]" for i in range(vocabulary_size(self.tokenizer))]

@@ -42,7 +42,7 @@ FORMER_MODELS = {"sparta-bge-small-en": "2882d5d5"}
 """The models that sparta no longer ships, each with the last commit of the repository that has its folder."""
 QUERY_WEIGHTS = "query_term_weights"
 """The name of the tensor with a SPARTA model's query-term weights."""
-_MODEL_FILES = ["*.json", "*.txt", "*.safetensors", "*.bin", "artifact.metadata"]
+_MODEL_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "*.bin", "artifact.metadata"]
 
 
 def shipped_folder(name: str, installation: Installation | None = None) -> Path:
@@ -304,6 +304,15 @@ def _query_weights(
 def _is_hashed(path: Path) -> bool:
     suffixes = (".safetensors", ".bin", ".json", ".txt")
     return path.is_file() and path.suffix in suffixes and path.name != TERMS_FILE
+
+
+def files_changed(folder: Path) -> ModelError:
+    """Return the error for an open model whose files have changed, when the model must read them again."""
+    return ModelError(
+        "the files of the model have changed since it was opened",
+        where=str(folder),
+        remedy="start the program again",
+    )
 
 
 def hash_folder(folder: Path) -> str:

@@ -18,7 +18,7 @@ from sparta.models.folders.kinds import Kind, kind_of
 from sparta.models.folders.sparse_folder import read_beir_folder, read_sparse_folder
 from sparta.models.model import SparseModel
 from sparta.models.query_encoder import load_tokenizer
-from sparta.models.resolve import QUERY_WEIGHTS
+from sparta.models.resolve import QUERY_WEIGHTS, files_changed, hash_folder
 from sparta.neural.batches import GPU_TOKENS
 from sparta.neural.devices import uses_cpu
 from sparta.neural.stored import check_length, read_json
@@ -80,6 +80,7 @@ class StoredModel(SparseModel):
         """Return this model as a torch module, on the CPU."""
         from sparta.models.load import load_module
 
+        self._check_unchanged()
         module = load_module(self.folder, bits=self.config.quantizer.bits if self.config.quantizer else None)
         module.name, module.identity = self.name, self.identity
         if not self.has_query_network:
@@ -121,8 +122,17 @@ class StoredModel(SparseModel):
     def _term_weights(self) -> TermWeights:
         """Return the weights; read them again if they were released."""
         if self._weights is None:
+            self._check_unchanged()
             return open_stored(self.folder)._term_weights()
         return self._weights
+
+    def _check_unchanged(self) -> None:
+        """Raise if the model's folder has other files than when it was opened.
+
+        :raises ModelError: it has other files.
+        """
+        if self._has_folder and self.identity and hash_folder(self.folder) != self.identity:
+            raise files_changed(self.folder)
 
     @cached_property
     def _excluded(self) -> npt.NDArray[np.bool_]:

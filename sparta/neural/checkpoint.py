@@ -200,4 +200,11 @@ def from_pretrained(auto: Any, name: str | Path, **arguments: Any) -> nn.Module:
             where=str(name),
             remedy="use a model that has these weights",
         )
+    unread = sorted(key for key in report["unexpected_keys"] if ".layer." in key)
+    if unread:
+        raise ModelError(
+            f"{type(model).__name__} does not use weights of the model's layers: {', '.join(unread[:3])}",
+            where=str(name),
+            remedy="use a model without them; relative positions, for example, are not supported",
+        )
     return model.float().eval()

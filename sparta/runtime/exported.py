@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Sequence
 from io import BytesIO
@@ -16,13 +17,16 @@ from sparta.base.extras import optional_packages
 from sparta.neural.batches import Tokens, padded, rounded_length
 from sparta.runtime.cache import cache_path, cached, digest
 from sparta.runtime.network import Network
-from sparta.runtime.processor import core, runtime, without_module
+from sparta.runtime.processor import capabilities, core, runtime, without_module
 from sparta.runtime.weights import Floats
 
 if TYPE_CHECKING:
     from torch import nn
 
+logger = logging.getLogger(__name__)
 _TOLERANCE = 1e-3
+_LEAST_COSINE = 0.999
+"""The least cosine of a state in bf16 with torch's, for an encoder that may compute in bf16."""
 _TELEMETRY = "openvino_telemetry"
 
 
@@ -30,7 +34,7 @@ class ExportedEncoder:
     """An encoder of any architecture, compiled: from texts to their last hidden states.
 
     :param content: a graph, as `exported` returns it
-    :param arithmetic: `bf16` or `fp32`
+    :param arithmetic: `bf16` or `fp32`; bf16 only if the graph `fits_bf16`
     :param max_length: the largest length to which texts are padded
     """
 
@@ -66,7 +70,27 @@ def exported(key: str, longest: int, module: Callable[[], nn.Module]) -> bytes:
             return None
         return content if is_whole else None
 
-    return cached(cache_path("graphs", key), read, lambda: _export(key, longest, module()))
+    return cached(cache_path("graphs", key), read, lambda: _exported(key, longest, module()))
+
+
+def fits_bf16(content: bytes) -> bool:
+    """Return whether a graph has nearly the same states in bf16 as in float32, as measured at its export.
+
+    OpenVINO also rounds numbers of positions to bf16, which changes the states of some architectures.
+    """
+    with np.load(BytesIO(content), allow_pickle=False) as stored:
+        return "bf16" in stored
+
+
+def _exported(key: str, longest: int, encoder: nn.Module) -> bytes:
+    """Return the graph of a torch module.
+
+    :raises ValueError: OpenVINO cannot compute it, or there is no space for its files.
+    """
+    try:
+        return _export(key, longest, encoder)
+    except RuntimeError as error:  # of OpenVINO, also for a full disk
+        raise ValueError(f"OpenVINO cannot compute it: {first_line_of(error)}") from error
 
 
 def _export(key: str, longest: int, encoder: nn.Module) -> bytes:
@@ -79,14 +103,28 @@ def _export(key: str, longest: int, encoder: nn.Module) -> bytes:
     states = StatesModule(encoder.eval())
     model = _convert(states, states.example(2, 7))
     network = Network(model, "fp32", 1)
+    in_bf16 = Network(model, "bf16", 1) if "bf16" in capabilities() else None
+    fits = in_bf16 is not None
     for n, length in ((2, 7), (3, 16), (1, longest)):
         example = states.example(n, length)
         with torch.inference_mode():
             right = states(*example).numpy()
-        [found] = network(*(tensor.numpy() for tensor in example))
+        arrays = [tensor.numpy() for tensor in example]
+        [found] = network(*arrays)
         if np.abs(found - right).max() > _TOLERANCE * max(1, np.abs(right).max()):
             raise ValueError(f"OpenVINO computes other states than torch at {length} wordpieces")
-    return _bytes(model, key)
+        if in_bf16 is not None:
+            fits = fits and float(_cosines(in_bf16(*arrays)[0], right).min()) >= _LEAST_COSINE
+    if in_bf16 is not None and not fits:
+        logger.info("this encoder computes in float32: bf16 would change its states")
+    return _bytes(model, key, fits)
+
+
+def _cosines(a: Floats, b: Floats) -> Floats:
+    """Return the cosine of each pair of states, `(…,)`."""
+    lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    cosines: Floats = (a * b).sum(-1) / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return cosines
 
 
 def _convert(module: nn.Module, example: tuple[Any, ...]) -> Any:
@@ -107,7 +145,7 @@ def _convert(module: nn.Module, example: tuple[Any, ...]) -> Any:
         raise ValueError(f"OpenVINO cannot convert it: {first_line_of(error)}") from error
 
 
-def _bytes(model: Any, key: str) -> bytes:
+def _bytes(model: Any, key: str, fits_bf16: bool) -> bytes:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "encoder.xml"
         runtime().save_model(model, str(path), compress_to_fp16=False)
@@ -115,6 +153,8 @@ def _bytes(model: Any, key: str) -> bytes:
     buffer = BytesIO()
     parts = {"key": digest(key).encode(), "graph": graph, "weights": weights}
     content: dict[str, Any] = {name: np.frombuffer(part, np.uint8) for name, part in parts.items()}
+    if fits_bf16:
+        content["bf16"] = np.ones(1, np.bool_)
     np.savez(buffer, **content)
     return buffer.getvalue()
 

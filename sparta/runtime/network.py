@@ -11,7 +11,7 @@ import numpy as np
 from sparta.neural.batches import Tokens, padded, rounded_length
 from sparta.runtime.graph import MASKED, Graph, Ranges
 from sparta.runtime.memory import return_freed_memory
-from sparta.runtime.processor import core, settings, threads
+from sparta.runtime.processor import check_process, core, settings, threads
 from sparta.runtime.weights import Floats
 
 if TYPE_CHECKING:
@@ -34,12 +34,14 @@ class Network:
         between_nodes: str | None = None,
     ) -> None:
         self.streams = streams or threads()
+        check_process()
         chosen = settings(arithmetic, self.streams, between_nodes)
         self._compiled = core().compile_model(model, "CPU", chosen)
         self._idle: list[Any] = []  # requests between two calls; a list's pop and append are atomic
 
     def __call__(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """Return the outputs for these inputs."""
+        check_process()
         try:
             request = self._idle.pop()
         except IndexError:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, ModelError
 from sparta.base.extras import optional_packages
 from sparta.base.remedies import Option, remedy
 
@@ -74,6 +74,23 @@ def _converter(name: str) -> Any:
 def core() -> openvino.Core:
     """Return OpenVINO's core, which compiles networks."""
     return runtime().Core()
+
+
+_compiled_in: list[int] = []
+
+
+def check_process() -> None:
+    """Raise if this process was forked after OpenVINO had compiled a network; a call would hang.
+
+    :raises ModelError: this process is such a fork.
+    """
+    if not _compiled_in:
+        _compiled_in.append(os.getpid())
+    if _compiled_in[0] != os.getpid():
+        raise ModelError(
+            f"OpenVINO runs in process {_compiled_in[0]} and cannot be used in its fork, {os.getpid()}",
+            remedy='start workers with multiprocessing.get_context("spawn"), or fork before models are used',
+        )
 
 
 _limit: list[int] = []

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
+from sparta.base.checks import vocabulary_size
 from sparta.base.files import atomic_write
 from sparta.data.answers import holds, token_line
 from sparta.models.query_encoder import QueryTokenizer
@@ -175,5 +176,5 @@ def bag_matrix(texts: Sequence[str], tokenizer: QueryTokenizer) -> scipy.sparse.
         counts.extend(bag.values())
         ends.append(len(terms))
     indptr, indices, data = np.array(ends), np.array(terms), np.array(counts)
-    shape = (len(texts), tokenizer.tokenizer.get_vocab_size())
+    shape = (len(texts), vocabulary_size(tokenizer.tokenizer))
     return scipy.sparse.csr_matrix((data, indices, indptr), shape=shape)

@@ -173,10 +173,15 @@ def _warn_left_out(name: str, n: int, of: int) -> None:
 
 
 def name_and_weight(text: str, what: str) -> tuple[str, float]:
-    """Return the name and the weight of `NAME` or `NAME=WEIGHT`; the default weight is 1."""
-    name, _, weight = text.partition("=")
+    """Return the name and the weight of `NAME` or `NAME=WEIGHT`; the default weight is 1.
+
+    An existing file or folder may have `=` in its name.
+    """
+    name, has_weight, weight = text.rpartition("=")
+    if not has_weight or Path(text).exists():
+        return text, 1.0
     try:
-        factor = float(weight) if weight else 1.0
+        factor = float(weight)
     except ValueError:
         factor = math.nan
     if not 0 < factor < math.inf:

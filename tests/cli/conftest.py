@@ -6,8 +6,10 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from sparta.base.errors import SpartaError
 from tests.cli.commands import RECORDS, done, written
 from tests.programs import sparta
 
@@ -17,6 +19,32 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each test stands in a folder of its own, and nothing is set that a user has not set."""
     monkeypatch.delenv("SPARTA_INDEX", raising=False)
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _known_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error advises only options that the command has."""
+    show = SpartaError.for_command_line
+
+    def checked(error: SpartaError) -> str:
+        context = click.get_current_context(silent=True)
+        group = context.command if context else None
+        if context and isinstance(group, click.Group) and context.invoked_subcommand:
+            command = group.get_command(context, context.invoked_subcommand)
+            names = (
+                {
+                    name
+                    for parameter in command.params
+                    for name in (*parameter.opts, *parameter.secondary_opts)
+                }
+                if command
+                else set()
+            )
+            advised = {option.for_command_line().split()[0] for option in error.remedy.options}
+            assert advised <= names, f"{context.invoked_subcommand} has no {advised - names}"
+        return show(error)
+
+    monkeypatch.setattr(SpartaError, "for_command_line", checked)
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def weights_of(channels: str) -> tuple[tuple[str, float], ...]:
     :raises InputError: a channel is unknown, or a weight is no number
     """
     if "," in channels or "=" in channels:
-        return tuple(parse_weights(channels, CHANNELS, option="").items())
+        return tuple(parse_weights(channels, CHANNELS, option=None).items())
     return ((channel(channels), 1.0),)
 
 
@@ -283,7 +283,8 @@ def _how_to_add(channel: str, index: Path | None) -> Remedy:
     if channel == DENSE:
         return remedy("{}", Command.of("dense index", **of_index))
     return remedy(
-        "{}, with {} if sparta ships no model for its language",
+        "{}, with the other options of the index's first build, and with {} if sparta ships no model for its"
+        " language",
         Command.of("sparta index", corpus="FILE", resume=True, **of_index),
         Option("model", "FOLDER"),
     )

@@ -13,6 +13,7 @@ from sparta.base.remedies import Option, remedy
 
 MAGIC = b"SQLite format 3\0"
 _MOST_TABLES = 8
+_MOST_COLUMNS = 3
 _STEPS_PER_CHECK = 100_000
 """SQLite calls Python after this many steps of its virtual machine, so that Ctrl-C ends a long query."""
 
@@ -34,9 +35,8 @@ def query_rows(path: str, query: str) -> Iterator[Mapping[str, Any]]:
 
     :raises InputError: the query fails, it returns no rows, or the database is damaged.
     """
-    address = f"{Path(path).absolute().as_uri()}?mode=ro"
     try:
-        with closing(sqlite3.connect(address, uri=True)) as database:
+        with closing(_opened(path)) as database:
             database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)  # `attach` would create files
             database.set_progress_handler(_go_on, _STEPS_PER_CHECK)
             rows = database.execute(query)
@@ -68,24 +68,51 @@ def needs_query(path: str) -> InputError:
 
 def _example(path: str) -> Any:
     tables = _tables(path)
-    table = tables[0] if tables else "TABLE"
-    known = f"; the tables are {', '.join(tables)}" if tables else ""
+    table, columns = next(iter(tables.items()), ("TABLE", ["id", "text"]))
+    names = ["id", "text"] if {"id", "text"} <= {*columns} else columns[:_MOST_COLUMNS]
+    query = f"select {', '.join(names)} from {table}"
+    if tables and not _is_valid(path, query):
+        query = f"select {', '.join(map(_quoted, names))} from {_quoted(table)}"
     return remedy(
-        f"name the rows with {{}}{known.replace('{', '{{').replace('}', '}}')}",
-        Option("query", f"select id, text from {table}"),
+        "name the rows with {}{}",
+        Option("query", query),
+        f"; the tables are {', '.join(tables)}" if tables else "",
     )
 
 
-def _tables(path: str) -> list[str]:
-    """Return the names of the first tables and views; empty if the database is damaged."""
-    address = f"{Path(path).absolute().as_uri()}?mode=ro"
+def _quoted(name: str) -> str:
+    """Return the name of a table or column as SQL needs it if the name has spaces or is a word of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _is_valid(path: str, query: str) -> bool:
+    """Return whether SQLite understands a query. The query is not run."""
     try:
-        with closing(sqlite3.connect(address, uri=True)) as database:
+        with closing(_opened(path)) as database:
+            database.execute(f"explain {query}")
+    except (sqlite3.Error, sqlite3.Warning):
+        return False
+    return True
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    """Open a database read-only."""
+    return sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)
+
+
+def _tables(path: str) -> dict[str, list[str]]:
+    """Return the columns of the first tables and views, by name; empty if the database is damaged."""
+    try:
+        with closing(_opened(path)) as database:
             found = database.execute(
                 "select name from sqlite_master where type in ('table', 'view')"
                 " and name not like 'sqlite_%' order by name limit ?",
                 (_MOST_TABLES,),
             )
-            return [str(name) for (name,) in found]
+            columns = "select name from pragma_table_info(?)"
+            return {
+                str(name): [str(column) for (column,) in database.execute(columns, (name,))]
+                for (name,) in found.fetchall()
+            }
     except sqlite3.Error:
-        return []
+        return {}

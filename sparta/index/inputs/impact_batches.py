@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sparta.base.checks import vocabulary_size
 from sparta.base.errors import InputError, JavaError
 from sparta.base.files import numbered_lines, shown_name
 from sparta.base.filters import LONGEST, Scalar, term, text_of
@@ -103,7 +104,7 @@ def quantized_batch(shard: EncodedShard, side: QuerySide, language: Language) ->
         passages = (folded(_passage(*each), language) for each in zip(objects, contexts, strict=True))
         rows, own_terms = lexical_rows(passages, shard.rows, lexical)
         lexical_impacts, lexical_counts = side.quantizer.quantize(rows.weights)
-        own_ids = rows.term_ids + side.tokenizer.get_vocab_size()
+        own_ids = rows.term_ids + vocabulary_size(side.tokenizer)
         postings = postings.beside(Postings(rows.indptr, own_ids, lexical_impacts))
         counts += lexical_counts
     return ImpactBatch(

@@ -35,7 +35,7 @@ from sparta.index.inputs.impact_batches import (
     searched_text,
 )
 from sparta.index.inputs.lexical_postings import in_context
-from sparta.index.jobs import JSON_VECTORS, Source, batch_bounds_changed, skip_passages
+from sparta.index.jobs import JSON_VECTORS, InputChangedError, Source, batch_bounds_changed, skip_passages
 from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
@@ -173,8 +173,7 @@ def _units_source(
         yield from to_batches(progress.follow(reader, units), done)
 
     def describe() -> dict[str, Any]:
-        skips = [skip._asdict() for skip in reader.counts.first_skips]
-        return {**reader.counts.as_dict(), "first_skips": skips}
+        return reader.counts.for_report()
 
     return Source(job, side, batches, describe, language=language)
 
@@ -189,7 +188,7 @@ def _check_last(source: str, done: int, last_id: str, skipped: int, skipped_id: 
     :param skipped_id: the id of the last skipped passage
     """
     if done and last_id and (skipped < done or skipped_id != last_id):
-        raise InputError(
+        raise InputChangedError(
             f"the input has changed: passage {done:,} was {last_id!r},"
             f" but passage {skipped:,} is now {skipped_id!r}",
             where=source,

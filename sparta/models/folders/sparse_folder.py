@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
+from sparta.base.checks import vocabulary_size
 from sparta.base.errors import ModelError
 from sparta.base.extras import optional_packages
 from sparta.models.config import SpartaConfig
@@ -65,7 +66,8 @@ def read_beir_folder(
     :param encoder_config: the encoder's configuration, with all its defaults
     """
     longest = min(BEIR_MAX_LENGTH, _positions(encoder_config))
-    config = SpartaConfig(layout=_layout(longest), tied=True, pool_special=pool_special)
+    layout = replace(_layout(longest), answer_segment=CONTEXT)  # BEIR uses no segments
+    config = SpartaConfig(layout=layout, tied=True, pool_special=pool_special)
     return SparseFolder(folder, load_tokenizer(folder), config)
 
 
@@ -230,10 +232,10 @@ def _checked_weights(
     folder: Path, weights: npt.NDArray[np.float32], tokenizer: Tokenizer
 ) -> npt.NDArray[np.float32]:
     """Return query weights of at least 0; negative weights become 0, with a warning."""
-    if weights.shape != (tokenizer.get_vocab_size(),) or not np.isfinite(weights).all():
+    size = vocabulary_size(tokenizer)
+    if weights.shape != (size,) or not np.isfinite(weights).all():
         raise ModelError(
-            f"the model needs {tokenizer.get_vocab_size()} finite query weights, one per term,"
-            f" found {weights.shape}",
+            f"the model needs {size} finite query weights, one per term, found {weights.shape}",
             where=str(folder),
         )
     if not (weights > 0).any():
@@ -275,7 +277,7 @@ def _weights_file(folder: Path, module: _Module, path: str) -> Path:
 
 def _table(folder: Path, weight_file: Path, tokenizer: Tokenizer) -> npt.NDArray[np.float32]:
     """Return the query weights by wordpiece of a JSON file; wordpieces without a weight have 0."""
-    weights = np.zeros(tokenizer.get_vocab_size(), dtype=np.float32)
+    weights = np.zeros(vocabulary_size(tokenizer), dtype=np.float32)
     for token, weight in read_json(weight_file).items():
         if not isinstance(weight, int | float):
             raise ModelError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,8 @@ def test_tasers_dict_files(tiny_tokenizer: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.encode_questions(questions), original.encode_questions(questions))
 
 
-def test_dprs_folders(tiny_tokenizer: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("heads", [1, 4])
+def test_dprs_folders(heads: int, tiny_tokenizer: Any, tmp_path: Path) -> None:
     from transformers import DPRConfig, DPRContextEncoder, DPRQuestionEncoder
 
     torch.manual_seed(4)
@@ -106,8 +108,9 @@ def test_dprs_folders(tiny_tokenizer: Any, tmp_path: Path) -> None:
         vocab_size=tiny_tokenizer.get_vocab_size(),
         hidden_size=64,
         num_hidden_layers=2,
-        num_attention_heads=1,
+        num_attention_heads=heads,
         intermediate_size=96,
+        hidden_act="relu",
     )
     question, passage = DPRQuestionEncoder(config).eval(), DPRContextEncoder(config).eval()
     for name, encoder in (("q", question), ("p", passage)):
@@ -121,6 +124,11 @@ def test_dprs_folders(tiny_tokenizer: Any, tmp_path: Path) -> None:
     inputs = [model.config.layout.windows(Passage("", "the moon"), model.tokenizer)[0]]
     with torch.no_grad():
         np.testing.assert_allclose(model.passages(inputs)[0, 0], expected[1], atol=1e-5)
+    config.num_attention_heads = 2
+    config.save_pretrained(tmp_path / "other")
+    shutil.copy(tmp_path / "p" / "model.safetensors", tmp_path / "other")
+    with pytest.raises(ModelError, match=r"differ in config\.json: .*: 2"):
+        load_dpr_folders(tmp_path / "q", tmp_path / "other", tmp_path / "q")
     with pytest.raises(ModelError, match="DPR question encoder"):
         load_dpr_folders(tmp_path / "p", tmp_path / "p")
     with pytest.raises(ModelError, match=r"model\.safetensors"):

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, BertConfig
+from transformers.modeling_outputs import BaseModelOutput
 
 from dense.encoding.load import load_dense
 from dense.encoding.question_encoder import open_question_encoder
@@ -21,6 +22,7 @@ from sparta.base.records import Passage
 from sparta.neural.backbones import without_pooler
 from sparta.neural.inputs import InputLayout
 from sparta.runtime import processor
+from sparta.runtime.exported import exported, fits_bf16
 
 TEXTS = ["the moon of the earth", "the king was born in paris in the year", "larry page", "google " * 40]
 SIZES: dict[str, dict[str, Any]] = {
@@ -98,6 +100,41 @@ def test_the_cache_is_written_once_and_mended(
     (tmp_path / "no-folder").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no-folder"))
     assert isinstance(load_dense(folder, "cpu"), StoredDenseModel)
+
+
+class Waves(torch.nn.Module):
+    """An encoder whose states depend on positions; numbers above 256 lose their last digits in bf16."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(50, 8)
+        self.scales = torch.nn.Parameter(factor * torch.rand(8))
+        self.config = BertConfig(vocab_size=50)
+
+    def forward(self, input_ids: Any, attention_mask: Any = None, **_: Any) -> Any:
+        positions = attention_mask.cumsum(1).float()[..., None]
+        return BaseModelOutput(last_hidden_state=self.words(input_ids) + torch.sin(positions * self.scales))
+
+
+@pytest.mark.skipif("bf16" not in processor.capabilities(), reason="this processor has no bf16")
+@pytest.mark.parametrize(("factor", "fits"), [(0.0, True), (9.0, False)])
+def test_positions_that_bf16_rounds(
+    factor: float, fits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    torch.manual_seed(5)
+    assert fits_bf16(exported("waves", 300, lambda: Waves(factor))) == fits
+
+
+def test_a_failure_of_openvino_is_no_reading(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full folder for temporary files, for example: torch reads the model."""
+    _, folder = make("electra")
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("basic_ios::clear: iostream error")
+
+    monkeypatch.setattr(processor.runtime(), "save_model", fail)
+    assert isinstance(load_dense(folder, "cpu"), DenseModel)
 
 
 def test_torch_reads_an_encoder_that_openvino_cannot_convert(

@@ -119,3 +119,31 @@ def test_older_processors_rank_alike() -> None:
         assert 0 < np.abs(weights - exact).sum() < 0.1 * exact.sum()
         for row, exact_row in zip(weights, exact, strict=True):
             assert {*np.argsort(-row)[:5]} <= {*np.argsort(-exact_row)[:15]}
+
+
+_FORK = """
+import multiprocessing
+from sparta.base.errors import ModelError
+from sparta.models.load import load_model
+
+def encode():
+    try:
+        model.encode_document(["the moon"])
+    except ModelError as error:
+        print(error)
+
+model = load_model(device="cpu")
+encode()
+child = multiprocessing.get_context("fork").Process(target=encode)
+child.start()
+child.join(60)
+child.kill()
+"""
+
+
+@pytest.mark.slow
+def test_a_fork_is_told_that_it_cannot_encode() -> None:
+    """OpenVINO's threads do not survive a fork: without the error, the process would wait forever."""
+    result = subprocess.run([sys.executable, "-c", _FORK], capture_output=True, text=True, check=True)
+    assert "OpenVINO runs in process" in result.stdout
+    assert 'get_context("spawn")' in result.stdout

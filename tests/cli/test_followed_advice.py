@@ -1,0 +1,161 @@
+"""Advice is followed as printed: it names the index and the options that the command has, and it helps."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sqlite3
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from sparta.index.folder import IndexFolder
+from sparta.index.sync import sync_index
+from sparta.training.paragraphs import name_and_weight
+from tests.cli.commands import RECORDS, done, written
+from tests.programs import dense, hybrid, sparta
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
+BM25 = ("--channels", "bm25")
+
+
+def advice(result: Result) -> str:
+    """What follows the arrow in the message of a command that failed."""
+    assert result.exit_code, result.output
+    return str(result.stderr.partition("→ ")[2]).strip()
+
+
+def follow(command: str, **placeholders: object) -> Result:
+    """Run a printed command, with a value for each placeholder."""
+    program, *words = shlex.split(command)
+    programs = {"sparta": sparta, "dense": dense, "hybrid": hybrid}
+    return programs[program](*(placeholders.get(word, word) for word in words))
+
+
+@pytest.mark.parametrize("damaged", ["manifest.json", "tokenizer-000001/tokenizer.json"])
+def test_a_damaged_index_is_rebuilt_and_no_other_index(
+    index: Path, corpus: Path, model: tuple[str, ...], damaged: str
+) -> None:
+    other = Path("sparta-index")
+    done(sparta("index", "--corpus", corpus, *BM25))
+    before = (other / "manifest.json").read_bytes()
+    (index / damaged).write_text("{")
+    said = advice(sparta("search", "moon", "--index", index))
+    command = said.partition("build it again: ")[2]
+    assert shlex.split(command) == [
+        "sparta",
+        "index",
+        "--corpus",
+        "FILE",
+        "--index",
+        str(index),
+        "--overwrite",
+    ]
+    done(follow(f"{command} {shlex.join(model)}", FILE=corpus))
+    done(sparta("search", "moon", "--index", index))
+    assert (other / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("form", [("--chunk", "6", "--overlap", "2"), ("--language", "fr"), ("--unit", "sentence")])
+def test_impacts_are_added_in_the_form_of_the_index(
+    corpus: Path, model: tuple[str, ...], form: tuple[str, ...]
+) -> None:
+    done(sparta("index", "--corpus", corpus, *BM25, *form, "--index", "ix"))
+    said = advice(sparta("search", "moon", "--channel", "impact", "--index", "ix"))
+    add, search = said.partition("add impacts with: ")[2].split("; or search by BM25: ")
+    assert "moon" in done(follow(search, QUERY="moon")).output
+    done(follow(add, FOLDER=model[1]))  # the shipped model, or in French the tiny one
+    done(sparta("search", "moon", "--channel", "impact", "--index", "ix"))
+
+
+def test_an_append_whose_input_changed(corpus: Path) -> None:
+    """The old passages are not in the input, so `--overwrite` would lose them."""
+    done(sparta("index", "--corpus", corpus, *BM25, "--index", "ix"))
+    more = [{"id": f"n{number}", "text": f"the sun {number}"} for number in range(2500)]
+    records = "".join(json.dumps(record) + "\n" for record in more)
+    append = ("index", "--append", "--corpus", "-", *BM25, "--index", "ix", "--commit-seconds", "0")
+    broken = records + "{"
+    assert sparta(*append, stdin=broken).exit_code
+    assert not IndexFolder("ix").require_live().complete, "some batches are committed"
+    changed = records.replace('"n', '"m')
+    said = advice(sparta(*append, "--resume", stdin=changed))
+    assert "--overwrite" not in said
+    command = said.partition("write all of the corrected input: ")[2]
+    program, *words = shlex.split(command)
+    assert [program, *words[:3]] == ["sparta", "update", "--corpus", "-"]
+    done(sparta(*words, stdin=records))
+    assert f"{len(more) + len(RECORDS):,}\n" in done(sparta("info", "--index", "ix")).output
+
+
+def test_a_sync_names_the_skipped_records(tmp_path: Path) -> None:
+    file = written(tmp_path / "texts.jsonl", *RECORDS)
+    done(sparta("sync", file, *BM25, "--index", "ix"))
+    lines = file.read_text("utf-8").splitlines()
+    file.write_text("\n".join(['{"id": "google", ', *lines[1:], '{"id": "x", "text": 7}']) + "\n")
+    result = done(sparta("sync", file, *BM25, "--index", "ix", "--skip-invalid"))
+    assert "1 deleted, 4 passages unchanged; read 6 records = 4 used + 2 skipped" in result.output
+    assert f"skipped {file}:1" in result.stderr
+    assert f"skipped {file}:6" in result.stderr
+    report = sync_index(Path("ix"), written(file, *RECORDS))
+    assert (report.added, report.skipped) == (("google",), "")
+
+
+def test_options_that_the_command_has(index: Path, model: tuple[str, ...], tmp_path: Path) -> None:
+    """`update` has no `--overwrite`, `answer` no `--channels`, and `hybrid search` no `--channel`."""
+    more = written(tmp_path / "more.jsonl", {"id": "new", "text": "the sun"})
+    said = advice(sparta("update", "--corpus", more, "--index", index, "--model", model[1], "--bits", "4"))
+    assert said.endswith(f"rebuild the index: sparta index --corpus FILE --overwrite --index {index}")
+    said = advice(sparta("answer", "moon", "--index", index, "--channel", "impakt=1,bm25"))
+    assert said.startswith("write, for example, --channel ")
+    said = advice(hybrid("search", "moon", "--index", index, "--weights", "impact=1", "--k1", "1.2"))
+    assert said == "omit --k1, or search by bm25 too"
+
+
+def test_a_record_of_texts_that_no_option_can_change(tmp_path: Path) -> None:
+    pairs = written(tmp_path / "pairs.jsonl", {"question": "who", "answers": ["a"], "passage_ids": ["1"]})
+    texts = written(tmp_path / "texts.jsonl", {"id": "1", "body": "the moon"})
+    said = advice(dense("mine", "--dataset", pairs, "--texts", texts, "--output", "out.json"))
+    assert "--text-field" not in said
+    assert "--skip-invalid" not in said
+
+
+def test_a_logged_remedy_has_the_syntax_of_commands(corpus: Path) -> None:
+    result = done(sparta("index", "--corpus", corpus, "--language", "fr", "--index", "ix"))
+    assert "To get impacts: name a model with --model" in result.stderr
+
+
+def test_several_files_and_names_with_spaces(tmp_path: Path) -> None:
+    said = advice(sparta("index", "--corpus", "a.jsonl", "b.jsonl", "--index", "ix", "--language", "fr"))
+    assert said == "put several files into one folder, or write a name with spaces in quotes"
+
+
+def test_a_file_with_an_equals_sign(tmp_path: Path) -> None:
+    folder = tmp_path / "lang=en"
+    folder.mkdir()
+    file = written(folder / "pairs.jsonl", {"question": "q", "answers": ["a"]})
+    assert name_and_weight(str(file), "FILE") == (str(file), 1)
+    assert name_and_weight(f"{file}=0.5", "FILE") == (str(file), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("table", "columns"),
+    [("x{}y", "id, text"), ("my pages", "id, text"), ("order", "url, body"), ('a"b', '"a c"')],
+)
+def test_tables_of_a_database(tmp_path: Path, table: str, columns: str) -> None:
+    path = tmp_path / "my pages.db"
+    quoted = '"' + table.replace('"', '""') + '"'
+    with sqlite3.connect(path) as database:
+        database.execute(f"create table {quoted} ({columns})")
+        database.execute(
+            f"insert into {quoted} values ({', '.join(['?'] * (columns.count(',') + 1))})",
+            ["http://moon", "the moon"][: columns.count(",") + 1],
+        )
+    database.close()
+    said = advice(sparta("index", "--corpus", path, *BM25, "--index", "ix"))
+    assert table in said
+    option = said.removeprefix("name the rows with ").rpartition("; the tables are")[0]
+    _, query = shlex.split(option)
+    with sqlite3.connect(path) as database:
+        assert len(database.execute(query).fetchall()) == 1
+    database.close()
