@@ -73,17 +73,20 @@ def load_dpr_folders(
     :raises ModelError: a folder holds no such encoder.
     """
     sides = {}
-    settings = [_bert_settings(Path(folder)) for folder in (question, passage)]
-    if settings[0] != settings[1]:
+    of_questions, of_passages = (_bert_settings(Path(folder)) for folder in (question, passage))
+    settings = {**of_questions, **of_passages}
+    if settings != {**of_passages, **of_questions}:
         raise ModelError(
-            f"the encoders differ in config.json: {settings[0]} and {settings[1]}", where=str(passage)
+            f"the encoders differ in config.json: {of_questions} and {of_passages}",
+            where=str(passage),
+            remedy="name the two folders of one model",
         )
     for side, folder in (("question", Path(question)), ("passage", Path(passage))):
         weights = side_of(_folder_weights(folder), _SIDES[side][1])
         sides[side] = {k.removeprefix("bert_model."): v for k, v in weights.items()}
         if not sides[side]:
             raise ModelError(f"the folder has no weights of a DPR {side} encoder", where=str(folder))
-    return _assemble(sides, load_tokenizer(tokenizer or passage), str(passage), settings[1])
+    return _assemble(sides, load_tokenizer(tokenizer or passage), str(passage), settings)
 
 
 def _bert_settings(folder: Path) -> dict[str, Any]:

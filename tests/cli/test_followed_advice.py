@@ -57,7 +57,9 @@ def test_a_damaged_index_is_rebuilt_and_no_other_index(
     assert (other / "manifest.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("form", [("--chunk", "6", "--overlap", "2"), ("--language", "fr"), ("--unit", "sentence")])
+@pytest.mark.parametrize(
+    "form", [("--chunk", "6", "--overlap", "2"), ("--language", "fr"), ("--unit", "sentence")]
+)
 def test_impacts_are_added_in_the_form_of_the_index(
     corpus: Path, model: tuple[str, ...], form: tuple[str, ...]
 ) -> None:

@@ -109,11 +109,13 @@ class Waves(torch.nn.Module):
         super().__init__()
         self.words = torch.nn.Embedding(50, 8)
         self.scales = torch.nn.Parameter(factor * torch.rand(8))
+        self.mixed = torch.nn.Linear(8, 8, bias=False)
         self.config = BertConfig(vocab_size=50)
 
     def forward(self, input_ids: Any, attention_mask: Any = None, **_: Any) -> Any:
         positions = attention_mask.cumsum(1).float()[..., None]
-        return BaseModelOutput(last_hidden_state=self.words(input_ids) + torch.sin(positions * self.scales))
+        waves = torch.sin(self.mixed(positions * self.scales))
+        return BaseModelOutput(last_hidden_state=self.words(input_ids) + waves)
 
 
 @pytest.mark.skipif("bf16" not in processor.capabilities(), reason="this processor has no bf16")
