@@ -34,3 +34,4 @@ class Program:
 
 
 sparta, dense, hybrid = Program("sparta"), Program("dense"), Program("hybrid")
+PROGRAMS = {program.name: program for program in (sparta, dense, hybrid)}

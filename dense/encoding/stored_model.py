@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Generator, Sequence
 from functools import cached_property
@@ -32,6 +33,7 @@ from sparta.runtime.weights import Encoder, Floats, StoredWeights
 if TYPE_CHECKING:
     from torch import nn
 
+logger = logging.getLogger(__name__)
 _QUESTIONS_PER_BATCH = 16
 
 
@@ -165,12 +167,17 @@ class StoredDenseModel:
     def _float_arithmetic(self, dtype: str) -> str:
         """Return the arithmetic of questions and skills, which need more than 8 bits."""
         arithmetic = pick_arithmetic(dtype, self.width, in_floats=True)
-        return "fp32" if arithmetic == "bf16" and not self._fits_bf16 else arithmetic
+        if arithmetic != "bf16" or self._fits_bf16:
+            return arithmetic
+        if dtype == "bf16":
+            logger.warning("%s: computes in float32, because bf16 would change its states", self.folder)
+        return "fp32"
 
     @cached_property
     def _fits_bf16(self) -> bool:
         """Whether the encoder, also one of another architecture, computes nearly the same states in bf16."""
-        return self._is_bert or fits_bf16(self._graph("passage"))
+        sides = () if self._is_bert else ("passage",) if self.config.shared else ("passage", "question")
+        return all(fits_bf16(self._graph(side), self._longest) for side in sides)
 
     @staticmethod
     def _each(

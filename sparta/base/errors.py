@@ -17,7 +17,6 @@ A message says what was expected, what was found, where, and what to do.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -168,19 +167,14 @@ def first_line_of(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-_GENERATION_NAME = re.compile(r"[a-z]+-[0-9]{6}")  # sparta-000001, tokenizer-000001
 FREE_TEMPORARY = "free space in the folder for temporary files, or set TMPDIR to another folder"
 
 
-def rebuild_index(path: Path) -> Remedy:
-    """Return the remedy for a damaged index.
-
-    :param path: the index folder, or a file or folder directly in it
-    """
-    is_inside = path.name == "manifest.json" or _GENERATION_NAME.fullmatch(path.name)
+def rebuild_index(index: Path) -> Remedy:
+    """Return the remedy for a damaged index."""
     return remedy(
-        "restore the index from a copy, or build it again: {}",
-        Command.of("sparta index", corpus="FILE", index=path.parent if is_inside else path, overwrite=True),
+        "restore the index from a copy, or build it again: {}, with the same options as before",
+        Command.of("sparta index", corpus="FILE", index=index, overwrite=True),
     )
 
 

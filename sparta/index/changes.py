@@ -70,6 +70,11 @@ def how_to_correct(job: Job, index: Path) -> Remedy:
 
     if job.source == RECORDS:
         return remedy("update with all of the corrected records (Index.update)")
+    if job.kind != CORPUS:
+        return remedy(
+            "resume with the same input as before, or rebuild the index from all of its passages: {}",
+            how_to_rebuild(index),
+        )
     command = Command("sparta update", options=(*_input_options(job), Option("index", index)))
     return remedy("resume with the same input as before, or write all of the corrected input: {}", command)
 
@@ -124,9 +129,16 @@ def changed_by(generation: Generation, deleted: int) -> str:
     return " and ".join(changes)
 
 
-def how_to_rebuild(index: Path, **options: Any) -> Command:
-    """Return the command that builds an index anew, from a corpus that the user names."""
-    return Command.of("sparta index", corpus="FILE", overwrite=True, **options, index=index)
+def how_to_rebuild(index: Path, generation: Generation | None = None, **changes: Any) -> Command:
+    """Return the command that builds an index anew, from a corpus that the user names.
+
+    :param generation: the index gets its options
+    :param changes: other values of these options; None leaves an option out
+    """
+    kept = [option for option in (_options(generation) if generation else []) if option.name not in changes]
+    changed = [Option(name, value) for name, value in changes.items() if value is not None]
+    first = Option("corpus", "FILE"), Option("overwrite", True)
+    return Command("sparta index", options=(*first, *kept, *changed, Option("index", index)))
 
 
 def how_to_add_impacts(generation: Generation, index: Path, changed: str) -> Remedy:
@@ -134,18 +146,14 @@ def how_to_add_impacts(generation: Generation, index: Path, changed: str) -> Rem
 
     :param changed: the jobs that changed the index since its first job; empty if there were none
     """
-    from sparta.data.formats.reading import RECORDS
-
     job = generation.job
-    model_options = [] if generation.model.get("name") else [Option("model", "FOLDER")]
-    form_options = [option for option in _options(generation) if option.name not in ("channels", "model")]
-    last_options = [*form_options, *model_options, Option("index", index)]
-    if changed or job.source == RECORDS:
-        options = [Option("corpus", "FILE"), Option("overwrite", True), *last_options]
+    model = None if generation.model.get("name") else "FOLDER"
+    rebuild = how_to_rebuild(index, generation, channels=None, model=model)
+    if changed or job.sha256 is None:  # input that can be read only once is never the same
         return remedy(
             "rebuild the index with impacts, from a corpus that includes {}: {}",
-            "the changes" if changed else "the same records",
-            Command("sparta index", options=tuple(options)),
+            "the changes" if changed else "the same passages",
+            rebuild,
         )
-    options = [*_input_options(job), Option("resume", True), *last_options]
-    return remedy("add impacts with: {}", Command("sparta index", options=tuple(options)))
+    options = (*_input_options(job), Option("resume", True), *rebuild.options[2:])
+    return remedy("add impacts with: {}", Command("sparta index", options=options))

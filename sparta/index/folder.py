@@ -46,7 +46,7 @@ def lasting_path(path: str | Path) -> Path:
 def lost_commit(lucene: Path) -> IndexStateError:
     """Return the error for a finished Lucene index without a `segments_*` file."""
     message = "the Lucene index has lost its commit (segments_*)"
-    return IndexStateError(message, where=str(lucene), remedy=rebuild_index(lucene))
+    return IndexStateError(message, where=str(lucene), remedy=rebuild_index(lucene.parent))
 
 
 def _finish_remedy(path: Path, unfinished: Generation | None = None) -> Remedy:
@@ -76,7 +76,7 @@ def require_fields(
     :param fields: the fields of a search
     :param known: returns all fields of the passages
     """
-    rebuild = remedy("rebuild the index: {}", how_to_rebuild(path))
+    rebuild = remedy("rebuild the index: {}", how_to_rebuild(path, generation))
     if generation.fields is None:
         raise LackingError(
             "filter and collapse need metadata, but an older sparta built this index without metadata",

@@ -276,7 +276,7 @@ class Generation:
         :param name: the name of the generation's field: `live` or `building`
         :raises IndexStateError: a field is missing, unknown or wrong.
         """
-        check_fields(stored, _GENERATION_FIELDS, path, rebuild_index(path), name, closed=True)
+        check_fields(stored, _GENERATION_FIELDS, path, rebuild_index(path.parent), name, closed=True)
         codec, job = codec_name(stored["codec"]), Job.of(stored["job"])
         return Generation(**{**stored, "codec": codec, "job": job, "arithmetic": arithmetic})
 
@@ -326,7 +326,7 @@ class IndexState:
         :param path: the manifest, for errors
         :raises IndexStateError: a field is missing, unknown or wrong.
         """
-        check_fields(manifest, FIELDS, path, rebuild_index(path))
+        check_fields(manifest, FIELDS, path, rebuild_index(path.parent))
         arithmetics = manifest.get("arithmetic", {})
         return IndexState(
             *(

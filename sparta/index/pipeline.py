@@ -427,7 +427,11 @@ def _with_index_model(options: IndexOptions, live: Generation, folder: IndexFold
             raise ModelError(
                 f"the model of the index, {name}, no longer ships with sparta",
                 where=str(folder.path),
-                remedy=remedy("rebuild the index: {}; or {}", how_to_rebuild(folder.path), how_to_get(name)),
+                remedy=remedy(
+                    "rebuild the index: {}; or {}",
+                    how_to_rebuild(folder.path, live, model=None),
+                    how_to_get(name),
+                ),
             ) from error
         raise ModelError(
             f"the model of the index, {name!r}, is missing: {error.message}",
@@ -435,7 +439,7 @@ def _with_index_model(options: IndexOptions, live: Generation, folder: IndexFold
             remedy=remedy(
                 "name the model's new folder with {}, or rebuild the index: {}",
                 Option("model"),
-                how_to_rebuild(folder.path),
+                how_to_rebuild(folder.path, live, model=None),
             ),
         ) from error
     return replace(filled, model=name)

@@ -97,7 +97,11 @@ def with_lexical_terms(
         raise InputError(
             f"the index has {'lexical' if stored else 'no lexical'} terms",
             where=str(index.path),
-            remedy=remedy("omit {}, or rebuild the index: {}", flag, how_to_rebuild(index.path)),
+            remedy=remedy(
+                "omit {}, or rebuild the index: {}",
+                flag,
+                how_to_rebuild(index.path, existing, **{flag.flag or flag.name: True}),
+            ),
         )
     lexical = None if wanted is False else side.lexical or (offered() if wanted else None)
     if wanted and side.model and not lexical:
@@ -224,7 +228,11 @@ def _check_options(index: IndexFolder, live: Generation, source: Source, options
             f"the index has the {name.replace('_', '-')} {_quoted(index_form[name])},"
             f" but the input has {_quoted(source_form[name])}",
             where=str(index.path),
-            remedy=advice + remedy(", or rebuild the index: {}", how_to_rebuild(index.path)),
+            remedy=advice
+            + remedy(
+                ", or rebuild the index: {}",
+                how_to_rebuild(index.path, live, **_changes(name, source_form[name])),
+            ),
         )
 
 
@@ -342,8 +350,23 @@ def _check_model(index: IndexFolder, generation: Generation, source: Source) -> 
             f" (differing: {', '.join(differing)})",
             where=str(index.path),
             remedy=_model_remedy(old, differing)
-            + remedy(", or rebuild the index: {}", how_to_rebuild(index.path)),
+            + remedy(", or rebuild the index: {}", _rebuild_for(index.path, generation, new)),
         )
+
+
+def _changes(name: str, value: object) -> dict[str, Any]:
+    """Return the changed options of `how_to_rebuild` for another value of a field of an index's form."""
+    dropped = dict.fromkeys(("unit", "chunk", "overlap") if name == "unit" else (name,))
+    new = [] if value is None else options_of(name, value)
+    return {**dropped, **{option.name: option.value for option in new}}
+
+
+def _rebuild_for(index: Path, generation: Generation, new: Mapping[str, Any]) -> Command:
+    """Return the command that rebuilds an index for the model of another input."""
+    if new["name"].startswith(JSON_VECTORS) or not new["name"]:
+        return how_to_rebuild(index, generation)
+    bits = (new.get("quantizer") or {}).get("bits")
+    return how_to_rebuild(index, generation, model=new["name"], bits=bits)
 
 
 def _model_remedy(model: Mapping[str, Any], differing: Sequence[str]) -> Remedy:

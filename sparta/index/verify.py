@@ -110,7 +110,7 @@ def _check_lucene(folder: IndexFolder, generation: Generation, quick: bool) -> s
         raise IndexStateError(
             f"the index is damaged ({damage})",
             where=str(path),
-            remedy=rebuild_index(path),
+            remedy=rebuild_index(folder.path),
         )
     with ImpactSearcher(path, language=generation.analysis) as searcher:
         passage_count = searcher.num_docs

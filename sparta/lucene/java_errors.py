@@ -15,25 +15,25 @@ from sparta.base.errors import (
     StorageError,
     rebuild_index,
 )
-from sparta.base.remedies import Option, remedy
+from sparta.base.remedies import Option, Remedy, remedy
 from sparta.lucene import jvm
 
-_REBUILD = ""  # stands for `rebuild_index`
-_STATE_ERRORS = {
+_STATE_ERRORS: dict[str, tuple[str, str | None]] = {
     "LockObtainFailedException": (
         "another writer holds the index",
         "wait until the other writer has finished, or end it; nothing was changed",
     ),
-    "IndexNotFoundException": ("there is no Lucene index", _REBUILD),
+    "IndexNotFoundException": ("there is no Lucene index", None),
     "IndexFormatTooNewException": (
         "the index was written by a newer Lucene",
         "use the version of sparta that wrote it",
     ),
-    "IndexFormatTooOldException": ("the index was written by a Lucene too old to read", _REBUILD),
-    "CorruptIndexException": ("the index is damaged", _REBUILD),
+    "IndexFormatTooOldException": ("the index was written by a Lucene too old to read", None),
+    "CorruptIndexException": ("the index is damaged", None),
     "IllegalStateException": ("the index cannot be used", "open it again"),
     "AlreadyClosedException": ("the index is closed", "open it again"),
 }
+"""What is wrong, and what to do; None means to build the index again."""
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "Read-only file system", "File too large")
 _DISK_FAILURE = "Input/output error"
 _SIGN_IN_FIELDS = re.compile(r"expected a metadata field of the passages \(.*[=<>!].*\), found ", re.DOTALL)
@@ -72,6 +72,12 @@ def translate(thrown: Any, path: Path, *, reading: bool) -> SpartaError:
     )
 
 
+def _rebuild(where: str) -> Remedy:
+    """Return the remedy for a damaged index, whose Lucene index is this folder."""
+    path = Path(where)
+    return rebuild_index(path.parent if re.fullmatch(r"sparta-\d{6}", path.name) else path)
+
+
 def _causes(thrown: Any) -> list[tuple[str, str]]:
     """Return class and message of an exception and of each of its causes, the root cause last."""
     lines = [str(line).strip() for line in thrown.stacktrace or ()]
@@ -101,7 +107,7 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
     if short in _STATE_ERRORS:
         problem, advice = _STATE_ERRORS[short]
         kind = NewerFormatError if short == "IndexFormatTooNewException" else IndexStateError
-        return kind(f"{problem} ({message})", where=where, remedy=advice or rebuild_index(Path(where)))
+        return kind(f"{problem} ({message})", where=where, remedy=advice or _rebuild(where))
     if short == "IllegalArgumentException":
         json_form = _NAMED_IN_JSON if _SIGN_IN_FIELDS.match(message) else ""
         return InputError(message, where=str(Path(where).parent) if reading else where, remedy=json_form)
@@ -121,7 +127,7 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
         return IndexStateError(
             f"the index is damaged: its data is inconsistent ({short}: {message})",
             where=where,
-            remedy=rebuild_index(Path(where)),
+            remedy=_rebuild(where),
         )
     if reading and short == "InternalError" and "memory access" in message:
         return IndexStateError(
@@ -133,6 +139,6 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
         return IndexStateError(
             f"a file of the index is missing or cut short ({message})",
             where=where,
-            remedy=rebuild_index(Path(where)),
+            remedy=_rebuild(where),
         )
     return None

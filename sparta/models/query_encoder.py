@@ -27,7 +27,6 @@ from sparta.base.files import atomic_write, storage_errors
 from sparta.data.languages import Language
 from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms, encoded
 from sparta.models.quantize import Quantizer, QueryQuantizer
-from sparta.neural.stored import read_json
 
 _QUANTIZER = {"bits": range(1, 17), "max_weight": (int, float)}
 MODEL_FIELDS: dict[str, Any] = {
@@ -106,8 +105,10 @@ def _restored(stored: str, encodes_special_tokens: bool) -> Tokenizer:
     return tokenizer
 
 
-def _stored(tokenizer: Tokenizer) -> tuple[Any, tuple[str, bool]]:
-    return _restored, (tokenizer.to_str(), tokenizer.encode_special_tokens)
+def _stored(tokenizer: Tokenizer) -> tuple[Any, tuple[Any, ...]]:
+    if not tokenizer.encode_special_tokens:  # of another package, perhaps: needs no sparta where it is read
+        return Tokenizer.from_str, (tokenizer.to_str(),)
+    return _restored, (tokenizer.to_str(), True)
 
 
 # Copies on other devices and machines read "[SEP]" in a text as the original does; tokenizers forgets it.
@@ -120,22 +121,31 @@ _SETTINGS = {
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
 """Names in tokenizer_config.json, and those of `BertNormalizer`."""
+_WITH_SETTINGS = {f"{name}Tokenizer" for name in ("Bert", "DistilBert", "Electra", "MPNet")}
+"""Classes of transformers that apply these settings to tokenizer.json."""
 
 
 def _use_settings(tokenizer: Tokenizer, folder: Path) -> None:
-    """Apply the settings of a folder that override its tokenizer.json, as transformers does."""
+    """Apply explicit settings of a folder that override its tokenizer.json, as transformers does.
+
+    sentence-transformers also lowercases if sentence_bert_config.json says so.
+    """
     normalizer = tokenizer.normalizer
     if isinstance(normalizer, normalizers.BertNormalizer):
         settings = _settings(folder / "tokenizer_config.json")
-        for name, ours in _SETTINGS.items():
-            if name in settings and settings[name] != getattr(normalizer, ours):
+        applies = str(settings.get("tokenizer_class", "")).removesuffix("Fast") in _WITH_SETTINGS
+        for name, ours in _SETTINGS.items() if applies else ():
+            if isinstance(settings.get(name), bool) and settings[name] != getattr(normalizer, ours):
                 setattr(normalizer, ours, settings[name])
-    if _settings(folder / "sentence_bert_config.json").get("do_lower_case") is True:
+    lowers = _settings(folder / "sentence_bert_config.json").get("do_lower_case") is True
+    if lowers and (normalizer is None or normalizer.normalize_str("A") == "A"):
         steps = [normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
         tokenizer.normalizer = normalizers.Sequence(steps)
 
 
 def _settings(path: Path) -> dict[str, Any]:
+    from sparta.neural.stored import read_json  # commands that only search do not import it
+
     return read_json(path) if path.is_file() else {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from sparta.base.files import atomic_write, make_folder
 from sparta.neural.encoding import one_thread
 from sparta.neural.stored import ROW_SCALE, read_json
 
+logger = logging.getLogger(__name__)
 _SMALLEST_QUANTIZED = 4096
 
 
@@ -201,10 +203,18 @@ def from_pretrained(auto: Any, name: str | Path, **arguments: Any) -> nn.Module:
             remedy="use a model that has these weights",
         )
     unread = sorted(key for key in report["unexpected_keys"] if ".layer." in key)
-    if unread:
+    if any("distance_embedding" in key for key in unread):
         raise ModelError(
-            f"{type(model).__name__} does not use weights of the model's layers: {', '.join(unread[:3])}",
+            f"{type(model).__name__} has no relative positions, but the model has them ({unread[0]})",
             where=str(name),
-            remedy="use a model without them; relative positions, for example, are not supported",
+            remedy="use a model with absolute positions (position_embedding_type in config.json)",
+        )
+    if unread:
+        logger.warning(
+            "%s: %s leaves out %d weights of the model's layers, such as %s",
+            name,
+            type(model).__name__,
+            len(unread),
+            unread[0],
         )
     return model.float().eval()

@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 
 from sparta.base.errors import MissingPackageError, ModelError, SpartaError
 from sparta.base.extras import optional_packages
+from sparta.runtime.processor import ForkedError
 
 logger = logging.getLogger(__name__)
 _NOT_READABLE = OSError, ValueError, RecursionError, LookupError, TypeError, SafetensorError, SpartaError
@@ -25,7 +26,7 @@ def first_readable[S, M](folder: Path, read: Callable[[], S], by_torch: Callable
     """
     try:
         return read()
-    except MissingPackageError:
+    except (MissingPackageError, ForkedError):
         raise
     except _NOT_READABLE as first_error:
         error, reason = first_error, getattr(first_error, "message", str(first_error))

@@ -79,15 +79,19 @@ def core() -> openvino.Core:
 _compiled_in: list[int] = []
 
 
+class ForkedError(ModelError):
+    """A process was forked after OpenVINO had compiled a network in its parent."""
+
+
 def check_process() -> None:
     """Raise if this process was forked after OpenVINO had compiled a network; a call would hang.
 
-    :raises ModelError: this process is such a fork.
+    :raises ForkedError: this process is such a fork.
     """
     if not _compiled_in:
         _compiled_in.append(os.getpid())
     if _compiled_in[0] != os.getpid():
-        raise ModelError(
+        raise ForkedError(
             f"OpenVINO runs in process {_compiled_in[0]} and cannot be used in its fork, {os.getpid()}",
             remedy='start workers with multiprocessing.get_context("spawn"), or fork before models are used',
         )

@@ -178,7 +178,7 @@ def name_and_weight(text: str, what: str) -> tuple[str, float]:
     An existing file or folder may have `=` in its name.
     """
     name, has_weight, weight = text.rpartition("=")
-    if not has_weight or Path(text).exists():
+    if not has_weight or "/" in weight or Path(text).exists():
         return text, 1.0
     try:
         factor = float(weight)

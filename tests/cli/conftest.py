@@ -3,15 +3,16 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
 import pytest
 
 from sparta.base.errors import SpartaError
+from sparta.base.remedies import Option
 from tests.cli.commands import RECORDS, done, written
-from tests.programs import sparta
+from tests.programs import PROGRAMS, sparta
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +20,19 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each test stands in a folder of its own, and nothing is set that a user has not set."""
     monkeypatch.delenv("SPARTA_INDEX", raising=False)
     monkeypatch.chdir(tmp_path)
+
+
+def assert_known(group: click.Group, name: str, options: Sequence[Option]) -> None:
+    """The command has these options; a command may be one of a group: `opensearch search`."""
+    context = click.Context(group)
+    command: click.Command | None = group
+    for word in name.split():
+        assert isinstance(command, click.Group), name
+        command = command.get_command(context, word)
+    assert command is not None, f"there is no command {name}"
+    known = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
+    advised = {option.for_command_line().split()[0] for option in options}
+    assert advised <= known, f"{name} has no {advised - known}"
 
 
 @pytest.fixture(autouse=True)
@@ -30,18 +44,11 @@ def _known_options(monkeypatch: pytest.MonkeyPatch) -> None:
         context = click.get_current_context(silent=True)
         group = context.command if context else None
         if context and isinstance(group, click.Group) and context.invoked_subcommand:
-            command = group.get_command(context, context.invoked_subcommand)
-            names = (
-                {
-                    name
-                    for parameter in command.params
-                    for name in (*parameter.opts, *parameter.secondary_opts)
-                }
-                if command
-                else set()
-            )
-            advised = {option.for_command_line().split()[0] for option in error.remedy.options}
-            assert advised <= names, f"{context.invoked_subcommand} has no {advised - names}"
+            assert_known(group, context.invoked_subcommand, error.remedy.options)
+        for command in error.remedy.commands:
+            program, name = command.name.split(maxsplit=1)
+            if program in PROGRAMS:  # another one is pip
+                assert_known(PROGRAMS[program].main, name, command.options)
         return show(error)
 
     monkeypatch.setattr(SpartaError, "for_command_line", checked)

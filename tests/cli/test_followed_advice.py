@@ -42,7 +42,7 @@ def test_a_damaged_index_is_rebuilt_and_no_other_index(
     before = (other / "manifest.json").read_bytes()
     (index / damaged).write_text("{")
     said = advice(sparta("search", "moon", "--index", index))
-    command = said.partition("build it again: ")[2]
+    command = said.partition("build it again: ")[2].removesuffix(", with the same options as before")
     assert shlex.split(command) == [
         "sparta",
         "index",
@@ -90,6 +90,19 @@ def test_an_append_whose_input_changed(corpus: Path) -> None:
     assert f"{len(more) + len(RECORDS):,}\n" in done(sparta("info", "--index", "ix")).output
 
 
+@pytest.mark.parametrize("form", [("--codec", "lucene"), ("--unit", "sentence")])
+def test_a_rebuild_in_another_form(corpus: Path, form: tuple[str, ...]) -> None:
+    """The options that differ are those of the new input, all others those of the index."""
+    done(sparta("index", "--corpus", corpus, *BM25, "--chunk", "6", "--overlap", "2", "--index", "ix"))
+    said = advice(sparta("index", "--append", "--corpus", corpus, *BM25, *form, "--index", "ix"))
+    rebuild = said.partition("rebuild the index: ")[2]
+    done(follow(rebuild, FILE=corpus))
+    index = IndexFolder("ix").require_live()
+    values = {"codec": index.codec, "unit": index.unit}
+    assert values[form[0].removeprefix("--")] == form[1]
+    assert index.channels == "bm25"
+
+
 def test_a_sync_names_the_skipped_records(tmp_path: Path) -> None:
     file = written(tmp_path / "texts.jsonl", *RECORDS)
     done(sparta("sync", file, *BM25, "--index", "ix"))
@@ -107,7 +120,8 @@ def test_options_that_the_command_has(index: Path, model: tuple[str, ...], tmp_p
     """`update` has no `--overwrite`, `answer` no `--channels`, and `hybrid search` no `--channel`."""
     more = written(tmp_path / "more.jsonl", {"id": "new", "text": "the sun"})
     said = advice(sparta("update", "--corpus", more, "--index", index, "--model", model[1], "--bits", "4"))
-    assert said.endswith(f"rebuild the index: sparta index --corpus FILE --overwrite --index {index}")
+    done(follow(said.partition("rebuild the index: ")[2], FILE=more))
+    done(sparta("update", "--corpus", more, "--index", index, "--model", model[1], "--bits", "4"))
     said = advice(sparta("answer", "moon", "--index", index, "--channel", "impakt=1,bm25"))
     assert said.startswith("write, for example, --channel ")
     said = advice(hybrid("search", "moon", "--index", index, "--weights", "impact=1", "--k1", "1.2"))

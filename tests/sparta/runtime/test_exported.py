@@ -125,7 +125,7 @@ def test_positions_that_bf16_rounds(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     torch.manual_seed(5)
-    assert fits_bf16(exported("waves", 300, lambda: Waves(factor))) == fits
+    assert fits_bf16(exported("waves", 300, lambda: Waves(factor)), 300) == fits
 
 
 def test_a_failure_of_openvino_is_no_reading(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,6 +142,7 @@ child.kill()
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_fork_is_told_that_it_cannot_encode() -> None:
     """OpenVINO's threads do not survive a fork: without the error, the process would wait forever."""
     result = subprocess.run([sys.executable, "-c", _FORK], capture_output=True, text=True, check=True)
