@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
@@ -142,6 +143,24 @@ def queries_of(queries: Any, query_ids: Any = None) -> tuple[list[str], list[str
             remedy="give every query a different id",
         )
     return texts, ids
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file of a model folder.
+
+    :raises ModelError: the file cannot be read or is not a JSON object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(
+            f"expected a JSON object, could not read it: {error}",
+            where=str(path),
+            remedy="check the path of the model, or save the model again",
+        ) from error
+    if not isinstance(value, dict):
+        raise ModelError(f"expected a JSON object, found {type(value).__name__}", where=str(path))
+    return value
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:

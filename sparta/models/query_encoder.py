@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save
 from tokenizers import Encoding, Tokenizer, normalizers
 from tokenizers.models import WordLevel
 
-from sparta.base.checks import check_vocabulary, vocabulary_size
+from sparta.base.checks import check_vocabulary, json_object, vocabulary_size
 from sparta.base.errors import IndexStateError, InputError, ModelError
 from sparta.base.files import atomic_write, storage_errors
 from sparta.data.languages import Language
@@ -144,9 +144,7 @@ def _use_settings(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    from sparta.neural.stored import read_json  # commands that only search do not import it
-
-    return read_json(path) if path.is_file() else {}
+    return json_object(path) if path.is_file() else {}
 
 
 def fitting_tokenizer(folder: Path, n_words: int) -> Tokenizer:

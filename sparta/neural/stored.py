@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from sparta.base.checks import json_object
 from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
 
@@ -108,20 +108,11 @@ def _too_large(expected: str, sizes: str, folder: Path) -> ModelError:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file of a model folder.
+    """Return the JSON object in a file of a model folder; the sizes in a config.json are checked.
 
-    :raises ModelError: the file cannot be read or is not a JSON object.
+    :raises ModelError: the file cannot be read or is not a JSON object, or a size is wrong.
     """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(
-            f"expected a JSON object, could not read it: {error}",
-            where=str(path),
-            remedy="check the path of the model, or save the model again",
-        ) from error
-    if not isinstance(value, dict):
-        raise ModelError(f"expected a JSON object, found {type(value).__name__}", where=str(path))
+    value = json_object(path)
     if path.name == "config.json":
         check_sizes(value, path.parent)
     return value
