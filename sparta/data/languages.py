@@ -15,7 +15,6 @@ from functools import lru_cache
 from sparta.base.errors import InputError
 from sparta.base.extras import optional_packages
 from sparta.base.records import Passage
-from sparta.base.remedies import Option, remedy
 
 # Punctuation that CMRC 2018's evaluation ignores in answers.
 _CMRC = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
@@ -239,5 +238,5 @@ def check_language(language: str) -> None:
     if language not in LANGUAGES:
         raise InputError(
             f"unknown language code {language!r}; known codes: {', '.join(LANGUAGES)}",
-            remedy=remedy("choose one of these codes, as in {}", Option("language", "en")),
+            remedy="choose one of these codes",
         )

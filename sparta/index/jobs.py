@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from sparta.base.errors import IndexStateError
+from sparta.base.errors import IndexStateError, InputError
 from sparta.base.remedies import Option, remedy
 from sparta.index.generation import GROWING, Job
 from sparta.index.inputs.impact_batches import ImpactBatch
@@ -125,7 +125,7 @@ def skip_passages(
         check(passages_read, last_id)
 
 
-class InputChangedError(IndexStateError):
+class InputChangedError(InputError, IndexStateError):
     """The input of a resumed job differs from the input that the job has read before."""
 
 

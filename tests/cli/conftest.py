@@ -43,8 +43,9 @@ def _known_options(monkeypatch: pytest.MonkeyPatch) -> None:
     def checked(error: SpartaError) -> str:
         context = click.get_current_context(silent=True)
         group = context.command if context else None
-        if context and isinstance(group, click.Group) and context.invoked_subcommand:
-            assert_known(group, context.invoked_subcommand, error.remedy.options)
+        called = context.invoked_subcommand if context else None
+        if called and isinstance(group, click.Group) and not error.remedy.commands:
+            assert_known(group, called, error.remedy.options)
         for command in error.remedy.commands:
             program, name = command.name.split(maxsplit=1)
             if program in PROGRAMS:  # another one is pip

@@ -59,7 +59,10 @@ WRONG = {
     ),
     "output without queries": (["search", "x", "--output", "run"], ["--output", "--queries"]),
     "no option": (["index", "c.jsonl"], ["belong to no option: c.jsonl", "sparta index --corpus c.jsonl"]),
-    "two corpora": (["index", "--corpus", "a", "b"], ["belong to no option: b", "sparta index --corpus a"]),
+    "two corpora": (
+        ["index", "--corpus", "a", "b"],
+        ["takes one file or folder", "into one folder"],
+    ),
     "append and overwrite": (
         ["index", "--corpus", "c", "--append", "--overwrite"],
         ["--append cannot be combined with --overwrite"],
@@ -199,4 +202,4 @@ def test_table():
 def test_parameters_of_bm25_are_refused_where_nothing_is_bm25(index):
     for command in (["search"], ["search", "--channel", "impact=1"], ["answer"]):
         result = sparta(*command, QUESTION, "--index", index, "--k1", 2)
-        refused(result, 2, "--k1 has no effect without BM25", "add bm25 to --channel")
+        refused(result, 2, "--k1 has no effect without BM25", "omit --k1, or search by bm25 too")

@@ -211,6 +211,9 @@ def test_the_option_of_the_command(tmp_path: Path, model: Path) -> None:
     result = sparta(*command, "--lexical-terms")
     assert result.exit_code
     assert "the index has no lexical terms" in result.stderr
-    assert "omit --lexical-terms, or rebuild with --overwrite" in result.stderr
+    assert (
+        "omit --lexical-terms, or rebuild the index: sparta index --corpus FILE --overwrite" in result.stderr
+    )
+    assert "--lexical-terms --index" in result.stderr
     assert sparta(*command, "--overwrite").exit_code == 0
     assert has_terms(tmp_path / "ix")
