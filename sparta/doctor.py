@@ -292,7 +292,7 @@ def _index(machine: Machine, path: Path | None, *, needed: bool) -> Iterator[Fin
     except ImportError as error:
         yield Finding("index", "bad", f"cannot be looked at: {error}", "pip install sparta-search")
         return
-    path = path or default_index()
+    named, path = path, path or default_index()
     folder = IndexFolder(path)
     if not folder.exists():
         weight = "bad" if needed else "note"
@@ -300,7 +300,7 @@ def _index(machine: Machine, path: Path | None, *, needed: bool) -> Iterator[Fin
             "index",
             weight,
             f"none at {path}",
-            remedy("{}", Command.of("sparta index", corpus="FILE", index=path)),
+            remedy("{}", Command.of("sparta index", corpus="FILE", index=named)),
         )
         return
     from sparta.index.verify import verify_index

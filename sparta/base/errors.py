@@ -174,7 +174,7 @@ def rebuild_index(index: Path) -> Remedy:
     """Return the remedy for a damaged index."""
     return remedy(
         "restore the index from a copy, or build it again: {}, with the same options as before",
-        Command.of("sparta index", corpus="FILE", index=index, overwrite=True),
+        Command.of("sparta index", corpus="FILE", overwrite=True, index=index),
     )
 
 

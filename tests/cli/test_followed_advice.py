@@ -48,9 +48,9 @@ def test_a_damaged_index_is_rebuilt_and_no_other_index(
         "index",
         "--corpus",
         "FILE",
+        "--overwrite",
         "--index",
         str(index),
-        "--overwrite",
     ]
     done(follow(f"{command} {shlex.join(model)}", FILE=corpus))
     done(sparta("search", "moon", "--index", index))

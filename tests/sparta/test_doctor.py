@@ -320,7 +320,10 @@ def test_the_command(monkeypatch, tmp_path):
         advice = on_command_line(findings[name].remedy)
         line = f"{mark} {name}: {findings[name].found}\n" + (f"      → {advice}\n" if advice else "")
         assert line in result.output
-    assert f"BAD  index: none at {tmp_path}\n      → sparta index --corpus FILE\n" in result.output
+    assert (
+        f"BAD  index: none at {tmp_path}\n      → sparta index --corpus FILE --index {tmp_path}\n"
+        in result.output
+    )
     assert result.exit_code == 1
     result = sparta("doctor", "--json")
     printed = {line["name"]: line for line in map(json.loads, result.output.splitlines())}

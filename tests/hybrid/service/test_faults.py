@@ -169,11 +169,18 @@ def test_a_failure_to_open_a_commit_is_told_and_tried_again(index, open_client, 
             time.sleep(0.01)
 
     whole = manifest.read_bytes()
-    manifest.write_bytes(b"{")
+
+    def replace(content: bytes) -> None:
+        """As writers do: the service never sees a half of it."""
+        new = manifest.with_suffix(".new")
+        new.write_bytes(content)
+        new.replace(manifest)
+
+    replace(b"{")
     until(lambda: bool(told()))
     time.sleep(0.2)  # it looks again, which is not told again
     assert client.post("/search", json={"query": QUESTION}).status_code == 200
-    manifest.write_bytes(whole)
+    replace(whole)
     build_index(index, [{"id": "later", "text": "sun"}], "append", IndexOptions())
     until(lambda: client.get("/passages/later").status_code == 200)
     assert [bool(record.exc_info) for record in told()] == [True]
