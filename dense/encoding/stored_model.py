@@ -175,7 +175,7 @@ class StoredDenseModel:
 
     @cached_property
     def _fits_bf16(self) -> bool:
-        """Whether the encoder, also one of another architecture, computes nearly the same states in bf16."""
+        """Whether the states in bf16 are nearly those in float32."""
         sides = () if self._is_bert else ("passage",) if self.config.shared else ("passage", "question")
         return all(fits_bf16(self._graph(side), self._longest) for side in sides)
 

@@ -171,10 +171,10 @@ def vocabulary_size(tokenizer: Tokenizer) -> int:
     return 1 + max(tokenizer.get_vocab().values(), default=-1)
 
 
-def check_vocabulary(tokenizer: Tokenizer, where: str | Path) -> None:
+def check_vocabulary(tokenizer: Tokenizer, where: str | Path) -> int:
     """Check that the tokenizer's largest wordpiece number fits the size of its vocabulary.
 
-    Reading the whole vocabulary takes about 20 ms.
+    Returns the same as `vocabulary_size`. Reading the whole vocabulary takes about 20 ms.
 
     :param where: the tokenizer's file or folder, for the error message
     :raises ModelError: the largest number is far above the vocabulary size; the error names the wordpiece.
@@ -190,6 +190,7 @@ def check_vocabulary(tokenizer: Tokenizer, where: str | Path) -> None:
             where=str(where),
             remedy="copy the model folder with its complete tokenizer again",
         )
+    return largest_number + 1
 
 
 def not_unicode(error: UnicodeEncodeError) -> InputError:

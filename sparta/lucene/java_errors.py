@@ -33,7 +33,7 @@ _STATE_ERRORS: dict[str, tuple[str, str | None]] = {
     "IllegalStateException": ("the index cannot be used", "open it again"),
     "AlreadyClosedException": ("the index is closed", "open it again"),
 }
-"""What is wrong, and what to do; None means to build the index again."""
+"""The problem and the remedy for each class of exceptions; None stands for the remedy `_rebuild`."""
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "Read-only file system", "File too large")
 _DISK_FAILURE = "Input/output error"
 _SIGN_IN_FIELDS = re.compile(r"expected a metadata field of the passages \(.*[=<>!].*\), found ", re.DOTALL)

@@ -110,12 +110,14 @@ class SparseModel(ABC):
         excluded[sorted({*range(len(excluded))}.difference(vocabulary.values()))] = True
         return excluded
 
-    def check_vocabulary(self) -> None:
+    def check_vocabulary(self, wordpieces: int | None = None) -> None:
         """Check that the tokenizer has at most as many wordpieces as the model has term embeddings.
 
+        :param wordpieces: the `vocabulary_size` of the tokenizer, if the caller has read the vocabulary
         :raises ModelError: the tokenizer has more wordpieces.
         """
-        wordpieces = vocabulary_size(self.tokenizer)
+        if wordpieces is None:
+            wordpieces = vocabulary_size(self.tokenizer)
         if wordpieces > self.n_terms:
             raise ModelError(
                 f"the tokenizer has {wordpieces} wordpieces, but the model has only {self.n_terms} term"

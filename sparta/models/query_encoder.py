@@ -154,8 +154,7 @@ def fitting_tokenizer(folder: Path, n_words: int) -> Tokenizer:
     :raises ModelError: there is no usable tokenizer.
     """
     tokenizer = load_tokenizer(folder)
-    check_vocabulary(tokenizer, folder)
-    if vocabulary_size(tokenizer) > n_words:
+    if check_vocabulary(tokenizer, folder) > n_words:
         raise ValueError("the tokenizer has more wordpieces than the encoder")
     return tokenizer
 

@@ -56,11 +56,11 @@ class StoredModel(SparseModel):
         self._width, self._n_terms = weights.encoder.width, len(weights.terms.numbers)
         self._query_weights, self._has_folder = query_weights, True
         self.has_query_network = has_query_network
-        check_vocabulary(tokenizer, str(folder))
+        wordpieces = check_vocabulary(tokenizer, str(folder))
         self._compiled: tuple[str, OpenVinoBackend] | None = None
         self._lock = threading.Lock()
         self._ranges: Ranges | None = None
-        self.check_vocabulary()
+        self.check_vocabulary(wordpieces)
 
     @property
     def n_terms(self) -> int:

@@ -60,6 +60,7 @@ def exported(key: str, longest: int, module: Callable[[], nn.Module]) -> bytes:
     :param module: returns the encoder as a torch module; only called without a cached graph
     :raises MissingPackageError: there is no cached graph, and torch is not installed.
     :raises ValueError: the graph computes other states than torch.
+    :raises RuntimeError: OpenVINO cannot compute the graph, or has no space for its files.
     """
 
     def read(content: bytes) -> bytes | None:
@@ -70,7 +71,7 @@ def exported(key: str, longest: int, module: Callable[[], nn.Module]) -> bytes:
             return None
         return content if is_whole else None
 
-    return cached(cache_path("graphs", key), read, lambda: _exported(key, longest, module()))
+    return cached(cache_path("graphs", key), read, lambda: _export(key, longest, module()))
 
 
 def fits_bf16(content: bytes, longest: int) -> bool:
@@ -93,17 +94,6 @@ def _measured_bf16(model: Any, longest: int) -> bool:
     inputs = [ids, np.ones_like(ids), np.zeros_like(ids)][: len(model.inputs)]
     [in_bf16], [in_floats] = (Network(model, arithmetic, 1)(*inputs) for arithmetic in ("bf16", "fp32"))
     return float(_cosines(in_bf16, in_floats).min()) >= _LEAST_COSINE
-
-
-def _exported(key: str, longest: int, encoder: nn.Module) -> bytes:
-    """Return the graph of a torch module.
-
-    :raises ValueError: OpenVINO cannot compute it, or there is no space for its files.
-    """
-    try:
-        return _export(key, longest, encoder)
-    except RuntimeError as error:  # of OpenVINO, also for a full disk
-        raise ValueError(f"OpenVINO cannot compute it: {first_line_of(error)}") from error
 
 
 def _export(key: str, longest: int, encoder: nn.Module) -> bytes:

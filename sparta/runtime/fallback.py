@@ -13,7 +13,7 @@ from sparta.base.extras import optional_packages
 from sparta.runtime.processor import ForkedError
 
 logger = logging.getLogger(__name__)
-_NOT_READABLE = OSError, ValueError, RecursionError, LookupError, TypeError, SafetensorError, SpartaError
+_NOT_READABLE = OSError, ValueError, RuntimeError, LookupError, TypeError, SafetensorError, SpartaError
 
 
 def first_readable[S, M](folder: Path, read: Callable[[], S], by_torch: Callable[[], M]) -> S | M:

@@ -181,7 +181,7 @@ def name_and_weight(text: str, what: str) -> tuple[str, float]:
     if not has_weight or "/" in weight or Path(text).exists():
         return text, 1.0
     try:
-        factor = float(weight)
+        factor = float(weight) if weight else 1.0
     except ValueError:
         factor = math.nan
     if not 0 < factor < math.inf:

@@ -70,6 +70,12 @@ def refused(result: Result | subprocess.CompletedProcess[str], code: int, *words
     assert re.search(r"\n  → \S", message), "no remedy"
 
 
+def remedy_of(result: Result) -> str:
+    """The remedy that a command printed when it failed."""
+    assert result.exit_code, result.output
+    return str(result.stderr.partition("→ ")[2]).strip()
+
+
 def written(path: Path, *records: dict[str, Any]) -> Path:
     path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records), encoding="utf-8")
     return path

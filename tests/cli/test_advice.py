@@ -9,17 +9,15 @@ import pytest
 from sparta import Index, IndexOptions
 from sparta.base.errors import IndexStateError, InputError, NoPassageError
 from sparta.base.remedies import Option
-from tests.cli.commands import QUESTION, RECORDS, done, written
+from tests.cli.commands import QUESTION, RECORDS, done, remedy_of, written
 from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
 
 
 def advice(*arguments: object) -> str:
-    """What follows the arrow in the message of a command that fails."""
-    result = sparta(*arguments)
-    assert result.exit_code, result.output
-    return str(result.stderr.partition("→ ")[2]).strip()
+    """The remedy of a command that fails."""
+    return remedy_of(sparta(*arguments))
 
 
 @pytest.fixture

@@ -13,17 +13,11 @@ from click.testing import Result
 from sparta.index.folder import IndexFolder
 from sparta.index.sync import sync_index
 from sparta.training.paragraphs import name_and_weight
-from tests.cli.commands import RECORDS, done, written
+from tests.cli.commands import RECORDS, done, remedy_of, written
 from tests.programs import dense, hybrid, sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
 BM25 = ("--channels", "bm25")
-
-
-def advice(result: Result) -> str:
-    """What follows the arrow in the message of a command that failed."""
-    assert result.exit_code, result.output
-    return str(result.stderr.partition("→ ")[2]).strip()
 
 
 def follow(command: str, **placeholders: object) -> Result:
@@ -41,7 +35,7 @@ def test_a_damaged_index_is_rebuilt_and_no_other_index(
     done(sparta("index", "--corpus", corpus, *BM25))
     before = (other / "manifest.json").read_bytes()
     (index / damaged).write_text("{")
-    said = advice(sparta("search", "moon", "--index", index))
+    said = remedy_of(sparta("search", "moon", "--index", index))
     command = said.partition("build it again: ")[2].removesuffix(", with the same options as before")
     assert shlex.split(command) == [
         "sparta",
@@ -64,7 +58,7 @@ def test_impacts_are_added_in_the_form_of_the_index(
     corpus: Path, model: tuple[str, ...], form: tuple[str, ...]
 ) -> None:
     done(sparta("index", "--corpus", corpus, *BM25, *form, "--index", "ix"))
-    said = advice(sparta("search", "moon", "--channel", "impact", "--index", "ix"))
+    said = remedy_of(sparta("search", "moon", "--channel", "impact", "--index", "ix"))
     add, search = said.partition("add impacts with: ")[2].split("; or search by BM25: ")
     assert "moon" in done(follow(search, QUERY="moon")).output
     done(follow(add, FOLDER=model[1]))  # the shipped model, or in French the tiny one
@@ -81,7 +75,7 @@ def test_an_append_whose_input_changed(corpus: Path) -> None:
     assert sparta(*append, stdin=broken).exit_code
     assert not IndexFolder("ix").require_live().complete, "some batches are committed"
     changed = records.replace('"n', '"m')
-    said = advice(sparta(*append, "--resume", stdin=changed))
+    said = remedy_of(sparta(*append, "--resume", stdin=changed))
     assert "--overwrite" not in said
     command = said.partition("write all of the corrected input: ")[2]
     program, *words = shlex.split(command)
@@ -94,7 +88,7 @@ def test_an_append_whose_input_changed(corpus: Path) -> None:
 def test_a_rebuild_in_another_form(corpus: Path, form: tuple[str, ...]) -> None:
     """The options that differ are those of the new input, all others those of the index."""
     done(sparta("index", "--corpus", corpus, *BM25, "--chunk", "6", "--overlap", "2", "--index", "ix"))
-    said = advice(sparta("index", "--append", "--corpus", corpus, *BM25, *form, "--index", "ix"))
+    said = remedy_of(sparta("index", "--append", "--corpus", corpus, *BM25, *form, "--index", "ix"))
     rebuild = said.partition("rebuild the index: ")[2]
     done(follow(rebuild, FILE=corpus))
     index = IndexFolder("ix").require_live()
@@ -119,19 +113,19 @@ def test_a_sync_names_the_skipped_records(tmp_path: Path) -> None:
 def test_options_that_the_command_has(index: Path, model: tuple[str, ...], tmp_path: Path) -> None:
     """`update` has no `--overwrite`, `answer` no `--channels`, and `hybrid search` no `--channel`."""
     more = written(tmp_path / "more.jsonl", {"id": "new", "text": "the sun"})
-    said = advice(sparta("update", "--corpus", more, "--index", index, "--model", model[1], "--bits", "4"))
+    said = remedy_of(sparta("update", "--corpus", more, "--index", index, "--model", model[1], "--bits", "4"))
     done(follow(said.partition("rebuild the index: ")[2], FILE=more))
     done(sparta("update", "--corpus", more, "--index", index, "--model", model[1], "--bits", "4"))
-    said = advice(sparta("answer", "moon", "--index", index, "--channel", "impakt=1,bm25"))
+    said = remedy_of(sparta("answer", "moon", "--index", index, "--channel", "impakt=1,bm25"))
     assert said.startswith("write, for example, --channel ")
-    said = advice(hybrid("search", "moon", "--index", index, "--weights", "impact=1", "--k1", "1.2"))
+    said = remedy_of(hybrid("search", "moon", "--index", index, "--weights", "impact=1", "--k1", "1.2"))
     assert said == "omit --k1, or search by bm25 too"
 
 
 def test_a_record_of_texts_that_no_option_can_change(tmp_path: Path) -> None:
     pairs = written(tmp_path / "pairs.jsonl", {"question": "who", "answers": ["a"], "passage_ids": ["1"]})
     texts = written(tmp_path / "texts.jsonl", {"id": "1", "body": "the moon"})
-    said = advice(dense("mine", "--dataset", pairs, "--texts", texts, "--output", "out.json"))
+    said = remedy_of(dense("mine", "--dataset", pairs, "--texts", texts, "--output", "out.json"))
     assert "--text-field" not in said
     assert "--skip-invalid" not in said
 
@@ -142,7 +136,7 @@ def test_a_logged_remedy_has_the_syntax_of_commands(corpus: Path) -> None:
 
 
 def test_several_files_and_names_with_spaces(tmp_path: Path) -> None:
-    said = advice(sparta("index", "--corpus", "a.jsonl", "b.jsonl", "--index", "ix", "--language", "fr"))
+    said = remedy_of(sparta("index", "--corpus", "a.jsonl", "b.jsonl", "--index", "ix", "--language", "fr"))
     assert said == "put several files into one folder, or write a name with spaces in quotes"
 
 
@@ -152,6 +146,7 @@ def test_a_file_with_an_equals_sign(tmp_path: Path) -> None:
     file = written(folder / "pairs.jsonl", {"question": "q", "answers": ["a"]})
     assert name_and_weight(str(file), "FILE") == (str(file), 1)
     assert name_and_weight(f"{file}=0.5", "FILE") == (str(file), 0.5)
+    assert name_and_weight(f"{file}=", "FILE") == (str(file), 1)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +163,7 @@ def test_tables_of_a_database(tmp_path: Path, table: str, columns: str) -> None:
             ["http://moon", "the moon"][: columns.count(",") + 1],
         )
     database.close()
-    said = advice(sparta("index", "--corpus", path, *BM25, "--index", "ix"))
+    said = remedy_of(sparta("index", "--corpus", path, *BM25, "--index", "ix"))
     assert table in said
     option = said.removeprefix("name the rows with ").rpartition("; the tables are")[0]
     _, query = shlex.split(option)

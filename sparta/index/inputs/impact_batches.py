@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparta.base.checks import vocabulary_size
 from sparta.base.errors import InputError, JavaError
 from sparta.base.files import numbered_lines, shown_name
 from sparta.base.filters import LONGEST, Scalar, term, text_of
@@ -104,7 +103,7 @@ def quantized_batch(shard: EncodedShard, side: QuerySide, language: Language) ->
         passages = (folded(_passage(*each), language) for each in zip(objects, contexts, strict=True))
         rows, own_terms = lexical_rows(passages, shard.rows, lexical)
         lexical_impacts, lexical_counts = side.quantizer.quantize(rows.weights)
-        own_ids = rows.term_ids + vocabulary_size(side.tokenizer)
+        own_ids = rows.term_ids + len(lexical.unsearched)  # lexical terms follow the wordpieces
         postings = postings.beside(Postings(rows.indptr, own_ids, lexical_impacts))
         counts += lexical_counts
     return ImpactBatch(
