@@ -196,7 +196,7 @@ def _quiet_logging() -> None:
     root.propagate = False
 
 
-_IN_FOLDERS = ("corpus.jsonl", "queries.jsonl", "questions.jsonl", "qrels.tsv", "qrels/*.tsv")
+_IN_FOLDERS = ("corpus.jsonl*", "queries.jsonl*", "questions.jsonl*", "qrels.tsv*", "qrels/*.tsv*")
 """Files that commands read in the folder of a test set."""
 
 

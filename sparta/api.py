@@ -11,7 +11,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from sparta.base.checks import list_of, queries_of
+from sparta.base.checks import limit, list_of, queries_of, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import FilterLike
@@ -235,6 +235,7 @@ class Index(Closing):
         join: bool = False,
         rerank: str | Path | None = None,
         rerank_depth: int | None = None,
+        candidates: int | None = None,
     ) -> Sequence[Hit]:
         """Return the `k` best passages for a query in a channel, best first.
 
@@ -248,9 +249,12 @@ class Index(Closing):
         :param join: with `chunks`: join hits of neighboring chunks of a document into one hit
         :param rerank: the folder or the name of a cross-encoder, which orders the first hits anew
         :param rerank_depth: the number of hits that are ordered anew [default: 20]
+        :param candidates: the number of passages that each channel contributes to a fusion [default: 100, or
+            `k` or `rerank_depth` if this is larger]. It changes the ranking, because scores are normalized
+            over the candidates, so pages of one ranking need the same number
         """
         page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
-        retriever = self.retriever(channel, rerank, rerank_depth)
+        retriever = self._retriever(channel, rerank, rerank_depth, candidates, whole("k", k))
         return retriever.search(query, k, hits=hits, join=join, **page)
 
     def batch_search(
@@ -268,11 +272,12 @@ class Index(Closing):
         join: bool = False,
         rerank: str | Path | None = None,
         rerank_depth: int | None = None,
+        candidates: int | None = None,
     ) -> dict[str, Sequence[Hit]]:
         """Search for many queries; return the hits by query id (numbers from 0 without `query_ids`)."""
         texts, ids = queries_of(queries, query_ids)
         page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
-        retriever = self.retriever(channel, rerank, rerank_depth)
+        retriever = self._retriever(channel, rerank, rerank_depth, candidates, whole("k", k))
         return dict(retriever.batch_search(texts, ids, k, threads, hits=hits, join=join, **page))
 
     def run(
@@ -289,11 +294,12 @@ class Index(Closing):
         hits: str = DOCUMENTS,
         rerank: str | Path | None = None,
         rerank_depth: int | None = None,
+        candidates: int | None = None,
     ) -> dict[str, Ranking]:
         """Rank passages for many queries; return passage ids and scores by query id (a TREC run)."""
         texts, ids = queries_of(queries, query_ids)
         page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
-        retriever = self.retriever(channel, rerank, rerank_depth)
+        retriever = self._retriever(channel, rerank, rerank_depth, candidates, whole("k", k))
         return dict(retriever.run(texts, ids, k, threads, hits=hits, **page))
 
     def answer(
@@ -326,7 +332,7 @@ class Index(Closing):
         from sparta.reader.config import reader_folder
         from sparta.reader.reader import Reader
 
-        retriever = self.retriever(channel, rerank, rerank_depth)
+        retriever = self._retriever(channel, rerank, rerank_depth, None, limit("depth", depth) or 0)
         folder = reader_folder(reader, retriever.language)
         sha256 = hash_folder(folder)
         if folder not in self._readers or self._readers[folder][0] != sha256:
@@ -340,6 +346,7 @@ class Index(Closing):
         channel: str | None = None,
         rerank: str | Path | None = None,
         rerank_depth: int | None = None,
+        candidates: int | None = None,
     ) -> Retriever:
         """Return a retriever of one channel, or of several, fused: `dense,impact`, `bm25=1.2,impact`.
 
@@ -347,12 +354,26 @@ class Index(Closing):
 
         :param rerank: the folder or the name of a cross-encoder, which orders the first hits anew
         :param rerank_depth: the number of hits that are ordered anew [default: 20]
+        :param candidates: the number of passages that each channel contributes to a fusion [default: 100, or
+            `rerank_depth` if this is larger]
         """
+        return self._retriever(channel, rerank, rerank_depth, candidates)
+
+    def _retriever(
+        self,
+        channel: str | None,
+        rerank: str | Path | None,
+        rerank_depth: int | None,
+        candidates: int | None,
+        n_hits: int = 0,
+    ) -> Retriever:
+        """Return a retriever; `n_hits` is the least number of candidates of a fusion if none is named."""
         if rerank is not None:
             from sparta.rerank.reranked import RERANK_DEPTH, reranked
 
-            depth = RERANK_DEPTH if rerank_depth is None else rerank_depth
-            return reranked(self.retriever(channel), rerank, depth)
+            depth = RERANK_DEPTH if rerank_depth is None else whole("rerank_depth", rerank_depth)
+            ranked = self._retriever(channel, None, None, candidates, max(depth, n_hits))
+            return reranked(ranked, rerank, depth)
         if rerank_depth is not None:
             raise InputError(
                 "rerank_depth has no effect without a cross-encoder",
@@ -361,6 +382,11 @@ class Index(Closing):
         channel = self.searcher.channels[0] if channel is None else channel
         if not isinstance(channel, str):
             raise no_channel(channel, self.channels)
+        if candidates is not None and not set(channel) & set(",="):
+            raise InputError(
+                f"candidates has no effect on the single channel {channel}",
+                remedy=remedy("omit {}, or name several channels", Option("candidates")),
+            )
         with self.reader.snapshot():  # a closed index opens nothing
             if channel != "dense" and not set(channel) & set(",="):
                 return self.searcher.beside(channel_name(channel))
@@ -372,9 +398,11 @@ class Index(Closing):
                         "build the dense channel with: {}", Command.of("dense index", index=self.path)
                     ),
                 )
+        from hybrid.retrieval.fusion import CANDIDATES
         from hybrid.retrieval.searcher import open_retriever
 
-        return open_retriever(self.reader, channel)
+        n_candidates = max(CANDIDATES, n_hits) if candidates is None else candidates
+        return open_retriever(self.reader, channel, candidates=n_candidates)
 
     @property
     def channels(self) -> list[str]:

@@ -216,3 +216,16 @@ def test_a_decision_that_names_what_is_gone_says_so(name: str) -> None:
     paths = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w/.-]+)`", text)
     gone = [*sorted(options - known - NEVER_MADE), *(path for path in paths if not (ROOT / path).exists())]
     assert gone == [], "say it in a line **Status:**"
+
+
+def test_the_fields_of_a_language_are_those_of_the_page() -> None:
+    from dataclasses import fields
+
+    from sparta.data.languages import Language
+
+    page = (ROOT / "docs" / "languages.md").read_text(encoding="utf-8").partition("## Another language")[2]
+    example, table = page.partition("| field | meaning |")[::2]
+    named = {*re.findall(r"^    (\w+)=", example, re.MULTILINE)}
+    for line in re.findall(r"^\| (`.*?) \| ", table, re.MULTILINE):
+        named.update(re.findall(r"`(\w+)`", line))
+    assert named == {field.name for field in fields(Language)} - {"former"}  # only older indexes have it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,8 @@ def sweep(chosen: _Sweep) -> None:
 
     For each K, keeps the K terms with the highest weights and measures quality, index size and latency
     (SPARTA, Table 7). A SET is a BEIR folder, SQuAD JSON or MRQA JSONL; without a SET, the corpus of the
-    index is measured with the questions and judgments beside it. Each corpus is encoded once.
+    index is measured with the questions and judgments beside it, by default with the language, model and
+    chunks of the index. Each corpus is encoded once.
 
     \b
     hybrid sweep beir/nfcorpus -K 50,100,500
@@ -92,12 +94,15 @@ def sweep(chosen: _Sweep) -> None:
     from sparta.neural.devices import parse_devices
     from sparta.shards.encode import EncodeOptions
 
+    index = chosen.index or default_index()
+    if not chosen.sets:
+        chosen = _as_in_index(chosen, index)
     encoding = made(EncodeOptions, chosen, devices=parse_devices(chosen.model.device))
     name = model_for(chosen.model.model, chosen.language)
     model = open_encoder(name, chosen.model.bits, encoding.devices, chosen.model.query_encoder)
     results = []
     sets: list[tuple[Path | QuestionSet, str]] = [*names_of(chosen.sets).items()]
-    for source, set_name in sets or [(set_beside(chosen.index or default_index()), "")]:
+    for source, set_name in sets or [(set_beside(index), "")]:
         results += measure(
             source,
             model,
@@ -113,3 +118,34 @@ def sweep(chosen: _Sweep) -> None:
     click.echo(sweep_table(results, measures).write(chosen.form))
     if chosen.plot:
         draw(results, measures[0], chosen.plot)
+
+
+def _as_in_index(chosen: _Sweep, index: Path) -> _Sweep:
+    """Return the options with the language, chunks and model of an index, unless the user typed others.
+
+    :raises InputError: the index was built with options for reading that this command lacks
+    """
+    from sparta.data.units import SENTENCE
+    from sparta.index.folder import IndexFolder
+    from sparta.index.pipeline import IndexOptions, options_to_grow
+
+    generation = IndexFolder(index).state().searchable
+    if generation is None:
+        return chosen
+    if generation.job.reading:
+        raise InputError(
+            "the index was built with --id-field, --text-field, --title-field or --query, which a sweep does"
+            " not support",
+            where=str(index),
+            remedy="name a test set: a BEIR folder, SQuAD JSON or MRQA JSONL",
+        )
+    encoder, language = chosen.model, chosen.language if typed("language") else generation.language
+    if language == generation.language:
+        named = IndexOptions(model=encoder.model, bits=encoder.bits, query_encoder=encoder.query_encoder)
+        of_index = options_to_grow(index, named)
+        encoder = replace(
+            encoder, model=of_index.model, bits=of_index.bits, query_encoder=of_index.query_encoder
+        )
+    is_whole = generation.unit == SENTENCE  # judgments beside an index are of whole passages
+    unit = chosen.unit if typed("unit") or is_whole else generation.unit
+    return replace(chosen, language=language, unit=unit, model=encoder)

@@ -19,10 +19,9 @@ class _Explanation:
     query: str = argument("query", type=Text())
     passage_id: str = argument("passage_id", metavar="ID", type=Text())
     index: Path | None = index_option
-    channel: str = option(
-        "Channel whose score is explained.",
+    channel: str | None = option(
+        "Channel whose score is explained [default: impact; bm25 if the index has no impacts].",
         type=click.Choice(["impact", "bm25"]),
-        default="impact",
     )
     filters: tuple[str, ...] = filter_option
     chain: ChainArguments = group(ChainArguments)
@@ -53,20 +52,20 @@ def explain(explanation: _Explanation) -> None:
 
     with Index(explanation.index) as opened:
         filter = Filter.parse(explanation.filters)
-        why = opened.explain(query, passage_id, channel=explanation.channel, filter=filter)
-        total = len(opened)
+        channel = explanation.channel or opened.channels[0]
+        why = opened.explain(query, passage_id, channel=channel, filter=filter)
+        counts_passages = opened.searcher.unit == "passage" and filter is None
+        total = f" of {len(opened):,}" if counts_passages else ""
     if explanation.as_json:
         click.echo(dumps(why.as_dict()))
         return
     click.echo(table(*_columns(why)))
     rank = (
-        f"rank {why.rank:,} of {total:,}"
+        f"rank {why.rank:,}{total}"
         if why.rank
         else "not a hit: no query term finds it, or the filter excludes it"
     )
-    click.echo(
-        f"score {why.score:.4f}: {rank}" if explanation.channel == "bm25" else f"score {why.score}: {rank}"
-    )
+    click.echo(f"score {why.score:.4f}: {rank}" if channel == "bm25" else f"score {why.score}: {rank}")
 
 
 def _columns(why: Any) -> tuple[list[str], list[list[str]]]:

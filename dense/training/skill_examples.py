@@ -34,8 +34,13 @@ class SkillExample:
     answers: tuple[str, ...] = ()
 
     def right(self) -> Iterator[Key]:
-        """Yield the keys of the passages that must not become negatives: positives and evidence."""
-        return (key for p in (*self.positives, *filter(None, [self.evidence])) for key in keys_of(p))
+        """Yield the keys of the passages that must not become negatives: positives and evidence.
+
+        A passage with a title also has the key of its text without one: pairs name negatives by text alone.
+        """
+        for passage in (*self.positives, *filter(None, [self.evidence])):
+            yield from keys_of(passage)
+            yield "", passage.text
 
     def check(self, skill: str) -> None:
         """Raise an error if a skill cannot be trained on the example.

@@ -79,6 +79,8 @@ def evaluate_runs(
     run = fusion.fuse_runs(runs, max(len(hits) for run in runs.values() for hits in run.values()))
     if output_runs:
         save_run(output_runs, qrels.stem, fusion.label, run)
+    if len(fusion.weights) == 1 and fusion.label in runs:  # a fusion of one run is this run
+        return SetResults(qrels.stem, results)
     results.append(evaluate(fusion.label, run, judged, measures))
     return SetResults(qrels.stem, results, fused=[fusion.label])
 

@@ -11,7 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybrid.evaluation.testsets import QuestionSet, excludes_query_ids, irds_set, judged_set, warn_of_unknown
+from hybrid.evaluation.testsets import (
+    QuestionSet,
+    beir_qrels,
+    excludes_query_ids,
+    irds_set,
+    judged_set,
+    maybe_compressed,
+    warn_of_unknown,
+)
 from hybrid.evidence.gold import gold_of
 from hybrid.evidence.supporting import Supporting, supporting_of
 from sparta.base.checks import path_of
@@ -125,8 +133,20 @@ def set_beside(index: Path) -> QuestionSet:
 def _question_places(corpus: Path) -> Iterator[tuple[Path, Path, Path]]:
     """Yield `(folder, questions file, qrels file)` for each place that may hold questions about a corpus."""
     for folder in (corpus, corpus.parent) if corpus.is_dir() else (corpus.parent,):
-        for queries, qrels in IN_FOLDERS:
-            yield folder, folder / queries, folder / qrels
+        for queries, qrels in _questions_in(folder):
+            yield folder, queries, qrels
+
+
+def _questions_in(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield `(questions file, qrels file)` for each of `IN_FOLDERS`, whether the files exist or not.
+
+    If a BEIR folder has no judgments of a test set, but one other file of judgments, this file counts.
+    """
+    for queries, qrels in IN_FOLDERS:
+        judgments = maybe_compressed(folder / qrels)
+        if qrels.startswith("qrels/") and len(only := beir_qrels(folder)) == 1:
+            [judgments] = only
+        yield maybe_compressed(folder / queries), judgments
 
 
 def _irds_of(index: Path) -> str:
@@ -165,9 +185,9 @@ def questions_of(path: str | Path) -> QuestionSet:
         return QuestionSet(
             name, answerable, evidence=evidence, supporting=supporting, omitted_questions=omitted_questions
         )
-    for queries, qrels in IN_FOLDERS:
-        if (path / queries).is_file():
-            return _read_set(path.name, path / queries, path / qrels)
+    for queries, qrels in _questions_in(path):
+        if queries.is_file():
+            return _read_set(path.name, queries, qrels)
     relations = sorted(path.glob("P*.json"))
     if relations:
         return _entity_questions(path.name, relations)

@@ -14,7 +14,7 @@ from typing import Any
 from hybrid.evidence.measures import Gold
 from hybrid.evidence.supporting import Supporting
 from sparta.base.errors import InputError
-from sparta.base.files import numbered_lines, plain_name
+from sparta.base.files import COMPRESSED, numbered_lines, plain_name
 from sparta.base.records import Query
 from sparta.base.remedies import Command, remedy
 from sparta.base.renames import renamed_fields
@@ -226,24 +226,42 @@ def _multireqa(folder: Path) -> tuple[Path, Path] | None:
 
 def _beir(folder: Path) -> QuestionSet:
     """Return the test set of a BEIR folder, or of a folder with questions.jsonl and qrels.tsv."""
-    if (folder / "questions.jsonl").is_file() and (folder / "qrels.tsv").is_file():
-        return judged_set(folder.name, folder, folder / "questions.jsonl", folder / "qrels.tsv")
-    corpus, queries = folder / "corpus.jsonl", folder / "queries.jsonl"
-    qrels_files = sorted((folder / "qrels").glob("*.tsv")) if (folder / "qrels").is_dir() else []
-    test_files = [path for path in qrels_files if path.stem == "test"] or qrels_files
+    questions, judgments = (maybe_compressed(folder / name) for name in ("questions.jsonl", "qrels.tsv"))
+    if questions.is_file() and judgments.is_file():
+        return judged_set(folder.name, folder, questions, judgments)
+    corpus, queries = (maybe_compressed(folder / name) for name in ("corpus.jsonl", "queries.jsonl"))
+    qrels_files = beir_qrels(folder)
     missing = [file.name for file in (corpus, queries) if not file.is_file()] + (
-        [] if test_files else ["qrels/test.tsv"]
+        [] if qrels_files else ["qrels/test.tsv"]
     )
-    if missing or len(test_files) > 1:
+    if missing or len(qrels_files) > 1:
         problem = (
-            f"no {', '.join(missing)}" if missing else f"{len(test_files)} files in qrels/, but no test.tsv"
+            f"no {', '.join(missing)}" if missing else f"{len(qrels_files)} files in qrels/, but no test.tsv"
         )
         raise InputError(
             f"expected a BEIR folder (corpus.jsonl, queries.jsonl, qrels/test.tsv), found {problem}",
             where=str(folder),
             remedy="add the missing file, or name another folder",
         )
-    return judged_set(folder.name, corpus, queries, test_files[0])
+    return judged_set(folder.name, corpus, queries, qrels_files[0])
+
+
+def maybe_compressed(path: Path) -> Path:
+    """Return a path, or the compressed file that stands in its place."""
+    if path.is_file():
+        return path
+    packed = (path.with_name(path.name + suffix) for suffix in COMPRESSED)
+    return next((file for file in packed if file.is_file()), path)
+
+
+def beir_qrels(folder: Path) -> list[Path]:
+    """Return the judgments of a BEIR folder: those of the test set, or else all files in `qrels`."""
+    files = sorted((folder / "qrels").iterdir()) if (folder / "qrels").is_dir() else []
+    by_name: dict[str, Path] = {}  # of `test.tsv` and `test.tsv.gz`, the first counts
+    for path in files:
+        if plain_name(path.name).endswith(".tsv"):
+            by_name.setdefault(plain_name(path.name), path)
+    return [by_name["test.tsv"]] if "test.tsv" in by_name else list(by_name.values())
 
 
 def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> QuestionSet:

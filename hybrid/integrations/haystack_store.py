@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -61,20 +62,22 @@ class HaystackDocumentStore:
         if not isinstance(documents, list) or any(not isinstance(each, Document) for each in documents):
             raise ValueError("expected a list of Documents")
         distinct = {document.id: document for document in documents}
-        known = {hit.passage_id for hit in self.store.get(list(distinct))}
-        if policy in (DuplicatePolicy.NONE, DuplicatePolicy.FAIL) and (
-            known or len(distinct) < len(documents)
-        ):
-            first = next(iter(known), documents[0].id)
-            raise DuplicateDocumentError(f"the store holds a document with the id {first!r} already")
-        kept = [
-            document
-            for name, document in distinct.items()
-            if policy == DuplicatePolicy.OVERWRITE or name not in known
-        ]
-        self.store.write(
-            [(each.id, text_of_passage(each.content, each.id), plain(each.meta)) for each in kept]
-        )
+        fails = policy in (DuplicatePolicy.NONE, DuplicatePolicy.FAIL)
+        if fails and len(distinct) < len(documents):
+            [(twice, _)] = Counter(document.id for document in documents).most_common(1)
+            raise DuplicateDocumentError(f"two of the documents have the id {twice!r}")
+        with self.store.writing():
+            known = {hit.passage_id for hit in self.store.get(list(distinct))}
+            if fails and known:
+                raise DuplicateDocumentError(f"the store holds a document with the id {min(known)!r} already")
+            kept = [
+                document
+                for name, document in distinct.items()
+                if policy == DuplicatePolicy.OVERWRITE or name not in known
+            ]
+            self.store.write(
+                [(each.id, text_of_passage(each.content, each.id), plain(each.meta)) for each in kept]
+            )
         return len(kept)
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:

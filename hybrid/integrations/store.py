@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -13,6 +14,7 @@ import numpy.typing as npt
 
 from hybrid.integrations.filters import known_fields_only
 from hybrid.integrations.metadata import fields_of, keys_of
+from hybrid.retrieval.fusion import CANDIDATES
 from sparta.api import Index
 from sparta.base.checks import query_of, whole
 from sparta.base.closing import Closing
@@ -21,6 +23,7 @@ from sparta.base.filters import Filter
 from sparta.base.records import Hit, Ranking
 from sparta.index.folder import IndexFolder, default_index
 from sparta.index.pipeline import IndexOptions
+from sparta.index.plan import has_commit
 from sparta.index.snapshot import IndexSnapshot
 from sparta.search.retriever import Page
 
@@ -57,11 +60,34 @@ class IndexStore(Closing):
         self.path = Path(index) if index is not None else default_index()
         self.channels = channels
         self.options, self.dense_model = settings.get("options"), settings.get("dense_model")
-        self._lock = threading.Lock()
-        self._index: Index | None = Index(self.path) if IndexFolder(self.path).exists() else None
-        unit = self._index.searcher.unit if self._index else self.options and self.options.unit
+        self._opening, self._writing = threading.Lock(), threading.RLock()
+        self._index: Index | None = None
+        self._is_closed = False
+        if self._newest() is None and self.options:
+            self._check_unit(self.options.unit)
+
+    def _newest(self) -> Index | None:
+        """Return the index at its last commit, or None if the folder has no commit."""
+        with self._opening:
+            index = self._index
+            if index is None:
+                folder = IndexFolder(self.path)
+                if self._is_closed or not folder.exists() or not has_commit(folder):
+                    return None
+                index = Index(self.path)
+                try:
+                    self._check_unit(index.searcher.unit)
+                except BaseException:
+                    index.close()
+                    raise
+                self._index = index
+                return index
+        index.refresh()
+        self._check_unit(index.searcher.unit)  # another program may have replaced the index
+        return index
+
+    def _check_unit(self, unit: str | None) -> None:
         if unit not in (None, WHOLE):
-            self.close()
             raise InputError(
                 f"the unit of a vector store must be the passage, found {unit!r}",
                 where=str(self.path),
@@ -69,7 +95,12 @@ class IndexStore(Closing):
             )
 
     def __len__(self) -> int:
-        return len(self._index) if self._index else 0
+        index = self._newest()
+        return len(index) if index else 0
+
+    def writing(self) -> AbstractContextManager[object]:
+        """Return a context in which other threads cannot write through this store; they can read."""
+        return self._writing
 
     def write(self, passages: Sequence[tuple[str, str, Mapping[str, Any]]]) -> None:
         """Add passages, and replace those with known ids; a passage is its id, its text and its metadata."""
@@ -78,12 +109,18 @@ class IndexStore(Closing):
         records = [
             {"id": passage_id, "text": text, **fields_of(metadata)} for passage_id, text, metadata in passages
         ]
-        with self._lock:
-            if self._index is None:
-                self._index = Index.create(self.path, records, options=self.options)
-                self._add_vectors(self._index)
+        with self._writing:
+            index = self._newest()
+            if index is None:
+                index = Index.create(self.path, records, options=self.options)
+                self._add_vectors(index)
+                with self._opening:
+                    is_first = self._index is None
+                    self._index = index if is_first else self._index
+                if not is_first:  # another thread has opened the new index meanwhile, and searches it
+                    index.close()
             else:
-                self._index.update(records)
+                index.update(records)
 
     def _add_vectors(self, index: Index) -> None:
         if "dense" in (self.channels or "") and "dense" not in index.channels:
@@ -94,15 +131,19 @@ class IndexStore(Closing):
 
     def delete(self, passage_ids: Collection[str]) -> int:
         """Delete passages by id; return how many existed."""
-        return self._index.delete(passage_ids) if self._index and passage_ids else 0
+        with self._writing:
+            index = self._newest()
+            return index.delete(passage_ids) if index and passage_ids else 0
 
     def delete_matching(self, filter: Mapping[str, Any]) -> int:
         """Delete all passages that match a filter; return their number. An empty filter matches all."""
-        if not self._index:
-            return 0
-        with self._index.searcher.holding() as snapshot:
-            passage_ids = snapshot.lucene.ids(self._matching(self._index, snapshot, filter))
-        return self.delete(passage_ids)
+        with self._writing:
+            index = self._newest()
+            if not index:
+                return 0
+            with index.searcher.holding() as snapshot:
+                passage_ids = snapshot.lucene.ids(self._matching(index, snapshot, filter))
+            return self.delete(passage_ids)
 
     def search(
         self,
@@ -115,14 +156,16 @@ class IndexStore(Closing):
 
         :param passage_ids: keep only passages with these ids; a fusion keeps those of its candidates
         """
-        index = self._index
+        index = self._newest()
         if not index or not len(index):
             return []
-        index.refresh()
         parsed = self._filter(index, filter)
         if passage_ids is None:
             return index.search(query, k, channel=self.channels, filter=parsed)
-        retriever, wanted = index.retriever(self.channels), set(passage_ids)
+        is_fused = bool(set(self.channels or "") & set(",="))
+        candidates = max(CANDIDATES, whole("k", k)) if is_fused else None
+        retriever = index.retriever(self.channels, candidates=candidates)
+        wanted = set(passage_ids)
         with retriever.holding():
             [ranking] = retriever.rank([query_of(query)], Page(retriever.most_hits, filter=parsed))
             columns = zip(ranking.passage_ids, ranking.docids, ranking.scores, strict=True)
@@ -132,19 +175,21 @@ class IndexStore(Closing):
 
     def get(self, passage_ids: Sequence[str]) -> list[Hit]:
         """Return the passages with these ids that the index holds, in the order of the ids."""
-        if not self._index:
+        index = self._newest()
+        if not index:
             return []
-        searcher = self._index.searcher
+        searcher = index.searcher
         with searcher.holding():
             return searcher.hits_of([docid for docid in searcher.docids(passage_ids) if docid >= 0])
 
     def matching(self, filter: Mapping[str, Any] | None = None) -> list[Hit]:
         """Return all passages that match a filter, in the order in which they were written."""
-        if not self._index:
+        index = self._newest()
+        if not index:
             return []
-        searcher = self._index.searcher
+        searcher = index.searcher
         with searcher.holding() as snapshot:
-            return searcher.hits_of(self._matching(self._index, snapshot, filter).tolist())
+            return searcher.hits_of(self._matching(index, snapshot, filter).tolist())
 
     def _matching(self, index: Index, snapshot: IndexSnapshot, filter: Mapping[str, Any] | None) -> Docids:
         """Return the docids of all passages that match a filter, in the order in which they were written."""
@@ -158,9 +203,11 @@ class IndexStore(Closing):
         return known_fields_only(parsed, index.fields) if parsed else None
 
     def close(self) -> None:
-        """Release the index."""
-        if self._index:
-            self._index.close()
+        """Release the index. A later call fails, or finds nothing if there was no index."""
+        with self._opening:
+            self._is_closed = True
+            if self._index:
+                self._index.close()
 
 
 def text_of_passage(text: str | None, passage_id: str) -> str:

@@ -36,6 +36,7 @@ from sparta.base.remedies import Command, Option, remedy
 from sparta.index.changes import how_to_rebuild
 from sparta.index.folder import default_index, lasting_path
 from sparta.index.reader import IndexReader
+from sparta.index.snapshot import Committed, IndexSnapshot
 from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.reader.records import no_texts, text_of
@@ -84,6 +85,7 @@ class IndexTools(Closing):
         self._reader = IndexReader(self.index)
         self._retrievers: dict[str, Retriever] = {}
         self._candidates: dict[str, int] = {}
+        self._read_titles: tuple[Committed | None, TitleTable | None] = (None, None)
 
     def check(self, steps: Sequence[Step]) -> None:
         """Open the channels, models and readers that the steps need; raise if a step cannot run."""
@@ -91,7 +93,7 @@ class IndexTools(Closing):
         for step in steps:
             skill = STEP_SKILLS[step.skill] if step.by_model else ""
             if step.by in (TITLES, LINKS):
-                self._titles  # noqa: B018 (reads the titles)
+                self._titles()
             elif step.by == TERMS:
                 self._words(step.channel)
             elif step.skill == READ:
@@ -197,9 +199,14 @@ class IndexTools(Closing):
         """The BM25 channel, whose analyzer splits texts into words."""
         return self._words(BM25)
 
-    @cached_property
     def _titles(self) -> TitleTable:
-        return TitleTable.of(self.words)
+        """Return the titles of the pinned snapshot. The last table is cached."""
+        with self.holding() as snapshot:
+            committed, titles = self._read_titles
+            if titles is None or committed != snapshot.committed:
+                titles = TitleTable.of(self.words)
+                self._read_titles = snapshot.committed, titles
+            return titles
 
     def _check_model(self, searcher: DenseSearcher) -> None:
         """Raise if the dense channel comes from another model than the chain's model."""
@@ -307,15 +314,16 @@ class IndexTools(Closing):
 
     def _link_titles(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
         """Return the passages whose titles the texts or the metadata name, each with score 1."""
+        titles = self._titles()
         if step.by == TITLES:
             texts = [composed(hit.text) for hit in passages]
-            mentions = self._titles.mentions(texts)
+            mentions = titles.mentions(texts)
             names = [
                 [(text[mention.start : mention.end], mention.docids) for mention in text_mentions]
                 for text, text_mentions in zip(texts, mentions, strict=True)
             ]
         else:
-            names = [self._titles.named(hit.metadata.get("links")) for hit in passages]
+            names = [titles.named(hit.metadata.get("links")) for hit in passages]
         docids = dict.fromkeys(
             docid
             for passage_names in names
@@ -362,12 +370,9 @@ class IndexTools(Closing):
 
     def refresh(self) -> bool:
         """Open the newest commit of the index. Returns whether the snapshot changed."""
-        is_new = self._reader.refresh()
-        if is_new:
-            vars(self).pop("_titles", None)
-        return is_new
+        return self._reader.refresh()
 
-    def holding(self) -> AbstractContextManager[object]:
+    def holding(self) -> AbstractContextManager[IndexSnapshot]:
         """Pin the current snapshot of the index for the block."""
         return self._reader.holding()
 

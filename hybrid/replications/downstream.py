@@ -25,6 +25,7 @@ from sparta.base.records import Advance, Query
 from sparta.base.remedies import Option, remedy
 from sparta.data.answers import exact_match, token_f1
 from sparta.data.parsing import decoded, parse_object
+from sparta.models.resolve import hash_folder
 from sparta.search.retriever import Retriever
 from sparta.training.options import REPEAT, check_same
 
@@ -62,8 +63,8 @@ def solve_task(
     with `resume`, answers that are already in the file are not computed again.
 
     :param model: name or folder of the solver's model; answers of another model are refused
-    :raises InputError: the task has no answers, or `output` has answers of another task, solver, model or
-        index
+    :raises InputError: the task has no answers, or `output` has answers of another task, solver, model,
+        ranking or index
     """
     queries = [query for query in query_set.queries if query.answers]
     if not queries:
@@ -75,6 +76,9 @@ def solve_task(
     judged_set = judged(query_set, index) if query_set.evidence else query_set
     settings = {"task": query_set.name, "solver": solver.name, "depth": depth, "channel": retriever.channel}
     settings |= {"model": model, "index": str(index.resolve()), "state": state_of(index)}
+    settings["ranking"] = retriever.ranking_name
+    if model and Path(model).is_dir():
+        settings["model_sha256"] = hash_folder(Path(model))
     if isinstance(retriever, ChainPassages):
         settings["steps"] = short_hash(retriever.chain.chain.steps)
     solved = _begun(output, settings, {q.query_id: q.text for q in queries}, resume=resume)

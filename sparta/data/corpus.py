@@ -451,7 +451,9 @@ class PartOfCorpus(RecordReader):
 
     def identity(self) -> dict[str, Any]:
         """Return the path of the corpus, without a hash: an index must not take the part for the whole."""
-        return {"source": str(Path(self._whole.source).resolve()), "bytes": None, "sha256": None}
+        source = self._whole.source
+        named = source if is_irds(source) else str(Path(source).resolve())
+        return {"source": named, "bytes": None, "sha256": None}
 
 
 def source_fingerprint(source: str | Path, opened: BinaryIO | None = None) -> dict[str, Any]:

@@ -34,7 +34,9 @@ def files_of(source: str) -> tuple[list[str], list[str]]:
             raise unreadable(source, FileNotFoundError())
         return [source], []
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    if not any(_has_suffix(entry, _RECORD_SUFFIXES) for entry in entries):
+    if not any(
+        _has_suffix(entry, _RECORD_SUFFIXES) and not _reason_to_ignore(entry, path) for entry in entries
+    ):
         entries = sorted(_visible_files_below(path))
     reasons = {entry: reason for entry in entries if (reason := _reason_to_ignore(entry, path))}
     files = [entry for entry in entries if entry not in reasons]

@@ -215,18 +215,24 @@ def shortened(line: str | bytes) -> str:
     return repr(text) if len(text) <= 40 else f"{text[:40]!r}…"
 
 
+_TEXT_FIELDS = ("text", "contents")
+
+
 def read_passage(record: Mapping[str, Any], where: str) -> Passage:
     """Return the passage of a corpus record.
 
     :raises BadRecordError: the record is not valid.
     """
-    text = string_field(record, "text", "contents", of="text")
     title = "" if record.get("title") is None else string_field(record, "title", of="title")
+    names = [name for name in _TEXT_FIELDS if record.get(name) is not None]  # tables have nulls
+    is_null = not names and title.strip() and not record.keys().isdisjoint(_TEXT_FIELDS)
+    text = "" if is_null else string_field(record, *(names or _TEXT_FIELDS), of="text")
     if not text.strip():
         if not title.strip():
             raise BadRecordError(EMPTY_TEXT)
-        return Passage(identifier(record), title, record=record, where=where)
+        return Passage(identifier(record), title, record=_without_nulls(record), where=where)
     context, start, end = _context(record, text)
+    record = record if context else _without_nulls(record)
     return Passage(identifier(record), text, title, context, start, end, record, where)
 
 
@@ -264,6 +270,12 @@ def _field(record: Mapping[str, Any], *names: str, of: str) -> Any:
     )
 
 
+def _without_nulls(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a record without null fields of a context: rows of a table have all columns."""
+    nulls = {name for name in ("context", "start", "end") if name in record and record[name] is None}
+    return {name: value for name, value in record.items() if name not in nulls} if nulls else record
+
+
 def string_field(record: Mapping[str, Any], *names: str, of: str) -> str:
     """Return the first of the named fields that the record has; the value must be a string.
 
@@ -277,13 +289,14 @@ def string_field(record: Mapping[str, Any], *names: str, of: str) -> str:
 
 
 def _context(record: Mapping[str, Any], text: str) -> tuple[str, int, int]:
-    """Return the context, and the start and end of the text in it. A context needs all three fields."""
-    if not {"context", "start", "end"} <= record.keys():
+    """Return the context, and the start and end of the text in it. A context needs all three fields.
+
+    Tables have all their columns in each row, so an empty or null context counts as none.
+    """
+    if record.get("context") in (None, "") or not {"start", "end"} <= record.keys():
         return "", 0, 0
     context = string_field(record, "context", of="context")
     start, end = _offset(record, "start"), _offset(record, "end")
-    if not context:
-        return "", 0, 0
     if context[start:end] != text:
         expected = f"the text {shortened(text)} at [{start}:{end}] of the context"
         detail = f"expected {expected}, found {shortened(context[start:end])}"

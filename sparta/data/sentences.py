@@ -10,13 +10,12 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import Language, language_of
 from sparta.data.parsing import BadRecordError
-from sparta.data.units import CHUNK, SPACE_AFTER, UNIT_ID, UNITS
+from sparta.data.units import CHUNK, SPACE_AFTER, UNIT_ID, check_unit
 
 logger = logging.getLogger("sparta.data")
 LONGEST_SENTENCE = 128
@@ -40,9 +39,8 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
     :raises BadRecordError: a passage id ends like a sentence id; a reader with `skip_invalid` skips the
         passage instead.
     """
+    check_unit(unit)
     chunk = CHUNK.fullmatch(unit)
-    if unit not in UNITS and not chunk:
-        raise InputError(f"unknown unit of retrieval {unit!r}; known units: {', '.join(UNITS)}")
     if unit == "passage":
         yield from passages
         return

@@ -17,6 +17,8 @@ SPACE_AFTER = "space_after"
 """The field of a chunk with the white space between this chunk and the next, if it is not only spaces."""
 CHUNK_EXAMPLE = remedy("for example {} {}", Option("chunk", 200), Option("overlap", 50))
 UNIT = re.compile(r"passage|sentence|chunk:\d{1,9}:\d{1,9}(?::sentence)?")
+MOST_WORDS = 10**9 - 1
+"""The largest number of words of a chunk."""
 
 
 def passage_of(unit_id: str) -> str:
@@ -53,14 +55,25 @@ def chunk_unit(words: int, overlap: int = 0) -> str:
     The chunks end at the ends of sentences where possible. A name without `:sentence`, as older indexes have
     it, means chunks of exactly `words` words.
 
-    :raises InputError: `words` is 0, or `overlap` is not smaller than `words`.
+    :raises InputError: `words` is 0 or above `MOST_WORDS`, or `overlap` is not smaller than `words`.
     """
-    if not 0 <= overlap < words:
+    if not 0 <= overlap < words <= MOST_WORDS:
         raise InputError(
-            f"a chunk needs at least 1 word and a smaller overlap, found {words} words, overlap {overlap}",
+            f"a chunk needs 1 to {MOST_WORDS:,} words and a smaller overlap,"
+            f" found {words:,} words, overlap {overlap:,}",
             remedy=CHUNK_EXAMPLE,
         )
     return f"chunk:{words}:{overlap}:{SENTENCE}"
+
+
+def check_unit(unit: str) -> None:
+    """Raise InputError if there is no unit of this name."""
+    if not isinstance(unit, str) or not UNIT.fullmatch(unit):
+        raise InputError(
+            f"unknown unit of retrieval {unit!r}; known units: {', '.join(UNITS)}, and chunks such as"
+            " chunk:200:50:sentence",
+            remedy=CHUNK_EXAMPLE,
+        )
 
 
 def same_chunks(unit: str | None, other: str) -> bool:

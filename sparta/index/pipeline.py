@@ -20,7 +20,7 @@ from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.data.formats.fields import Fields
 from sparta.data.formats.objects import rows_of
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
-from sparta.data.units import same_chunks
+from sparta.data.units import check_unit, same_chunks
 from sparta.index.build import (
     IndexReport,
     delete_matching,
@@ -328,6 +328,8 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
             f"an index has the channels {BOTH_CHANNELS} or bm25, each also with dense,"
             f" found {options.channels!r}"
         )
+    if options.unit is not None:
+        check_unit(options.unit)  # before a manifest names it
     if mode != "overwrite":
         options = _with_index_chunks(options, folder.state_for(mode).searchable)
     live = folder.state().searchable if mode in GROWING else None

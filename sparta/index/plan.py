@@ -34,6 +34,7 @@ from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.query_encoder import QuerySide
+from sparta.models.resolve import hash_folder, model_folder
 
 logger = logging.getLogger(__name__)
 
@@ -212,11 +213,15 @@ def _plan_growth(
 
 def _check_options(index: IndexFolder, live: Generation, source: Source, options: WriteOptions) -> None:
     """Raise if the source's unit, language, codec, channels or pruning differ from the index's."""
-    index_form = {"codec": live.codec, **live.form}
     codec = codec_name(options.codec or live.codec)
     as_first_job = replace(source.job, codec=codec, language=_sentence_language(source) or live.language)
-    source_form = {name: getattr(as_first_job, name) for name in index_form}
-    for name in index_form:
+    check_form(index, live, {name: getattr(as_first_job, name) for name in ("codec", *live.form)})
+
+
+def check_form(index: IndexFolder, live: Generation, source_form: Mapping[str, Any]) -> None:
+    """Raise InputError if a source's codec or form (`Generation.form`) differs from the index's."""
+    index_form = {"codec": live.codec, **live.form}
+    for name in source_form:
         if index_form[name] == source_form[name]:
             continue
         index_options = options_of(name, index_form[name])
@@ -351,6 +356,31 @@ def _check_model(index: IndexFolder, generation: Generation, source: Source) -> 
             where=str(index.path),
             remedy=_model_remedy(old, differing)
             + remedy(", or rebuild the index: {}", _rebuild_for(index.path, generation, new)),
+        )
+
+
+def check_named_model(index: IndexFolder, live: Generation, name: str | None, bits: int | None) -> None:
+    """Raise if options name another model, or other bits, than those of an index with impacts.
+
+    :raises IndexStateError: they differ
+    :raises ModelError: there is no such model
+    """
+    old = live.model
+    if live.channels == BM25:
+        return
+    is_other = name is not None and hash_folder(model_folder(name)) != old["sha256"]
+    if is_other or bits not in (None, old["quantizer"]["bits"]):
+        named = {"model": name} if is_other else {"bits": bits}
+        [(option, value)] = named.items()
+        raise IndexStateError(
+            f"the index has the model {old['name']!r} with {old['quantizer']['bits']} bits,"
+            f" but the options name the {option} {value!r}",
+            where=str(index.path),
+            remedy=remedy(
+                "omit {}, or rebuild the index: {}",
+                Option(option),
+                how_to_rebuild(index.path, live, **named),
+            ),
         )
 
 

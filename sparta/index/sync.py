@@ -16,6 +16,7 @@ from sparta.data.languages import DEFAULT_LANGUAGE
 from sparta.data.sentences import split_units
 from sparta.data.units import is_cut, passage_of
 from sparta.index.folder import IndexFolder, no_passages
+from sparta.index.generation import codec_name
 from sparta.index.pipeline import (
     IndexOptions,
     add_channels,
@@ -24,7 +25,7 @@ from sparta.index.pipeline import (
     options_to_grow,
     with_index_fields,
 )
-from sparta.index.plan import has_commit
+from sparta.index.plan import check_form, check_named_model, has_commit
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.shards.store import stored_record
 
@@ -90,6 +91,10 @@ def sync_index(
         counts = reader.counts.for_report()
         return SyncReport(folder.path, tuple(ids), (), (), 0, dry_run=dry_run, source=counts)
     chosen = options_to_grow(path, requested)
+    if generation := folder.state().searchable:  # perhaps no update will check the options
+        form = {name: getattr(chosen, name) for name in generation.form}
+        check_form(folder, generation, {"codec": codec_name(chosen.codec or generation.codec), **form})
+        check_named_model(folder, generation, requested.model, requested.bits)
     found = _differences(folder, reader, chosen)
     _check_deletions(found, str(corpus), yes=yes)
     if dry_run:

@@ -288,17 +288,19 @@ class ReadingSet:
 
 
 def split(sets: Sequence[ReadingSet], held_out: int) -> tuple[list[ReadingExample], list[ReadingExample]]:
-    """Return the training examples and the held-out examples, chosen by the hash of their first passage.
+    """Return the training examples and the held-out examples, chosen by the hash of their right passage.
 
-    Training and held-out examples share no question and no first passage. If this rule would drop more than
-    half of the questions, as with few long texts, both may share passages. A set's `size` counts training
-    examples.
+    The first right passage counts. Training and held-out examples share no question and no such passage. If
+    this rule would drop more than half of the questions, as with few long texts, both may share passages. A
+    set's `size` counts training examples.
 
     :param held_out: the number of held-out examples
     :raises InputError: no training example is left.
     """
     all_examples = [example for reading_set in sets for example in reading_set.examples]
-    held_out_examples, may_train = _held_out(all_examples, held_out, lambda example: example.passages[0].text)
+    held_out_examples, may_train = _held_out(
+        all_examples, held_out, lambda example: example.passages[example.positives[0]].text
+    )
     if 2 * sum(map(may_train, all_examples)) < len(all_examples) - held_out:
         held_out_examples, may_train = _held_out(
             all_examples, held_out, lambda example: example.question.casefold()

@@ -87,8 +87,8 @@ class RerankedRetriever(Retriever):
         longer = replace(page, k=longest, offset=0, join=False)
         with self.holding():
             rankings = self.retriever.rank(queries, longer, threads)
-            texts = self._texts(rankings)
-        fold = language_of(self.language).fold
+            fold = language_of(self.language).fold
+            texts = [[fold(text) for text in own] for own in self._texts(rankings)]
         owners = [fold(query) for query, own in zip(queries, texts, strict=True) for _ in own]
         scores = iter(self.reranker.scores(owners, [text for own in texts for text in own]).tolist())
         reranked = [
@@ -183,7 +183,7 @@ class Reranking:
         reranked_run: dict[str, Ranking] = {}
         for query_id, passages in run.items():
             ids, scores = [p.passage_id for p in passages], [p.score for p in passages]
-            texts = [_text(hit_of(query_id, passage_id)) for passage_id in ids[: self.depth]]
+            texts = [fold(_text(hit_of(query_id, passage_id))) for passage_id in ids[: self.depth]]
             new_scores = reranker.scores([fold(queries[query_id])] * len(texts), texts).tolist()
             reranked_run[query_id] = _reranked(Ranking(ids, range(len(ids)), scores), new_scores)
         return reranked_run

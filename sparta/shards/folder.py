@@ -24,6 +24,7 @@ from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, wri
 from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.languages import check_language
+from sparta.data.units import check_unit
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class ShardOptions:
         if self.shard_size < 1:
             raise InputError(f"shard_size must be at least 1, found {self.shard_size}")
         check_language(self.language)
+        check_unit(self.unit)
 
     def identity(self) -> dict[str, Any]:
         """Return the options that must not change when a job resumes."""

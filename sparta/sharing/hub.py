@@ -43,10 +43,17 @@ _INDEX_FILE = re.compile(
     re.ASCII,
 )
 _MODEL_FILE = re.compile(
-    r"([A-Za-z0-9][\w-]*\.(json|txt|safetensors|npz)|README\.md|\d_\w+/(config\.json|model\.safetensors))",
+    r"README\.md"
+    r"|[A-Za-z0-9][\w-]*(\.safetensors\.index)?\.(json|txt|safetensors|npz)"
+    r"|([a-z]+_)?\d+_[A-Z]\w*/(model[\w-]*\.safetensors(\.index\.json)?|(\w*config|tokenizer|vocab|idf)\.json"
+    r"|(special_tokens_map|added_tokens)\.json|(vocab|merges)\.txt)",
     re.ASCII,
 )
+"""The files of a model, and of its modules by sentence-transformers, such as `1_Pooling/config.json`."""
+_MODEL_MARKS = ("config.json", "modules.json")
 _MOST_FILES = 100_000
+_NO_WEIGHTS = "the model has no weights in safetensors"
+_TO_SAFETENSORS = "save the model with transformers' or sentence-transformers' save_pretrained"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +109,17 @@ def push_model(
     :raises ModelError: the folder holds no model.
     """
     model = path_of(folder, "a model folder")
-    if not (model / "config.json").is_file():
+    if not any((model / name).is_file() for name in _MODEL_MARKS):
         raise ModelError(
-            "the folder holds no model: it has no config.json",
+            "the folder holds no model: it has neither config.json nor modules.json",
             where=str(model),
             remedy="name the folder of a model, such as the folder best of a training",
         )
     refuse_links_below(model)
     names = [file.relative_to(model).as_posix() for file in sorted(model.rglob("*")) if file.is_file()]
     published = [name for name in names if _MODEL_FILE.fullmatch(name)]
+    if not any(name.endswith(".safetensors") for name in published):
+        raise ModelError(_NO_WEIGHTS, where=str(model), remedy=_TO_SAFETENSORS)
     return _push(model, repo_id, published, private, token, message or "sparta model")
 
 
@@ -162,15 +171,18 @@ def _kind_of(repo_id: str, names: list[str]) -> tuple[Kind, list[str]]:
     kind: Kind
     if MANIFEST_NAME in names:
         kind, pattern = "index", _INDEX_FILE
-    elif "config.json" in names:
+    elif any(name in names for name in _MODEL_MARKS):
         kind, pattern = "model", _MODEL_FILE
     else:
         raise InputError(
-            f"the repository has neither {MANIFEST_NAME} nor config.json, so it holds no index and no model",
+            f"the repository has neither {MANIFEST_NAME} nor {' nor '.join(_MODEL_MARKS)}, so it holds"
+            " no index and no model",
             where=repo_id,
             remedy="check the name of the repository",
         )
     wanted = [name for name in names if pattern.fullmatch(name)]
+    if kind == "model" and not any(name.endswith(".safetensors") for name in wanted):
+        raise ModelError(_NO_WEIGHTS, where=repo_id, remedy=f"ask the owner to {_TO_SAFETENSORS}")
     if len(wanted) > _MOST_FILES:
         raise InputError(
             f"the repository has {len(wanted):,} files, more than {_MOST_FILES:,}", where=repo_id
@@ -190,7 +202,8 @@ def _check_pulled(folder: Path, wanted: list[str], kind: str, repo_id: str) -> N
     if missing := set(wanted) - files:
         raise ServerError(f"the hub did not send the file {min(missing)}", where=repo_id, remedy="try again")
     if kind == "model":
-        _read_config(folder / "config.json", repo_id)
+        for name in sorted({"config.json", "config_sentence_transformers.json"} & files):
+            _read_config(folder / name, repo_id)
         return
     for part in verify_index(folder):
         if part.problem:
@@ -208,7 +221,7 @@ def _read_config(path: Path, repo_id: str) -> None:
         config = None
     if not isinstance(config, dict):
         raise ModelError(
-            "the model's config.json is no JSON object",
+            f"the model's {path.name} is not a JSON object",
             where=repo_id,
             remedy="ask its owner to publish it again",
         )

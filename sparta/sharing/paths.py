@@ -14,8 +14,10 @@ from sparta.index.folder import IndexFolder
 from sparta.index.jobs import Progress
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 
-_PATH = re.compile(r"(?<![\w:/.])/(?:[^\s/]+/)+")
-"""The folders of an absolute path, also inside a message."""
+_PATH = re.compile(r"(?<![\w:/.])/(?:[^\s/]+/)*(?=[^\s/])")
+"""The folders of an absolute path inside a message."""
+_READING = "reading"
+"""The field of a job with the user's SQL query and field names, which are not paths."""
 
 
 def remove_local_paths(index: Path) -> None:
@@ -44,7 +46,9 @@ def remove_local_paths(index: Path) -> None:
 def _without_paths(value: Any) -> Any:
     """Return a JSON value in which the last names of absolute paths replace the paths."""
     if isinstance(value, dict):
-        return {name: _without_paths(part) for name, part in value.items()}
+        return {name: part if name == _READING else _without_paths(part) for name, part in value.items()}
     if isinstance(value, list):
         return [_without_paths(part) for part in value]
-    return _PATH.sub("", value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return Path(value).name if Path(value).is_absolute() else _PATH.sub("", value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Set
+from itertools import chain
 from typing import Any, NamedTuple
 
 from sparta.base.files import short_hash
@@ -31,6 +32,12 @@ def keys_of(text: str, passage_id: str = "") -> tuple[Key, ...]:
     return (digest, passage_id) if passage_id else (digest,)
 
 
+def whole_and_truncated(context: Context, max_characters: int | None) -> list[Context]:
+    """Return a passage, whole and truncated. Collections hold whole texts, trainings read truncated texts."""
+    parts = dict.fromkeys((context.text, context.text[:max_characters]))
+    return [context._replace(text=part) for part in parts if part.strip()]
+
+
 class KnownAnswers:
     """The keys of all right passages, and all answers, of each question of a file.
 
@@ -52,16 +59,20 @@ class KnownAnswers:
             self._answers.setdefault(question, {}).update(dict.fromkeys(texts))
 
     def add_record(self, record: Mapping[str, Any], max_characters: int) -> None:
-        """Add the right passages and answers of a record; truncate texts to `max_characters`."""
+        """Add the right passages and answers of a record, whole and truncated to `max_characters`."""
         positive, passage_id = str(record["positive"]), str(record.get("passage_id") or "")
         context = str(record.get("context") or "")
         passages = [Context("", positive, passage_id), Context("", context), *record.get("positive_ctxs", ())]
-        truncated = (
-            passage._replace(text=passage.text.strip()[:max_characters])
+        contexts = (
+            context
             for passage in passages
-            if passage.text.strip()
+            for context in whole_and_truncated(passage._replace(text=passage.text.strip()), max_characters)
         )
-        self.add(str(record["question"]), truncated, record.get("answers") or ())
+        self.add(str(record["question"]), contexts, record.get("answers") or ())
+
+    def all_right(self) -> Iterator[Key]:
+        """Yield the keys of the right passages of all questions."""
+        return chain.from_iterable(self._right.values())
 
     def right(self, question: str) -> Set[Key]:
         """Return the keys of the passages that answer a question."""

@@ -78,11 +78,11 @@ class SpartaRecipe(TrainOptions):
 
     `encoder` may be a SPARTA model; the training then continues, and the model itself may stay the best.
     `pressure` is the weight of the vocabulary penalty. With `terms`, the pressure adapts to the number of
-    terms of a paragraph; in a new model it starts at a hundredth of `pressure`, because a term that the
-    penalty drives to 0 does not come back. With `segments`, segment 1 marks the answer (SPARTA, §4). With
-    `lexical`, a term weighs more if it occurs in the answer, initially by BM25's formula (decision 0012).
-    `context_share` is the share of an answer's weights that comes from its context (decision 0014). The
-    default is 0.4 for a new model with shared contexts; a model that is trained further keeps its share.
+    terms of a paragraph; in a model that was trained before it starts at a hundredth of `pressure`, because a
+    term that the penalty drives to 0 does not come back. With `segments`, segment 1 marks the answer (SPARTA,
+    §4). With `lexical`, a term weighs more if it occurs in the answer, initially by BM25's formula (decision
+    0012). `context_share` is the share of an answer's weights that comes from its context (decision 0014),
+    by default 0.4 for a new model with shared contexts; a model that is trained further keeps its share.
     `term_rate` and `gain_rate` multiply the learning rates of the term embeddings and of the gains: an
     encoder without pretraining needs a higher rate than its terms tolerate (decision 0024).
 
@@ -173,7 +173,8 @@ def fields_of(recipe: TrainSettings, target: type) -> dict[str, Any]:
 
 def settings_of(recipe: Any) -> dict[str, Any]:
     """Return the settings of a recipe that must not change when its training is resumed."""
-    return {name: value for name, value in asdict(recipe).items() if name != "device"}
+    settings = {name: value for name, value in asdict(recipe).items() if name != "device"}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
 
 
 def check_same(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from sparta.data.languages import Language, language_of
 from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad, reported
 from sparta.data.sentences import Splitter, sentence_splitter
 from sparta.training.formats import form_of, read_records
-from sparta.training.known import Context, KnownAnswers
+from sparta.training.known import Context, KnownAnswers, whole_and_truncated
 
 logger = logging.getLogger(__name__)
 
@@ -51,9 +51,18 @@ class Paragraph:
         """Return the paragraph with only the questions whose answer begins before this character."""
         if not self.places:
             return self
-        kept_numbers = [i for i, place in enumerate(self.places) if place < end]
-        questions = tuple(self.questions[i] for i in kept_numbers)
-        return replace(self, questions=questions, places=tuple(self.places[i] for i in kept_numbers))
+        return self._with_numbers([i for i, place in enumerate(self.places) if place < end])
+
+    def without(self, questions: Set[str]) -> Paragraph:
+        """Return the paragraph without these questions, which are casefolded."""
+        return self._with_numbers(
+            [i for i, (question, _) in enumerate(self.questions) if question.casefold() not in questions]
+        )
+
+    def _with_numbers(self, numbers: Sequence[int]) -> Paragraph:
+        """Return the paragraph with only the questions of these numbers."""
+        places = tuple(self.places[i] for i in numbers) if self.places else ()
+        return replace(self, questions=tuple(self.questions[i] for i in numbers), places=places)
 
     def folded(self, language: Language) -> Paragraph:
         """Return the paragraph folded (normalized) for an encoder of this language."""
@@ -111,21 +120,16 @@ class ParagraphSet:
     def answerable(self, characters_read: Callable[[Paragraph], int]) -> ParagraphSet:
         """Return the set without questions whose answer lies beyond the model's first window.
 
-        A text that loses all its questions is dropped, together with the negatives that follow it.
-
         :param characters_read: returns how many characters of a text the model reads.
         :raises InputError: no question is left.
         """
-        kept_paragraphs: list[Paragraph] = []
-        positive_kept = True
-        for paragraph in self.paragraphs:
-            if paragraph.questions:
-                if any(paragraph.places):  # the beginning of a text is always read
-                    paragraph = paragraph.answered_before(characters_read(paragraph))
-                positive_kept = bool(paragraph.questions)
-            if positive_kept:
-                kept_paragraphs.append(paragraph)
-        answerable_set = replace(self, paragraphs=tuple(kept_paragraphs))
+
+        def answered(paragraph: Paragraph) -> Paragraph:
+            if not any(paragraph.places):  # the beginning of a text is always read
+                return paragraph
+            return paragraph.answered_before(characters_read(paragraph))
+
+        answerable_set = self._with_questions(answered)
         if answerable_set.n_questions < self.n_questions:
             _warn_left_out(self.name, self.n_questions - answerable_set.n_questions, self.n_questions)
             if not answerable_set.n_questions:
@@ -134,8 +138,29 @@ class ParagraphSet:
                     where=self.name,
                     remedy=remedy("shorten the texts, or name the file with {}", Option("pairs")),
                 )
-            return replace(answerable_set, hard_negatives=())  # the numbers of paragraphs have changed
-        return self
+        return answerable_set
+
+    def without(self, questions: Set[str]) -> ParagraphSet:
+        """Return the set without these questions, which are casefolded."""
+        return self._with_questions(lambda paragraph: paragraph.without(questions))
+
+    def _with_questions(self, kept: Callable[[Paragraph], Paragraph]) -> ParagraphSet:
+        """Return the set with the questions that `kept` leaves in each paragraph.
+
+        A text that loses all its questions is dropped, together with the negatives that follow it.
+        """
+        paragraphs: list[Paragraph] = []
+        positive_kept = True
+        for paragraph in self.paragraphs:
+            if paragraph.questions:
+                paragraph = kept(paragraph)
+                positive_kept = bool(paragraph.questions)
+            if positive_kept:
+                paragraphs.append(paragraph)
+        kept_set = replace(self, paragraphs=tuple(paragraphs))
+        if kept_set.n_questions == self.n_questions:
+            return self
+        return replace(kept_set, hard_negatives=())  # the numbers of paragraphs have changed
 
     def draw(self, rng: random.Random) -> list[Paragraph]:
         """Return the paragraphs of one batch: random groups of positives and hard negatives."""
@@ -320,9 +345,10 @@ def _answered(
     document: QuestionedText, known: KnownAnswers, max_characters: int | None = None
 ) -> list[tuple[str, tuple[int, ...]]]:
     """Return the questions with an answer in the text, and the answers' offsets; add both to `known`."""
+    whole = Context(document.title, document.text)
     for (_, question, begins), answers in zip(document.questions, document.named, strict=True):
         if question and begins:
-            known.add(question, [Context(document.title, document.text[:max_characters])], answers)
+            known.add(question, whole_and_truncated(whole, max_characters), answers)
     return [(question, begins) for _, question, begins in document.questions if question and begins]
 
 
@@ -483,9 +509,48 @@ def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragra
 
     A set gives at most about a tenth of its questions and at most about `questions`. A set that would lose
     all its questions gives none. If there are dev sets, they validate, and the other sets are not split.
+
+    Questions of the validation are removed from the training. A training set that would lose all its
+    questions keeps them, and the validation loses them.
+
+    :raises InputError: the dev sets have all questions of a set.
     """
     if dev := [data for data in sets if data.dev]:
-        return [data for data in sets if not data.dev], dev
+        training, validation = [data for data in sets if not data.dev], dev
+    else:
+        training, validation = _split(sets, questions)
+    held_out = _questions_of(validation)
+    separate = [data.without(held_out) for data in training]
+    for data, left in zip(training, separate, strict=True):
+        if dev and not left.n_questions:
+            raise InputError(
+                "all questions of this set are also in the dev files",
+                where=data.name,
+                remedy=remedy("name other files with {}", Option("dev")),
+            )
+        if 0 < left.n_questions < data.n_questions:
+            n = data.n_questions - left.n_questions
+            logger.warning(
+                "%s: left out %d of %d questions, which are validation questions",
+                data.name,
+                n,
+                data.n_questions,
+            )
+    trained = [left if left.n_questions else data for data, left in zip(training, separate, strict=True)]
+    unseen = [data.without(_questions_of(trained)) for data in validation]
+    if validation and not any(data.n_questions for data in unseen):
+        logger.warning("no question is left for validation: all are also training questions")
+    return trained, [data for data in unseen if data.n_questions]
+
+
+def _questions_of(sets: Iterable[ParagraphSet]) -> Set[str]:
+    """Return the questions of sets, casefolded."""
+    paragraphs = (paragraph for data in sets for paragraph in data.paragraphs)
+    return {question.casefold() for paragraph in paragraphs for question, _ in paragraph.questions}
+
+
+def _split(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[ParagraphSet], list[ParagraphSet]]:
+    """Return each set without its last paragraphs, and the sets of these, as `hold_out` chooses them."""
     training, validation = [], []
     for data in sets:
         held_out_questions = min(questions, data.n_questions // 10)

@@ -108,7 +108,10 @@ def as_lines(stream: BinaryIO, limits: Limits) -> BinaryIO:
         for number, element in enumerate(elements, 1):
             if number > limits.lines:
                 raise HttpError(413, f"the upload has more than {limits.lines:,} values", remedy=_SPLIT)
-            lines.write(json.dumps(element).encode() + b"\n")
+            line = json.dumps(
+                element, ensure_ascii=False, separators=(",", ":")
+            )  # no longer than in the body
+            lines.write(line.encode() + b"\n")
     except (ValueError, RecursionError) as error:
         raise HttpError(400, f"the body is not JSON: {error}") from None
     lines.seek(0)

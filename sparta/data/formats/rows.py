@@ -143,9 +143,21 @@ def read_pair(line: str) -> dict[str, Any]:
     return _named(("id", "text"), columns)
 
 
+_OFFSETS = ("start", "end")
+_NUMBER = re.compile(r"[0-9]{1,12}")
+
+
 def read_row(columns: Sequence[str], delimiter: str, line: str) -> dict[str, Any]:
-    """Return a row by column name; quoted fields are read as in CSV."""
-    return _named(columns, split_row(line, delimiter))
+    """Return a row by column name; quoted fields are read as in CSV.
+
+    The offsets of a context become numbers. A row without a context has no offsets.
+    """
+    row = _named(columns, split_row(line, delimiter))
+    if not {"context", *_OFFSETS} <= row.keys():
+        return row
+    if not row["context"]:
+        return {name: value for name, value in row.items() if name not in {"context", *_OFFSETS}}
+    return {**row, **{name: int(row[name]) for name in _OFFSETS if _NUMBER.fullmatch(row[name])}}
 
 
 def _named(columns: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparta.base.errors import InputError, JavaError
-from sparta.base.files import numbered_lines, shown_name
+from sparta.base.files import numbered_lines, plain_name, shown_name
 from sparta.base.filters import LONGEST, Scalar, term, text_of
 from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
@@ -40,7 +40,7 @@ _OFFSETS = {"start", "end"}
 _FILTERABLE = (
     f"only strings, numbers, booleans, and objects and lists of up to {MOST_VALUES} of them are indexed"
 )
-_SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+_SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +132,9 @@ logger = logging.getLogger(__name__)
 class JsonVectors:
     """Reads Pyserini's JSON vectors, `{"id", "contents", "vector": {term: impact}}` per line, in batches.
 
-    `path` is a file or a folder of *.jsonl and *.json, each possibly gzipped. Impacts must be integers from 0
-    to 65,535 and terms at most 255 characters: the reader rounds and truncates nothing. An impact of 0 means
-    the same as an absent term, and is counted.
+    `path` is a file, or a folder of *.jsonl, *.ndjson and *.json, possibly compressed. Impacts must be
+    integers from 0 to 65,535 and terms at most 255 characters: the reader rounds and truncates nothing. An
+    impact of 0 means the same as an absent term, and is counted.
 
     Java parses the vectors. Python parses the other fields of each line. If Java cannot parse a vector,
     Python parses the whole line, and either reports the error or passes the vector to Java in a simpler form.
@@ -216,7 +216,8 @@ class JsonVectors:
         """Return the input files, sorted by name."""
         if not self.path.is_dir():
             return [self.path]
-        files = sorted(path for path in self.path.iterdir() if path.name.endswith(_SUFFIXES))
+        visible = sorted(path for path in self.path.iterdir() if not path.name.startswith("."))
+        files = [path for path in visible if plain_name(path.name).lower().endswith(_SUFFIXES)]
         if not files:
             raise InputError(
                 "the folder contains neither shards of sparta encode nor files of JSON vectors",

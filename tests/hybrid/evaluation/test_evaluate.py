@@ -19,6 +19,7 @@ from hybrid.evaluation.plots import add_legend, figure
 from hybrid.evaluation.results import SetResults, results_table
 from hybrid.evaluation.tables import Table
 from hybrid.evaluation.testsets import open_test_set
+from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
 from sparta.base.records import ScoredPassage
 from sparta.data.trec import write_run
@@ -329,6 +330,8 @@ def test_runs_against_qrels(beir, tmp_path):
         ("good", 50.0),
         ("bad", 25.0),
     ]
+    fused = evaluate_runs(paths, qrels, ["RR"], fusion=Fusion({"good": 1.0}))
+    assert ([e.name for e in fused.evaluations], fused.fused) == (["good", "bad"], ())
     write_run(tmp_path / "other.trec", [("x", [ScoredPassage("google", 1.0)])])
     result = sparta("eval", "--run", tmp_path / "other.trec", "--qrels", qrels)
     assert (result.exit_code, "other.trec" in result.stderr) == (2, True)

@@ -383,3 +383,16 @@ def test_blank_answers_are_none(line: str, tmp_path: Path) -> None:
 def test_two_questions_of_one_id_are_refused() -> None:
     with pytest.raises(InputError, match="two queries have the id '1'"):
         QuestionSet("set", (Query("1", "who"), Query("2", "what"), Query("1", "where")))
+
+
+def test_a_beir_folder_may_be_compressed_and_have_one_other_file_of_judgments(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    for name, line in (("corpus", {"_id": "d", "text": "x"}), ("queries", {"_id": "q", "text": "what"})):
+        (tmp_path / f"{name}.jsonl.gz").write_bytes(gzip.compress(json.dumps(line).encode()))
+    (tmp_path / "qrels" / "dev.tsv.gz").write_bytes(gzip.compress(b"query-id\tcorpus-id\tscore\nq\td\t1\n"))
+    assert questions_of(tmp_path).qrels == {"q": {"d": 1}}
+    assert open_test_set(tmp_path, tmp_path / "work").qrels == {"q": {"d": 1}}
+    test = "query-id\tcorpus-id\tscore\nq\td\t2\n"
+    (tmp_path / "qrels" / "test.tsv").write_text(test)
+    assert questions_of(tmp_path).qrels == {"q": {"d": 2}}
+    assert open_test_set(tmp_path, tmp_path / "work").qrels == {"q": {"d": 2}}

@@ -109,3 +109,26 @@ def test_sets_of_one_name_are_told_apart(beir: Path, tiny_model_folder: Path, tm
     assert result.exit_code == 0, result.output
     sets = [row["set"] for row in json.loads(result.stdout)]
     assert sets == [str(beir), str(beir), str(other), str(other)]
+
+
+@pytest.mark.slow
+def test_without_a_set_the_settings_are_those_of_the_index(
+    beir: Path, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, common = tmp_path / "index", ("--dtype", "fp32", "--quiet")
+    given = ("--corpus", beir / "corpus.jsonl", "--index", index, "--model", tiny_model_folder)
+    assert sparta("index", *given, "--bits", "4", *common).exit_code == 0
+    monkeypatch.setenv("SPARTA_INDEX", str(index))
+    sets = (), (beir, "--model", tiny_model_folder, "--bits", "4")
+    shown = [hybrid("sweep", *one, "-K", "2", "--format", "json", *common) for one in sets]
+    assert [result.exit_code for result in shown] == [0, 0], shown[0].output
+    rows = [[row["terms/passage"] for row in json.loads(result.stdout)] for result in shown]
+    assert rows[0] == rows[1]
+    assert sparta("index", *given, "--unit", "sentence", "--overwrite", *common).exit_code == 0
+    of_sentences = hybrid("sweep", "-K", "2", "--format", "json", *common)
+    assert of_sentences.exit_code == 0, of_sentences.output
+    fields = ("--id-field", "_id", "--text-field", "text")
+    assert sparta("index", *given, *fields, "--overwrite", *common).exit_code == 0
+    refused = hybrid("sweep", "-K", "2", *common)
+    assert refused.exit_code == 2
+    assert "the index was built with --id-field" in refused.stderr

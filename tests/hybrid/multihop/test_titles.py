@@ -7,6 +7,7 @@ import re
 import shutil
 import unicodedata
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import numpy as np
 import pytest
 
 from hybrid.multihop.searcher import ChainSearcher
+from hybrid.multihop.steps import Step
 from hybrid.multihop.titles import LONGEST, TitleTable
+from hybrid.multihop.tools import IndexTools
 from sparta.base.errors import IndexStateError
+from sparta.base.records import Hit
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.search.searcher import BM25, Searcher
 
@@ -160,3 +164,26 @@ def test_an_index_without_titles(tmp_path: Path) -> None:
         pytest.raises(IndexStateError, match="title"),
     ):
         TitleTable.of(searcher)
+
+
+def test_a_search_that_began_earlier_leaves_no_old_titles(tmp_path: Path) -> None:
+    """A thread that still holds the old commit reads its titles after another thread has refreshed."""
+    records = [
+        {"id": f"p{i}", "title": f"Town {name}", "text": "x"} for i, name in enumerate(("Alba", "Beta"))
+    ]
+    build_index(tmp_path / "ix", records, options=ALONE)
+    step, hit = Step("l", "link", ("f",), by="titles"), Hit("x", 0.0, text="in Town Gamma")
+
+    def linked() -> list[str]:
+        [found] = tools.link(step, [hit])
+        return [each.hit.passage_id for each in found]
+
+    with IndexTools(tmp_path / "ix") as tools:
+        assert linked() == []
+        with tools.holding():
+            new = [{"id": "p2", "title": "Town Gamma", "text": "x"}]
+            build_index(tmp_path / "ix", new, "append", options=ALONE)
+            with ThreadPoolExecutor(1) as other:
+                assert other.submit(tools.refresh).result()
+            assert linked() == []
+        assert linked() == ["p2"]

@@ -61,7 +61,9 @@ def test_measures_by_hand() -> None:
 
 def test_answers_are_compared_as_the_language_of_the_index_has_it(tmp_path: Path) -> None:
     found = {"1": [hit("Das Haus", "x")]}
-    retriever = Mock(language="de", channel="bm25", batch_search=lambda *_: found, in_context=list)
+    retriever = Mock(
+        language="de", channel="bm25", ranking_name="bm25", batch_search=lambda *_: found, in_context=list
+    )
     task = QuestionSet("task", (Query("1", "wo?", ("Haus",)),))
     [of_titles] = solve_task(task, tmp_path, retriever, TitleSolver(), tmp_path / "a.jsonl").evaluations
     assert (of_titles.mean("EM"), of_titles.mean("F1"), of_titles.mean("accuracy")) == (1, 1, 0)
@@ -81,6 +83,7 @@ def found_of(title: str) -> Any:
     return Mock(
         language="en",
         channel="bm25",
+        ranking_name="bm25",
         batch_search=lambda _, ids, *__: {i: [hit(title, "x")] for i in ids},
         in_context=list,
     )
@@ -374,3 +377,24 @@ def test_bad_input(
             label_recipe(encoder_folder),
             tmp_path / "o",
         )
+
+
+def test_answers_of_other_weights_or_a_retrained_model_are_not_mixed(tmp_path: Path) -> None:
+    task, output, model = task_of("Rome"), tmp_path / "a.jsonl", tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("1")
+
+    def solved(ranking: str, *, resume: bool) -> Any:
+        found = found_of("Rome")
+        found.ranking_name = ranking
+        return solve_task(task, tmp_path, found, TitleSolver(), output, model=str(model), resume=resume)
+
+    solved("bm25=2,impact=1", resume=False)
+    solved("bm25=2,impact=1", resume=True)
+    with pytest.raises(InputError) as caught:
+        solved("bm25=0.1,impact=1", resume=True)
+    assert caught.value.facts["differing"] == ["ranking"]
+    (model / "config.json").write_text("2")
+    with pytest.raises(InputError) as caught:
+        solved("bm25=2,impact=1", resume=True)
+    assert caught.value.facts["differing"] == ["model_sha256"]

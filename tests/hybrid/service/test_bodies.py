@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
 import os
@@ -19,6 +20,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from hybrid.service.live.ndjson import as_lines
 from hybrid.service.settings import Limits, Settings
 from sparta.base.errors import StorageError
 from tests.hybrid.service.services import guarded
@@ -113,3 +115,13 @@ def test_connections_are_bounded(built: Path, capsys: pytest.CaptureFixture[str]
     assert '"path":"/health"' in logged
     assert '"client":"127.0.0.1"' in logged
     assert "192.0.2.1" not in logged
+
+
+def test_json_bodies_have_the_limit_of_lines() -> None:
+    """Each element of a JSON body is as long as in the body, whatever its script."""
+    text = "月" * 200_000
+    record = json.dumps({"id": "1", "text": text}, ensure_ascii=False).encode()
+    assert len(record) < Limits().line < len(json.dumps({"text": text}))
+    for body in (record, b"[" + record + b"]"):
+        assert json.loads(as_lines(io.BytesIO(body), Limits()).read()) == {"id": "1", "text": text}
+        assert len(as_lines(io.BytesIO(body), Limits()).read()) <= len(record) + 1

@@ -140,3 +140,19 @@ def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(MissingPackageError, match="pyarrow is not installed") as caught:
         CorpusReader(path, skip_invalid=True)
     assert "[tables]" in str(caught.value.remedy)
+
+
+def test_null_columns_are_none(tmp_path: Path) -> None:
+    """Every row of a table has all columns; a row may have no context, or a title in place of a text."""
+    rows = [
+        {"id": "1", "text": "b", "context": "a b", "start": 2, "end": 3},
+        {"id": "2", "text": "c", "context": None, "start": None, "end": None},
+        {"id": "3", "title": "t", "text": None, "context": None, "start": None, "end": None},
+    ]
+    read = [(p.text, p.context, p.start, p.end) for p in open_corpus(rows)]
+    assert read == [("b", "a b", 2, 3), ("c", "", 0, 0), ("t", "", 0, 0)]
+    assert [set(p.record) & {"context", "start", "end"} for p in open_corpus(rows)][1:] == [set(), set()]
+    (tmp_path / "t.csv").write_text("id,text,context,start,end\n1,b,a b,2,3\n2,c,,,\n")
+    from_csv = list(CorpusReader(tmp_path / "t.csv"))
+    assert [(p.text, p.context, p.start, p.end) for p in from_csv] == read[:2]
+    assert [dict(p.record) for p in from_csv] == [rows[0], {"id": "2", "text": "c"}]

@@ -351,3 +351,14 @@ def test_suffixes_in_capitals(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert not caplog.text
     (tmp_path / "More.JSONL").write_text(record("j"))
     assert ids(tmp_path) == ["j"]
+
+
+def test_questions_beside_texts_hide_neither_subfolders_nor_texts(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    for name in ("a.md", "below/b.md"):
+        (tmp_path / name).write_text("The moon.\n")
+    expected = ["a.md", "below/b.md"]
+    assert ids(tmp_path) == expected
+    (tmp_path / "questions.jsonl").write_text(record("q1"))
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ta.md\t1\n")
+    assert ids(tmp_path) == expected

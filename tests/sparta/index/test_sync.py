@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from sparta import Index, IndexOptions
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, SpartaError
+from sparta.data.units import chunk_unit
 from sparta.index import writer
 from sparta.index.folder import IndexFolder
 from sparta.index.inputs import sources
@@ -217,3 +218,37 @@ def test_ids_that_end_like_numbers_of_units_are_whole_ids(tmp_path):
     sync_index(tmp_path / "ix", corpus, BM25)
     again = sync_index(tmp_path / "ix", corpus)
     assert (again.added, again.updated, again.deleted, again.unchanged) == ((), (), (), len(WORDS))
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_other_settings_are_refused_even_if_nothing_has_changed(tmp_path, tiny_model_folder, dry_run):
+    corpus, index = folder_of(tmp_path / "texts", 2), tmp_path / "ix"
+    options = IndexOptions(model=str(tiny_model_folder), dtype="fp32")
+    sync_index(index, corpus, options)
+    assert sync_index(index, corpus, options, dry_run=dry_run).unchanged == 2
+    for changed, message in (
+        ({"unit": "chunk:5:0"}, "the index has the unit 'passage', but the input has 'chunk:5:0'"),
+        ({"top_k": 5}, "the index has the top-k none, but the input has 5"),
+        ({"bits": 4}, "with 8 bits, but the options name the bits 4"),
+        ({"model": "sparta-small-en"}, "but the options name the model 'sparta-small-en'"),
+        ({"model": str(tmp_path / "none")}, "no such model folder"),
+    ):
+        with pytest.raises(SpartaError, match=message):
+            sync_index(index, corpus, IndexOptions(**changed), dry_run=dry_run)
+    assert sync_index(index, corpus).unchanged == 2
+
+
+@pytest.mark.parametrize("unit", ["sentences", "chunk:9999999999:0:sentence", "chunk:5", 3])
+def test_an_unknown_unit_leaves_the_index_as_it_is(tmp_path, unit):
+    with Index.create(tmp_path / "ix", [{"id": "1", "text": "the moon"}], options=BM25) as index:
+        options = IndexOptions(channels="bm25", unit=unit)
+        for mode in ({"overwrite": True}, {}):
+            with pytest.raises(InputError, match="unknown unit of retrieval"):
+                Index.create(
+                    tmp_path / ("ix" if mode else "new"), [{"id": "1", "text": "x"}], options=options, **mode
+                )
+        assert len(index) == 1
+    with Index(tmp_path / "ix") as index:
+        assert [hit.passage_id for hit in index.search("moon")] == ["1"]
+    with pytest.raises(InputError, match="a chunk needs 1 to 999,999,999 words"):
+        chunk_unit(10**9)

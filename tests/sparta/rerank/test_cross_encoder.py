@@ -252,3 +252,20 @@ def test_an_evaluation_measures_the_same_ranking(
     ranked = [line.split()[2] for line in run.read_text().splitlines()]
     hits = index.search("the moon", 9, rerank=folders["new"], rerank_depth=5)
     assert ranked == [hit.passage_id for hit in hits]
+
+
+@pytest.mark.jvm
+def test_both_scripts_of_chinese_are_read_alike(folders: dict[str, Path], tmp_path: Path) -> None:
+    """A Chinese index folds queries and passages for the cross-encoder."""
+    read: list[tuple[str, str]] = []
+
+    class Recorded(CrossEncoder):
+        def scores(self, queries: list[str], texts: list[str]) -> np.ndarray:
+            read.extend(zip(queries, texts, strict=True))
+            return super().scores(queries, texts)
+
+    options = IndexOptions(channels="bm25", language="zh")
+    records = [{"id": "1", "title": "電腦", "text": "電腦是一種機器"}]
+    with Index.create(tmp_path / "ix", records, options=options) as index:
+        RerankedRetriever(index.retriever("bm25"), Recorded(folders["plain"])).search("電腦是什麼", 1)
+    assert read == [("电脑是什么", "电脑 电脑是一种机器")]

@@ -13,6 +13,9 @@ from subprocess import CompletedProcess
 import pytest
 
 from sparta import Index, load_model
+from sparta.base.errors import ModelError
+from sparta.sharing.hub import _kind_of, push_model
+from sparta.sharing.paths import _without_paths
 from tests.cli.commands import sparta_process
 from tests.programs import sparta
 from tests.sparta.sharing.hub_server import TOKEN, Hub, running_hub
@@ -205,3 +208,48 @@ def test_an_unreachable_hub_is_an_error(tmp_path, index):
     assert failed.returncode == 1
     assert failed.stderr.startswith("error: me/ix: the hub failed: ")
     assert "Traceback" not in failed.stderr
+
+
+def test_models_in_modules_are_published_whole(tmp_path, monkeypatch):
+    """A SparseEncoder with a router keeps its networks in folders, and may have no config.json of its own."""
+    names = {
+        "modules.json",
+        "router_config.json",
+        "config_sentence_transformers.json",
+        "query_0_SparseStaticEmbedding/model.safetensors",
+        "document_0_MLMTransformer/config.json",
+        "document_0_MLMTransformer/model-00001-of-00002.safetensors",
+        "document_0_MLMTransformer/model.safetensors.index.json",
+        "document_0_MLMTransformer/tokenizer.json",
+        "document_1_SpladePooling/config.json",
+    }
+    others = {"checkpoint-10/model.safetensors", "state.pt", "notes/a.json", "1_data/train.json"}
+    others |= {"1_Pooling/customers.json", "2024_private/model.safetensors"}
+    for name in names | others:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    published = []
+    monkeypatch.setattr(
+        "sparta.sharing.hub._push", lambda _folder, _repo, files, *_: published.extend(files) or ""
+    )
+    push_model(tmp_path, "me/m")
+    assert set(published) == names
+    kind, wanted = _kind_of("me/m", sorted(names | others))
+    assert (kind, set(wanted)) == ("model", names)
+    with pytest.raises(ModelError, match="no weights in safetensors"):
+        _kind_of("me/m", ["config.json", "pytorch_model.bin"])
+
+
+def test_paths_with_spaces_are_removed_and_queries_stay():
+    stored = {
+        "source": "/home/me/My Documents/a client/wiki.jsonl",
+        "message": "bad line in /home/me/wiki.jsonl:3, see http://host/a/b",
+        "folders": ["/wiki.jsonl", "sparta-small-en"],
+        "reading": {"query": "select * from t where p like '/a/b/%'"},
+    }
+    assert _without_paths(stored) == {
+        "source": "wiki.jsonl",
+        "message": "bad line in wiki.jsonl:3, see http://host/a/b",
+        "folders": ["wiki.jsonl", "sparta-small-en"],
+        "reading": stored["reading"],
+    }

@@ -1,0 +1,105 @@
+"""Validation asks no trained question, and right passages are recognized whole and truncated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparta.base.errors import InputError
+from sparta.training.known import Context, KnownAnswers, keys_of
+from sparta.training.paragraphs import Paragraph, ParagraphSet, hold_out, open_set
+
+WriteJsonl = Callable[[Path, list[Any]], Path]
+
+
+def questions(sets: Sequence[ParagraphSet]) -> set[str]:
+    return {question.casefold() for data in sets for one in data.paragraphs for question, _ in one.questions}
+
+
+def test_a_question_with_several_positives_is_on_one_side(write_jsonl: WriteJsonl, tmp_path: Path) -> None:
+    lines = [{"question": f"Q{i % 20}", "positive": f"text {i}", "negative": f"wrong {i}"} for i in range(40)]
+    other = [{"question": f"q{i}", "positive": f"other {i}"} for i in range(20)]
+    sets = [
+        open_set(str(write_jsonl(tmp_path / "a.jsonl", lines)), "pairs", 4),
+        open_set(str(write_jsonl(tmp_path / "b.jsonl", other)), "pairs", 4),
+    ]
+    training, validation = hold_out(sets, 100)
+    assert questions(validation) == {"q16", "q17", "q18", "q19"}
+    assert questions(training) == {f"q{i}" for i in range(16)}
+    assert not {"wrong 16", "wrong 39"} & {one.text for data in training for one in data.paragraphs}
+
+
+def test_a_set_that_would_lose_all_questions_keeps_them(write_jsonl: WriteJsonl, tmp_path: Path) -> None:
+    lines = [{"question": "q", "positive": f"text {i}"} for i in range(20)]
+    one = open_set(str(write_jsonl(tmp_path / "a.jsonl", lines)), "pairs", 4)
+    training, validation = hold_out([one], 100)
+    assert questions(training) == {"q"}
+    assert validation == []
+
+
+def test_questions_of_a_dev_set_are_not_trained(write_jsonl: WriteJsonl, tmp_path: Path) -> None:
+    lines = [{"question": f"q{i}", "positive": f"text {i}"} for i in range(20)]
+    data = open_set(str(write_jsonl(tmp_path / "a.jsonl", lines)), "pairs", 4)
+    dev = open_set(str(write_jsonl(tmp_path / "dev.jsonl", lines[:5])), "pairs", 4)
+    training, validation = hold_out([data, replace(dev, dev=True)], 100)
+    assert questions(training) == {f"q{i}" for i in range(5, 20)}
+    assert questions(validation) == {f"q{i}" for i in range(5)}
+    with pytest.raises(InputError, match="all questions of this set are also in the dev files"):
+        hold_out([data, replace(data, dev=True)], 100)
+
+
+def test_a_right_passage_is_known_whole_and_truncated() -> None:
+    known = KnownAnswers()
+    known.add_record({"question": "q", "positive": "a b c d"}, 3)
+    assert known.right("q") == {*keys_of("a b c d"), *keys_of("a b")}
+    assert known.answers_all(["q"], "a b c d")
+    assert set(known.all_right()) == known.right("q")
+
+
+@pytest.mark.parametrize("form", ["squad", "pairs"])
+def test_a_long_paragraph_of_a_file_is_known_whole(form: str, tmp_path: Path) -> None:
+    text = "It began here. " + "word " * 400
+    path = tmp_path / f"{form}.json{'l' if form == 'pairs' else ''}"
+    answers = [{"text": "It", "answer_start": 0}]
+    squad = {"data": [{"title": "t", "paragraphs": [{"context": text, "qas": [
+        {"id": str(i), "question": f"q{i}", "answers": answers} for i in range(4)]}]}]}  # fmt: skip
+    pairs = "".join(json.dumps({"question": f"q{i}", "positive": text}) + "\n" for i in range(4))
+    path.write_text(json.dumps(squad) if form == "squad" else pairs)
+    data = open_set(str(path), "passages", 1)
+    [paragraph] = data.paragraphs
+    assert len(paragraph.text) < len(text.strip())
+    assert data.known.answers_all(["q0", "q3"], text)
+    assert data.known.answers_all(["q0"], paragraph.text)
+
+
+def test_a_whole_right_passage_of_a_collection_is_no_negative() -> None:
+    from dense.training.stages import _with_collection
+    from sparta.base.records import Passage
+
+    known = KnownAnswers()
+    known.add_record({"question": "q", "positive": "a b c d"}, 3)
+    data = ParagraphSet("set", (Paragraph("a b", questions=(("q", -1),)),), batch_size=1, known=known)
+    collection = [Passage("1", "a b c d"), Passage("2", "other"), Passage("3", "a b")]
+    assert [one.text for one in _with_collection(data, collection).paragraphs] == ["other", "a b"]
+
+
+def test_a_negative_without_a_title_is_no_positive_with_one() -> None:
+    from dense.training.skill_examples import SkillExample, is_among, merged
+    from sparta.base.records import Passage
+
+    right = (Passage("", "Text A", "T"), Passage("7", "Text B", "T"))
+    wrong = (Passage("", "Text B"), Passage("", "Text C"), Passage("", "Text A", "Another title"))
+    [example] = merged([SkillExample("q", right, wrong)])
+    assert example.negatives == wrong[1:]
+    assert is_among(Passage("", "Text A"), set(example.right()))
+
+
+def test_contexts_that_fit_have_one_key() -> None:
+    known = KnownAnswers()
+    known.add("q", [Context("", "short")])
+    assert known.right("q") == {*keys_of("short")}
