@@ -129,7 +129,7 @@ def open_chain(
 
     :raises InputError: an option has no effect with this chain
     """
-    _refuse_with_chain("k1", "b", "candidates")
+    _refuse_with_chain("k1", "b", "candidates", "facets")
     if chain_reads(chain) and (others := typed("threads")):
         raise InputError(
             f"{others[0]} has no effect on a chain that reads its paths",

@@ -208,6 +208,7 @@ class ChannelBuilder:
         missing = np.ones(len(block), bool)
         for source, rows in sources:
             available = missing & (rows[block] >= 0)
+            source.check_rows(rows[block[available]])
             vectors[available] = source.take(rows[block[available]])
             missing &= ~available
             # Vectors of the channel's current store only move to another file: do not count them.

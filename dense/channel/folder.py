@@ -29,8 +29,8 @@ from dense.search.faiss_index import KINDS, Parameters
 from dense.search.store import FIELDS as VECTOR_FIELDS
 from dense.search.store import FORMAT_VERSION as VECTORS_VERSION
 from dense.search.store import KIND as VECTORS_KIND
-from dense.search.store import MODEL_FIELDS, Rows, VectorFolder, shard_path
-from sparta.base.errors import IndexStateError, NewerFormatError, SpartaError
+from dense.search.store import MODEL_FIELDS, OpenFilesError, Rows, VectorFolder, shard_path
+from sparta.base.errors import IndexStateError, NewerFormatError, SpartaError, StorageError
 from sparta.base.files import atomic_write, disk_fails, storage_error
 from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
 from sparta.base.remedies import Command, Remedy, remedy
@@ -158,16 +158,22 @@ class ChannelFolder:
             error.remedy = self._rebuild_remedy
             raise
 
-    def remove_if_damaged(self) -> None:
-        """Delete the whole folder if any file is damaged. An overwrite calls this, then reuses vectors."""
-        if self.path.is_dir():
-            try:
-                if self.exists():
-                    self.check(self.read())
-                for _, store in self.stores():
-                    store.check()
-            except SpartaError:
-                shutil.rmtree(self.path)
+    def is_damaged(self) -> bool:
+        """Return whether any file is damaged. An overwrite then removes the folder, else it reuses vectors.
+
+        :raises NewerFormatError: a newer version wrote the folder.
+        :raises StorageError: a file cannot be read, which says nothing about its content.
+        """
+        try:
+            if self.exists():
+                self.check(self.read())
+            for _, store in self.stores():
+                store.check()
+        except (NewerFormatError, StorageError, OpenFilesError):
+            raise
+        except SpartaError:
+            return True
+        return False
 
     def exists(self) -> bool:
         """Return whether the folder holds a finished channel."""

@@ -63,6 +63,7 @@ def _write_merged_shards(
     for start in range(0, len(rows), shard_size):
         shard_rows = rows[start : start + shard_size]
         yield writer.next_number
+        vectors.check_rows(shard_rows)
         writer.add(
             vectors.positions[shard_rows], vectors.hashes[shard_rows], vectors.take(shard_rows), merged=True
         )

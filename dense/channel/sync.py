@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -95,14 +96,15 @@ def build_dense(
     with folder.lock(), storage_errors(folder.path):
         generation = folder.require_live()
         channel_folder = ChannelFolder(folder.dense_path(generation))
-        if overwrite:
-            channel_folder.remove_if_damaged()
-        previous = channel_folder.read() if channel_folder.exists() else None
-        channel_folder.remove_left_overs(previous)
+        is_damaged = overwrite and channel_folder.is_damaged()
+        previous = channel_folder.read() if channel_folder.exists() and not is_damaged else None
         vector_folders = [open_finished(path) for path in paths_of(vectors, "folders of vectors")]
         identity = chosen_model(
             model, previous, vector_folders, generation.language, folder.path, overwrite=overwrite
         )
+        if is_damaged:
+            shutil.rmtree(channel_folder.path)
+        channel_folder.remove_left_overs(previous)
         same_model = previous is not None and previous.model.sha256 == identity.sha256
         current = previous if same_model and not overwrite else None
         requested_kind = kind or (previous.requested_kind if previous else "auto")

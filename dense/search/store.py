@@ -211,8 +211,12 @@ def _stored_rows(path: Path, start: int, entry: dict[str, Any]) -> StoredRows:
     return StoredRows(path, _DTYPES[entry["dtype"]], start + entry["data_offsets"][0], tuple(entry["shape"]))
 
 
-def _too_many_open_files(path: Path) -> InputError:
-    return InputError(
+class OpenFilesError(InputError):
+    """The process or the machine has reached its limit of open files."""
+
+
+def _too_many_open_files(path: Path) -> OpenFilesError:
+    return OpenFilesError(
         "cannot open the file: the process or the machine has reached its limit of open files",
         where=str(path),
         remedy="raise the limit (ulimit -n 65536): every shard of vectors is a file that stays open",
@@ -279,6 +283,7 @@ class VectorFolder:
         self.starts = np.cumsum([0, *map(len, self.shards)])
         self._stored = [shard.vectors for shard in self.shards if isinstance(shard.vectors, StoredRows)]
         self._in_memory: npt.NDArray[Any] | None = None
+        self._checked: set[int] = set()
         if sum(path.stat().st_size for path in paths) <= _LARGEST_IN_MEMORY:
             self._read_into_memory()
             self.check()
@@ -314,6 +319,17 @@ class VectorFolder:
         """
         for path, shard in zip(self.paths, self.shards, strict=True):
             shard.check(path)
+
+    def check_rows(self, rows: Rows) -> None:
+        """Check the shards that have these rows, each once: a copy of a damaged row would get a new checksum.
+
+        :raises InputError: names the first damaged shard.
+        """
+        if self._in_memory is None:
+            for place in np.unique(np.searchsorted(self.starts, rows, side="right") - 1).tolist():
+                if place not in self._checked:
+                    self.shards[place].check(self.paths[place])
+                    self._checked.add(place)
 
     def __len__(self) -> int:
         return int(self.starts[-1])

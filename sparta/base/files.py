@@ -375,6 +375,29 @@ def _zstd(stream: BinaryIO, new_frame: Callable[[], Any]) -> Iterator[bytes]:
         raise EOFError("the zstd file ends within a frame")
 
 
+def _bz2(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the decompressed bytes of a bzip2 file, stream after stream.
+
+    Python's own reader takes a damaged beginning of a later stream for the end of the file.
+
+    :raises OSError: the data is damaged.
+    :raises EOFError: the file ends within a stream.
+    """
+    part, undecoded = None, b""
+    while packed := undecoded or stream.read(_BUFFER_BYTES):
+        if part is None and not packed.strip(b"\0"):  # padding after the last stream
+            undecoded = b""
+            continue
+        part = part or bz2.BZ2Decompressor()
+        yield part.decompress(packed, _BUFFER_BYTES)
+        while not part.eof and not part.needs_input:  # a small stream may hold gigabytes
+            yield part.decompress(b"", _BUFFER_BYTES)
+        undecoded = part.unused_data
+        part = None if part.eof else part
+    if part:
+        raise EOFError("the bzip2 file ends within a stream")
+
+
 @contextlib.contextmanager
 def open_decompressed(
     path: str | Path, tally: Tally | None = None, opened: BinaryIO | None = None
@@ -418,7 +441,7 @@ def _decompressed(stream: BinaryIO, suffix: str, path: str | Path) -> Any:
     if suffix == ".gz":
         return gzip.GzipFile(fileobj=stream, mode="rb")
     if suffix == ".bz2":
-        return bz2.BZ2File(stream)
+        return _Stream(_bz2(stream))
     try:
         import zstandard
     except ImportError:

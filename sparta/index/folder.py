@@ -265,6 +265,13 @@ class IndexFolder:
             if state.live is None and state.building:
                 self.write_state(IndexState(state.building))
 
+    def reopen(self, building: Generation, live: Generation | None) -> Generation:
+        """Return an unfinished generation, to continue it. It is not live, even if a sync had accepted it."""
+        state = IndexState(live, building)
+        if self.state() != state:
+            self.write_state(state)
+        return building
+
     def refuse_foreign(self) -> None:
         """Raise if a new index would share its folder with other files, which a cleanup could remove."""
         if self.exists() or not self.path.is_dir():

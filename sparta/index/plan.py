@@ -52,13 +52,15 @@ def plan(
     if job.grows:
         return _plan_growth(index, state, source, job, options)
     job = replace(job, language=options.language, codec=codec_name(options.codec))
+    if options.mode == "create" or options.resume:
+        state = _without_accepted_build(state)
     building, live = state.building, state.live
     if options.resume and building:
         _check_same_job(index, building, source, job)
         _check_arithmetic(index, building, source)
         if live and "overwrite" not in (options.mode, building.job.mode):
             _check_unchanged(index, live, job, adds_impacts=True)
-        return lambda: building
+        return lambda: index.reopen(building, live)
     if live and (options.mode == "create" or options.resume) and _made_from(live, source, job):
         if options.mode == "create":
             _check_unchanged(index, live, job, adds_impacts=False)
@@ -68,6 +70,14 @@ def plan(
     if options.mode == "create":
         _check_free(index, state, source, job, resume=options.resume)
     return lambda: index.begin(source.side, job.started(), source.arithmetic)
+
+
+def _without_accepted_build(state: IndexState) -> IndexState:
+    """Return the state before a sync accepted an unfinished first build, unless the sync completed it."""
+    live = state.live
+    if live and not live.complete and not live.job.grows and state.building is None:
+        return IndexState(building=live)
+    return state
 
 
 def with_lexical_terms(

@@ -99,8 +99,7 @@ def _copy_commit(folder: IndexFolder, generation: Generation, committed: Committ
     for name, manifest in committed.manifests.items():
         channel = folder.channel_path(name, generation).relative_to(folder.path)
         atomic_write(copy / channel / MANIFEST_NAME, manifest)
-    live = folder.state().live
-    is_live = live is not None and live.number == generation.number
+    is_live = generation.complete or generation.job.grows  # the folder may have another state by now
     state = IndexState(live=generation) if is_live else IndexState(building=generation)
     IndexFolder(copy).write_state(state)
     return linked

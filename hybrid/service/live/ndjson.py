@@ -148,9 +148,7 @@ def read_lines(stream: BinaryIO, limits: Limits, errors: LineErrors, *, ids: boo
     for number, line in enumerate(iter(lambda: stream.readline(longest + 1), b""), 1):
         if number > limits.lines:
             raise HttpError(413, f"the upload has more than {limits.lines:,} lines", remedy=_SPLIT)
-        if errors.total > limits.bad_lines:
-            message = f"the upload has more than {limits.bad_lines:,} bad lines; nothing is written"
-            raise HttpError(400, message, lines=errors.report())
+        _check_bad(errors, limits)
         if len(line) > longest:
             errors.add(number, f"the line exceeds {longest:,} bytes")
             _skip_line(stream, line)
@@ -170,6 +168,14 @@ def read_lines(stream: BinaryIO, limits: Limits, errors: LineErrors, *, ids: boo
             errors.add(number, f"duplicate id: {parsed.passage_id!r} was already the id of line {first}")
             continue
         yield parsed
+    _check_bad(errors, limits)
+
+
+def _check_bad(errors: LineErrors, limits: Limits) -> None:
+    """Raise HttpError 400 if too many lines are invalid."""
+    if errors.total > limits.bad_lines:
+        message = f"the upload has more than {limits.bad_lines:,} bad lines; nothing is written"
+        raise HttpError(400, message, lines=errors.report())
 
 
 def is_filter(line: bytes) -> bool:

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from sparta.shards.encode import EncodeOptions
 
 _PASSAGES_PER_BATCH = 1000
+_CHARACTERS_PER_BATCH = 2**24
 logger = logging.getLogger(__name__)
 
 
@@ -142,7 +143,7 @@ def text_source(
 
     def batches(units: Iterator[Passage], _done: int) -> Iterator[ImpactBatch]:
         no_impacts = np.zeros(0, np.int32)
-        for passages in itertools.batched(units, _PASSAGES_PER_BATCH):
+        for passages in _bounded_batches(units):
             objects = [stored_object(unit) for unit in passages]
             records = [json.dumps(stored, ensure_ascii=False) for stored in objects]
             passage_ids, texts = [unit.passage_id for unit in passages], list(map(searched_text, objects))
@@ -151,6 +152,20 @@ def text_source(
             progress.advance(len(passages))
 
     return _units_source(reader, job, side, batches, language, progress)
+
+
+def _bounded_batches(units: Iterable[Passage]) -> Iterator[list[Passage]]:
+    """Yield batches of at most 1,000 passages and 16 million characters, but at least one passage."""
+    batch: list[Passage] = []
+    size = 0
+    for unit in units:
+        if batch and (len(batch) == _PASSAGES_PER_BATCH or size + len(unit.text) > _CHARACTERS_PER_BATCH):
+            yield batch
+            batch, size = [], 0
+        batch.append(unit)
+        size += len(unit.text)
+    if batch:
+        yield batch
 
 
 def _units_source(

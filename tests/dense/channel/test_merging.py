@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dense.channel.folder import ChannelFolder
 from dense.channel.merging import MERGED_AT_ONCE, merge_small_shards, runs_to_merge
 from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
 from dense.models.resolve import ModelIdentity
-from dense.search.store import VectorFolder, VectorWriter, describe_vectors
+from dense.search.store import OpenFilesError, VectorFolder, VectorWriter, describe_vectors, shard_path
 from sparta.api import Index
+from sparta.base.errors import InputError, ModelError, NewerFormatError, SpartaError, StorageError
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions
@@ -121,3 +123,42 @@ def test_what_a_killed_merge_left_is_removed(index: Path, model: Path) -> None:
     assert build_dense(index).encoded == 0
     assert len(shard_files(folder)) == 1
     assert rankings(index) == before
+
+
+def test_a_damaged_shard_is_not_copied(store: VectorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store above 64 MB is not checked when it is opened; a copy of its rows would get a new checksum."""
+    monkeypatch.setattr("dense.search.store._LARGEST_IN_MEMORY", 0)
+    path = shard_path(store.folder, 3)
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(damaged)
+    large = VectorFolder(store.folder)
+    before = set(shard_files(store.folder))
+    with pytest.raises(InputError, match="cannot read the shard of vectors") as refused:
+        merge_small_shards(large, VectorWriter(store.folder, store.manifest), shard_size=6)
+    assert str(path) in str(refused.value.where)
+    large.check_rows(np.arange(30))  # of another shard
+    assert set(shard_files(store.folder)) == before
+
+
+def test_an_overwrite_deletes_only_what_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Index.create(tmp_path / "ix", [{"id": "1", "text": "x"}], options=IndexOptions(channels="bm25")).close()
+    folder = tmp_path / "ix" / "dense-000001"
+    (folder / "vectors-000001").mkdir(parents=True)
+    (folder / "vectors-000001" / "shard-00000.safetensors").write_bytes(b"work of hours")
+    newer = json.dumps({"kind": "dense-channel", "format_version": 99})
+    (folder / "manifest.json").write_text(newer)
+    with pytest.raises(NewerFormatError):
+        build_dense(tmp_path / "ix", str(tmp_path / "none"), overwrite=True)
+    (folder / "manifest.json").unlink()
+    with pytest.raises(ModelError):
+        build_dense(tmp_path / "ix", str(tmp_path / "none"), overwrite=True)
+    assert (folder / "vectors-000001" / "shard-00000.safetensors").is_file()
+    for error in (StorageError("the disk fails"), OpenFilesError("too many open files")):
+
+        def fail(_: ChannelFolder, error: SpartaError = error) -> Any:
+            raise error
+
+        monkeypatch.setattr(ChannelFolder, "stores", fail)
+        with pytest.raises(type(error)):
+            ChannelFolder(folder).is_damaged()

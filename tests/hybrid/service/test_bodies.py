@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
@@ -20,7 +21,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hybrid.service.live.ndjson import as_lines
+from hybrid.service.errors import HttpError
+from hybrid.service.live.ndjson import LineErrors, as_lines, read_lines
 from hybrid.service.settings import Limits, Settings
 from sparta.base.errors import StorageError
 from tests.hybrid.service.services import guarded
@@ -125,3 +127,14 @@ def test_json_bodies_have_the_limit_of_lines() -> None:
     for body in (record, b"[" + record + b"]"):
         assert json.loads(as_lines(io.BytesIO(body), Limits()).read()) == {"id": "1", "text": text}
         assert len(as_lines(io.BytesIO(body), Limits()).read()) <= len(record) + 1
+
+
+@pytest.mark.parametrize("bad", [3, 4])
+def test_one_bad_line_too_many_at_the_end_is_counted(bad: int) -> None:
+    limits, errors = replace(Limits(), bad_lines=3), LineErrors()
+    body = b'{"id": "1", "text": "moon"}\n' + b"not JSON\n" * bad
+    if bad <= limits.bad_lines:
+        assert [line.passage_id for line in read_lines(io.BytesIO(body), limits, errors, ids=False)] == ["1"]
+        return
+    with pytest.raises(HttpError, match="more than 3 bad lines"):
+        list(read_lines(io.BytesIO(body), limits, errors, ids=False))

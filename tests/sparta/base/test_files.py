@@ -263,3 +263,22 @@ def test_a_zstd_of_two_frames_is_one_file_and_must_be_whole(tmp_path: Path) -> N
     (tmp_path / "a.zst").write_bytes(one + two[:-1])
     with pytest.raises(InputError, match="ends within a frame"):
         list(numbered_lines(tmp_path / "a.zst"))
+
+
+def test_damage_at_the_beginning_of_a_later_bzip2_stream(tmp_path: Path) -> None:
+    """Python's own reader takes such damage for the end of the file."""
+    first, second = (b"".join(b"line %d\n" % n for n in range(i, i + 1000)) for i in (0, 1000))
+    packed = bz2.compress(first) + bz2.compress(second)
+    whole = tmp_path / "whole.bz2"
+    whole.write_bytes(packed + bytes(20))  # padding, as tapes have it
+    assert b"".join(line + b"\n" for _, line in numbered_lines(whole)).split() == (first + second).split()
+    start = len(bz2.compress(first))
+    for place in (start, start + 5, start + 20):
+        damaged = bytearray(packed)
+        damaged[place] ^= 64
+        (tmp_path / "damaged.bz2").write_bytes(damaged)
+        with pytest.raises(InputError):
+            list(numbered_lines(tmp_path / "damaged.bz2"))
+    (tmp_path / "cut.bz2").write_bytes(packed[:-10])
+    with pytest.raises(InputError):
+        list(numbered_lines(tmp_path / "cut.bz2"))

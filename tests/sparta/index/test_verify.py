@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +14,14 @@ from click.testing import Result
 from dense.channel.sync import build_dense
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
+from sparta import Index, IndexOptions
 from sparta.index.verify import verify_index
 from sparta.neural.inputs import InputLayout
 from tests.programs import dense, sparta
 
 pytestmark = pytest.mark.jvm
+_HEADER, _FOOTER = bytes.fromhex("3fd76c17"), bytes.fromhex("c02893e800000000")
+"""The marks of Lucene's CodecUtil at the beginning and at the end of a file."""
 
 
 @pytest.fixture(scope="module")
@@ -217,3 +221,21 @@ def follow(said: str, index: Path, corpus: Path, model: Path) -> None:
     overwrite = ["--overwrite"] if "--overwrite" in remedy else []
     done = dense(*command, *overwrite)
     assert done.exit_code == 0, (said, done.output)
+
+
+def test_postings_that_contradict_each_other_are_told(tmp_path: Path) -> None:
+    """Damage before the checksums were computed, as in bad memory or by a stranger who publishes an index."""
+    records = [{"id": f"p{i}", "text": f"alpha word{i % 7} beta beta"} for i in range(300)]
+    options = IndexOptions(channels="bm25", threads=1)
+    Index.create(tmp_path / "ix", records, options=options).close()
+    [compound] = (tmp_path / "ix").glob("sparta-*/*.cfs")
+    data = bytearray(compound.read_bytes())
+    begin = data.index(b"PostingsWriterDoc")
+    end = data.index(_FOOTER, begin)
+    start = data.rindex(_HEADER, 0, begin)
+    data[end - 30] ^= 1
+    data[end + 8 : end + 16] = zlib.crc32(data[start : end + 8]).to_bytes(8, "big")
+    data[-8:] = zlib.crc32(data[:-8]).to_bytes(8, "big")
+    compound.write_bytes(data)
+    problems = {part.name: part.problem for part in verify_index(tmp_path / "ix")}
+    assert "totalTermFreq" in problems["Lucene index"]

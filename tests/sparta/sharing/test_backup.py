@@ -19,7 +19,7 @@ from sparta import Index, IndexOptions
 from sparta.base.errors import IndexStateError
 from sparta.base.files import sha256_file
 from sparta.index.verify import verify_index
-from sparta.sharing.backup import backup_index
+from sparta.sharing.backup import _link, backup_index
 
 pytestmark = pytest.mark.jvm
 
@@ -206,3 +206,28 @@ def test_an_interrupted_build_is_backed_up_and_continued(tmp_path):
     resumed = IndexOptions(channels="bm25", resume=True)
     with Index.create(tmp_path / "backup", corpus, options=resumed) as index:
         assert len(index) == 1005
+
+
+def test_a_backup_during_the_end_of_an_overwrite_stays_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copied generation was live when the backup began, so the copy can be written."""
+    options = IndexOptions(channels="bm25")
+    Index.create(tmp_path / "ix", [{"id": "1", "text": "moon"}], options=options).close()
+    overwritten = []
+
+    def link(source: Path, target: Path) -> bool:
+        linked = _link(source, target)
+        if source.name == "tokenizer.json" and not overwritten:
+            overwritten.append(source)
+            new = [{"id": "2", "text": "sun"}]
+            Index.create(tmp_path / "ix", new, overwrite=True, options=options).close()
+        return linked
+
+    monkeypatch.setattr("sparta.sharing.backup._link", link)
+    backup_index(tmp_path / "ix", tmp_path / "copy")
+    assert overwritten
+    with Index(tmp_path / "copy") as copy:
+        assert [hit.passage_id for hit in copy.search("moon")] == ["1"]
+        copy.append([{"id": "3", "text": "star"}])
+        assert copy.delete(["1"]) == 1

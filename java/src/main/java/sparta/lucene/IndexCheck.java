@@ -36,6 +36,7 @@ public final class IndexCheck {
         CheckIndex check = new CheckIndex(directory, NoLockFactory.INSTANCE.obtainLock(directory, "check"));
         PrintStream lines = new PrintStream(said, false, StandardCharsets.UTF_8)) {
       check.setInfoStream(lines, false);
+      check.setLevel(CheckIndex.Level.MIN_LEVEL_FOR_INTEGRITY_CHECKS); // the default compares checksums only
       if (check.checkIndex().clean) {
         return "";
       }
