@@ -140,8 +140,8 @@ def _as_in_index(chosen: _Sweep, index: Path) -> _Sweep:
             remedy="name a test set: a BEIR folder, SQuAD JSON or MRQA JSONL",
         )
     encoder, language = chosen.model, chosen.language if typed("language") else generation.language
-    if language == generation.language:
-        named = IndexOptions(model=encoder.model, bits=encoder.bits, query_encoder=encoder.query_encoder)
+    if language == generation.language and encoder.model is None:
+        named = IndexOptions(bits=encoder.bits, query_encoder=encoder.query_encoder)
         of_index = options_to_grow(index, named)
         encoder = replace(
             encoder, model=of_index.model, bits=of_index.bits, query_encoder=of_index.query_encoder

@@ -13,6 +13,7 @@ belong to an unfinished update that a later command resumes.
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 import zlib
@@ -59,6 +60,10 @@ _FIELDS: dict[str, Any] = {
 
 _STORED_NAMES = {"requested_kind": "asked"}
 """The manifest's names of fields that have another name here."""
+
+
+_NO_FILE = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+"""The numbers of errors that tell of a missing file, or of damaged content (no number)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +167,7 @@ class ChannelFolder:
         """Return whether any file is damaged. An overwrite then removes the folder, else it reuses vectors.
 
         :raises NewerFormatError: a newer version wrote the folder.
-        :raises StorageError: a file cannot be read, which says nothing about its content.
+        :raises SpartaError: a file cannot be read, which says nothing about its content.
         """
         try:
             if self.exists():
@@ -171,7 +176,9 @@ class ChannelFolder:
                 store.check()
         except (NewerFormatError, StorageError, OpenFilesError):
             raise
-        except SpartaError:
+        except SpartaError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno not in _NO_FILE:
+                raise
             return True
         return False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -97,14 +98,15 @@ def build_dense(
         generation = folder.require_live()
         channel_folder = ChannelFolder(folder.dense_path(generation))
         is_damaged = overwrite and channel_folder.is_damaged()
-        previous = channel_folder.read() if channel_folder.exists() and not is_damaged else None
+        previous = None
+        with suppress(*((SpartaError,) if is_damaged else ())):
+            previous = channel_folder.read() if channel_folder.exists() else None
+        if not is_damaged:
+            channel_folder.remove_left_overs(previous)
         vector_folders = [open_finished(path) for path in paths_of(vectors, "folders of vectors")]
         identity = chosen_model(
             model, previous, vector_folders, generation.language, folder.path, overwrite=overwrite
         )
-        if is_damaged:
-            shutil.rmtree(channel_folder.path)
-        channel_folder.remove_left_overs(previous)
         same_model = previous is not None and previous.model.sha256 == identity.sha256
         current = previous if same_model and not overwrite else None
         requested_kind = kind or (previous.requested_kind if previous else "auto")
@@ -121,6 +123,9 @@ def build_dense(
         for vector_folder in vector_folders:
             _check_vectors(vector_folder, identity, generation)
         with LivePassages.open(lucene_path, generation.analysis) as passages:
+            if is_damaged:
+                folder.check_not_replaced()
+                shutil.rmtree(channel_folder.path)
             builder = ChannelBuilder(
                 channel_folder,
                 current,

@@ -37,7 +37,7 @@ def sync(
 def is_begun(index: Path) -> bool:
     """Return whether an interrupted indexing pass has begun to encode a new dense channel."""
     folder = IndexFolder(index)
-    generation = folder.state().building if folder.exists() else None
+    generation = folder.state().for_resuming.building if folder.exists() else None
     if generation is None:
         return False
     channel_folder = ChannelFolder(folder.dense_path(generation))

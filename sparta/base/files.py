@@ -383,19 +383,22 @@ def _bz2(stream: BinaryIO) -> Iterator[bytes]:
     :raises OSError: the data is damaged.
     :raises EOFError: the file ends within a stream.
     """
-    part, undecoded = None, b""
+    part, undecoded, n_streams = None, b"", 0
     while packed := undecoded or stream.read(_BUFFER_BYTES):
-        if part is None and not packed.strip(b"\0"):  # padding after the last stream
-            undecoded = b""
-            continue
+        if part is None and n_streams:
+            packed = packed.lstrip(b"\0")  # padding after a stream
+            if not packed:
+                undecoded = b""
+                continue
         part = part or bz2.BZ2Decompressor()
         yield part.decompress(packed, _BUFFER_BYTES)
         while not part.eof and not part.needs_input:  # a small stream may hold gigabytes
             yield part.decompress(b"", _BUFFER_BYTES)
         undecoded = part.unused_data
+        n_streams += part.eof
         part = None if part.eof else part
-    if part:
-        raise EOFError("the bzip2 file ends within a stream")
+    if part or not n_streams:
+        raise EOFError("the bzip2 file ends within a stream, or is empty")
 
 
 @contextlib.contextmanager

@@ -148,7 +148,7 @@ def optimize_index(index: IndexFolder) -> None:
 def kept_passages(index: IndexFolder, mode: str) -> int:
     """Return the number of committed passages of an unfinished job of this mode."""
     state = index.state_for(mode)
-    unfinished = state.live if mode in GROWING else state.building
+    unfinished = state.live if mode in GROWING else state.for_resuming.building
     if unfinished is None or unfinished.complete or not has_passages(index, unfinished):
         return 0
     progress = committed(index, unfinished)

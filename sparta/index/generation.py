@@ -294,6 +294,14 @@ class IndexState:
         return self.live or self.building
 
     @property
+    def for_resuming(self) -> IndexState:
+        """The state before a sync accepted an unfinished first build, unless the sync completed the build."""
+        live = self.live
+        if live and not live.complete and not live.job.grows and self.building is None:
+            return IndexState(building=live)
+        return self
+
+    @property
     def has_newer_queries(self) -> bool:
         """Whether a generation has such queries."""
         return any(each.has_newer_queries for each in (self.live, self.building) if each)

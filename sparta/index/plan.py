@@ -53,7 +53,7 @@ def plan(
         return _plan_growth(index, state, source, job, options)
     job = replace(job, language=options.language, codec=codec_name(options.codec))
     if options.mode == "create" or options.resume:
-        state = _without_accepted_build(state)
+        state = state.for_resuming
     building, live = state.building, state.live
     if options.resume and building:
         _check_same_job(index, building, source, job)
@@ -61,6 +61,8 @@ def plan(
         if live and "overwrite" not in (options.mode, building.job.mode):
             _check_unchanged(index, live, job, adds_impacts=True)
         return lambda: index.reopen(building, live)
+    if live and not live.complete and not live.job.grows and options.mode == "create":
+        raise _unfinished_error(index, live)  # beside an unfinished overwrite
     if live and (options.mode == "create" or options.resume) and _made_from(live, source, job):
         if options.mode == "create":
             _check_unchanged(index, live, job, adds_impacts=False)
@@ -70,14 +72,6 @@ def plan(
     if options.mode == "create":
         _check_free(index, state, source, job, resume=options.resume)
     return lambda: index.begin(source.side, job.started(), source.arithmetic)
-
-
-def _without_accepted_build(state: IndexState) -> IndexState:
-    """Return the state before a sync accepted an unfinished first build, unless the sync completed it."""
-    live = state.live
-    if live and not live.complete and not live.job.grows and state.building is None:
-        return IndexState(building=live)
-    return state
 
 
 def with_lexical_terms(
@@ -97,7 +91,9 @@ def with_lexical_terms(
     :raises InputError: the index or the model does not agree with `wanted`.
     """
     state = index.state_for(options.mode)
-    existing = state.live if options.mode in GROWING else state.building if options.resume else None
+    existing = (
+        state.live if options.mode in GROWING else state.for_resuming.building if options.resume else None
+    )
     if existing is None and options.mode == "create":
         existing = state.live
     if existing and existing.model["name"]:
@@ -320,11 +316,7 @@ def _exists_error(index: IndexFolder, state: IndexState, *, adds_impacts: bool) 
             remedy=remedy("repeat the command with {} to add impacts", Option("resume", True)),
         )
     if state.building:
-        return IndexStateError(
-            f"an unfinished index of {state.building.job.source} already exists",
-            where=str(index.path),
-            remedy=remedy("continue with {}, or start again with {}", Option("resume", True), _OVERWRITE),
-        )
+        return _unfinished_error(index, state.building)
     return IndexStateError(
         "an index of another input, or with other options, already exists",
         where=str(index.path),
@@ -334,6 +326,15 @@ def _exists_error(index: IndexFolder, state: IndexState, *, adds_impacts: bool) 
             _OVERWRITE,
             Option("index"),
         ),
+    )
+
+
+def _unfinished_error(index: IndexFolder, generation: Generation) -> IndexStateError:
+    """Return the error for creating an index where an unfinished build exists."""
+    return IndexStateError(
+        f"an unfinished index of {generation.job.source} already exists",
+        where=str(index.path),
+        remedy=remedy("continue with {}, or start again with {}", Option("resume", True), _OVERWRITE),
     )
 
 

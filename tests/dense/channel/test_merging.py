@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,20 @@ def test_an_overwrite_deletes_only_what_is_damaged(tmp_path: Path, monkeypatch: 
         def fail(_: ChannelFolder, error: SpartaError = error) -> Any:
             raise error
 
-        monkeypatch.setattr(ChannelFolder, "stores", fail)
-        with pytest.raises(type(error)):
-            ChannelFolder(folder).is_damaged()
+        with monkeypatch.context() as patched:
+            patched.setattr(ChannelFolder, "stores", fail)
+            with pytest.raises(type(error)):
+                ChannelFolder(folder).is_damaged()
+    manifest = describe_vectors(ModelIdentity("m", "0"), 4, "float16", "passage")
+    (folder / "vectors-000001" / "manifest.json").write_text(json.dumps(manifest))
+    assert ChannelFolder(folder).is_damaged()
+    opened = Path.open
+
+    def refuse(self: Path, *arguments: Any, **options: Any) -> Any:
+        if self.suffix == ".safetensors":
+            raise PermissionError(errno.EACCES, "no rights")
+        return opened(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(SpartaError, match="no rights"):
+        ChannelFolder(folder).is_damaged()

@@ -279,6 +279,7 @@ def test_damage_at_the_beginning_of_a_later_bzip2_stream(tmp_path: Path) -> None
         (tmp_path / "damaged.bz2").write_bytes(damaged)
         with pytest.raises(InputError):
             list(numbered_lines(tmp_path / "damaged.bz2"))
-    (tmp_path / "cut.bz2").write_bytes(packed[:-10])
-    with pytest.raises(InputError):
-        list(numbered_lines(tmp_path / "cut.bz2"))
+    for content in (packed[:-10], b"", bytes(5000), packed + b"\n"):
+        (tmp_path / "cut.bz2").write_bytes(content)
+        with pytest.raises(InputError):
+            list(numbered_lines(tmp_path / "cut.bz2"))

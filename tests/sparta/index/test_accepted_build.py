@@ -64,6 +64,17 @@ def test_a_second_build_is_refused(accepted: Path, corpus: Path) -> None:
         assert len(index) == 1000
 
 
+def test_a_second_build_beside_an_overwrite_is_refused(accepted: Path, corpus: Path, tmp_path: Path) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "other.jsonl").write_text(corpus.read_text())
+    with pytest.raises(Interrupted):
+        build_index(accepted, tmp_path / "other.jsonl", "overwrite", BM25, advance=interrupt)
+    with pytest.raises(IndexStateError, match="an unfinished index of"):
+        build_index(accepted, corpus, options=BM25)
+
+
 def test_a_sync_completes_it(accepted: Path, corpus: Path) -> None:
     assert len(sync.sync_index(accepted, corpus, BM25).added) == 1500
     with Index(accepted) as index:
