@@ -88,7 +88,7 @@ class RerankedRetriever(Retriever):
         with self.holding():
             rankings = self.retriever.rank(queries, longer, threads)
             fold = language_of(self.language).fold
-            texts = [[fold(text) for text in own] for own in self._texts(rankings)]
+            texts = [[fold(text) for text in query_texts] for query_texts in self._texts(rankings)]
         owners = [fold(query) for query, own in zip(queries, texts, strict=True) for _ in own]
         scores = iter(self.reranker.scores(owners, [text for own in texts for text in own]).tolist())
         reranked = [

@@ -80,8 +80,9 @@ def test_words_are_marked_in_the_text_as_it_stands(alone: Path) -> None:
 
 
 def test_what_needs_a_model_says_so(alone: Path, chinese_model: Path) -> None:
-    for command in (("explain", "镭", "curie"), ("terms", "curie")):
+    for command in (("explain", "镭", "curie", "--channel", "impact"), ("terms", "curie")):
         refused(sparta(*command, "--index", alone), 2, "the index is BM25-only and has no impacts", "--model")
+    assert "镭" in done(sparta("explain", "镭", "curie", "--index", alone)).stdout
     corpus = alone.parent / "zh.jsonl"
     given = ("--corpus", corpus, "--language", "zh")
     with pytest.MonkeyPatch.context() as patch:

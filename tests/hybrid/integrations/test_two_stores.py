@@ -38,9 +38,9 @@ def test_a_store_that_opened_first_sees_the_index_of_another(tmp_path: Path) -> 
 
 
 def test_searches_do_not_wait_for_a_write(tmp_path: Path) -> None:
-    with IndexStore(tmp_path / "ix", options=BM25) as store:
+    with IndexStore(tmp_path / "ix", options=BM25) as store, ThreadPoolExecutor(1) as other:
         store.write([("a", "the moon", {})])
-        with store.writing(), ThreadPoolExecutor(1) as other:
+        with store.writing():
             assert len(other.submit(store.search, "moon", 3).result(timeout=20)) == 1
             late = other.submit(store.delete, ["a"])
             assert wait([late], timeout=0.3).not_done
