@@ -32,7 +32,7 @@ from sparta.search.explain_bm25 import Bm25Explanation, explain_bm25
 from sparta.search.facets import count_values
 from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Retriever
-from sparta.search.searcher import Searcher, channel_name, no_channel
+from sparta.search.searcher import Searcher, channel_name, is_fusion, no_channel
 
 if TYPE_CHECKING:
     from hybrid.answering.answers import AnswerList
@@ -382,13 +382,13 @@ class Index(Closing):
         channel = self.searcher.channels[0] if channel is None else channel
         if not isinstance(channel, str):
             raise no_channel(channel, self.channels)
-        if candidates is not None and not set(channel) & set(",="):
+        if candidates is not None and not is_fusion(channel):
             raise InputError(
                 f"candidates has no effect on the single channel {channel}",
                 remedy=remedy("omit {}, or name several channels", Option("candidates")),
             )
         with self.reader.snapshot():  # a closed index opens nothing
-            if channel != "dense" and not set(channel) & set(",="):
+            if channel != "dense" and not is_fusion(channel):
                 return self.searcher.beside(channel_name(channel))
             if channel == "dense" and channel not in other_channels(self.path):
                 raise InputError(

@@ -67,7 +67,9 @@ def search(chosen: _Search) -> None:
         search_chain(chain, search)
         return
     begin_models(search.index, channel, chosen.rerank)
-    if channel and ("," in channel or "=" in channel):
+    from sparta.search.searcher import is_fusion
+
+    if channel and is_fusion(channel):
         from hybrid.retrieval.channels import CHANNELS
         from hybrid.retrieval.fusion import CHANNEL_OPTION, Fusion, parse_weights
         from sparta.index.folder import default_index

@@ -208,8 +208,9 @@ class ChannelBuilder:
         missing = np.ones(len(block), bool)
         for source, rows in sources:
             available = missing & (rows[block] >= 0)
-            source.check_rows(rows[block[available]])
-            vectors[available] = source.take(rows[block[available]])
+            copied_rows = rows[block[available]]
+            source.check_rows(copied_rows)
+            vectors[available] = source.take(copied_rows)
             missing &= ~available
             # Vectors of the channel's current store only move to another file: do not count them.
             if not self.previous or source.folder != self.channel_folder.path / self.previous.store:

@@ -30,7 +30,7 @@ from dense.search.faiss_index import KINDS, Parameters
 from dense.search.store import FIELDS as VECTOR_FIELDS
 from dense.search.store import FORMAT_VERSION as VECTORS_VERSION
 from dense.search.store import KIND as VECTORS_KIND
-from dense.search.store import MODEL_FIELDS, OpenFilesError, Rows, VectorFolder, shard_path
+from dense.search.store import MODEL_FIELDS, Rows, VectorFolder, shard_path
 from sparta.base.errors import IndexStateError, NewerFormatError, SpartaError, StorageError
 from sparta.base.files import atomic_write, disk_fails, storage_error
 from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
@@ -60,8 +60,6 @@ _FIELDS: dict[str, Any] = {
 
 _STORED_NAMES = {"requested_kind": "asked"}
 """The manifest's names of fields that have another name here."""
-
-
 _NO_FILE = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 """The numbers of errors that tell of a missing file, or of damaged content (no number)."""
 
@@ -174,7 +172,7 @@ class ChannelFolder:
                 self.check(self.read())
             for _, store in self.stores():
                 store.check()
-        except (NewerFormatError, StorageError, OpenFilesError):
+        except (NewerFormatError, StorageError):
             raise
         except SpartaError as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno not in _NO_FILE:

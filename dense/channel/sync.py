@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -98,9 +97,12 @@ def build_dense(
         generation = folder.require_live()
         channel_folder = ChannelFolder(folder.dense_path(generation))
         is_damaged = overwrite and channel_folder.is_damaged()
-        previous = None
-        with suppress(*((SpartaError,) if is_damaged else ())):
+        try:
             previous = channel_folder.read() if channel_folder.exists() else None
+        except SpartaError:
+            if not is_damaged:
+                raise
+            previous = None
         if not is_damaged:
             channel_folder.remove_left_overs(previous)
         vector_folders = [open_finished(path) for path in paths_of(vectors, "folders of vectors")]

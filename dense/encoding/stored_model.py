@@ -175,7 +175,7 @@ class StoredDenseModel:
 
     @cached_property
     def _fits_bf16(self) -> bool:
-        """Whether the states in bf16 are nearly those in float32."""
+        """Whether bf16 changes the states of the encoders only a little."""
         sides = () if self._is_bert else ("passage",) if self.config.shared else ("passage", "question")
         return all(fits_bf16(self._graph(side), self._longest) for side in sides)
 

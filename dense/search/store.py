@@ -211,12 +211,8 @@ def _stored_rows(path: Path, start: int, entry: dict[str, Any]) -> StoredRows:
     return StoredRows(path, _DTYPES[entry["dtype"]], start + entry["data_offsets"][0], tuple(entry["shape"]))
 
 
-class OpenFilesError(InputError):
-    """The process or the machine has reached its limit of open files."""
-
-
-def _too_many_open_files(path: Path) -> OpenFilesError:
-    return OpenFilesError(
+def _too_many_open_files(path: Path) -> InputError:
+    return InputError(
         "cannot open the file: the process or the machine has reached its limit of open files",
         where=str(path),
         remedy="raise the limit (ulimit -n 65536): every shard of vectors is a file that stays open",

@@ -26,6 +26,7 @@ from sparta.index.pipeline import IndexOptions
 from sparta.index.plan import has_commit
 from sparta.index.snapshot import IndexSnapshot
 from sparta.search.retriever import Page
+from sparta.search.searcher import is_fusion
 
 Docids = npt.NDArray[np.integer[Any]]
 WHOLE = "passage"
@@ -115,10 +116,10 @@ class IndexStore(Closing):
                 index = Index.create(self.path, records, options=self.options)
                 self._add_vectors(index)
                 with self._opening:
-                    is_first = self._index is None
-                    self._index = index if is_first else self._index
-                if not is_first:  # another thread has opened the new index meanwhile, and searches it
-                    index.close()
+                    if self._index is None:
+                        self._index = index
+                    else:  # another thread has opened the new index meanwhile, and searches it
+                        index.close()
             else:
                 index.update(records)
 
@@ -162,14 +163,12 @@ class IndexStore(Closing):
         parsed = self._filter(index, filter)
         if passage_ids is None:
             return index.search(query, k, channel=self.channels, filter=parsed)
-        is_fused = bool(set(self.channels or "") & set(",="))
-        candidates = max(CANDIDATES, whole("k", k)) if is_fused else None
-        retriever = index.retriever(self.channels, candidates=candidates)
-        wanted = set(passage_ids)
+        candidates = max(CANDIDATES, whole("k", k)) if is_fusion(self.channels) else None
+        retriever, wanted_ids = index.retriever(self.channels, candidates=candidates), set(passage_ids)
         with retriever.holding():
             [ranking] = retriever.rank([query_of(query)], Page(retriever.most_hits, filter=parsed))
             columns = zip(ranking.passage_ids, ranking.docids, ranking.scores, strict=True)
-            best = list(islice((row for row in columns if row[0] in wanted), whole("k", k)))
+            best = list(islice((row for row in columns if row[0] in wanted_ids), whole("k", k)))
             kept = Ranking(*map(list, zip(*best, strict=True))) if best else Ranking()
             return retriever.hits([kept])[0]
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from hybrid.opensearch.fields import FIELDS, NUMBERS, field_values
 from hybrid.opensearch.query_side import feature_name, side_id
+from sparta.base.batches import bounded_batches
 from sparta.base.errors import InputError
 from sparta.base.remedies import Option, remedy
 from sparta.data.languages import LANGUAGES, Language, language_of
@@ -259,14 +260,5 @@ def _action(name: str, passage_id: str, document: bytes = b"") -> Action:
 
 
 def batches(actions: Iterable[Action], most_bytes: int) -> Iterator[list[Action]]:
-    """Yield the actions in batches of at most `most_bytes`; a larger action is a batch by itself."""
-    batch: list[Action] = []
-    batch_bytes = 0
-    for action in actions:
-        if batch and batch_bytes + len(action.lines) > most_bytes:
-            yield batch
-            batch, batch_bytes = [], 0
-        batch.append(action)
-        batch_bytes += len(action.lines)
-    if batch:
-        yield batch
+    """Return the actions in batches of at most `most_bytes`; a larger action is a batch by itself."""
+    return bounded_batches(actions, lambda action: len(action.lines), most_bytes)

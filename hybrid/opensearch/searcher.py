@@ -22,7 +22,7 @@ from sparta.search.contexts import with_contexts
 from sparta.search.explain import Explanation
 from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Page, Retriever
-from sparta.search.searcher import CHANNELS, IMPACT, channel_name
+from sparta.search.searcher import CHANNELS, IMPACT, channel_name, is_fusion
 
 
 class OpenSearchSearcher(Retriever):
@@ -163,7 +163,7 @@ def open_opensearch(
     server: Server | str, name: str, channels: str | None = None, *, candidates: int = CANDIDATES
 ) -> OpenSearchHybrid | OpenSearchSearcher:
     """Return a retriever for `channels`: `impact` (default), `bm25`, or a fusion like `bm25=1.2,impact`."""
-    if channels and ("," in channels or "=" in channels):
+    if channels and is_fusion(channels):
         return OpenSearchHybrid(
             server, name, Fusion(parse_weights(channels, CHANNELS, CHANNEL_OPTION), candidates=candidates)
         )

@@ -27,7 +27,7 @@ from sparta.lucene.bridge import Bm25
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.contexts import joined_hits
 from sparta.search.retriever import Page, Retriever
-from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, unusual_bm25
+from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, is_fusion, unusual_bm25
 
 _QUERY_BLOCK = 500
 """The number of queries that are searched together, with all their candidates in memory."""
@@ -193,7 +193,7 @@ def open_retriever(
         checks
     """
     fusion = None
-    if channels and ("," in channels or "=" in channels):
+    if channels and is_fusion(channels):
         fusion = Fusion(parse_weights(channels, CHANNELS, CHANNEL_OPTION), candidates=candidates)
     elif channels:
         channel(channels)

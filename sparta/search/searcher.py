@@ -301,9 +301,14 @@ def channel_name(name: str, channels: Sequence[str] = CHANNELS) -> str:
     return known
 
 
+def is_fusion(channels: str | None) -> bool:
+    """Return whether channels name a fusion, such as `dense,impact` or `bm25=2`, and not a single channel."""
+    return not set(",=").isdisjoint(channels or "")
+
+
 def no_channel(value: Any, channels: Sequence[str]) -> InputError:
     """Return the error for a value that names none of these channels."""
-    is_single_name = isinstance(value, str) and not set(value) & set(",=")
+    is_single_name = isinstance(value, str) and not is_fusion(value)
     return InputError(
         f"unknown channel {value!r}; available channels: {', '.join(channels)}",
         remedy="" if is_single_name else "to search several channels, use hybrid.HybridSearcher",

@@ -108,9 +108,8 @@ def as_lines(stream: BinaryIO, limits: Limits) -> BinaryIO:
         for number, element in enumerate(elements, 1):
             if number > limits.lines:
                 raise HttpError(413, f"the upload has more than {limits.lines:,} values", remedy=_SPLIT)
-            line = json.dumps(
-                element, ensure_ascii=False, separators=(",", ":")
-            )  # no longer than in the body
+            # No longer than in the body, which has the limit of lines too.
+            line = json.dumps(element, ensure_ascii=False, separators=(",", ":"))
             lines.write(line.encode() + b"\n")
     except (ValueError, RecursionError) as error:
         raise HttpError(400, f"the body is not JSON: {error}") from None

@@ -27,7 +27,7 @@ from sparta.rerank.reranked import reranked
 from sparta.search.explain import marked_snippet, term_contributions, word_snippets
 from sparta.search.facets import count_values
 from sparta.search.retriever import Page, Retriever
-from sparta.search.searcher import IMPACT, Searcher
+from sparta.search.searcher import IMPACT, Searcher, is_fusion
 
 if TYPE_CHECKING:
     from dense.channel.searcher import DenseSearcher
@@ -77,7 +77,7 @@ def weights_of(channels: str) -> tuple[tuple[str, float], ...]:
 
     :raises InputError: a channel is unknown, or a weight is no number
     """
-    if "," in channels or "=" in channels:
+    if is_fusion(channels):
         return tuple(parse_weights(channels, CHANNELS, option=None).items())
     return ((channel(channels), 1.0),)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from sparta.base.batches import bounded_batches
 from sparta.base.errors import InputError, ModelError
 from sparta.base.files import Tally, sha256_file
 from sparta.base.progress import ReadingProgress
@@ -143,7 +144,9 @@ def text_source(
 
     def batches(units: Iterator[Passage], _done: int) -> Iterator[ImpactBatch]:
         no_impacts = np.zeros(0, np.int32)
-        for passages in _bounded_batches(units):
+        for passages in bounded_batches(
+            units, lambda unit: len(unit.text), _CHARACTERS_PER_BATCH, _PASSAGES_PER_BATCH
+        ):
             objects = [stored_object(unit) for unit in passages]
             records = [json.dumps(stored, ensure_ascii=False) for stored in objects]
             passage_ids, texts = [unit.passage_id for unit in passages], list(map(searched_text, objects))
@@ -152,20 +155,6 @@ def text_source(
             progress.advance(len(passages))
 
     return _units_source(reader, job, side, batches, language, progress)
-
-
-def _bounded_batches(units: Iterable[Passage]) -> Iterator[list[Passage]]:
-    """Yield batches of at most 1,000 passages and 16 million characters, but at least one passage."""
-    batch: list[Passage] = []
-    size = 0
-    for unit in units:
-        if batch and (len(batch) == _PASSAGES_PER_BATCH or size + len(unit.text) > _CHARACTERS_PER_BATCH):
-            yield batch
-            batch, size = [], 0
-        batch.append(unit)
-        size += len(unit.text)
-    if batch:
-        yield batch
 
 
 def _units_source(

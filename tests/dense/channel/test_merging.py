@@ -15,7 +15,7 @@ from dense.channel.merging import MERGED_AT_ONCE, merge_small_shards, runs_to_me
 from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
 from dense.models.resolve import ModelIdentity
-from dense.search.store import OpenFilesError, VectorFolder, VectorWriter, describe_vectors, shard_path
+from dense.search.store import VectorFolder, VectorWriter, describe_vectors, shard_path
 from sparta.api import Index
 from sparta.base.errors import InputError, ModelError, NewerFormatError, SpartaError, StorageError
 from sparta.index.build import delete_passages
@@ -155,25 +155,26 @@ def test_an_overwrite_deletes_only_what_is_damaged(tmp_path: Path, monkeypatch: 
     with pytest.raises(ModelError):
         build_dense(tmp_path / "ix", str(tmp_path / "none"), overwrite=True)
     assert (folder / "vectors-000001" / "shard-00000.safetensors").is_file()
-    for error in (StorageError("the disk fails"), OpenFilesError("too many open files")):
 
-        def fail(_: ChannelFolder, error: SpartaError = error) -> Any:
-            raise error
+    def fail(_: ChannelFolder) -> Any:
+        raise StorageError("the disk fails")
 
-        with monkeypatch.context() as patched:
-            patched.setattr(ChannelFolder, "stores", fail)
-            with pytest.raises(type(error)):
-                ChannelFolder(folder).is_damaged()
+    with monkeypatch.context() as patched:
+        patched.setattr(ChannelFolder, "stores", fail)
+        with pytest.raises(StorageError):
+            ChannelFolder(folder).is_damaged()
     manifest = describe_vectors(ModelIdentity("m", "0"), 4, "float16", "passage")
     (folder / "vectors-000001" / "manifest.json").write_text(json.dumps(manifest))
     assert ChannelFolder(folder).is_damaged()
     opened = Path.open
+    for number, message in ((errno.EACCES, "no rights"), (errno.EMFILE, "limit of open files")):
 
-    def refuse(self: Path, *arguments: Any, **options: Any) -> Any:
-        if self.suffix == ".safetensors":
-            raise PermissionError(errno.EACCES, "no rights")
-        return opened(self, *arguments, **options)
+        def refuse(self: Path, *arguments: Any, number: int = number, **options: Any) -> Any:
+            if self.suffix == ".safetensors":
+                raise OSError(number, "no rights")
+            return opened(self, *arguments, **options)
 
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(SpartaError, match="no rights"):
-        ChannelFolder(folder).is_damaged()
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "open", refuse)
+            with pytest.raises(SpartaError, match=message):
+                ChannelFolder(folder).is_damaged()

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from sparta import Index
+from sparta.base.batches import bounded_batches
 from sparta.base.errors import IndexStateError, Interrupted
 from sparta.base.records import Passage
 from sparta.index import sync
 from sparta.index.folder import IndexFolder
-from sparta.index.inputs import sources
-from sparta.index.inputs.sources import _bounded_batches
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.index.verify import verify_index
 
@@ -84,8 +83,8 @@ def test_a_sync_completes_it(accepted: Path, corpus: Path) -> None:
 
 def test_batches_of_long_texts_are_short() -> None:
     units = [Passage(str(number), "x" * size) for number, size in enumerate([9, 9, 30, 1, 1, 1])]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sources, "_CHARACTERS_PER_BATCH", 20)
-        patched.setattr(sources, "_PASSAGES_PER_BATCH", 2)
-        batches = [[unit.passage_id for unit in batch] for batch in _bounded_batches(units)]
+    batches = [
+        [unit.passage_id for unit in batch]
+        for batch in bounded_batches(units, lambda unit: len(unit.text), 20, 2)
+    ]
     assert batches == [["0", "1"], ["2"], ["3", "4"], ["5"]]
