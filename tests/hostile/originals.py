@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -14,7 +13,7 @@ TEXTS = ("the moon of the earth", "larry page founded google", "the city of pari
 def make(folder: Path) -> None:
     """Make an index with dense channels (flat, HNSW), models, shards of both kinds, in a new folder.
 
-    In a process of its own, for this starts Java.
+    In a process of its own, because this starts Java.
     """
     import torch
     from transformers import BertConfig, BertModel
@@ -65,7 +64,3 @@ def _tokenizer() -> Tokenizer:
     framed = [("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])]
     tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, framed)
     return tokenizer
-
-
-if __name__ == "__main__":
-    make(Path(sys.argv[1]))

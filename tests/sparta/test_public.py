@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
 from types import ModuleType
@@ -39,6 +40,8 @@ def names_for_checkers(library: ModuleType) -> dict[str, str]:
     return {name.name: node.module for node in imports for name in node.names}
 
 
+owners_of_packages = cache(packages_distributions)
+owners_of_packages = cache(packages_distributions)
 LIBRARIES = (sparta, dense, hybrid)
 NAMES = [(lib, name, home) for lib in LIBRARIES for name, home in names_for_checkers(lib).items()]
 OLD_NAMES = [
@@ -127,7 +130,9 @@ def test_every_old_argument_of_a_training_and_an_index_warns(tmp_path):
     ):
         sparta.Index(tmp_path, every=1.0)
     with pytest.warns(DeprecationWarning, match="p2_alone=….*only_p2=…"), pytest.raises(sparta.SpartaError):
-        dense.train_in_two_stages([], dense.Recipe(encoder="nowhere"), tmp_path / "out", p2_alone=True)
+        dense.train_in_two_stages(
+            [], dense.Recipe(encoder=str(tmp_path / "nowhere")), tmp_path / "out", p2_alone=True
+        )
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -156,7 +161,7 @@ def test_importing_the_libraries_loads_nothing_heavy():
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_has_one_owner(package):
     """Two distributions that own the same name overwrite each other in silence."""
-    owners = set(packages_distributions().get(package, []))
+    owners = set(owners_of_packages().get(package, []))
     if not owners:
         pytest.skip("sparta is not installed in this environment")
     assert owners == {"sparta-search"}

@@ -91,15 +91,22 @@ def test_a_channel_of_many_shards_is_merged_by_the_next_write(index: Path, model
 @pytest.mark.jvm
 @pytest.mark.parametrize(("kind", "merges"), [("flat", 2), ("hnsw", 1)])
 def test_many_appends_leave_few_shards(
-    index: Path, model: Path, tiny_model_folder: Path, make_records: Any, kind: str, merges: int
+    index: Path,
+    model: Path,
+    tiny_model_folder: Path,
+    make_records: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    merges: int,
 ) -> None:
+    monkeypatch.setattr("dense.channel.merging.MERGED_AT_ONCE", 3)
     build_dense(index, str(model), kind=kind)
     options = IndexOptions(model=str(tiny_model_folder))
     with Index(index) as opened:
-        for record in make_records(merges * MERGED_AT_ONCE + 2, seed=5, prefix="new"):
+        for record in make_records(merges * 3 + 2, seed=5, prefix="new"):
             opened.append([record], options=options)
     [place] = index.glob("dense-*")
-    assert len(shard_files(place / "vectors-000001")) < MERGED_AT_ONCE
+    assert len(shard_files(place / "vectors-000001")) < 3
     appended = rankings(index, 100)
     build_dense(index, kind=kind, overwrite=True)
     assert rankings(index, 100) == appended

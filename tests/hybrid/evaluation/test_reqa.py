@@ -151,8 +151,10 @@ def test_exact_search_by_numpy(encoder_folder: Path, tmp_path: Path, codes: int,
         own = {p.passage_id: s for p, s in zip(passages, scores, strict=True)}
         own.pop(query.query_id, None)
         found, best = run[query.query_id], sorted(own.values())[::-1][:5]
-        assert [hit.score for hit in found] == pytest.approx(best, rel=1e-4)
-        assert [hit.score for hit in found] == pytest.approx([own[h.passage_id] for h in found], rel=1e-4)
+        assert [hit.score for hit in found] == pytest.approx(best, rel=1e-4, abs=1e-5)
+        assert [hit.score for hit in found] == pytest.approx(
+            [own[h.passage_id] for h in found], rel=1e-4, abs=1e-5
+        )
 
 
 @pytest.mark.slow

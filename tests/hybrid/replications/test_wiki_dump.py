@@ -302,7 +302,8 @@ def test_a_dump_without_end_does_not_fill_the_memory(
 ) -> None:
     monkeypatch.setenv("SPARTA_MAX_LINE_MB", "1")
     dump = tmp_path / "dump.bz2"
-    dump.write_bytes(bz2.compress((begin + unit * (6_000_000 // len(unit))).encode(), 1))
+    repeated = bz2.compress((unit * (200_000 // len(unit))).encode(), 1)
+    dump.write_bytes(bz2.compress(begin.encode(), 1) + 30 * repeated)
     tracemalloc.start()
     try:
         with pytest.raises(InputError) as error:

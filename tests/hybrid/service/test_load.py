@@ -113,7 +113,7 @@ def test_a_collapse_does_not_hold_up_searches(built, open_client) -> None:
 @pytest.mark.slow
 def test_answers_take_no_place_of_other_side_work(built, open_client) -> None:
     go = threading.Event()
-    client = open_client(built, GivenReader(lambda _: go.wait(60) and []), limits=Limits(answer=1))
+    client = open_client(built, GivenReader(lambda _: go.wait(60) and []), limits=Limits(answer=3))
     with ThreadPoolExecutor(33) as others:
         answers = [others.submit(client.post, "/answer", json={"query": QUESTION}) for _ in range(33)]
         first = next(as_completed(answers)).result()

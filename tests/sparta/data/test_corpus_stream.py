@@ -197,13 +197,13 @@ def test_a_pipe_is_read_while_it_is_written(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus() -> None:
-    with endless("some text " * 20) as (_, passages):
+    with endless("some text " * 60) as (_, passages):
         tracemalloc.start()
         for _ in range(2_000):
             next(passages)
         tracemalloc.reset_peak()
         start = tracemalloc.get_traced_memory()[0]
-        for _ in range(30_000):
+        for _ in range(10_000):
             next(passages)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

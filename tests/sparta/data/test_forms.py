@@ -467,10 +467,10 @@ def test_a_missing_quote_makes_one_row_bad(tmp_path: Path, delimiter: str) -> No
 @pytest.mark.slow
 def test_many_missing_quotes_take_linear_time(tmp_path: Path) -> None:
     path = tmp_path / "c.csv"
-    path.write_text("id,text\n" + "".join(f'{number},"open {number}\n' for number in range(60_000)))
+    path.write_text("id,text\n" + "".join(f'{number},"open {number}\n' for number in range(20_000)))
     reader = CorpusReader(path, skip_invalid=True)
     assert list(reader) == []
-    assert reader.counts.reasons == {"column with broken quotes": 60_000}
+    assert reader.counts.reasons == {"column with broken quotes": 20_000}
 
 
 @pytest.mark.parametrize(("name", "title"), [("one.md", "Moon"), ("one.txt", "one")])

@@ -38,8 +38,8 @@ NURSERY = """
 import json, os, signal, sys, time
 from dataclasses import replace
 
-import torch
-torch.set_num_threads(1)
+import jnius_config
+jnius_config.add_options("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 import cli._sparta, sparta.index.pipeline, sparta.shards.encode, sparta.index.build
 import sparta.index.inputs.sources
 from sparta.base import files

@@ -17,10 +17,8 @@ from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
 from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import WriteOptions
-from sparta.models.load import load_model
 from sparta.models.resolve import default_model_folder
 from sparta.search.searcher import Searcher
-from sparta.shards.encode import EncodeOptions, encode_corpus
 from tests.sparta.search.test_search import Collection, N, collection, pairs, questions, words
 
 __all__ = ["collection", "words"]  # fixtures
@@ -48,13 +46,6 @@ class Encoder:
 searcher = LuceneImpactSearcher(path, Encoder(), min_idf=-1)
 print(json.dumps({q: [[hit.docid, hit.score] for hit in searcher.search(q, k)] for q in bags}))
 """
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wiki") / "shards"
-    encode_corpus(ROOT / "examples" / "wiki.jsonl", folder, load_model(), EncodeOptions())
-    return folder
 
 
 def queries() -> list[str]:
@@ -88,11 +79,11 @@ def by_score(ranking: list[list]) -> list[tuple[int, set[str]]]:
 
 @pytest.mark.parametrize(("codec", "our_jar"), [("lucene", False), ("fast", True)])
 def test_pyserini_ranks_50_queries_of_the_default_model_as_we_do(
-    tmp_path: Path, shards: Path, ask_pyserini: Callable[..., Any], codec: str, our_jar: bool
+    tmp_path: Path, example_shards: Path, ask_pyserini: Callable[..., Any], codec: str, our_jar: bool
 ) -> None:
     """Same passages at each score, 50 of 50; as many of the last score, where the depth cuts it."""
     index = IndexFolder(tmp_path / "index")
-    write_index(index, vectors_source([shards]), WriteOptions(codec=codec))
+    write_index(index, vectors_source([example_shards]), WriteOptions(codec=codec))
     with Searcher(index.path) as searcher, searcher.reader.snapshot() as view:
         asked = queries()
         bags = {q: searcher.tokenizer.terms(q) for q in asked}
