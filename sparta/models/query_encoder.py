@@ -5,11 +5,12 @@ from __future__ import annotations
 import copyreg
 import hashlib
 import itertools
+import json
 import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -38,6 +39,7 @@ MODEL_FIELDS: dict[str, Any] = {
     "query_quantizer?": _QUANTIZER,
     "query_network?": bool,
     "lexical_terms?": str,
+    "query_weights_sha256?": str,
 }
 """The fields of a model's query side in a manifest."""
 _PREFIX = re.compile(r"^(?:##|\u2581|\u0120)(?=.)")  # marks of WordPiece, SentencePiece, byte-level BPE
@@ -73,8 +75,28 @@ def is_blank(query: str) -> bool:
     return not any(unicodedata.category(c)[0] in "LNS" or c in _MEANINGFUL for c in query)
 
 
+@lru_cache(2)
+def _vocabulary(tokenizer: Tokenizer) -> list[str]:
+    return [tokenizer.id_to_token(i) or f"[{i}]" for i in range(vocabulary_size(tokenizer))]
+
+
+@lru_cache(4)
 def _tokenizer_hash(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+
+
+def _weights_hash(weights: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(weights, "<i4").tobytes()).hexdigest()
+
+
+def differing_fields(stored: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the fields, apart from the name, in which two identities of query sides differ.
+
+    Earlier versions stored no hash of the query weights: its absence is no difference.
+    """
+    ignored = {"name"} if "query_weights_sha256" in stored else {"name", "query_weights_sha256"}
+    names = dict.fromkeys((*new, *stored))
+    return [name for name in names if name not in ignored and stored.get(name) != new.get(name)]
 
 
 def load_tokenizer(name: str | Path) -> Tokenizer:
@@ -84,15 +106,42 @@ def load_tokenizer(name: str | Path) -> Tokenizer:
 
     :raises ModelError: there is no usable tokenizer.
     """
-    path = Path(name) / "tokenizer.json"
-    if path.is_file():
-        try:
-            tokenizer = Tokenizer.from_str(path.read_text("utf-8"))
-        except Exception as error:  # tokenizers raises bare Exception
-            raise ModelError(f"the tokenizer file cannot be read: {error}", where=str(path)) from error
-        _use_settings(tokenizer, path.parent)
-    else:
-        tokenizer = _through_transformers(str(name))
+    folder = Path(name)
+    if not (folder / "tokenizer.json").is_file():
+        return _for_texts(_through_transformers(str(name)))
+    return _from_file(folder, _parsed)
+
+
+def shared_tokenizer(folder: Path) -> Tokenizer:
+    """Return `load_tokenizer(folder)`, which callers share and must not change.
+
+    Parsing takes 50 ms. The versions of an index, and indexes of one model, have equal files.
+    """
+    return (
+        _from_file(folder, _parsed_once) if (folder / "tokenizer.json").is_file() else load_tokenizer(folder)
+    )
+
+
+def _from_file(folder: Path, parse: Callable[[str, str], Tokenizer]) -> Tokenizer:
+    path = folder / "tokenizer.json"
+    settings = [_settings(folder / name) for name in ("tokenizer_config.json", "sentence_bert_config.json")]
+    try:
+        return parse(path.read_text("utf-8"), json.dumps(settings))
+    except Exception as error:  # tokenizers raises bare Exception
+        raise ModelError(f"the tokenizer file cannot be read: {error}", where=str(path)) from error
+
+
+def _parsed(text: str, settings: str) -> Tokenizer:
+    """Return the tokenizer of a tokenizer.json, with the settings of two other files, as JSON."""
+    tokenizer = Tokenizer.from_str(text)
+    _use_settings(tokenizer, *json.loads(settings))
+    return _for_texts(tokenizer)
+
+
+_parsed_once = lru_cache(2)(_parsed)
+
+
+def _for_texts(tokenizer: Tokenizer) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True  # "[SEP]" in a text is five characters, not the end of a segment
@@ -125,19 +174,23 @@ _WITH_SETTINGS = {f"{name}Tokenizer" for name in ("Bert", "DistilBert", "Electra
 """Classes of transformers that apply these settings to tokenizer.json."""
 
 
-def _use_settings(tokenizer: Tokenizer, folder: Path) -> None:
-    """Apply explicit settings of a folder that override its tokenizer.json, as transformers does.
+def _use_settings(
+    tokenizer: Tokenizer, settings: Mapping[str, Any], sentence_settings: Mapping[str, Any]
+) -> None:
+    """Apply settings that override those of tokenizer.json, as transformers does.
 
-    sentence-transformers also lowercases if sentence_bert_config.json says so.
+    sentence-transformers also lowercases if its settings say so.
+
+    :param settings: tokenizer_config.json
+    :param sentence_settings: sentence_bert_config.json
     """
     normalizer = tokenizer.normalizer
     if isinstance(normalizer, normalizers.BertNormalizer):
-        settings = _settings(folder / "tokenizer_config.json")
         applies = str(settings.get("tokenizer_class", "")).removesuffix("Fast") in _WITH_SETTINGS
         for name, ours in _SETTINGS.items() if applies else ():
             if isinstance(settings.get(name), bool) and settings[name] != getattr(normalizer, ours):
                 setattr(normalizer, ours, settings[name])
-    lowers = _settings(folder / "sentence_bert_config.json").get("do_lower_case") is True
+    lowers = sentence_settings.get("do_lower_case") is True
     if lowers and (normalizer is None or normalizer.normalize_str("A") == "A"):
         steps = [normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
         tokenizer.normalizer = normalizers.Sequence(steps)
@@ -395,6 +448,7 @@ class QuerySide:
             **({"query_quantizer": self.query_quantizer.as_dict()} if self.query_quantizer else {}),
             **({"query_network": True} if self.has_network else {}),
             **({"lexical_terms": self.lexical.name} if self.lexical else {}),
+            **({} if self.weights is None else {"query_weights_sha256": _weights_hash(self.weights)}),
         }
 
     def save(self, folder: Path) -> None:
@@ -438,7 +492,9 @@ class QuerySide:
             weights = load_file(str(folder / "query_weights.safetensors"))["weights"]
             if weights.dtype != np.int32:
                 raise ValueError(f"query-term weights are {weights.dtype}, not int32")
-        tokenizer = load_tokenizer(folder)
+            if _weights_hash(weights) != identity.get("query_weights_sha256", _weights_hash(weights)):
+                raise ValueError("the hash of the query weights differs from the manifest's")
+        tokenizer = shared_tokenizer(folder)
         if _tokenizer_hash(tokenizer) != identity.get("tokenizer_sha256"):
             raise ValueError("the tokenizer's hash differs from the manifest's")
         lexical = LexicalTerms.load(folder, tokenizer) if term_files else None
@@ -476,4 +532,4 @@ class QuerySide:
 
     def vocabulary(self) -> list[str]:
         """Return the wordpieces by term id; an id without a wordpiece is named `[id]`."""
-        return [self.tokenizer.id_to_token(i) or f"[{i}]" for i in range(vocabulary_size(self.tokenizer))]
+        return list(_vocabulary(self.tokenizer))

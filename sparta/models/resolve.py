@@ -19,7 +19,7 @@ from sparta.base.remedies import Option, Remedy, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
 from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms
 from sparta.models.quantize import Quantizer, QueryQuantizer
-from sparta.models.query_encoder import QuerySide, load_tokenizer
+from sparta.models.query_encoder import QuerySide, shared_tokenizer
 from sparta.models.registered import how_to_install, local_folder, looks_like_path, package_folder
 
 Kind = Literal["model", "dense", "reader", "path_reader", "multi_task", "reranker"]
@@ -277,7 +277,7 @@ def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | N
         quantizer_with_bits = Quantizer(quantizer.max_weight, bits or quantizer.bits)
         if (folder / "modules.json").is_file() or not (folder / "tokenizer.json").is_file():
             return None
-        tokenizer = load_tokenizer(folder)
+        tokenizer = shared_tokenizer(folder)
         weights, grid = _query_weights(folder, config["sparta"])
         lexical = LexicalTerms.load(folder, tokenizer)
     except (OSError, ValueError, RecursionError, LookupError, TypeError, SafetensorError, SpartaError):
@@ -327,6 +327,12 @@ def hash_folder(folder: Path) -> str:
         times = state.st_mtime_ns, state.st_ctime_ns  # a program can set the first, but not the second
         digest.update(_file_hash(path, state.st_dev, state.st_ino, state.st_size, *times))
     return digest.hexdigest()
+
+
+def encoder_identity(encoder: str) -> str:
+    """Return the hash of an encoder's folder, or the encoder's name: a fact of trainings and tables."""
+    folder = Path(encoder)
+    return hash_folder(model_folder(folder)) if folder.is_dir() else encoder
 
 
 @lru_cache

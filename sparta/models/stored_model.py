@@ -17,7 +17,7 @@ from sparta.models.config import SpartaConfig
 from sparta.models.folders.kinds import Kind, kind_of
 from sparta.models.folders.sparse_folder import read_beir_folder, read_sparse_folder
 from sparta.models.model import SparseModel
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.query_encoder import shared_tokenizer
 from sparta.models.resolve import QUERY_WEIGHTS, files_changed, hash_folder
 from sparta.neural.batches import GPU_TOKENS
 from sparta.neural.devices import uses_cpu
@@ -121,10 +121,11 @@ class StoredModel(SparseModel):
 
     def _term_weights(self) -> TermWeights:
         """Return the weights; read them again if they were released."""
-        if self._weights is None:
+        weights = self._weights  # read once: another thread may release them
+        if weights is None:
             self._check_unchanged()
-            return open_stored(self.folder)._term_weights()
-        return self._weights
+            weights = open_stored(self.folder)._term_weights()
+        return weights
 
     def _check_unchanged(self) -> None:
         """Raise if the model's folder has other files than when it was opened.
@@ -200,7 +201,7 @@ def _sparta(folder: Path, raw: dict[str, Any]) -> StoredModel:
     )
     query_weights = np.maximum(stored.floats(QUERY_WEIGHTS, n_terms), 0) if config.weighted_queries else None
     stored.check_all_read()
-    return StoredModel(folder, load_tokenizer(folder), config, weights, query_weights)
+    return StoredModel(folder, shared_tokenizer(folder), config, weights, query_weights)
 
 
 def _plain_encoder(folder: Path, raw: dict[str, Any]) -> StoredModel:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save
 
 from sparta.base.errors import IndexStateError
 from sparta.base.manifest import write_manifest
@@ -60,21 +61,44 @@ def test_a_newer_format_is_refused(builder, docs):
     assert builder.contents() == docs("a", 5)
 
 
-@pytest.mark.parametrize("lost", ["weighted_queries", "quantizer", "weights"])
-def test_a_damaged_description_of_the_model_is_told(builder, docs, tiny_tokenizer, lost):
-    weights = np.ones(tiny_tokenizer.get_vocab_size(), np.float32)
-    builder.write(builder.source(docs("a", 5), side=replace(builder.side, weights=weights)))
+@pytest.fixture
+def weighted(builder, docs, tiny_tokenizer):
+    """A builder of an index whose model has query weights, and the file of these weights."""
+    builder.side = replace(builder.side, weights=np.ones(tiny_tokenizer.get_vocab_size(), np.int32))
+    builder.write(builder.source(docs("a", 5)))
+    return builder, builder.folder.path / "tokenizer-000001" / "query_weights.safetensors"
+
+
+@pytest.mark.parametrize("lost", ["weighted_queries", "quantizer"])
+def test_a_damaged_description_of_the_model_is_told(weighted, lost):
+    path = weighted[0].folder.path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["live"]["model"][lost]
+    write_manifest(path.parent, manifest)
+    with pytest.raises(IndexStateError, match=f"the field live.model.{lost}") as caught:
+        Searcher(path.parent)
+    assert caught.value.remedy
+
+
+def test_damaged_query_weights_are_told(weighted):
+    builder, file = weighted
+    [(name, weights)] = load_file(file).items()
+    weights[7] += 1
+    for damaged in (b"no weights", save({name: weights})):
+        file.write_bytes(damaged)
+        with pytest.raises(IndexStateError, match="tokenizer and query weights is damaged") as caught:
+            Searcher(builder.folder.path)
+        assert caught.value.remedy
+
+
+def test_an_earlier_version_stored_no_hash_of_query_weights(weighted, docs):
+    builder, _ = weighted
     path = builder.folder.path / "manifest.json"
     manifest = json.loads(path.read_text())
-    if lost == "weights":
-        (builder.folder.path / "tokenizer-000001" / "query_weights.safetensors").write_bytes(b"no weights")
-    else:
-        del manifest["live"]["model"][lost]
+    del manifest["live"]["model"]["query_weights_sha256"]
     write_manifest(path.parent, manifest)
-    named = "is damaged" if lost == "weights" else f"the field live.model.{lost}"
-    with pytest.raises(IndexStateError, match=named) as caught:
-        Searcher(builder.folder.path)
-    assert caught.value.remedy
+    builder.write(builder.source(docs("b", 5)), "append")
+    assert builder.contents() == docs("a", 5) + docs("b", 5)
 
 
 @pytest.mark.slow

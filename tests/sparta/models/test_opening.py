@@ -11,9 +11,12 @@ import pytest
 
 from sparta.base.errors import ModelError
 from sparta.models.document_encoder import fit_quantizer
-from sparta.models.load import calibration_passages, load_model
+from sparta.models.load import calibration_passages, load_model, load_module
 from sparta.models.quantize import Quantizer
+from sparta.models.query_encoder import load_tokenizer, shared_tokenizer
 from sparta.models.resolve import hash_folder, known_query_side
+from sparta.models.sparta import SpartaModel
+from sparta.models.stored_model import open_stored
 from tests.sparta.models.brute_force import TEXTS, Make, broken_copy, dense, passages
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -115,3 +118,39 @@ def test_the_output_of_a_training_is_named_by_its_folder(tmp_path, tiny_model_fo
     known = known_query_side(tmp_path / "out", None)
     assert known is not None
     assert known.model_hash == opened.model_hash
+
+
+def test_a_model_that_is_replaced_while_it_is_opened(
+    tiny_model_folder: Path, make_tiny_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights would get the hash of the new ones, in manifests and for the ranges of 8 bits."""
+    folder = shutil.copytree(tiny_model_folder, tmp_path / "model")
+
+    def opened(path: Path) -> object:
+        model = open_stored(path)
+        make_tiny_model(seed=7).save_pretrained(folder)
+        return model
+
+    def load(path: Path) -> object:
+        model = SpartaModel.load(path)
+        make_tiny_model(seed=8).save_pretrained(folder)
+        return model
+
+    monkeypatch.setattr("sparta.models.load.open_stored", opened)
+    assert load_model(folder, device="cpu").identity == hash_folder(folder), "it is opened once more"
+    monkeypatch.setattr("sparta.models.load._load", load)
+    with pytest.raises(ModelError, match="changed"):
+        load_module(folder)
+
+
+def test_indexes_of_one_model_share_a_tokenizer(tiny_model_folder: Path, tmp_path: Path) -> None:
+    first = shared_tokenizer(tiny_model_folder)
+    copy = shutil.copytree(tiny_model_folder, tmp_path / "model")
+    assert shared_tokenizer(copy) is first
+    assert load_tokenizer(copy) is not first
+    (copy / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    other = shared_tokenizer(copy)
+    assert other is not first
+    (copy / "tokenizer.json").write_text("{")
+    with pytest.raises(ModelError, match="cannot be read"):
+        shared_tokenizer(copy)
