@@ -26,7 +26,8 @@ from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
 from sparta.index.reader import IndexReader
 from sparta.index.snapshot import IndexVersion
 from sparta.lucene.bridge import Bm25
-from sparta.models.resolve import default_name, hash_folder
+from sparta.models.resolve import default_name
+from sparta.reader.open_readers import OpenReaders
 from sparta.search.explain import Explanation, explain, top_terms
 from sparta.search.explain_bm25 import Bm25Explanation, explain_bm25
 from sparta.search.facets import count_values
@@ -37,7 +38,6 @@ from sparta.search.searcher import Searcher, channel_name, is_fusion, no_channel
 if TYPE_CHECKING:
     from hybrid.answering.answers import AnswerList
     from sparta.index.sync import SyncReport
-    from sparta.reader.reader import Reader
     from sparta.sharing.backup import BackupReport
 
 
@@ -71,7 +71,7 @@ class Index(Closing):
         self.path = lasting_path(path if path is not None else default_index())
         self.reader = IndexReader(self.path, bm25, refresh_seconds=refresh_seconds)
         self.searcher = Searcher(self.reader)
-        self._readers: dict[Path, tuple[str, Reader]] = {}
+        self._readers = OpenReaders()
         self._writing = threading.Lock()
         self.report: IndexReport | None = None
 
@@ -329,17 +329,10 @@ class Index(Closing):
         :raises ModelError: there is no such reader, or none for the index's language
         """
         from hybrid.answering.answerer import Answerer
-        from sparta.reader.config import reader_folder
-        from sparta.reader.reader import Reader
 
         retriever = self._retriever(channel, rerank, rerank_depth, None, limit("depth", depth) or 0)
-        folder = reader_folder(reader, retriever.language)
-        sha256 = hash_folder(folder)
-        if folder not in self._readers or self._readers[folder][0] != sha256:
-            self._readers[folder] = sha256, Reader.open(folder)
-        return Answerer(retriever, self._readers[folder][1], depth=depth, threshold=threshold).answer(
-            query, n
-        )
+        opened = self._readers.reader(reader, retriever.language)
+        return Answerer(retriever, opened, depth=depth, threshold=threshold).answer(query, n)
 
     def retriever(
         self,

@@ -228,10 +228,12 @@ class StoredDenseModel:
         key = *expert_and_side, arithmetic
         with self._lock:
             if key not in self._networks:
+                weights = self._weights(expert, side) if self._is_bert else None
+                self._passage_weights = None  # what this network does not use is read again when it is needed
                 name = f"{expert_and_side[1]}_encoder.{expert_and_side[0]}"
                 self._networks[key] = (
-                    self._compiled(self._weights(expert, side), name, arithmetic)
-                    if self._is_bert
+                    self._compiled(weights, name, arithmetic)
+                    if weights is not None
                     else ExportedEncoder(self._graph(expert_and_side[1]), arithmetic, self._longest)
                 )
             return self._networks[key]

@@ -55,7 +55,8 @@ def first_windows(
         n_wordpieces = sum(
             window.end - window.start for passage_windows in windows for window in passage_windows
         )
-        n_wordpieces -= sum(layout.overlap * (len(passage_windows) - 1) for passage_windows in windows)
+        for first, *others in windows:
+            n_wordpieces -= layout.overlap_of(first.end - first.start) * len(others)
         n_cut = sum(len(passage_windows) > 1 for passage_windows in windows)
         on_read(n_cut, sum(item.end - item.start for item in inputs), n_wordpieces)
     return inputs

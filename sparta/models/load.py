@@ -18,7 +18,7 @@ from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.model import SparseModel
 from sparta.models.network_queries import NETWORK_BITS, open_query_network
 from sparta.models.quantize import Quantizer, QueryQuantizer
-from sparta.models.resolve import DEFAULT_MODEL, hash_folder, lasting_name, model_folder
+from sparta.models.resolve import DEFAULT_MODEL, files_changed, hash_folder, lasting_name, model_folder
 from sparta.models.stored_model import open_stored
 from sparta.neural.devices import best_device, uses_cpu
 from sparta.runtime.calibration import fixed_lines
@@ -58,9 +58,10 @@ def load_model(
     device = device or best_device()
     if not uses_cpu(device):
         return _module(name, folder, bits, query_encoder).on_device(device)
+    identity = hash_folder(folder)
     return first_readable(
         folder,
-        lambda: _named(open_stored(folder), name, folder, bits, query_encoder),
+        lambda: _named(open_stored(folder), name, folder, identity, bits, query_encoder),
         lambda: _module(name, folder, bits, query_encoder),
     )
 
@@ -75,17 +76,28 @@ def load_module(name: str | Path | None = None, *, bits: int | None = None) -> S
 def _module(
     name: str | Path | None, folder: Path, bits: int | None, query_encoder: str | None = None
 ) -> SparseEncoder:
+    identity = hash_folder(folder)
     with optional_packages():
         module = _load(folder)
-    return _named(module, name, folder, bits, query_encoder).eval()
+    return _named(module, name, folder, identity, bits, query_encoder).eval()
 
 
 def _named[M: SparseModel](
-    model: M, name: str | Path | None, folder: Path, bits: int | None, query_encoder: str | None = None
+    model: M,
+    name: str | Path | None,
+    folder: Path,
+    identity: str,
+    bits: int | None,
+    query_encoder: str | None = None,
 ) -> M:
-    """Set a model's name, identity, query encoder and quantizers, and return it."""
-    model.name = lasting_name(name or DEFAULT_MODEL)
-    model.identity = hash_folder(folder)
+    """Set a model's name, identity, query encoder and quantizers, and return it.
+
+    :param identity: the hash of the folder before the model was read
+    :raises ModelError: other files came into the folder meanwhile.
+    """
+    if hash_folder(folder) != identity:
+        raise files_changed(folder)
+    model.name, model.identity = lasting_name(name or DEFAULT_MODEL), identity
     if query_encoder == NO_NETWORK:
         model.without_query_network()
     elif query_encoder == BY_NETWORK and not model.has_query_network:

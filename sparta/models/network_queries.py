@@ -104,6 +104,7 @@ def _without_torch(network: Network) -> Encode:
     """
     weights = language_model(network.folder, keeps_stored=False)
     terms, width = weights.terms.floats(), weights.encoder.width
+    n_terms = len(terms)  # what lasts: `pool` is released with the weights that it holds
 
     def pool(states: Floats) -> Floats:
         flat_states = states.reshape(-1, width)
@@ -120,11 +121,11 @@ def _without_torch(network: Network) -> Encode:
     def in_openvino() -> Encode:
         """Open the network in OpenVINO. It computes in float32, like the network of dense queries."""
         backend = OpenVinoBackend(
-            language_model(network.folder), network.config, np.zeros(len(terms), np.bool_), None, "fp32"
+            language_model(network.folder), network.config, np.zeros(n_terms, np.bool_), None, "fp32"
         )
-        return _by_backend(backend, len(terms))
+        return _by_backend(backend, n_terms)
 
-    return FirstInNumpy(weights.encoder, pool, len(terms), in_openvino, network.folder)
+    return FirstInNumpy(weights.encoder, pool, n_terms, in_openvino, network.folder)
 
 
 def _by_torch(network: Network, tokenizer: Tokenizer) -> Encode:

@@ -112,6 +112,10 @@ class InputLayout:
         """Whether a segment marks the answer in an input."""
         return bool(self.answer_segment) and not self.share_context
 
+    def overlap_of(self, length: int) -> int:
+        """Return the overlap of windows of `length` wordpieces, which a long title leaves."""
+        return self.overlap if self.overlap < length else length // 2
+
     def windows(self, passage: Passage, tokenizer: Tokenizer) -> list[EncoderInput]:
         """Return the inputs of a passage: one, or several if the answer is too long for one window."""
         return self._windows(passage, _Reading(tokenizer))
@@ -162,8 +166,8 @@ class InputLayout:
         window_length = self.max_length - 2 - len(title)
         answer, length_after = ids[start:end], len(ids) - end
         if len(answer) > window_length:
-            step = max(1, window_length - self.overlap)
-            starts = range(0, max(1, len(answer) - self.overlap), step)
+            overlap = self.overlap_of(window_length)
+            starts = range(0, max(1, len(answer) - overlap), max(1, window_length - overlap))
             return [self._frame(cls_id, title, [], answer[s : s + window_length], [], sep_id) for s in starts]
         if self.share_context:
             left_context, right_context = fixed_window(start, len(answer), length_after, window_length)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sparta.base.errors import ModelError
 from sparta.reader.records import Span
 from sparta.reader.windows import Window
 
@@ -24,6 +25,20 @@ class PathScores[A](NamedTuple):
     spans: A
     passages: A
     sentences: A
+
+
+def check_scores(scores: Scores, where: str) -> None:
+    """Raise if scores are not numbers, or infinite: no span would win, or the first of a list.
+
+    :param where: the reader's folder
+    :raises ModelError: the weights are damaged, or too large for the arithmetic.
+    """
+    if not (scores < np.inf).all():
+        raise ModelError(
+            "the reader computes scores that are infinite or not numbers",
+            where=where,
+            remedy="copy the complete model folder again, or name another reader",
+        )
 
 
 def best_spans(scores: Scores, batch: Sequence[Window], n: int, longest: int) -> list[Span]:

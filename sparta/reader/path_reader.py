@@ -18,7 +18,7 @@ from sparta.data.languages import language_of
 from sparta.data.sentences import sentence_splitter
 from sparta.neural.devices import best_device, uses_cpu
 from sparta.reader.config import path_reader_folder
-from sparta.reader.decode import PathScores, Scores, best_spans
+from sparta.reader.decode import PathScores, Scores, best_spans, check_scores
 from sparta.reader.path_inputs import CHOICES, PathInput, PathLayout, Sentences
 from sparta.reader.records import Text
 from sparta.reader.stored_reader import StoredPathReader
@@ -79,8 +79,8 @@ class PathReader:
     :param model: scores inputs
     """
 
-    def __init__(self, model: PathScorer) -> None:
-        self.model, self.layout = model, model.layout
+    def __init__(self, model: PathScorer, where: str = "") -> None:
+        self.model, self.layout, self.where = model, model.layout, where
 
     @staticmethod
     def open(name: str | Path | None = None, *, device: str | None = None, dtype: str = "auto") -> PathReader:
@@ -91,12 +91,11 @@ class PathReader:
         """
         folder, device = path_reader_folder(name), device or best_device()
         if not uses_cpu(device):
-            return PathReader(_path_model(folder, device, dtype))
-        return PathReader(
-            first_readable(
-                folder, lambda: StoredPathReader(folder, dtype), lambda: _path_model(folder, "cpu", dtype)
-            )
+            return PathReader(_path_model(folder, device, dtype), str(folder))
+        model = first_readable(
+            folder, lambda: StoredPathReader(folder, dtype), lambda: _path_model(folder, "cpu", dtype)
         )
+        return PathReader(model, str(folder))
 
     def read(
         self, question: str, paths: Sequence[Sequence[Text]], *, language: str = "en"
@@ -118,9 +117,11 @@ class PathReader:
         paths_per_batch = 1 if self.model.on_cpu else _PATHS_PER_BATCH
         batches = [[inputs[i] for i in batch] for batch in batched(order, paths_per_batch)]
         scores = self.model.each(batches)
-        rows = [
-            (texts, row) for batch, texts in zip(batches, scores, strict=True) for row in range(len(batch))
-        ]
+        rows = []
+        for batch, batch_scores in zip(batches, scores, strict=True):
+            for part in batch_scores:
+                check_scores(part, self.where)
+            rows += [(batch_scores, row) for row in range(len(batch))]
         scores_by_path = dict(zip(order, rows, strict=True))
         return [
             self._reading(inputs[i], paths[i], sentences_by_path[i], *scores_by_path[i])

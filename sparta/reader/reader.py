@@ -12,7 +12,7 @@ from sparta.base.extras import optional_packages
 from sparta.neural.batches import length_sorted_batches
 from sparta.neural.devices import best_device, uses_cpu
 from sparta.reader.config import ReaderConfig, ReaderLayout, reader_folder
-from sparta.reader.decode import Scores, best_spans
+from sparta.reader.decode import Scores, best_spans, check_scores
 from sparta.reader.records import Span, Text
 from sparta.reader.stored_reader import StoredReader
 from sparta.reader.windows import Window
@@ -53,8 +53,8 @@ class Reader:
     :param model: scores windows: a `StoredReader` on a CPU, or a `SpanReader` in torch
     """
 
-    def __init__(self, model: ReadingModel) -> None:
-        self.model = model
+    def __init__(self, model: ReadingModel, where: str = "") -> None:
+        self.model, self.where = model, where
         self.config: ReaderConfig = model.config
 
     @classmethod
@@ -69,12 +69,11 @@ class Reader:
         """
         folder, device = reader_folder(name), device or best_device()
         if not uses_cpu(device):
-            return cls(_span_reader(folder, device, dtype))
-        return cls(
-            first_readable(
-                folder, lambda: StoredReader(folder, dtype), lambda: _span_reader(folder, "cpu", dtype)
-            )
+            return cls(_span_reader(folder, device, dtype), str(folder))
+        model = first_readable(
+            folder, lambda: StoredReader(folder, dtype), lambda: _span_reader(folder, "cpu", dtype)
         )
+        return cls(model, str(folder))
 
     def read(self, question: str, texts: Sequence[Text], n: int = 5) -> list[list[Span]]:
         """Return the `n` best spans of each text, best first; an empty text has no span."""
@@ -134,7 +133,10 @@ class Reader:
 
     def _scores(self, batches: Sequence[Sequence[_QuestionWindow]]) -> Generator[Scores]:
         """Yield each batch's start and end scores. On a CPU, every thread reads different batches."""
-        return self.model.each([[window for _, window in batch] for batch in batches])
+        with closing(self.model.each([[window for _, window in batch] for batch in batches])) as all_scores:
+            for scores in all_scores:
+                check_scores(scores, self.where)
+                yield scores
 
 
 def _span_reader(folder: Path, device: str, dtype: str) -> ReadingModel:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sparta.models.query_encoder import fitting_tokenizer
-from sparta.models.resolve import hash_folder
+from sparta.models.resolve import files_changed, hash_folder
 from sparta.neural.batches import Tokens
 from sparta.neural.stored import check_length, is_plain_bert, read_json
 from sparta.reader.config import ReaderConfig, ReaderLayout
@@ -46,6 +46,8 @@ class _TokenScorer:
     ) -> None:
         if not is_plain_bert(raw):
             raise ValueError("expected a BERT")
+        arithmetic = pick_arithmetic(dtype, raw["hidden_size"], in_floats=in_floats)
+        identity = hash_folder(folder) if arithmetic == "int8" else ""
         self.tokenizer = fitting_tokenizer(folder, raw["vocab_size"])
         stored = StoredWeights(folder)
         encoder = read_encoder(stored, "encoder.encoder." if global_tokens else "encoder.", raw)
@@ -55,7 +57,6 @@ class _TokenScorer:
         # A layer of a few rows gains nothing from 8 bits.
         scoring = layer(stored, encoder.width)
         stored.check_all_read()
-        arithmetic = pick_arithmetic(dtype, encoder.width, in_floats=in_floats)
 
         def build(graph: Graph) -> Any:
             if shared is not None:
@@ -65,7 +66,9 @@ class _TokenScorer:
         ranges = None
         if arithmetic == "int8":
             needs_floats = partial(_needs_floats, len(encoder.layers))
-            ranges = ranges_of(build, self.tokenizer, folder, hash_folder(folder), needs_floats)
+            if hash_folder(folder) != identity:
+                raise files_changed(folder)
+            ranges = ranges_of(build, self.tokenizer, folder, identity, needs_floats)
         self._network = EncoderNetwork(
             lambda graph: graph.exact(build(graph), scoring),
             arithmetic,

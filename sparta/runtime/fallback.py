@@ -8,7 +8,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from sparta.base.errors import MissingPackageError, ModelError, SpartaError
+from sparta.base.errors import InputError, MissingPackageError, ModelError, SpartaError
 from sparta.base.extras import optional_packages
 from sparta.runtime.processor import ForkedError
 
@@ -26,7 +26,7 @@ def first_readable[S, M](folder: Path, read: Callable[[], S], by_torch: Callable
     """
     try:
         return read()
-    except (MissingPackageError, ForkedError):
+    except (MissingPackageError, ForkedError, InputError):  # an option is wrong, not the folder
         raise
     except _NOT_READABLE as first_error:
         error, reason = first_error, getattr(first_error, "message", str(first_error))

@@ -55,9 +55,9 @@ class FirstInNumpy:
         folder: Path,
     ) -> None:
         self._network: Encode | None = None
-        self._bert: NumpyBert | None = NumpyBert(encoder)
-        self._pool, self._n_numbers = pool, n_numbers
-        self._open_network, self._folder = open_network, folder
+        self._in_numpy: tuple[NumpyBert, Callable[[Floats], Floats]] | None = (NumpyBert(encoder), pool)
+        self._n_numbers, self._folder = n_numbers, folder
+        self._open_network: Callable[[], Encode] | None = open_network
         self._files = _files(folder)
         self._n_read, self._is_opened, self._lock = 0, False, threading.Lock()
 
@@ -69,23 +69,23 @@ class FirstInNumpy:
         self._n_read += sum(map(len, ids))
         if self._n_read > _READ_BY_NUMPY and not self._is_opened:
             self._take_over()
-        bert = self._bert  # read first: another thread sets the network before it releases these weights
+        in_numpy = self._in_numpy  # read first: another thread sets the network, then releases these weights
         if self._network is not None:
             return self._network(texts, ids)
-        assert bert is not None
-        return self._by_numpy(bert, ids)
+        assert in_numpy is not None
+        return self._by_numpy(*in_numpy, ids)
 
     def _take_over(self) -> None:
         """Open the network of OpenVINO once, and release NumPy's weights. If it fails, NumPy goes on."""
         with self._lock:
             if self._is_opened:
                 return
-            if find_spec("openvino"):
+            if find_spec("openvino") and self._open_network:
                 try:
                     if _files(self._folder) != self._files:
                         raise ValueError("the files of the model have changed")
                     self._network = self._open_network()
-                    self._bert = None
+                    self._in_numpy = self._open_network = None
                     return_freed_memory()
                 except Exception as error:  # NumPy goes on, more slowly
                     logger.warning(
@@ -95,7 +95,9 @@ class FirstInNumpy:
                     )
             self._is_opened = True
 
-    def _by_numpy(self, bert: NumpyBert, ids: Sequence[Sequence[int]]) -> Floats:
+    def _by_numpy(
+        self, bert: NumpyBert, pool: Callable[[Floats], Floats], ids: Sequence[Sequence[int]]
+    ) -> Floats:
         """Return the rows of wordpieces.
 
         A batch has texts of one length, so nothing is padded.
@@ -113,11 +115,11 @@ class FirstInNumpy:
         ]
 
         def encode(batch: list[int]) -> Floats:
-            return self._pool(bert.states(np.array([ids[i] for i in batch])))
+            return pool(bert.states(np.array([ids[i] for i in batch])))
 
         rows = np.empty((len(ids), self._n_numbers), np.float32)
-        with _one_blas_thread, ThreadPoolExecutor(threads()) as pool:
-            for batch, batch_rows in zip(batches, pool.map(encode, batches), strict=True):
+        with _one_blas_thread, ThreadPoolExecutor(threads()) as executor:
+            for batch, batch_rows in zip(batches, executor.map(encode, batches), strict=True):
                 rows[batch] = batch_rows
         return rows
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparta.base.errors import InputError, ModelError
@@ -98,6 +100,7 @@ def check_process() -> None:
 
 
 _limit: list[int] = []
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 def use_threads(number: int) -> None:
@@ -106,10 +109,25 @@ def use_threads(number: int) -> None:
 
 
 def threads() -> int:
-    """Return the number of threads that encode: one for each processor that this process may use."""
+    """Return the number of threads that encode: one for each processor that this process may use.
+
+    A container may have fewer processors than its machine: the quota of its cgroup, rounded up.
+    """
     if _limit:
         return _limit[0]
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(n, container_processors() or n)
+
+
+@lru_cache(1)
+def container_processors() -> int | None:
+    """Return the processors of the container's quota, rounded up; None if there is no quota."""
+    for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):  # cgroups 2 and 1
+        with suppress(OSError, ValueError):
+            text = " ".join((_CGROUP / name).read_text(encoding="ascii") for name in names)
+            quota, period = text.split()
+            return max(1, math.ceil(int(quota) / int(period))) if int(quota) > 0 else None
+    return None
 
 
 @lru_cache(1)
@@ -156,8 +174,12 @@ def mixed_with(arithmetic: str) -> str:
 
 
 def processor_flags() -> frozenset[str]:
-    """Return the processor's flags, without those that `ONEDNN_MAX_CPU_ISA` forbids OpenVINO to use."""
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    """Return the processor's flags, without those that the environment forbids OpenVINO to use.
+
+    The variable is `ONEDNN_MAX_CPU_ISA`, or its older name `DNNL_MAX_CPU_ISA`.
+    """
+    names = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+    limit = next((os.environ[name] for name in names if name in os.environ), "").upper()
     flags = frozenset(_cpuinfo("flags").split())
     return flags & _LIMITS[limit] if limit in _LIMITS else flags
 

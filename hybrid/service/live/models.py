@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from sparta.base.errors import SpartaError
 from sparta.base.extras import optional_packages
 from sparta.models.resolve import hash_folder
-from sparta.reader.config import reader_folder
+from sparta.reader.open_readers import OpenReaders
 
 if TYPE_CHECKING:
     from sparta.index.pipeline import IndexOptions
     from sparta.models.model import SparseModel
     from sparta.reader.reader import Reader
-
-
-logger = logging.getLogger("sparta.serve")
 
 
 class SharedModels:
@@ -33,30 +28,14 @@ class SharedModels:
     """
 
     def __init__(self, reader: str | None = None, device: str | None = None) -> None:
-        self.reader_name, self._device = reader, device
-        self._readers: dict[str, tuple[Path, str, Reader]] = {}
+        self.reader_name, self._readers = reader, OpenReaders(device)
         self._encoders: WeakValueDictionary[tuple[str | int | None, ...], SparseModel] = WeakValueDictionary()
         self._lock = threading.Lock()
 
     @optional_packages()
     def reader(self, language: str) -> Reader:
         """Return the reader for an index of this language."""
-        from sparta.reader.reader import Reader
-
-        key = "" if self.reader_name else language
-        with self._lock:
-            opened = self._readers.get(key)
-            folder = opened[0] if opened else reader_folder(self.reader_name, language)
-            sha256 = hash_folder(folder)
-            if opened is None or opened[1] != sha256:
-                try:
-                    opened = folder, sha256, Reader.open(folder, device=self._device)
-                except SpartaError as error:
-                    if opened is None:
-                        raise
-                    logger.warning("%s: the reader stays as it was opened: %s", folder, error)
-                self._readers[key] = opened
-            return opened[2]
+        return self._readers.reader(self.reader_name, language)
 
     @optional_packages()
     def encoder(self, options: IndexOptions) -> SparseModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import batched
 from pathlib import Path
@@ -133,7 +133,7 @@ class OpenVinoBackend:
         share = self._config.context_share
         contexts, context_of = surroundings(inputs) if share else ([], [-1] * len(inputs))
         row_of = dict(zip(context_of, rows, strict=True))
-        around = self._weights(states, contexts, [row_of[i] for i in range(len(contexts))])
+        around = list(self._weights(states, contexts, [row_of[i] for i in range(len(contexts))]))
         sparse_rows = []
         for weights, number in zip(self._weights(states, inputs, rows), context_of, strict=True):
             if number >= 0:
@@ -141,14 +141,15 @@ class OpenVinoBackend:
             sparse_rows.append(_sparse(weights, top_k))
         return SparseRows.concatenate(sparse_rows)
 
-    def _weights(self, states: Floats, inputs: Sequence[EncoderInput], rows: Sequence[int]) -> list[Floats]:
-        """Return the weights of all terms for each input, `(vocabulary,)`.
+    def _weights(
+        self, states: Floats, inputs: Sequence[EncoderInput], rows: Sequence[int]
+    ) -> Iterator[Floats]:
+        """Yield the weights of all terms for each input, `(vocabulary,)`.
 
         Bias, ReLU and logarithm are monotone, so they come after the maximum.
 
         :param rows: the row of `states (n, length, width)` of each input
         """
-        all_weights: list[Floats] = []
         for group in batched(range(len(inputs)), _INPUTS_PER_HEAD):
             members = [inputs[i] for i in group]
             positions, has_positions = pooled_positions(
@@ -168,8 +169,7 @@ class OpenVinoBackend:
                 weights[numbers, terms] += self._gains[terms] * counts
             weights *= self._allowed
             weights[~has_positions] = 0
-            all_weights += list(weights)
-        return all_weights
+            yield from weights
 
 
 def calibrated(

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
 from sparta.models.folders.pairs import SETTINGS, check_finite, check_kind, pair_tokenizer, settings_of
-from sparta.models.resolve import default_name, hash_folder, named_or_shipped_folder
+from sparta.models.resolve import default_name, files_changed, hash_folder, named_or_shipped_folder
 from sparta.neural.batches import length_sorted_batches
 from sparta.neural.stored import read_json
 from sparta.runtime.calibration import ranges_of
@@ -134,12 +134,13 @@ def _has_sigmoid(folder: Path, raw: dict[str, Any]) -> bool:
 
 def _network(folder: Path, raw: dict[str, Any], tokenizer: Tokenizer, dtype: str) -> EncoderNetwork:
     """Return the network of pairs: encoder, pooler and classifier, `(n, 1, 1)`."""
+    arithmetic = pick_arithmetic(dtype, raw["hidden_size"])
+    identity = hash_folder(folder) if arithmetic == "int8" else ""
     stored = StoredWeights(folder)
     encoder = read_encoder(stored, "bert.", raw)
     pooler = stored.linear("bert.pooler.dense", encoder.width, encoder.width)
     classifier = stored.linear("classifier", 1, encoder.width)
     stored.check_all_read(".layer.")
-    arithmetic = pick_arithmetic(dtype, encoder.width)
 
     def encode(graph: Graph) -> Any:
         return graph.encoder(encoder, with_segments=True)
@@ -148,11 +149,11 @@ def _network(folder: Path, raw: dict[str, Any], tokenizer: Tokenizer, dtype: str
         first = graph.encoder(encoder, with_segments=True, only_first=True)
         return graph.exact(graph.tanh(graph.exact(first, pooler)), classifier)
 
-    ranges = (
-        ranges_of(encode, tokenizer, folder, hash_folder(folder), _needs_floats)
-        if arithmetic == "int8"
-        else None
-    )
+    ranges = None
+    if arithmetic == "int8":
+        if hash_folder(folder) != identity:
+            raise files_changed(folder)
+        ranges = ranges_of(encode, tokenizer, folder, identity, _needs_floats)
     return EncoderNetwork(build, arithmetic, ranges, raw["max_position_embeddings"])
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from dense.models.resolve import dense_model_folder
 from sparta.base.errors import ModelError
+from sparta.base.records import Passage
 
 QUESTIONS = [
     "the moon",
@@ -129,3 +132,13 @@ def test_a_damaged_folder_is_told(make: Any, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"broken")
     with pytest.raises(ModelError, match="expected model weights in safetensors form"):
         open_question_encoder(tmp_path)
+
+
+def test_weights_of_passages_are_released_with_the_first_questions(make: Any, tmp_path: Path) -> None:
+    make(CLS).save_pretrained(tmp_path / "model")
+    model = StoredDenseModel(tmp_path / "model").for_passages()
+    held = weakref.ref(vars(model)["_passage_weights"].layers[0].query.weight)
+    model.encode_questions(QUESTIONS)
+    gc.collect()
+    assert held() is None
+    assert model.encode_passages([Passage("1", "the moon")]).shape == (1, 1, 32)

@@ -12,7 +12,7 @@ import pytest
 
 from sparta.data.answers import exact_match
 from sparta.models.resolve import installed_folder
-from tests.cli.commands import ROOT, done
+from tests.cli.commands import done
 from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.usefixtures("own_logger")]
@@ -48,10 +48,10 @@ QUESTIONS = {
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example corpus as the README indexes it."""
+def index(example_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of the example corpus."""
     folder = tmp_path_factory.mktemp("examples") / "index"
-    done(sparta("index", "--corpus", ROOT / "examples" / "wiki.jsonl", "--index", folder, "--quiet"))
+    done(sparta("index", "--vectors", example_shards, "--index", folder, "--quiet"))
     return folder
 
 
@@ -89,7 +89,7 @@ def test_an_index_answers_like_an_answerer_and_opens_its_reader_once(
     assert len(opened) == 1
 
 
-def test_a_reader_whose_files_were_replaced_is_opened_again(index: Path, tmp_path: Path) -> None:
+def test_a_reader_whose_files_were_replaced_is_opened_again(index: Path, tmp_path: Path, caplog) -> None:
     """As after another training into the same folder: in Python and in the service."""
     from hybrid.service.live.models import SharedModels
     from sparta import Index
@@ -104,5 +104,10 @@ def test_a_reader_whose_files_were_replaced_is_opened_again(index: Path, tmp_pat
         config = json.loads((folder / "config.json").read_text())
         config["reader"]["weight"] = 0.9
         (folder / "config.json").write_text(json.dumps(config))
-        assert searched.answer(question, reader=folder)[0].score != first[0].score
-        assert models.reader("en") is not served
+        changed = searched.answer(question, reader=folder)
+        assert changed[0].score != first[0].score
+        assert (served_then := models.reader("en")) is not served
+        (folder / "config.json").write_text("{")  # a copy that is still being written
+        assert searched.answer(question, reader=folder) == changed
+        assert models.reader("en") is served_then
+        assert [record.message.partition(":")[0] for record in caplog.records] == [str(folder)] * 2

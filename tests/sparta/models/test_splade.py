@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import sys
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +109,12 @@ def test_weights_equal_sentence_transformers(folders: dict[str, Path], layout: s
     network = open_query_network(folders[layout])
     in_numpy = network.weights(QUERIES)
     np.testing.assert_allclose(in_numpy, queries, atol=1e-5)
+    bert = vars(vars(network)["_encode"])["_in_numpy"][0]
+    of_numpy = weakref.ref(vars(bert)["_encoder"].layers[0].query.weight)
+    del bert
     many = network.weights(QUERIES * 12)  # enough for OpenVINO to take over
+    gc.collect()
+    assert of_numpy() is None, "OpenVINO has weights of its own"
     np.testing.assert_allclose(many, np.tile(in_numpy, (12, 1)), atol=1e-5)
     grid = model.config.query_quantizer
     assert grid is not None

@@ -190,3 +190,19 @@ def test_the_first_window_shows_so_many_characters(
         assert window.ids[len(window.ids) - 1 - len(ids) : -1] == ids
         assert (shown == len(text)) == (not others)
         assert not others or len(window.ids) == layout.max_length
+
+
+@pytest.mark.parametrize("title", ["", "moon", "moon " * 20, "moon " * 200])
+def test_windows_cover_a_long_text(title: str, tiny_tokenizer: Tokenizer) -> None:
+    """Also where the title leaves a window that is shorter than the overlap."""
+    layout = InputLayout(use_title=True, share_context=True, answer_segment=0, max_length=40, overlap=32)
+    text = " ".join(["one", "two", "three", "four", "king"] * 40)
+    ids = tiny_tokenizer.encode(text, add_special_tokens=False).ids
+    windows = layout.windows(Passage("", text, title), tiny_tokenizer)
+    position = 0
+    for window in windows:
+        part = window.ids[window.start : window.end]
+        at = next(i for i in range(position, -1, -1) if ids[i : i + len(part)] == part)
+        position = max(position, at + len(part))
+    assert position == len(ids)
+    assert len(windows) < 40

@@ -232,3 +232,12 @@ def test_the_shipped_path_reader_chooses_torchs_paths() -> None:
         ]
         same += best[0] == best[1]
     assert same >= 49
+
+
+def test_scores_that_are_no_numbers_are_refused(reader: PathModel) -> None:
+    """Otherwise the answer would be yes, the first choice."""
+    with torch.no_grad():
+        for parameter in reader.parameters():
+            parameter.fill_(torch.nan)
+    with pytest.raises(ModelError, match="infinite or not numbers"):
+        PathReader(reader).read("which house", [[RED, SEA]])

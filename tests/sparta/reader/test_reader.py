@@ -204,3 +204,26 @@ def test_metadata_called_context_is_read_where_it_holds_the_text() -> None:
         *(["by Ada"] * 3),
         "It was written by Ada.",
     ]
+
+
+def test_scores_that_are_no_numbers_are_refused(tiny_reader: SpanReader, tmp_path: Path) -> None:
+    """A damaged weight: otherwise no answer would look like one that the texts do not have."""
+    with torch.no_grad():
+        tiny_reader.spans.weight[0, 0] = torch.nan
+    tiny_reader.save_pretrained(tmp_path / "reader")
+    for reader in (Reader(tiny_reader), Reader.open(tmp_path / "reader", device="cpu")):
+        with pytest.raises(ModelError, match="infinite or not numbers") as caught:
+            reader.read(QUESTION, TEXTS)
+        assert caught.value.remedy
+        with pytest.raises(ModelError, match="infinite or not numbers"):
+            list(reader.read_each(QUESTION, TEXTS))
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "int4"])
+def test_an_arithmetic_that_a_cpu_lacks_is_refused(
+    tiny_reader: SpanReader, tmp_path: Path, dtype: str
+) -> None:
+    """Torch would compute in it, slowly."""
+    tiny_reader.save_pretrained(tmp_path / "reader")
+    with pytest.raises(InputError, match=f"found '{dtype}'"):
+        Reader.open(tmp_path / "reader", device="cpu", dtype=dtype)

@@ -159,3 +159,16 @@ def test_without_torch_and_without_a_graph(make: Any, monkeypatch: pytest.Monkey
     with pytest.raises(SpartaError) as caught:
         load_dense(folder, "cpu")
     assert "sparta-search[train]" in str(caught.value)
+
+
+def test_a_damaged_graph_is_exported_again(make: Any, tmp_path: Path) -> None:
+    """The graph itself, not the weights beside it."""
+    _, folder = make("roberta")
+    expected = load_dense(folder, "cpu").encode_passages(passages(), "fp32")
+    [path] = (tmp_path / "cache").rglob("*.npz")
+    content = bytearray(path.read_bytes())
+    content[content.index(b"<net") + 50] ^= 1
+    path.write_bytes(content)
+    np.testing.assert_allclose(
+        load_dense(folder, "cpu").encode_passages(passages(), "fp32"), expected, atol=1e-6
+    )
