@@ -11,6 +11,8 @@ data=$(realpath "$1") work=$(realpath -m "$2") encoder=$(realpath "$3")
 steps=${STEPS:-300} pretraining=${PRETRAINING:-250} pool=${POOL:-8000}
 mkdir -p "$work/data"
 cd "$(dirname "$0")/.."
+source research/settings.sh
+same_settings "$work" "steps=$steps pretraining=$pretraining pool=$pool" "$encoder"
 
 if [ ! -f "$work/corpus.jsonl.gz" ]; then
   cat "$data/wiki/passages.jsonl.gz" "$data/kilt/passages.jsonl.gz" > "$work/corpus.tmp"

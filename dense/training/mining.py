@@ -7,7 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import batched
 from pathlib import Path
 from typing import Any, TextIO, TypedDict, Unpack
@@ -16,7 +16,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Advance, Hit, Query
 from sparta.base.remedies import Option, remedy
-from sparta.data.answers import LABELS, has_answer
+from sparta.data.answers import has_answer, without_labels
 from sparta.data.jsonlist import json_list
 from sparta.data.qa_formats import answers_of, stored_form
 from sparta.data.queries import read_queries
@@ -264,7 +264,8 @@ class Miner:
 
     def _answers(self, question: Question, passage: Context) -> bool:
         language = self.lexical.language
-        return has_answer(passage["text"], question.answers, match=self.match, language=language)
+        answers = without_labels(question.answers)
+        return has_answer(passage["text"], answers, match=self.match, language=language)
 
     def negatives(
         self, question: Question, positives: Sequence[Context], hits: Sequence[Hit]
@@ -275,14 +276,13 @@ class Miner:
             *question.excluded,
             *(key for positive in positives for key in _keys(positive)),
         }
-        answers = [answer for answer in question.answers if answer.strip().lower() not in LABELS]
-        unlabeled = replace(question, answers=tuple(() if self.with_answers else answers))
         negatives: list[Context] = []
         for hit in hits:
             if len(negatives) == self.most:
                 break
             passage = _context_of_hit(hit)
-            if used_keys.isdisjoint(_keys(passage)) and not self._answers(unlabeled, passage):
+            answers = not self.with_answers and self._answers(question, passage)
+            if used_keys.isdisjoint(_keys(passage)) and not answers:
                 used_keys.update(_keys(passage))
                 negatives.append(passage)
         return negatives

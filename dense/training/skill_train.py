@@ -177,8 +177,11 @@ class SkillTraining(TrainingRun[DenseModel]):
         self.recipe, self.validation, self.skills = recipe, validation, Skills(model)
         self.scored = SkillScores(model, self.skills.experts)
         self.validated = tuple(data.name for data in self.held_out or self.sets)
-        measure = validation.facts["measure"] if validation else MEASURE
-        self.measured_on = f" ({measure}, in percent)"
+        if validation or self.held_out:
+            measure = validation.facts["measure"] if validation else MEASURE
+            self.measured_on = f" ({measure}, in percent)"
+        else:  # the last step is the model
+            self.figure, self.validated = None, ()
         self.batches = BatchMaker(self.skills, recipe.negatives, recipe.spans)
 
     def parameter_groups(self) -> list[dict[str, Any]]:

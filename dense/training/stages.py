@@ -15,7 +15,7 @@ from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 from sparta.base.renames import renamed_arguments
 from sparta.data.languages import language_of
-from sparta.models.resolve import hash_folder, model_folder
+from sparta.models.resolve import encoder_identity
 from sparta.neural.processes import process_group, training_device, wait_for_all
 from sparta.training.known import keys_of
 from sparta.training.negatives import HardNegatives, mine, read_negatives, write_negatives
@@ -102,20 +102,19 @@ def _with_collection(data: ParagraphSet, collection: Sequence[Passage]) -> Parag
 
 def _check_start(output: Path, encoder: str, collection: Sequence[Passage], *, only_p2: bool) -> None:
     """Raise an error if a resumed training has other values that checkpoints do not store."""
-    folder = Path(encoder)
+    texts = ((item.passage_id, item.title, item.text) for item in collection)
     current = {
-        "encoder": hash_folder(model_folder(folder)) if folder.is_dir() else encoder,
+        "encoder": encoder_identity(encoder),
         "p2_alone": "yes" if only_p2 else "no",
+        "collection": short_hash(texts) if collection else "",
     }
-    if collection:
-        texts = ((item.passage_id, item.title, item.text) for item in collection)
-        current["collection"] = short_hash(texts)
     path = output / STARTED
     if not process_group()[0] and not path.exists():
         make_folder(output)
         atomic_write(path, json.dumps(current).encode())
     wait_for_all()
-    check_same({**current, **json.loads(path.read_text(encoding="utf-8"))}, current, path)
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    check_same({**current, "collection": "", **stored}, current, path)
 
 
 def _mine_all(training: DenseTraining, output: Path, recipe: Recipe) -> list[HardNegatives]:

@@ -21,6 +21,7 @@ from dense.training.gather import read_in_shares
 from dense.training.teacher import open_bi_encoder
 from sparta.base.records import Passage
 from sparta.models.query_encoder import QueryTokenizer
+from sparta.models.resolve import encoder_identity
 from sparta.neural.backbones import encoder_config
 from sparta.neural.inputs import CONTEXT, InputLayout
 from sparta.neural.processes import training_device
@@ -239,9 +240,11 @@ class Recipe(TrainOptions):
         tokenizer = QueryTokenizer(model.tokenizer)
         sets = [replace(data, negatives=self.negatives) for data in sets]
         teacher = open_teacher(self.teachers, sets, tokenizer, str(model.device), [open_bi_encoder])
-        return DenseTraining(
+        training = DenseTraining(
             model, sets, config, folder, teacher, entropy=self.entropy, layer_decay=self.layer_decay
         )
+        training.encoder = encoder_identity(self.encoder)
+        return training
 
 
 def train_dense(

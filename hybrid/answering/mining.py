@@ -13,7 +13,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Query
 from sparta.base.remedies import Option, remedy
-from sparta.data.answers import answer_spans
+from sparta.data.answers import answer_spans, without_labels
 from sparta.reader.records import no_texts, text_of
 from sparta.search.retriever import Retriever
 
@@ -33,7 +33,8 @@ def mine_answers(
     """Write `{"question", "answers", "passages": [{"title", "text", "spans"}]}` for each question.
 
     Each mention of an answer in a passage is a span `[start, end]` (characters). Questions without any
-    mention are left out. If answers are regular expressions, the written answers are the matched texts.
+    mention are left out, and so are answers such as yes, which texts contain by chance. If answers are
+    regular expressions, the written answers are the matched texts.
     SPARTA, §4: the reader is trained on the ranker's top 10.
 
     :param match: how answers are matched in passages, as in `has_answer`
@@ -52,11 +53,12 @@ def mine_answers(
                 threads,
             )
             for query in block:
+                known_answers = without_labels(query.answers)
                 passages: list[dict[str, Any]] = [
                     {
                         "title": text.title,
                         "text": text.text,
-                        "spans": answer_spans(text.text, query.answers, match=match, language=language),
+                        "spans": answer_spans(text.text, known_answers, match=match, language=language),
                     }
                     for text in dict.fromkeys(map(text_of, as_read(retriever, hits[query.query_id])))
                 ]
@@ -66,7 +68,7 @@ def mine_answers(
                     mentions = [
                         passage["text"][start:end] for passage in passages for start, end in passage["spans"]
                     ]
-                    answers = list(dict.fromkeys(mentions)) if match == "regex" else list(query.answers)
+                    answers = list(dict.fromkeys(mentions)) if match == "regex" else known_answers
                     line = {"question": query.text, "answers": answers, "passages": passages}
                     stream.write(json.dumps(line, ensure_ascii=False) + "\n")
                     written += 1

@@ -18,12 +18,18 @@ from hybrid.evaluation.measures import (
     SENTENCES,
     Evaluation,
     can_measure,
-    cutoff_of,
     kind_of,
     measures_of,
     parse_any,
 )
-from hybrid.evaluation.rankings import Retrieved, depth_of, search_all, warn_if_none_judged, words
+from hybrid.evaluation.rankings import (
+    Retrieved,
+    depth_of,
+    search_all,
+    warn_if_none_judged,
+    warn_of_few_candidates,
+    words,
+)
 from hybrid.evaluation.results import SetResults, save_run
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.supporting import OF_SENTENCES
@@ -83,14 +89,7 @@ def compare(
     measure_names = _measures(query_set, measures, chains)
     depth = depth or max(depth_of(fusion, name) for name in measure_names for fusion in fusions or [Fusion()])
     hybrids = [fusion for fusion in fusions if len(fusion.weights) > 1]
-    fewest_candidates = min((fusion.candidates for fusion in hybrids), default=depth)
-    for measure in measure_names:
-        if cutoff_of(measure) > fewest_candidates:
-            logger.warning(
-                "the measure %s needs more passages than the %d candidates per channel of a fusion",
-                measure,
-                fewest_candidates,
-            )
+    warn_of_few_candidates(min((fusion.candidates for fusion in hybrids), default=depth), measure_names)
     if output_runs:
         make_folder(path_of(output_runs, "a folder"))  # raises for a wrong path before hours of searching
     retrieved = search_all(channels, query_set, depth, threads, one_by_one=one_by_one)

@@ -163,6 +163,17 @@ def depth_of(fusion: Fusion, measure: str = "") -> int:
     return max(fusion.candidates, *RECALL_AT, cutoff_of(measure))
 
 
+def warn_of_few_candidates(candidates: int, measures: Sequence[str]) -> None:
+    """Warn of measures that need more passages than a fusion has candidates per channel."""
+    for measure in measures:
+        if cutoff_of(measure) > candidates:
+            logger.warning(
+                "the measure %s needs more passages than the %d candidates per channel of a fusion",
+                measure,
+                candidates,
+            )
+
+
 class FirstHit(NamedTuple):
     """A retrieved passage, with the first channel that found it and its docid there."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid.evaluation.evaluate import check_unit, corpus_of, search_index
-from hybrid.evaluation.measures import Evaluation, evaluate
+from hybrid.evaluation.measures import Evaluation, cutoff_of, evaluate
 from hybrid.evaluation.plots import add_legend, figure
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.testsets import QuestionSet, open_test_set
@@ -58,6 +58,7 @@ def sweep(
     The latency is the time of all questions together, with `threads` threads, divided by their number.
 
     :param source: a path for `open_test_set`, or an open test set
+    :param depth: number of passages per ranking; a measure that needs more gets more
     :param progress: show a progress bar of the encoded bytes of the corpus; None shows the bar only on a
         terminal
     :param name: the set's name; by default the name of its file or folder (`names_of`)
@@ -65,7 +66,7 @@ def sweep(
     """
     from sparta.shards.encode import encode_corpus
 
-    results = []
+    results, depth = [], max(depth, *map(cutoff_of, measures))
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         test_set = open_test_set(source, work, options.language) if isinstance(source, Path) else source

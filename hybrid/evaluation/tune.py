@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hybrid.evaluation.measures import can_measure, kind_of, measures_of, parse_any
-from hybrid.evaluation.rankings import Retrieved, depth_of, search_all
+from hybrid.evaluation.rankings import Retrieved, depth_of, search_all, warn_of_few_candidates
 from hybrid.evaluation.tables import Cell, Exact, Table
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.retrieval.channels import Channels
@@ -148,6 +148,7 @@ def tune(
                 Option("candidates"),
             ),
         )
+    warn_of_few_candidates(fusions[0].candidates, [measure])
     grid = list(itertools.product(alphas, repeat=len(tuned)))
     values: list[Values] = []
     singles: dict[str, list[float]] = {}

@@ -26,6 +26,11 @@ LONGEST_MATCHING = 10.0
 """The time limit for matching a regular expression in one text, in seconds."""
 
 
+def without_labels(answers: Iterable[str]) -> list[str]:
+    """Return the answers that a text can hold: all but the `LABELS`, in any case."""
+    return [answer for answer in answers if answer.strip().lower() not in LABELS]
+
+
 def _tokens_of(language: Language) -> regex.Pattern[str]:
     return _token(language.single_characters + language.unspaced)
 

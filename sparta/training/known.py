@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from sparta.base.files import short_hash
-from sparta.data.answers import LABELS
+from sparta.data.answers import without_labels
 from sparta.data.languages import language_of
 
 Key = str | bytes
@@ -55,7 +55,7 @@ class KnownAnswers:
         question = self._fold(question)
         keys = (key for passage in passages for key in keys_of(self._fold(passage.text), passage.passage_id))
         self._right.setdefault(question, set()).update(keys)
-        if texts := [answer for answer in answers if answer.strip().lower() not in LABELS]:
+        if texts := without_labels(answers):
             self._answers.setdefault(question, {}).update(dict.fromkeys(texts))
 
     def add_record(self, record: Mapping[str, Any], max_characters: int) -> None:

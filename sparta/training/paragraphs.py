@@ -309,18 +309,24 @@ def _paragraphs(
 def _texts_by_sentence(
     texts: Iterable[QuestionedText], longest: int, language: Language, spans: Splitter, known: KnownAnswers
 ) -> Iterator[Paragraph]:
-    """Yield SQuAD's and MRQA's paragraphs; the sentence in which an answer first begins is the positive."""
+    """Yield SQuAD's and MRQA's paragraphs; the first sentence in which an answer begins is the positive.
+
+    The other sentences and pieces in which an answer begins are added to `known`: they are no negatives.
+    """
     for document in texts:
         sentences = spans(document.text)
-        answers = [
-            (
-                question,
-                next((sentence for sentence in sentences if sentence[0] <= min(begins) < sentence[1]), None),
-            )
-            for question, begins in _answered(document, known)
-        ]
-        queries = [(question, span) for question, span in answers if span]
-        yield from cut(document.text, document.title, sentences, queries, longest, language)
+        queries: list[tuple[str, Span]] = []
+        answered = _answered(document, known)
+        for question, begins in answered:
+            right = [(a, b) for a, b in sentences if any(a <= begin < b for begin in begins)]
+            queries += [(question, span) for span in right[:1]]
+            known.add(question, [Context("", document.text[a:b]) for a, b in right])
+        for piece in cut(document.text, document.title, sentences, queries, longest, language):
+            first = document.text.index(piece.text)
+            for question, begins in answered:
+                if any(first <= begin < first + len(piece.text) for begin in begins):
+                    known.add(question, [Context("", piece.text)])
+            yield piece
 
 
 def _whole_texts(

@@ -61,6 +61,8 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
     """
 
     score_floor = 0.0
+    encoder = ""
+    """What the model began from (`encoder_identity`); empty if unknown."""
 
     def __init__(
         self,
@@ -117,6 +119,7 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         dev = [[data.name, data.fingerprint(), data.weight] for data in self.validation if data.dev]
         return {
             **super().facts(),
+            **({"encoder": self.encoder} if self.encoder else {}),
             "model": cast("Any", self.model).config.as_dict(),
             "sets": [[data.name, data.fingerprint(), data.weight, data.batch_size] for data in self.sets],
             **({"dev": dev} if dev else {}),
@@ -195,12 +198,19 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         )  # a batch of one paragraph has nothing to rank
 
     def teacher_scores(self, batch: Batch) -> torch.Tensor | None:
-        """Return the teacher's scores of a batch, `(n_questions, n_candidates)`; None without a teacher."""
+        """Return the teacher's scores of a batch, `(n_questions, n_candidates)`; None without a teacher.
+
+        Teachers add the scores of contexts to those of sentences. Beside sentences in contexts, a sentence
+        that is a whole text is its own context: its score would be half as large otherwise.
+        """
         if self.teacher is None:
             return None
+        sentences, texts = batch.candidates[: batch.n_sentences], batch.candidates[batch.n_sentences :]
+        if any(sentence.context for sentence in sentences):
+            sentences = [_in_context(sentence) for sentence in sentences]
         device = self.device
         with torch.autocast(device.type, enabled=False):  # autocast is for the student only
-            return self.teacher.scores(batch.questions, batch.candidates).to(device)
+            return self.teacher.scores(batch.questions, [*sentences, *texts]).to(device)
 
     def _loss_of_kind(
         self,
@@ -291,6 +301,13 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
                 for i, paragraph_scores in zip(chosen, scores.split(list(map(len, texts)), 1), strict=True):
                     columns[i] = paragraph_scores
         return torch.cat([c[:, :-1] for c in columns], 1), torch.cat([c[:, -1:] for c in columns], 1)
+
+
+def _in_context(sentence: Passage) -> Passage:
+    """Return a sentence with its context, which is itself if it has none."""
+    if sentence.context:
+        return sentence
+    return replace(sentence, context=sentence.text, start=0, end=len(sentence.text))
 
 
 def table_of(sets: Sequence[ParagraphSet]) -> list[tuple[object, ...]]:

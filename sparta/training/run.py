@@ -312,7 +312,10 @@ class TrainingRun[M: nn.Module]:
             " device, or choose another {}",
             Option("output"),
         )
-        check_same(payload["facts"], self._facts, path, remedies={"trainer.bf16": same_arithmetic})
+        stored = payload["facts"]
+        if "encoder" in self._facts:  # earlier versions did not store it
+            stored = {"encoder": self._facts["encoder"], **stored}
+        check_same(stored, self._facts, path, remedies={"trainer.bf16": same_arithmetic})
         self.model.load_state_dict(payload["model"])
         self._optimizer.load_state_dict(payload["optimizer"])
         self.state = TrainerState(**payload["state"])

@@ -14,12 +14,13 @@ from pathlib import Path
 from hybrid.evaluation.questions import judged
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.replications.skill_mining import passages_of
-from hybrid.replications.tables.experiment import Experiment
+from hybrid.replications.tables.experiment import Experiment, size_of
 from sparta.base.files import atomic_path, atomic_write, make_folder, open_decompressed
 from sparta.base.records import Passage
 from sparta.data.corpus import CorpusReader
 from sparta.index.pipeline import IndexOptions
 from sparta.search.searcher import Searcher
+from sparta.training.options import check_same
 
 logger = logging.getLogger("sparta.hybrid")
 SHARED = "shared"
@@ -49,6 +50,7 @@ def index_of(
     """
     shared = experiment.folder.parent / SHARED
     make_folder(shared)
+    _check_corpora(shared / f"{name}.json", corpora)
     corpus = corpora[0] if len(corpora) == 1 else _joined(corpora, shared / f"{name}.jsonl.gz")
     if experiment.cut.passages is None:
         return _built(experiment, shared / f"{name}-{channels.replace(',', '-')}", corpus, channels, language)
@@ -63,6 +65,14 @@ def index_of(
                     record = {key: passage.record[key] for key in passage.record if key != "_id"} | names
                     out.write(json.dumps(record, ensure_ascii=False) + "\n")
     return _built(experiment, experiment.folder / f"{part or name}-index", records, channels, language)
+
+
+def _check_corpora(path: Path, corpora: Sequence[Path]) -> None:
+    """Write the names and sizes of a collection's files; raise if other tables took it from other files."""
+    files = {corpus.name: size_of(corpus) for corpus in corpora}
+    if not path.exists():
+        atomic_write(path, json.dumps(files).encode())
+    check_same(json.loads(path.read_text(encoding="utf-8")), files, path)
 
 
 def _built(experiment: Experiment, path: Path, corpus: Path, channels: str, language: str) -> Path:

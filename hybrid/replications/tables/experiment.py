@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dense.models.resolve import dense_model_folder
 from hybrid.evaluation.testsets import QuestionSet, open_test_set
 from hybrid.replications.tables.parts import Parts
 from hybrid.replications.tables.sources import SOURCES, Located, locate, required
@@ -19,6 +20,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, make_folder
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import CorpusReader
+from sparta.models.resolve import default_model_folder, encoder_identity, hash_folder
 from sparta.training.options import check_same
 
 logger = logging.getLogger("sparta.hybrid")
@@ -68,11 +70,19 @@ class Experiment:
         return self.rows()
 
     def facts(self) -> dict[str, object]:
-        """Return the settings that all rows of the folder share; of the encoder its name."""
-        encoder = Path(self.encoder).name if self.encoder else None
+        """Return the settings that all rows of the folder share, with what tells models and data from others.
+
+        Data are told by their name and their size in bytes.
+        """
         names = (*self.table.sources, *self.table.any_of)
-        files = {name: located.label for name in names if (located := locate(self.data, name))}
-        return {"cut": asdict(self.cut), "seed": self.seed, "encoder": encoder, "data": files}
+        data = {name: located for name in names if (located := locate(self.data, name))}
+        return {
+            "cut": asdict(self.cut),
+            "seed": self.seed,
+            "encoder": encoder_identity(self.encoder) if self.encoder else None,
+            "shipped": [hash_folder(path) for path in (default_model_folder(), dense_model_folder(None))],
+            "data": {name: [located.label, size_of(located.path)] for name, located in data.items()},
+        }
 
     def rows(self) -> list[Row]:
         """Return the stored rows."""
@@ -193,3 +203,9 @@ def _write_cut(test_set: QuestionSet, folder: Path, cut: Cut) -> None:
 
 def _write_lines(path: Path, lines: Sequence[str]) -> None:
     atomic_write(path, "".join(f"{line}\n" for line in lines).encode())
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -252,3 +253,17 @@ def test_one_answer_by_itself_is_no_list_of_letters(tmp_path: Path) -> None:
     one = {"question": "where?", "positive_ctxs": [{"text": "a", "title": ""}], "hard_negative_ctxs": []}
     path.write_text(json.dumps([{**one, "answers": "Paris"}, {**one, "answers": None}]))
     assert [q.answers for q in questions_of_dpr(path)] == [("Paris",), ()]
+
+
+def test_yes_and_no_are_no_answers_in_a_text(index: Path, tmp_path: Path) -> None:
+    """HotpotQA's JSON has such answers; a passage with the word would be a wrong positive."""
+    rows = [{"question": "google moon", "answer": answer} for answer in ("no", "Yes", "moon")]
+    path = tmp_path / "asked.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    more = tmp_path / "more.jsonl"
+    more.write_text(json.dumps({"id": "no", "text": "no google, yes, no moon of google"}) + "\n")
+    copy = shutil.copytree(index, tmp_path / "index")
+    done = sparta("index", "--append", "--index", copy, "--corpus", more, "--quiet")
+    assert done.exit_code == 0, done.output
+    [one] = mined(copy, path, tmp_path / "mined.json")
+    assert one["answers"] == ["moon"]

@@ -200,3 +200,10 @@ def test_sets_of_one_name_are_both_validated(encoder: str, words: list[str], tmp
     figures = [validate_set(one.skills, held_out) for held_out in one.held_out]
     assert len(set(figures)) == 2
     assert one.validate() == pytest.approx(np.mean(figures))
+
+
+def test_nothing_held_out_is_no_validation(encoder: str, words: list[str], tmp_path: Path) -> None:
+    result = train_skills(sets_of(words)[:1], recipe(encoder, held_out=0), tmp_path / "out")
+    assert result.validated == ()
+    card = (tmp_path / "out" / "best" / "README.md").read_text()
+    assert "none; the model of step" in card

@@ -103,6 +103,15 @@ def test_other_hard_negatives_are_refused_when_resumed(staged: Callable[..., Any
     assert caught.value.facts["differing"] == ["p2_alone"]
 
 
+def test_a_collection_is_refused_when_resumed(encoder: str, words: list[str], tmp_path: Path) -> None:
+    data, recipe = [questions_on(words, "set", 30)], Recipe(**{**USUAL, "encoder": encoder})
+    with at("write", "stage-1/log.jsonl", ctrl_c), pytest.raises(KeyboardInterrupt):
+        train_in_two_stages(data, recipe, tmp_path / "out")
+    with pytest.raises(InputError) as caught:
+        train_in_two_stages(data, recipe, tmp_path / "out", collection=[Passage("p", "a text")], resume=True)
+    assert caught.value.facts["differing"] == ["collection"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("sets", "alone"), [(1, False), (1, True), (2, False)])
 def test_stage_two_begins_anew_with_what_stage_one_mined(

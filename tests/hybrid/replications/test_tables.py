@@ -109,6 +109,22 @@ def test_an_interrupted_experiment_measures_the_missing_rows(tmp_path: Path) -> 
     assert len(stored_rows(tmp_path / "out")) == 2
 
 
+def test_rows_of_another_encoder_or_other_data_are_refused(tmp_path: Path) -> None:
+    """Also if both have the same name: each training of ours writes a folder `best`."""
+    for run, text in (("a", "1"), ("b", "2")):
+        (tmp_path / run / "best").mkdir(parents=True)
+        (tmp_path / run / "best" / "config.json").write_text(text)
+    each = table(lambda _: None)
+    first, other = (
+        Experiment(table=each, data=tmp_path, folder=tmp_path / "out", encoder=str(tmp_path / run / "best"))
+        for run in "ab"
+    )
+    first.run()
+    first.run()
+    with pytest.raises(InputError, match="encoder"):
+        other.run()
+
+
 def test_a_cut_keeps_the_judged_passages(tmp_path: Path) -> None:
     folder = tmp_path / "reqa-squad-dev"
     (folder / "qrels").mkdir(parents=True)

@@ -161,3 +161,50 @@ def test_answers_of_other_forms_are_none(write_jsonl: Any, tmp_path: Path) -> No
     ]
     made = open_set(write_jsonl(tmp_path / "p.jsonl", lines), "pairs", 1)
     assert [[*made.known.answers(f"q{i}")] for i in range(3)] == [["x"], ["y", "3"], []]
+
+
+def mrqa_of_paris(tmp_path: Path) -> Path:
+    """A text whose first and third sentence hold the answer, and another text."""
+    text = "Paris is the capital of France. Many people go there. They say that Paris has a river. It rains."
+
+    def asked(question: str, answer: str, *begins: int) -> dict[str, Any]:
+        spans = [[begin, begin + len(answer) - 1] for begin in begins]
+        return {
+            "qid": question,
+            "question": question,
+            "detected_answers": [{"text": answer, "char_spans": spans}],
+        }
+
+    qas = [
+        asked("which city", "Paris", 0, text.rindex("Paris")),
+        asked("the weather", "rains", text.index("rains")),
+    ]
+    lines = [{"header": {"dataset": "x"}}, {"context": text, "qas": qas}]
+    path = tmp_path / "mrqa.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_every_sentence_with_an_answer_is_right(tmp_path: Path) -> None:
+    """The first one is the positive, the others are no negatives: as `sparta eval` counts them."""
+    made = open_set(mrqa_of_paris(tmp_path), "pairs", 1)
+    batch = make_batch(made.paragraphs, random.Random(0), 9, made.known)
+    row = batch.questions.index("which city")
+    masked = [batch.candidates[i].text for i in sorted(batch.masked[row]) if i < batch.n_sentences]
+    assert masked == ["Paris is the capital of France.", "They say that Paris has a river."]
+    assert batch.candidates[batch.gold_sentence[row]].text == masked[0]
+    sampled = SampledNegatives(made, 2)
+    for seed in range(8):
+        batch = sampled.draw(random.Random(seed), 2)
+        row = batch.questions.index("which city")
+        negatives = {c.text for i, c in enumerate(batch.candidates) if i not in batch.masked[row]}
+        assert negatives == {"Many people go there.", "It rains."}
+
+
+def test_a_later_piece_with_an_answer_is_right(tmp_path: Path) -> None:
+    path = mrqa_of_paris(tmp_path)
+    made = [*read_paragraphs(path, "pairs", longest=11)]
+    assert [p.text[:5] for p in made] == ["Paris", "They "]
+    made_set = open_set(path, "pairs", 1, longest=11)
+    assert made_set.known.answers_all(["which city"], made[1].text)
+    assert not made_set.known.answers_all(["the weather"], made[0].text)

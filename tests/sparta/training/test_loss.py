@@ -220,3 +220,27 @@ def test_a_dead_or_indifferent_model_gains_nothing(training):
     made.model.scale.data.fill_(0)
     made.model.bias.data.fill_(1)  # every passage has every term, with the same weight
     assert made.validate() == pytest.approx(1 / 38)
+
+
+def test_a_text_of_one_sentence_is_taught_like_sentences_in_contexts(training):
+    """Contexts add their scores: the score of a sentence without one would be half as large."""
+    import torch
+
+    class Overlap:
+        name, reads_context = "overlap", False
+
+        def scores(self, questions: Any, candidates: Any) -> Any:
+            texts = [set(candidate.text.split()) for candidate in candidates]
+            return torch.tensor([[float(len(set(q.split()) & text)) for text in texts] for q in questions])
+
+    from sparta.training.teachers import Mixture
+
+    made = training(data=hand_made(), held_out=0, teacher=Mixture([(Overlap(), 1.0)], 1.0))
+    batch = made.batch(0)
+    alone = next(i for i, c in enumerate(batch.candidates) if c.text == "paris")
+    assert not batch.candidates[alone].context
+    batch.questions[:] = ["paris"] * len(batch.questions)
+    scores = made.teacher_scores(batch)
+    assert scores[0, alone] == 2
+    whole = next(i for i, c in enumerate(batch.candidates) if i >= batch.n_sentences and c.text == "paris")
+    assert scores[0, whole] == 1, "whole texts have no contexts"

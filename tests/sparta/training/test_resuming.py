@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -322,3 +323,28 @@ def test_a_device_with_other_arithmetic_is_named(training):
     with pytest.raises(InputError, match="a device that computes in fp32") as caught:
         training("part", trainer={"bf16": True}).run(resume=True)
     assert caught.value.facts["differing"] == ["trainer.bf16"]
+
+
+def test_another_encoder_is_refused(encoder_folder, pairs_file, tmp_path):
+    """Also if an earlier training wrote it to the same folder; a checkpoint of before stored no encoder."""
+    import torch
+
+    from sparta.training.options import SpartaRecipe
+    from sparta.training.paragraphs import open_set
+    from sparta.training.train import train_model
+
+    folder = shutil.copytree(encoder_folder, tmp_path / "start")
+    sets = [open_set(str(pairs_file), "pairs", 8)]
+    recipe = SpartaRecipe(
+        encoder=str(folder), steps=2, validate_every=2, max_length=64, lexical=False, device="cpu"
+    )
+    train_model(sets, recipe, tmp_path / "out")
+    (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
+    with pytest.raises(InputError) as caught:
+        train_model(sets, recipe, tmp_path / "out", resume=True)
+    assert caught.value.facts["differing"] == ["encoder"]
+    path = tmp_path / "out" / "state.pt"
+    stored = torch.load(path, weights_only=True)
+    del stored["facts"]["encoder"]
+    torch.save(stored, path)
+    train_model(sets, recipe, tmp_path / "out", resume=True)

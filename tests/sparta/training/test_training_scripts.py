@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -59,3 +60,27 @@ def test_a_training_is_drawn(tmp_path: Path) -> None:
     ]
     subprocess.run(command, check=True)
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_script_refuses_other_settings(tmp_path: Path) -> None:
+    """What is finished is not done again, so a table would hold results of both."""
+    encoders = [tmp_path / name for name in ("a", "b")]
+    for folder in encoders:
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({"name": folder.name}))
+    (tmp_path / "work").mkdir()
+
+    def started(settings: str, encoder: Path) -> subprocess.CompletedProcess[str]:
+        script = f'source research/settings.sh; same_settings "{tmp_path}/work" "{settings}" "{encoder}"'
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path}
+        return subprocess.run(
+            ["bash", "-ec", script], cwd=ROOT, capture_output=True, text=True, check=False, env=environment
+        )
+
+    assert started("steps=300", encoders[0]).returncode == 0
+    assert started("steps=300", encoders[0]).returncode == 0
+    for settings, encoder in (("steps=600", encoders[0]), ("steps=300", encoders[1])):
+        refused = started(settings, encoder)
+        assert refused.returncode == 1
+        assert "was started with:\n  steps=300" in refused.stderr
