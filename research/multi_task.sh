@@ -11,6 +11,8 @@ data=$(realpath "$1") work=$(realpath -m "$2")
 steps=${STEPS:-1500} few=${FEW:-200} batch=${BATCH:-128}
 mkdir -p "$work/mined" "$work/single"
 cd "$(dirname "$0")/.."
+source research/settings.sh
+same_settings "$work" "data=$data steps=$steps few=$few batch=$batch"
 
 if [ ! -f "$work/corpus.jsonl.gz" ]; then
   cat "$data/wiki/passages.jsonl.gz" "$data/kilt/passages.jsonl.gz" > "$work/corpus.tmp"

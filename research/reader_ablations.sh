@@ -10,7 +10,7 @@ data=$(realpath "$1") work=$(realpath -m "$2") encoder=$(realpath "$3")
 mkdir -p "$work"
 cd "$(dirname "$0")/.."
 source research/settings.sh
-same_settings "$work" "" "$encoder"
+same_settings "$work" "data=$data" "$encoder"
 sparta() { python -m cli._sparta "$@"; }
 
 head -n 6000 "$data/qa/trivia.dev.tsv" > "$work/trivia.train.tsv"

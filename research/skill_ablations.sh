@@ -12,7 +12,7 @@ steps=${STEPS:-300} pretraining=${PRETRAINING:-250} pool=${POOL:-8000}
 mkdir -p "$work/data"
 cd "$(dirname "$0")/.."
 source research/settings.sh
-same_settings "$work" "steps=$steps pretraining=$pretraining pool=$pool" "$encoder"
+same_settings "$work" "data=$data steps=$steps pretraining=$pretraining pool=$pool" "$encoder"
 
 if [ ! -f "$work/corpus.jsonl.gz" ]; then
   cat "$data/wiki/passages.jsonl.gz" "$data/kilt/passages.jsonl.gz" > "$work/corpus.tmp"

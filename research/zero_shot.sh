@@ -11,6 +11,8 @@ data=$(realpath "$1") work=$(realpath "$2") encoder=$(realpath "$3")
 few=${FEW:-100} pool=${POOL:-8000}
 mkdir -p "$work/data"
 cd "$(dirname "$0")/.."
+source research/settings.sh
+same_settings "$work" "data=$data few=$few pool=$pool" "$encoder"
 
 tasks=(fever trex zsre linking wow multihop hover tabletext)
 recipe=(--encoder "$encoder" --assignment pretraining --pooling mean --cosine --by-size --learning-rate 5e-5 --held-out 50 --seed 13)

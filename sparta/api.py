@@ -27,7 +27,6 @@ from sparta.index.reader import IndexReader
 from sparta.index.snapshot import IndexVersion
 from sparta.lucene.bridge import Bm25
 from sparta.models.resolve import default_name
-from sparta.reader.open_readers import OpenReaders
 from sparta.search.explain import Explanation, explain, top_terms
 from sparta.search.explain_bm25 import Bm25Explanation, explain_bm25
 from sparta.search.facets import count_values
@@ -37,6 +36,7 @@ from sparta.search.searcher import Searcher, channel_name, is_fusion, no_channel
 
 if TYPE_CHECKING:
     from hybrid.answering.answers import AnswerList
+    from hybrid.answering.open_readers import OpenReaders
     from sparta.index.sync import SyncReport
     from sparta.sharing.backup import BackupReport
 
@@ -71,7 +71,7 @@ class Index(Closing):
         self.path = lasting_path(path if path is not None else default_index())
         self.reader = IndexReader(self.path, bm25, refresh_seconds=refresh_seconds)
         self.searcher = Searcher(self.reader)
-        self._readers = OpenReaders()
+        self._readers: OpenReaders | None = None
         self._writing = threading.Lock()
         self.report: IndexReport | None = None
 
@@ -329,8 +329,10 @@ class Index(Closing):
         :raises ModelError: there is no such reader, or none for the index's language
         """
         from hybrid.answering.answerer import Answerer
+        from hybrid.answering.open_readers import OpenReaders
 
         retriever = self._retriever(channel, rerank, rerank_depth, None, limit("depth", depth) or 0)
+        self._readers = self._readers or OpenReaders()
         opened = self._readers.reader(reader, retriever.language)
         return Answerer(retriever, opened, depth=depth, threshold=threshold).answer(query, n)
 

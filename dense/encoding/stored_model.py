@@ -229,7 +229,7 @@ class StoredDenseModel:
         with self._lock:
             if key not in self._networks:
                 weights = self._weights(expert, side) if self._is_bert else None
-                self._passage_weights = None  # what this network does not use is read again when it is needed
+                self._passage_weights = None  # another network reads its weights again
                 name = f"{expert_and_side[1]}_encoder.{expert_and_side[0]}"
                 self._networks[key] = (
                     self._compiled(weights, name, arithmetic)

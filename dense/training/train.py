@@ -21,7 +21,6 @@ from dense.training.gather import read_in_shares
 from dense.training.teacher import open_bi_encoder
 from sparta.base.records import Passage
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.models.resolve import encoder_identity
 from sparta.neural.backbones import encoder_config
 from sparta.neural.inputs import CONTEXT, InputLayout
 from sparta.neural.processes import training_device
@@ -243,7 +242,7 @@ class Recipe(TrainOptions):
         training = DenseTraining(
             model, sets, config, folder, teacher, entropy=self.entropy, layer_decay=self.layer_decay
         )
-        training.encoder = encoder_identity(self.encoder)
+        training.encoder = self.encoder
         return training
 
 

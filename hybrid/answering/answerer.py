@@ -240,7 +240,8 @@ def open_answerer(
     """
     if reader is not None:
         reader_folder(reader)  # a wrong path raises before the index opens
-    candidates = max(CANDIDATES, settings.get("depth") or 0)
+    reranks = (rerank_depth or 0) if rerank is not None else 0
+    candidates = max(CANDIDATES, settings.get("depth") or 0, reranks)
     retriever: Any = (
         ChainPassages(chain) if chain else open_retriever(index, channels, bm25=bm25, candidates=candidates)
     )

@@ -121,6 +121,10 @@ class ModelError(SpartaError):
     exit_code = 2
 
 
+class ReplacedError(ModelError):
+    """The files of a model changed while they were read, or since then."""
+
+
 class JavaError(SpartaError):
     """There is no usable Java runtime, or Java failed."""
 

@@ -33,7 +33,7 @@ from sparta.index.generation import (
 from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.lexical_terms import LexicalTerms
-from sparta.models.query_encoder import QuerySide, differing_fields
+from sparta.models.query_encoder import QuerySide
 from sparta.models.resolve import hash_folder, model_folder
 
 logger = logging.getLogger(__name__)
@@ -424,4 +424,5 @@ def _differing_model_fields(generation: Generation, source: Source) -> list[str]
     old, new = generation.model, source.side.identity()
     if generation.channels == BM25 and not (old["name"] and new["name"]):
         return []  # a BM25-only index has no vectors, so a source without a model fits it
-    return differing_fields(old, new)
+    names = (*new, *(name for name in old if name not in new))
+    return [name for name in names if name != "name" and old.get(name) != new.get(name)]

@@ -19,7 +19,7 @@ from sparta.models.model import SparseModel
 from sparta.models.network_queries import NETWORK_BITS, open_query_network
 from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.models.resolve import DEFAULT_MODEL, files_changed, hash_folder, lasting_name, model_folder
-from sparta.models.stored_model import open_stored
+from sparta.models.stored_model import StoredModel, open_stored
 from sparta.neural.devices import best_device, uses_cpu
 from sparta.runtime.calibration import fixed_lines
 from sparta.runtime.fallback import first_readable
@@ -58,10 +58,14 @@ def load_model(
     device = device or best_device()
     if not uses_cpu(device):
         return _module(name, folder, bits, query_encoder).on_device(device)
-    identity = hash_folder(folder)
+
+    def read() -> StoredModel:
+        identity = hash_folder(folder)
+        return _named(open_stored(folder), name, folder, identity, bits, query_encoder)
+
     return first_readable(
         folder,
-        lambda: _named(open_stored(folder), name, folder, identity, bits, query_encoder),
+        read,
         lambda: _module(name, folder, bits, query_encoder),
     )
 

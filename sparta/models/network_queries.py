@@ -104,7 +104,7 @@ def _without_torch(network: Network) -> Encode:
     """
     weights = language_model(network.folder, keeps_stored=False)
     terms, width = weights.terms.floats(), weights.encoder.width
-    n_terms = len(terms)  # what lasts: `pool` is released with the weights that it holds
+    n_terms = len(terms)  # `pool` is released, with the weights that it holds
 
     def pool(states: Floats) -> Floats:
         flat_states = states.reshape(-1, width)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 from tokenizers import Encoding, Tokenizer, normalizers
 from tokenizers.models import WordLevel
 
@@ -39,9 +39,9 @@ MODEL_FIELDS: dict[str, Any] = {
     "query_quantizer?": _QUANTIZER,
     "query_network?": bool,
     "lexical_terms?": str,
-    "query_weights_sha256?": str,
 }
 """The fields of a model's query side in a manifest."""
+WEIGHTS_FILE = "query_weights.safetensors"
 _PREFIX = re.compile(r"^(?:##|\u2581|\u0120)(?=.)")  # marks of WordPiece, SentencePiece, byte-level BPE
 _MEANINGFUL = frozenset("#%&@/*")  # C#, 5 %, R&D, @name, TCP/IP: these marks are parts of names
 
@@ -87,16 +87,6 @@ def _tokenizer_hash(tokenizer: Tokenizer) -> str:
 
 def _weights_hash(weights: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(weights, "<i4").tobytes()).hexdigest()
-
-
-def differing_fields(stored: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the fields, apart from the name, in which two identities of query sides differ.
-
-    Earlier versions stored no hash of the query weights: its absence is no difference.
-    """
-    ignored = {"name"} if "query_weights_sha256" in stored else {"name", "query_weights_sha256"}
-    names = dict.fromkeys((*new, *stored))
-    return [name for name in names if name not in ignored and stored.get(name) != new.get(name)]
 
 
 def load_tokenizer(name: str | Path) -> Tokenizer:
@@ -448,7 +438,6 @@ class QuerySide:
             **({"query_quantizer": self.query_quantizer.as_dict()} if self.query_quantizer else {}),
             **({"query_network": True} if self.has_network else {}),
             **({"lexical_terms": self.lexical.name} if self.lexical else {}),
-            **({} if self.weights is None else {"query_weights_sha256": _weights_hash(self.weights)}),
         }
 
     def save(self, folder: Path) -> None:
@@ -457,7 +446,9 @@ class QuerySide:
             folder.mkdir(parents=True, exist_ok=True)
         atomic_write(folder / "tokenizer.json", self.tokenizer.to_str(pretty=True).encode())
         if self.weights is not None:
-            atomic_write(folder / "query_weights.safetensors", save({"weights": self.weights}))
+            # Earlier versions stored no hash.
+            content = save({"weights": self.weights}, {"sha256": _weights_hash(self.weights)})
+            atomic_write(folder / WEIGHTS_FILE, content)
         if self.lexical:
             self.lexical.save(folder)
 
@@ -479,7 +470,7 @@ class QuerySide:
     @staticmethod
     def _load(folder: Path, identity: dict[str, Any]) -> QuerySide:
         weights = None
-        weight_files = ["query_weights.safetensors"] if identity["weighted_queries"] else []
+        weight_files = [WEIGHTS_FILE] if identity["weighted_queries"] else []
         term_files = [TERMS_FILE] if "lexical_terms" in identity else []
         for name in ["tokenizer.json", *weight_files, *term_files]:
             if not (folder / name).is_file():
@@ -489,11 +480,12 @@ class QuerySide:
                     remedy="build the folder again, or restore it from a copy",
                 )
         if identity["weighted_queries"]:
-            weights = load_file(str(folder / "query_weights.safetensors"))["weights"]
+            with safe_open(folder / WEIGHTS_FILE, framework="numpy") as stored:
+                weights, metadata = stored.get_tensor("weights"), stored.metadata() or {}
             if weights.dtype != np.int32:
                 raise ValueError(f"query-term weights are {weights.dtype}, not int32")
-            if _weights_hash(weights) != identity.get("query_weights_sha256", _weights_hash(weights)):
-                raise ValueError("the hash of the query weights differs from the manifest's")
+            if _weights_hash(weights) != metadata.get("sha256", _weights_hash(weights)):
+                raise ValueError("the hash of the query weights differs from the stored hash")
         tokenizer = shared_tokenizer(folder)
         if _tokenizer_hash(tokenizer) != identity.get("tokenizer_sha256"):
             raise ValueError("the tokenizer's hash differs from the manifest's")

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from sparta.base.errors import ModelError, SpartaError, first_line_of
+from sparta.base.errors import ModelError, ReplacedError, SpartaError, first_line_of
 from sparta.base.extras import INSTALLED, Installation
 from sparta.base.remedies import Option, Remedy, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
@@ -266,12 +266,13 @@ def _download(name: str) -> Path:
 def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | None:
     """Return the query side of `load_model(name, bits=bits)`, if the model can be read without torch.
 
-    Return None for hub ids, models of other projects and broken models; loading the model then raises the
-    error.
+    Return None for hub ids, models of other projects, and models that are broken or replaced meanwhile;
+    loading the model then raises the error.
     """
     shipped = name is None or is_shipped(name)
     try:
         folder = shipped_folder(str(name or DEFAULT_MODEL)) if shipped else _trained(local_folder(name or ""))
+        identity = hash_folder(folder)
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         quantizer = Quantizer(**config["sparta"]["quantizer"])
         quantizer_with_bits = Quantizer(quantizer.max_weight, bits or quantizer.bits)
@@ -280,12 +281,12 @@ def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | N
         tokenizer = shared_tokenizer(folder)
         weights, grid = _query_weights(folder, config["sparta"])
         lexical = LexicalTerms.load(folder, tokenizer)
+        if hash_folder(folder) != identity:
+            return None
     except (OSError, ValueError, RecursionError, LookupError, TypeError, SafetensorError, SpartaError):
         return None
     lasting = lasting_name(name or DEFAULT_MODEL)
-    return QuerySide(
-        tokenizer, weights, lasting, hash_folder(folder), quantizer_with_bits, grid, lexical=lexical
-    )
+    return QuerySide(tokenizer, weights, lasting, identity, quantizer_with_bits, grid, lexical=lexical)
 
 
 def _query_weights(
@@ -306,9 +307,9 @@ def _is_hashed(path: Path) -> bool:
     return path.is_file() and path.suffix in suffixes and path.name != TERMS_FILE
 
 
-def files_changed(folder: Path) -> ModelError:
+def files_changed(folder: Path) -> ReplacedError:
     """Return the error for an open model whose files have changed, when the model must read them again."""
-    return ModelError(
+    return ReplacedError(
         "the files of the model have changed since it was opened",
         where=str(folder),
         remedy="start the program again",

@@ -82,7 +82,9 @@ class StoredModel(SparseModel):
 
         self._check_unchanged()
         module = load_module(self.folder, bits=self.config.quantizer.bits if self.config.quantizer else None)
-        module.name, module.identity = self.name, self.identity
+        if self.identity and module.identity != self.identity:
+            raise files_changed(self.folder)
+        module.name = self.name
         if not self.has_query_network:
             module.without_query_network()
         return module
@@ -125,6 +127,7 @@ class StoredModel(SparseModel):
         if weights is None:
             self._check_unchanged()
             weights = open_stored(self.folder)._term_weights()
+            self._check_unchanged()
         return weights
 
     def _check_unchanged(self) -> None:

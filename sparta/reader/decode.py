@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparta.base.errors import ModelError
+from sparta.base.remedies import Option, remedy
 from sparta.reader.records import Span
 from sparta.reader.windows import Window
 
@@ -28,16 +29,18 @@ class PathScores[A](NamedTuple):
 
 
 def check_scores(scores: Scores, where: str) -> None:
-    """Raise if scores are not numbers, or infinite: no span would win, or the first of a list.
+    """Raise if scores are not numbers, or infinite: a reader would find no span, or take the first answer.
 
-    :param where: the reader's folder
+    :param where: the reader's folder; empty in a training
     :raises ModelError: the weights are damaged, or too large for the arithmetic.
     """
     if not (scores < np.inf).all():
         raise ModelError(
             "the reader computes scores that are infinite or not numbers",
             where=where,
-            remedy="copy the complete model folder again, or name another reader",
+            remedy="copy the complete model folder again, or name another reader"
+            if where
+            else remedy("train with a smaller {}", Option("learning_rate")),
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines
-from sparta.data.answers import answer_spans
+from sparta.data.answers import answer_spans, without_labels
 from sparta.data.jsonlist import json_list
 from sparta.data.languages import language_of
 from sparta.data.parsing import decoded, parse_object, placed
@@ -103,7 +103,7 @@ def _dpr_examples(path: Path, language: str) -> Iterator[ReadingExample]:
                 *record.get("hard_negative_ctxs", ()),
                 *record.get("negative_ctxs", ()),
             ]
-            question, answers = _text(record["question"]), answers_of(record["answers"])
+            question, answers = _text(record["question"]), _answers_of(record["answers"])
             texts = [_passage_text(context) for context in contexts]
             keys = [keys_of(p.text, p.passage_id) for p in map(context_in_file, contexts)]
             spans = [tuple(answer_spans(text.text, answers, language=language)) for text in texts]
@@ -119,6 +119,11 @@ def _dpr_examples(path: Path, language: str) -> Iterator[ReadingExample]:
                 [spans[i] for i in kept_numbers],
             )
         yield example
+
+
+def _answers_of(value: Any) -> tuple[str, ...]:
+    """Return the answers that a text can hold: a label such as "no" would mark any such word."""
+    return tuple(without_labels(answers_of(value)))
 
 
 def _text(value: Any) -> str:
@@ -178,7 +183,7 @@ def _record_examples(path: Path, language: str) -> Iterator[ReadingExample]:
         where = f"{path}:{number}"
         with placed(where), stored_form(where, f"pairs with answers, or {READ_FORM}"):
             record = parse_object(decoded(line))
-            answers = answers_of(record.get("answers"))
+            answers = _answers_of(record.get("answers"))
             if not answers:
                 continue
             if "passages" in record:

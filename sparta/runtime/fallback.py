@@ -8,7 +8,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from sparta.base.errors import InputError, MissingPackageError, ModelError, SpartaError
+from sparta.base.errors import InputError, MissingPackageError, ModelError, ReplacedError, SpartaError
 from sparta.base.extras import optional_packages
 from sparta.runtime.processor import ForkedError
 
@@ -19,6 +19,8 @@ _NOT_READABLE = OSError, ValueError, RuntimeError, LookupError, TypeError, Safet
 def first_readable[S, M](folder: Path, read: Callable[[], S], by_torch: Callable[[], M]) -> S | M:
     """Return `read()`; if OpenVINO cannot read the model, return `by_torch()`.
 
+    If the model is replaced while it is read, the new one is read.
+
     Torch reads encoders of more architectures. It also reads broken folders, because its errors say what is
     wrong.
 
@@ -28,6 +30,8 @@ def first_readable[S, M](folder: Path, read: Callable[[], S], by_torch: Callable
         return read()
     except (MissingPackageError, ForkedError, InputError):  # an option is wrong, not the folder
         raise
+    except ReplacedError:  # by other files, which are whole by now
+        return read()
     except _NOT_READABLE as first_error:
         error, reason = first_error, getattr(first_error, "message", str(first_error))
         logger.debug("%s: torch reads this model: %s", folder, reason)

@@ -179,7 +179,7 @@ def processor_flags() -> frozenset[str]:
     The variable is `ONEDNN_MAX_CPU_ISA`, or its older name `DNNL_MAX_CPU_ISA`.
     """
     names = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
-    limit = next((os.environ[name] for name in names if name in os.environ), "").upper()
+    limit = next(filter(None, map(os.environ.get, names)), "").upper()
     flags = frozenset(_cpuinfo("flags").split())
     return flags & _LIMITS[limit] if limit in _LIMITS else flags
 

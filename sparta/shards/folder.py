@@ -25,7 +25,6 @@ from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.languages import check_language
 from sparta.data.units import check_unit
-from sparta.models.query_encoder import differing_fields
 
 logger = logging.getLogger(__name__)
 
@@ -219,7 +218,10 @@ def open_output(
     differing = [
         name for name, value in manifest["options"].items() if existing["options"].get(name) != value
     ]
-    if model_fields := differing_fields(existing["model"], manifest["model"]):
+    model_items = manifest["model"].items()
+    if model_fields := [
+        name for name, value in model_items if name != "name" and existing["model"].get(name) != value
+    ]:
         differing.append(f"model ({', '.join(model_fields)})")
     if differing:
         dtype = existing["options"].get("dtype")

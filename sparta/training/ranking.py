@@ -61,8 +61,6 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
     """
 
     score_floor = 0.0
-    encoder = ""
-    """What the model began from (`encoder_identity`); empty if unknown."""
 
     def __init__(
         self,
@@ -119,7 +117,6 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         dev = [[data.name, data.fingerprint(), data.weight] for data in self.validation if data.dev]
         return {
             **super().facts(),
-            **({"encoder": self.encoder} if self.encoder else {}),
             "model": cast("Any", self.model).config.as_dict(),
             "sets": [[data.name, data.fingerprint(), data.weight, data.batch_size] for data in self.sets],
             **({"dev": dev} if dev else {}),

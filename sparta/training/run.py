@@ -26,6 +26,7 @@ from sparta.base.errors import Interrupted, folder_in_use
 from sparta.base.files import atomic_path, atomic_write
 from sparta.base.interrupts import interrupt_held
 from sparta.base.remedies import Option, remedy
+from sparta.models.resolve import encoder_identity
 from sparta.neural.backbones import set_dropout, use_fast_attention
 from sparta.neural.checkpoint import load_torch_file
 from sparta.neural.encoding import pick_dtype
@@ -74,6 +75,8 @@ class TrainingRun[M: nn.Module]:
     """The names of the sets whose questions validate."""
     clock = staticmethod(time.monotonic)
     """Returns the time in seconds, by which steps are measured."""
+    encoder: str | None = None
+    """The folder or name of what the model began from, if the settings do not name it."""
     trained_before = False
     """Whether the model was trained before and may stay the best."""
 
@@ -125,8 +128,10 @@ class TrainingRun[M: nn.Module]:
     def facts(self) -> dict[str, Any]:
         """Return the values that must not change when a training is resumed."""
         settings = settings_of(self.settings) if self.settings else {}
+        start = self.encoder or getattr(self.settings, "encoder", None)
+        begun = {"began_from": encoder_identity(start)} if start else {}
         trainer_facts = {"processes": self.processes, "trainer": asdict(self.schedule)}
-        return {**settings, **self._more_facts, **trainer_facts}
+        return {**settings, **begun, **self._more_facts, **trainer_facts}
 
     def save_best(self) -> None:
         """Save the model, the best so far by validation, in full precision."""
@@ -313,8 +318,8 @@ class TrainingRun[M: nn.Module]:
             Option("output"),
         )
         stored = payload["facts"]
-        if "encoder" in self._facts:  # earlier versions did not store it
-            stored = {"encoder": self._facts["encoder"], **stored}
+        if "began_from" in self._facts:  # earlier versions did not store it
+            stored = {"began_from": self._facts["began_from"], **stored}
         check_same(stored, self._facts, path, remedies={"trainer.bf16": same_arithmetic})
         self.model.load_state_dict(payload["model"])
         self._optimizer.load_state_dict(payload["optimizer"])

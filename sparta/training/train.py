@@ -12,7 +12,7 @@ import torch
 from sparta.base.errors import InputError, ModelError
 from sparta.base.remedies import Option, remedy
 from sparta.models.config import SpartaConfig
-from sparta.models.resolve import encoder_identity, sparta_folder
+from sparta.models.resolve import sparta_folder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import encoder_config
 from sparta.neural.inputs import ANSWER, CONTEXT, InputLayout, Lexical
@@ -71,7 +71,7 @@ def train_model(
     )
     teacher = open_teacher(recipe.teachers, sets, model.query_tokenizer(), str(model.device), openers)
     training = SpartaTraining(model, sets, config, output, teacher)
-    training.trained_before, training.encoder = trained_before, encoder_identity(recipe.encoder)
+    training.trained_before, training.encoder = trained_before, recipe.encoder
     return training.train(recipe, table_of(sets), resume=resume, command=command)
 
 

@@ -41,7 +41,6 @@ def names_for_checkers(library: ModuleType) -> dict[str, str]:
 
 
 owners_of_packages = cache(packages_distributions)
-owners_of_packages = cache(packages_distributions)
 LIBRARIES = (sparta, dense, hybrid)
 NAMES = [(lib, name, home) for lib in LIBRARIES for name, home in names_for_checkers(lib).items()]
 OLD_NAMES = [

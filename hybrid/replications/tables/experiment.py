@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dense.models.resolve import dense_model_folder
 from hybrid.evaluation.testsets import QuestionSet, open_test_set
 from hybrid.replications.tables.parts import Parts
 from hybrid.replications.tables.sources import SOURCES, Located, locate, required
@@ -20,7 +19,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, make_folder
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import CorpusReader
-from sparta.models.resolve import default_model_folder, encoder_identity, hash_folder
+from sparta.models.resolve import encoder_identity
 from sparta.training.options import check_same
 
 logger = logging.getLogger("sparta.hybrid")
@@ -70,17 +69,13 @@ class Experiment:
         return self.rows()
 
     def facts(self) -> dict[str, object]:
-        """Return the settings that all rows of the folder share, with what tells models and data from others.
-
-        Data are told by their name and their size in bytes.
-        """
+        """Return the settings that all rows share, with the encoder's hash and the sizes of the data."""
         names = (*self.table.sources, *self.table.any_of)
         data = {name: located for name in names if (located := locate(self.data, name))}
         return {
             "cut": asdict(self.cut),
             "seed": self.seed,
             "encoder": encoder_identity(self.encoder) if self.encoder else None,
-            "shipped": [hash_folder(path) for path in (default_model_folder(), dense_model_folder(None))],
             "data": {name: [located.label, size_of(located.path)] for name, located in data.items()},
         }
 

@@ -423,7 +423,7 @@ TABLES = (
         any_of=_DEV_DATA,
         trains=True,
         gaps=(
-            "Held-out training questions choose the best checkpoint of each model, but for few examples.",
+            "Held-out training questions choose the best checkpoint, except in trainings on few examples.",
             "Trainings on 128 and 1,024 examples take a tenth of the steps.",
             _EQUAL,
         ),

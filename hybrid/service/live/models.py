@@ -9,9 +9,9 @@ from weakref import WeakValueDictionary
 
 from sparta.base.extras import optional_packages
 from sparta.models.resolve import hash_folder
-from sparta.reader.open_readers import OpenReaders
 
 if TYPE_CHECKING:
+    from hybrid.answering.open_readers import OpenReaders
     from sparta.index.pipeline import IndexOptions
     from sparta.models.model import SparseModel
     from sparta.reader.reader import Reader
@@ -28,13 +28,19 @@ class SharedModels:
     """
 
     def __init__(self, reader: str | None = None, device: str | None = None) -> None:
-        self.reader_name, self._readers = reader, OpenReaders(device)
+        self.reader_name, self._device = reader, device
+        self._readers: OpenReaders | None = None
         self._encoders: WeakValueDictionary[tuple[str | int | None, ...], SparseModel] = WeakValueDictionary()
         self._lock = threading.Lock()
 
     @optional_packages()
     def reader(self, language: str) -> Reader:
         """Return the reader for an index of this language."""
+        from hybrid.answering.open_readers import OpenReaders
+
+        with self._lock:
+            if self._readers is None:
+                self._readers = OpenReaders(self._device)
         return self._readers.reader(self.reader_name, language)
 
     @optional_packages()

@@ -342,9 +342,9 @@ def test_another_encoder_is_refused(encoder_folder, pairs_file, tmp_path):
     (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
     with pytest.raises(InputError) as caught:
         train_model(sets, recipe, tmp_path / "out", resume=True)
-    assert caught.value.facts["differing"] == ["encoder"]
+    assert caught.value.facts["differing"] == ["began_from"]
     path = tmp_path / "out" / "state.pt"
     stored = torch.load(path, weights_only=True)
-    del stored["facts"]["encoder"]
+    del stored["facts"]["began_from"]
     torch.save(stored, path)
     train_model(sets, recipe, tmp_path / "out", resume=True)
