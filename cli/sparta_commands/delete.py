@@ -34,11 +34,13 @@ def delete(deletion: _Deletion) -> None:
     from sparta.base.filters import Filter
     from sparta.data.parsing import decoded
     from sparta.index.folder import default_index
-    from sparta.index.pipeline import delete_from_index
+    from sparta.index.pipeline import delete_from_index, ids_or_filter
 
     named = numbered_lines(deletion.files) if deletion.files else ()
     passage_ids = [*deletion.ids, *(decoded(line).strip() for _, line in named)]
     filter = Filter.parse(deletion.filters)
+    if filter and (deletion.ids or deletion.files):  # also if the file holds no id
+        raise ids_or_filter()
     if not passage_ids and not filter:
         raise InputError(
             "no passage id is named",

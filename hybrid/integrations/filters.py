@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from sparta.base.errors import InputError
-from sparta.base.filters import AllOf, AnyOf, Condition, Filter, Not
+from sparta.base.filters import AllOf, AnyOf, Condition, Exists, Filter, Not
 
 _BOUNDS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 _KNOWN = ("==", "!=", *_BOUNDS, "in", "not in", "any", "all", "contains", "is_empty")
@@ -64,4 +64,8 @@ def _known(condition: Condition, fields: Collection[str]) -> Condition:
         return Not(_known(condition.condition, fields))
     if isinstance(condition, AnyOf | AllOf):
         return type(condition)(tuple(_known(part, fields) for part in condition.conditions))
+    if isinstance(condition, Exists):  # an object has the fields of its parts only
+        parts = [name for name in fields if name.startswith(f"{condition.field}.")]
+        known = [name for name in (condition.field, *parts) if name in fields]
+        return AnyOf(tuple(map(Exists, known)))
     return condition if condition.field in fields else AnyOf(())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Unpack
@@ -17,8 +17,11 @@ from hybrid.integrations.haystack import filter_of
 from hybrid.integrations.metadata import filter_on_fields, plain
 from hybrid.integrations.store import IndexStore, StoreSettings, ids_of, metadata_of_hit, text_of_passage
 from sparta.base.errors import InputError
+from sparta.base.filters import Filter
 from sparta.base.records import Hit
 from sparta.index.pipeline import IndexOptions
+
+_OF_DOCUMENTS = frozenset(each.name for each in fields(Document)) - {"meta"}
 
 
 class HaystackDocumentStore:
@@ -133,7 +136,9 @@ def _conditions(filters: dict[str, Any] | None) -> dict[str, Any] | None:
     if not filters:
         return None
     try:
-        return filter_on_fields(filter_of(_checked(filters)))
+        conditions = filter_on_fields(filter_of(_checked(filters)))
+        Filter.of(conditions)  # a value may not fit
+        return conditions
     except InputError as error:
         raise FilterError(str(error)) from error
 
@@ -146,10 +151,14 @@ def _checked(filters: dict[str, Any]) -> dict[str, Any]:
     if "field" not in filters:
         if "operator" not in filters or "conditions" not in filters:
             raise FilterError("a filter needs a field, or an operator and conditions")
+        if filters["operator"] == "NOT" and not filters["conditions"]:
+            raise FilterError("NOT needs conditions")
         return {**filters, "conditions": [_checked(condition) for condition in filters["conditions"]]}
     if "operator" not in filters or "value" not in filters:
         raise FilterError(f"the condition on {filters['field']!r} needs an operator and a value")
     field, operator, value = filters["field"], filters["operator"], filters["value"]
+    if field in _OF_DOCUMENTS:  # as metadata it would be unknown: `!=` would match every document
+        raise FilterError(f"a filter needs a field of the metadata, such as meta.lang, found {field!r}")
     if operator in ("in", "not in") and not isinstance(value, list):
         raise FilterError(f"the operator {operator!r} needs a list, found {value!r}")
     if operator not in (">", ">=", "<", "<="):

@@ -118,6 +118,8 @@ class Source:
         generation, commit = self.generation, self.contents.lucene.user_data
         job = generation.job.as_dict()
         fingerprint = [FORMAT_VERSION, _TEXTS, self.form, generation.form, job, commit, len(self)]
+        if len(self) and int(self.positions.max()) >= len(self):  # the commit only counts deletions
+            fingerprint.append(hashlib.sha256(self.positions.tobytes()).hexdigest())
         return hashlib.sha256(json.dumps(fingerprint, sort_keys=True).encode()).hexdigest()[:16]
 
     def documents(self, first: int = 0) -> Iterator[tuple[StoredPassage, bytes]]:

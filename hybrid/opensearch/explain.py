@@ -39,7 +39,8 @@ def explain_remote(
             )
         hit, rank = {}, 0
     else:
-        rank = _rank(opened, view, term_weights, hit, filter_queries)
+        is_whole = passage_of(passage_id) == passage_id
+        rank = _rank(opened, view, term_weights, hit, filter_queries, by_document=is_whole)
     scale = impacts_query(term_weights, view.kind)[1]
     impact_sums = {
         named_term(name): round(score * scale) for name, score in hit.get("matched_queries", {}).items()
@@ -75,8 +76,12 @@ def _rank(
     term_weights: Mapping[str, int],
     hit: Mapping[str, Any],
     filter_queries: Sequence[dict[str, Any]],
+    *,
+    by_document: bool,
 ) -> int:
     """Return the rank of a hit among the passages that pass the filter; 0 if the hit does not pass.
+
+    :param by_document: the rank counts the documents of chunks, not the chunks
 
     The rank is 1 plus the number of hits with a higher score, or with an equal score at an earlier position.
     """
@@ -94,7 +99,7 @@ def _rank(
         server, view.index, within(query, earlier_position), min_score=score + 0.5 / scale
     )
     rank = 1 + higher + earlier_with_least - earlier_and_higher
-    if not is_chunk(view.meta["unit"]):
+    if not (by_document and is_chunk(view.meta["unit"])):
         return rank
     return len({passage_of(unit_id) for unit_id in _first(opened, view, query, rank)})
 

@@ -97,6 +97,7 @@ def push(
                 if replaced_by(meta):
                     remove(server, obsolete)
                     _say_whole(server, index, source)
+                server.request("PUT", f"/{index}/_settings", served_settings(push_options.replicas))
                 seconds = time.monotonic() - started
                 return PushReport(index, len(source), 0, len(source), obsolete, seconds, unchanged=True)
         index = f"{name}-{source.identity}"
@@ -113,7 +114,8 @@ def push(
         if old_indices and not push_options.keep_old:
             remove(server, old_indices)
             _say_whole(server, index, source)
-    return PushReport(index, n_kept + n_sent, n_sent, n_kept, tuple(old_indices), time.monotonic() - started)
+    replaced = () if push_options.keep_old else tuple(old_indices)
+    return PushReport(index, n_kept + n_sent, n_sent, n_kept, replaced, time.monotonic() - started)
 
 
 def _make(server: Server, index: str, source: Source, options: PushOptions) -> None:
@@ -162,10 +164,13 @@ def _serve(server: Server, index: str, source: Source, options: PushOptions, old
 def wait_until_green(server: Server, index: str, seconds: float = _GREEN_SECONDS) -> bool:
     """Wait until all copies of an index exist; return whether they do."""
     deadline = time.monotonic() + seconds
-    while server.request("GET", f"/_cluster/health/{index}")["status"] != "green":
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.5)
+    try:
+        while server.request("GET", f"/_cluster/health/{index}")["status"] != "green":
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.5)
+    except SpartaError as error:  # not every user may read it
+        logger.warning("%s: the health of the index cannot be read: %s", server.where, error)
     return True
 
 

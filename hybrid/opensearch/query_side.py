@@ -18,7 +18,7 @@ from safetensors.numpy import save
 from sparta.base.errors import InputError
 from sparta.base.remedies import Option, remedy
 from sparta.models.lexical_terms import TERMS_FILE
-from sparta.models.query_encoder import QuerySide
+from sparta.models.query_encoder import WEIGHTS_FILE, QuerySide
 
 MOST_WEIGHT = 64
 _NO_WEIGHT = 1e-30
@@ -104,7 +104,7 @@ def side_of_document(document: Mapping[str, Any]) -> QuerySide:
         (Path(folder) / "tokenizer.json").write_text(document["tokenizer"], encoding="utf-8")
         if weights is not None:
             weights_file = save({"weights": np.array(weights, np.int32)})
-            (Path(folder) / "query_weights.safetensors").write_bytes(weights_file)
+            (Path(folder) / WEIGHTS_FILE).write_bytes(weights_file)
         if "lexical_terms" in document:
             (Path(folder) / TERMS_FILE).write_bytes(base64.b64decode(document["lexical_terms"]))
         return QuerySide.load(Path(folder), document["identity"])

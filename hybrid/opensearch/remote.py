@@ -132,7 +132,11 @@ class RemoteIndex:
         return [PassageRecord.of(hit["_source"][RECORD]) for hit in self._at(docids, {"_source": [RECORD]})]
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
-        """Return each passage's values of a metadata field, joined into one string; None without values."""
+        """Return each passage's values of a metadata field, joined into one string; None without values.
+
+        :raises InputError: no passage has the field.
+        """
+        self._require([field], self.now)
         hits = self._at(docids, {"docvalue_fields": [FIELDS]})
         prefix = f"{field}\0"
         values_of_hits = (

@@ -88,7 +88,8 @@ class HybridSearcher(Retriever):
             if getattr(self.fusion, name) != getattr(usual, name)
         ]
         if BM25 in self.fusion.weights:
-            settings += unusual_bm25(self.reader.bm25)
+            reader = getattr(self.channels, "reader", None)  # an index on a server has the usual parameters
+            settings += unusual_bm25(reader.bm25) if reader else []
         name = weights_name(self.fusion.weights)
         return f"{name}({','.join(settings)})" if settings else name
 

@@ -32,10 +32,19 @@ def write_manifest(folder: str | Path, manifest: Mapping[str, Any]) -> None:
     content = json.loads(json.dumps(manifest, allow_nan=False))
     content.pop(_CHECKSUM, None)
     content[_CHECKSUM] = _checksum(content)
-    text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     path = Path(folder) / MANIFEST_NAME
     refuse_links(path)
-    atomic_write(path, f"{text}\n".encode())
+    atomic_write(path, f"{_json(content, indent=2)}\n".encode())
+
+
+def _json(content: Mapping[str, Any], **form: Any) -> str:
+    """Return sorted JSON. A path that is not UTF-8 needs escapes."""
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False, **form)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(content, sort_keys=True, allow_nan=False, **form)
+    return text
 
 
 def read_manifest(

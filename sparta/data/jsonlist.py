@@ -50,9 +50,12 @@ def list_elements(stream: BinaryIO) -> Iterator[Any]:
     return (value for value, _ in placed_elements(stream))
 
 
-def placed_elements(stream: BinaryIO, block_bytes: int = _BLOCK_BYTES) -> Iterator[tuple[Any, str]]:
+def placed_elements(
+    stream: BinaryIO, block_bytes: int = _BLOCK_BYTES, *, is_checked: bool = True
+) -> Iterator[tuple[Any, str]]:
     """Yield the elements of a JSON list in a UTF-8 stream, each with its JSON text.
 
+    :param is_checked: raise for a lone surrogate; else the caller must look for them
     :raises ValueError: the stream is not a list, or contains broken JSON.
     """
     text = _Text(stream, block_bytes)
@@ -60,7 +63,7 @@ def placed_elements(stream: BinaryIO, block_bytes: int = _BLOCK_BYTES) -> Iterat
         raise ValueError("the file does not begin with [")
     separator = "" if text.take("]") else ","
     while separator == ",":
-        yield text.element()
+        yield text.element(is_checked=is_checked)
         separator = text.take(",]")
         if not separator:
             raise ValueError("expected , or ] after an element of the list")
@@ -113,7 +116,7 @@ class _Text:
                 return ""
             self._read()
 
-    def element(self) -> tuple[Any, str]:
+    def element(self, *, is_checked: bool) -> tuple[Any, str]:
         """Consume and return a JSON value and its text; reads more of the stream until the value is complete.
 
         :raises ValueError: there is no valid value.
@@ -136,7 +139,8 @@ class _Text:
                 # Without a separator behind it, a number may continue in the next bytes.
                 if is_last_try or self._text[end : end + 1] in _AFTER_ELEMENT:
                     element = self._text[self._position : end]
-                    refuse_half_pairs(element, value)
+                    if is_checked:
+                        refuse_half_pairs(element, value)
                     self._position = end
                     return value, element
             self._read()

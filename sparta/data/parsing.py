@@ -225,7 +225,8 @@ def read_passage(record: Mapping[str, Any], where: str) -> Passage:
     """
     title = "" if record.get("title") is None else string_field(record, "title", of="title")
     names = [name for name in _TEXT_FIELDS if record.get(name) is not None]  # tables have nulls
-    is_null = not names and title.strip() and not record.keys().isdisjoint(_TEXT_FIELDS)
+    names.sort(key=lambda name: isinstance(record[name], str) and not record[name].strip())  # blanks last
+    is_null = not names and not record.keys().isdisjoint(_TEXT_FIELDS)
     text = "" if is_null else string_field(record, *(names or _TEXT_FIELDS), of="text")
     if not text.strip():
         if not title.strip():

@@ -45,7 +45,8 @@ def export_index(
 
     `pyserini-json` writes one object per line, `{"id", "contents", "vector": {term: impact}}`. `ciff`
     writes the Common Index File Format, version 1, with impacts as term frequencies and their sum as
-    passage length. A pair of words is written as `new!york`, because other engines split terms at spaces.
+    passage length. The space in the term of a pair of words is written as `!`, because other engines split
+    terms at spaces: `pair!3f2a`, a hash of the words, or `new!york` if the model's `pair_bits` is 0.
     Both formats keep the corpus order and omit deleted passages. A name that ends in .gz gives a gzip file.
     The same index gives the same bytes. The file appears only when it is complete. Memory use is a few
     numbers per passage, the terms, and a few million postings.

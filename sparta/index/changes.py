@@ -110,6 +110,12 @@ def _options(generation: Generation) -> list[Option]:
     return options
 
 
+def _fields(generation: Generation) -> list[Option]:
+    """Return the options that name the fields of the records: other fields would give other ids."""
+    _, *reading = _input_options(generation.job)
+    return [option for option in reading if option.name != "query"]
+
+
 def options_of(name: str, value: object) -> list[Option]:
     """Return the options of `sparta index` that set a field of an index's form to this value."""
     return options_of_unit(str(value)).options if name == "unit" else [Option(name, value)]
@@ -135,7 +141,8 @@ def how_to_rebuild(index: Path, generation: Generation | None = None, **changes:
     :param generation: the index gets its options
     :param changes: other values of these options; None leaves an option out
     """
-    kept = [option for option in (_options(generation) if generation else []) if option.name not in changes]
+    options = [*_fields(generation), *_options(generation)] if generation else []
+    kept = [option for option in options if option.name not in changes]
     changed = [Option(name, value) for name, value in changes.items() if value is not None]
     first = Option("corpus", "FILE"), Option("overwrite", True)
     return Command("sparta index", options=(*first, *kept, *changed, Option("index", index)))
@@ -155,5 +162,7 @@ def how_to_add_impacts(generation: Generation, index: Path, changed: str) -> Rem
             "the changes" if changed else "the same passages",
             rebuild,
         )
-    options = (*_input_options(job), Option("resume", True), *rebuild.options[2:])
+    corpus, *reading = _input_options(job)
+    query = [option for option in reading if option.name == "query"]  # `rebuild` has the others
+    options = (corpus, *query, Option("resume", True), *rebuild.options[2:])
     return remedy("add impacts with: {}", Command("sparta index", options=options))

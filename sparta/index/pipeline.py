@@ -303,10 +303,7 @@ def delete_from_index(
     folder.state()  # raises if there is no index, before the lock creates a folder
     checked_filter, missing = Filter.of(filter), list[str]()
     if bool(passage_ids) == bool(checked_filter):
-        raise InputError(
-            "a deletion needs either passage ids or a filter",
-            remedy=remedy("name the passages by their ids, or by {}", Option("filter", "lang=en")),
-        )
+        raise ids_or_filter()
     if checked_filter:
         requested, deleted = delete_matching(folder, checked_filter, yes=yes)
     else:
@@ -315,6 +312,14 @@ def delete_from_index(
         deleted, missing = delete_passages(folder, distinct_ids)
     unit = folder.require_live().unit
     return DeleteReport(requested, deleted, tuple(missing), unit, *sync_channels(folder.path))
+
+
+def ids_or_filter() -> InputError:
+    """Return the error for a deletion by both ids and a filter, or by neither."""
+    return InputError(
+        "a deletion needs either passage ids or a filter",
+        remedy=remedy("name the passages by their ids, or by {}", Option("filter", "lang=en")),
+    )
 
 
 def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes: bool) -> IndexOptions:

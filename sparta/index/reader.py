@@ -141,7 +141,7 @@ class IndexReader(Closing):
 
     def _refresh_if_free(self) -> None:
         """Refresh, unless another thread is refreshing. A commit that fails to open is logged."""
-        if self._opening.locked():
+        if self._opening.locked() or self._snapshot is None:
             return
         try:
             self.refresh()

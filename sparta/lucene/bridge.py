@@ -291,7 +291,9 @@ class ImpactSearcher(Closing):
             return unpack_hits(_bytes(self._java.searchText(*packed, *_ints(k, threads))))
 
     def matching(self, filter: Filter) -> npt.NDArray[np.bool_]:
-        """Return a boolean for each docid, `(highest docid + 1,) bool`: live and matching the filter.
+        """Return a boolean for each docid: live and matching the filter.
+
+        The length is the number of docids, rounded up to a multiple of 64.
 
         :raises InputError: no passage has a field of the filter.
         """

@@ -12,7 +12,6 @@ from sparta.base.records import Hit
 from sparta.data.units import SPACE_AFTER, UNIT_ID, is_sentence, joined
 from sparta.lucene.bridge import ImpactSearcher
 
-_SENTENCES_PER_CALL = 32
 _OF_PARTS = ("passage_id", "document_id", "start", "end", SPACE_AFTER)
 """Fields of a part's record that its passage's record lacks."""
 
@@ -42,16 +41,10 @@ def passages_of(lucene: ImpactSearcher, passage_ids: Iterable[str]) -> dict[str,
     A passage's text joins all its live sentences p#0, p#1, …, each at its offset.
     """
     sentences_by_passage: dict[str, list[dict[str, Any]]] = {passage_id: [] for passage_id in passage_ids}
-    open_passages, start = list(sentences_by_passage), 0
-    while open_passages:
-        numbers = range(start, start + _SENTENCES_PER_CALL)
-        docids = lucene.docids([f"{passage_id}#{n}" for passage_id in open_passages for n in numbers])
-        raws = iter(lucene.raws(docids[docids >= 0]))
-        counts = (docids >= 0).reshape(len(open_passages), len(numbers)).sum(1)
-        for passage_id, count in zip(open_passages, counts, strict=True):
-            sentences_by_passage[passage_id] += [json.loads(next(raws)) for _ in range(count)]
-        open_passages = [passage_id for passage_id, count in zip(open_passages, counts, strict=True) if count]
-        start += _SENTENCES_PER_CALL
+    docids = lucene.docids(lucene.sentences(list(sentences_by_passage)))
+    for raw in lucene.raws(docids[docids >= 0]):
+        sentence = json.loads(raw)
+        sentences_by_passage[sentence["passage_id"]].append(sentence)
     return {passage_id: joined(sentences) for passage_id, sentences in sentences_by_passage.items()}
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from sparta.base.checks import query_of
 from sparta.base.filters import Filter, FilterLike
 from sparta.data.units import is_chunk, passage_of
+from sparta.models.query_encoder import is_blank
 from sparta.search.searcher import Searcher, docids_of
 
 
@@ -62,11 +65,13 @@ def explain_bm25(
     with searcher.reader.snapshot() as snapshot:
         if checked_filter:
             snapshot.require_fields(checked_filter.fields)
-        text = snapshot.tokenizer.language.fold(query_of(query))
+        query = query_of(query)
+        text = "" if is_blank(query) else snapshot.tokenizer.language.fold(query)
         lucene, words = snapshot.lucene, snapshot.lucene.words(text)
         docids = docids_of(snapshot, passage_id)
         scores = lucene.word_scores(text, docids)
-        best = int(scores.sum(axis=1).argmax())
+        sums = scores.sum(axis=1, dtype=np.float64).astype(np.float32)  # Lucene rounds the sum once, too
+        best = int(sums.argmax())
         rank = lucene.rank_text(text, docids[best], checked_filter)
         if rank and is_chunk(snapshot.generation.unit) and passage_of(passage_id) == passage_id:
             better_hits = lucene.search_text([text], rank, filter=checked_filter)
@@ -76,4 +81,4 @@ def explain_bm25(
         for (word, count), score in zip(words.items(), scores[best], strict=True)
     ]
     ordered = tuple(sorted(contributions, key=lambda word: -word.contribution))
-    return Bm25Explanation(passage_id, rank, float(scores[best].sum()), ordered)
+    return Bm25Explanation(passage_id, rank, float(sums[best]), ordered)

@@ -258,7 +258,8 @@ class Searcher(ChannelSearcher):
             if not all_docids:
                 return np.empty((0, 0), np.float32)
             if self.channel == BM25:
-                term_scores = snapshot.lucene.word_scores(snapshot.tokenizer.language.fold(query), all_docids)
+                text = "" if is_blank(query) else snapshot.tokenizer.language.fold(query)
+                term_scores = snapshot.lucene.word_scores(text, all_docids)
             else:
                 snapshot.require_impacts()
                 bag = snapshot.tokenizer.terms(query)

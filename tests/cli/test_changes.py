@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,9 @@ def test_delete_by_filter(index):
         sparta("delete", "moon", "--filter", "title=Moon", "--index", index), 2, "either passage ids or a"
     )
     refused(sparta("delete", "--index", index), 2, "sparta delete --filter CONDITION")
+    Path("no-ids").touch()
+    both = sparta("delete", "--ids", "no-ids", "--filter", "title=Moon", "--index", index)
+    refused(both, 2, "either passage ids or a")
     assert len(hits_of("the", "--index", index, "-k", 10, "--channel", "bm25")) == before
     result = done(sparta("delete", "--filter", "not title=Nobody", "--yes", "--index", index))
     assert re.fullmatch(r"deleted (\d+) of \1\n", result.stdout)

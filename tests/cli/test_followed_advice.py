@@ -170,3 +170,23 @@ def test_tables_of_a_database(tmp_path: Path, table: str, columns: str) -> None:
     with sqlite3.connect(path) as database:
         assert len(database.execute(query).fetchall()) == 1
     database.close()
+
+
+def test_an_index_is_rebuilt_with_the_fields_of_its_records(tmp_path: Path) -> None:
+    """Without them, ids would be hashes."""
+    corpus = written(
+        tmp_path / "c.jsonl", {"url": "u1", "text": "the moon"}, {"url": "u2", "text": "the sun"}
+    )
+    done(sparta("index", "--corpus", corpus, "--id-field", "url", *BM25, "--index", "ix"))
+    said = remedy_of(sparta("update", "--corpus", corpus, "--chunk", "50", "--index", "ix"))
+    command = said[said.index("sparta index") :]
+    assert "--id-field url" in command
+    done(follow(command, FILE=corpus))
+    assert " u1 " in done(sparta("search", "moon", "--channel", "bm25", "--index", "ix")).output
+
+
+def test_a_corpus_whose_path_is_not_utf_8(tmp_path: Path) -> None:
+    corpus = written(tmp_path / "caf\udce9.jsonl", RECORDS[0])
+    done(sparta("index", "--corpus", corpus, *BM25, "--index", "ix"))
+    again = done(sparta("index", "--corpus", corpus, *BM25, "--index", "ix"))
+    assert "up to date" in again.output

@@ -18,13 +18,14 @@ _EXISTS = re.compile(r"([^=<>\s]+)\s+exists")
 _COMPARISON = re.compile(r"([^=<>]*?[^=<>\s])\s*(>=|<=|!=|=|>|<)\s*(.*)", re.DOTALL)
 _NEGATED = re.compile(r"not\s+(\S.*)", re.DOTALL)
 _OR = re.compile(r"(?<!\s)(\s++or\s++)")  # begins at the first blank, so long blanks take linear time
+_AND = re.compile(r"(?<!\s)(\s++and\s++)")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 
 
 def fields_of(text: str) -> dict[str, Any]:
-    """Return the JSON form of a command-line condition, or of alternatives separated by `or`.
+    """Return the JSON form of command-line conditions, joined by `or` and, more closely, by `and`.
 
-    The word `or` separates alternatives only if a condition follows: `title=Dead or Alive` is one condition.
+    Both words join conditions only if a condition follows: `title=Dead or Alive` is one condition.
 
     :raises InputError: the text is not a condition.
     """
@@ -33,15 +34,26 @@ def fields_of(text: str) -> dict[str, Any]:
             return dict(json.loads(text))
         except (ValueError, RecursionError) as error:
             raise InputError(f"invalid filter: {text!r} is not JSON: {error}", remedy=FORMS) from None
-    pieces = _OR.split(text.strip())
-    alternatives = pieces[:1]
+    parsed = [_all_of(alternative) for alternative in _joined_by(_OR, text.strip())]
+    return parsed[0] if len(parsed) == 1 else {"or": parsed}
+
+
+def _all_of(text: str) -> dict[str, Any]:
+    """Return the JSON form of conditions that `and` joins."""
+    parts = merged([_condition(part) for part in _joined_by(_AND, text)])
+    return parts[0] if len(parts) == 1 else {"and": parts}
+
+
+def _joined_by(word: re.Pattern[str], text: str) -> list[str]:
+    """Return the conditions that a word joins; a piece that is no condition belongs to the one before."""
+    pieces = word.split(text)
+    conditions = pieces[:1]
     for separator, piece in zip(pieces[1::2], pieces[2::2], strict=True):
         if _is_condition(piece):
-            alternatives.append(piece)
+            conditions.append(piece)
         else:
-            alternatives[-1] += separator + piece
-    parsed = [_condition(part) for part in alternatives]
-    return parsed[0] if len(parsed) == 1 else {"or": parsed}
+            conditions[-1] += separator + piece
+    return conditions
 
 
 def filter_object(texts: Sequence[str]) -> dict[str, Any] | None:

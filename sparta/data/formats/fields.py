@@ -81,7 +81,7 @@ class Fields:
 
     def _text(self, record: Mapping[str, Any]) -> str:
         values = [(name, record[name]) for name in self.text if record.get(name) is not None]
-        if not values:
+        if not values and record.keys().isdisjoint(self.text):
             raise self._missing(record, self.text, "text")
         for name, value in values:
             if not isinstance(value, str):

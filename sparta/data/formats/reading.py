@@ -131,7 +131,7 @@ def _list_outcomes(
     number = 0
     try:
         with input_errors(path), open_decompressed(path, tally, opened) as stream:
-            for number, (_, element) in enumerate(placed_elements(stream), 1):
+            for number, (_, element) in enumerate(placed_elements(stream, is_checked=False), 1):
                 line = element.encode("utf-8", "surrogatepass")
                 for outcome in _passages_of(parse_object, line, f"{shown_name(path)}:{number}", fields):
                     yield len(line), outcome
@@ -193,6 +193,10 @@ def text_file(
         description, conversion = unsupported
         detail = f"expected UTF-8 text, found {description}"
         return len(data), BadRecordError("invalid UTF-8", detail, where=where, remedy=conversion)
+    if b"\0" in data:
+        detail = "expected UTF-8 text, found zero bytes, as in UTF-16 and in binary files"
+        remedy = "convert the file to UTF-8, for example with: iconv -f UTF-16LE -t UTF-8"
+        return len(data), BadRecordError("invalid UTF-8", detail, where=where, remedy=remedy)
     return len(data), _passages_of(parse, data, where)[0]
 
 

@@ -247,3 +247,25 @@ def test_deleting_by_filter_reads_no_records(tmp_path: Path, calls: Callable[...
     assert store.delete_matching({"unknown": "a"}) == 0
     assert store.delete_matching({}) == 2
     assert read == []
+
+
+@pytest.mark.parametrize("field", ["id", "content", "score"])
+def test_haystack_filters_by_metadata_only(tmp_path: Path, field: str) -> None:
+    """As unknown metadata, `!=` would match every document, and delete it."""
+    haystack = pytest.importorskip("haystack")
+    from haystack.errors import FilterError
+
+    from hybrid.integrations import HaystackDocumentStore
+
+    store = HaystackDocumentStore(tmp_path / "ix", "bm25", options=IndexOptions(channels="bm25"))
+    store.write_documents([haystack.Document(id=i, content="x", meta={"author": {"name": i}}) for i in "ab"])
+    with pytest.raises(FilterError, match="metadata"):
+        store.delete_by_filter({"field": field, "operator": "!=", "value": "a"})
+    with pytest.raises(FilterError, match="NOT"):
+        store.filter_documents({"operator": "NOT", "conditions": []})
+    with pytest.raises(FilterError):
+        store.filter_documents({"field": "meta.n", "operator": "==", "value": [1]})
+    has_author = {"field": "meta.author", "operator": "!=", "value": None}
+    assert [document.id for document in store.filter_documents(has_author)] == ["a", "b"]
+    assert store.filter_documents({**has_author, "operator": "=="}) == []
+    assert store.count_documents() == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from hybrid.opensearch.state import indices_of, meta_of, refresh, scan, whole_pr
 from hybrid.opensearch.update import delete, update
 from sparta.base.errors import IndexStateError, ServerError
 from sparta.index.build import delete_passages
+from sparta.index.folder import IndexFolder
 from sparta.search.retriever import Page
 from sparta.search.searcher import Searcher
 from tests.hybrid.opensearch.fake import failure
@@ -61,6 +63,35 @@ def test_pushing_again_changes_nothing(opened, server, name) -> None:
     first = push(opened, server, name)
     again = push(opened, server, name)
     assert (again.unchanged, again.index, again.sent) == (True, first.index, 0)
+
+
+def test_another_deletion_is_another_content(opened, builder, server, name, tmp_path) -> None:
+    """The commit counts what was deleted, but does not name it."""
+    copy = tmp_path / "copy"
+    shutil.copytree(builder.folder.path, copy)
+    delete_passages(builder.folder, ["a10"])
+    delete_passages(IndexFolder(copy), ["a20"])
+    opened.refresh()
+    push(opened, server, name)
+    with Searcher(copy) as other:
+        report = push(other, server, name)
+    assert not report.unchanged
+    assert "a10" in held(server, name)
+    assert "a20" not in held(server, name)
+
+
+def test_a_user_who_may_not_read_the_health(opened, server, name, monkeypatch, caplog) -> None:
+    request = server.request
+
+    def refused(method: str, path: str, *arguments, **options):
+        if path.startswith("/_cluster/health"):
+            raise ServerError("no permission", where=server.where)
+        return request(method, path, *arguments, **options)
+
+    monkeypatch.setattr(server, "request", refused)
+    assert push(opened, server, name).sent == 60
+    assert "the health of the index cannot be read" in caplog.text
+    assert indices_of(server, name)
 
 
 def test_another_content_takes_the_alias(opened, builder, docs, server, name, questions) -> None:

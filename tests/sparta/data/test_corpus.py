@@ -22,6 +22,7 @@ from sparta.base.errors import InputError
 from sparta.base.records import Passage, Skip
 from sparta.base.remedies import Option
 from sparta.data.corpus import CorpusReader, open_corpus
+from sparta.data.formats.fields import Fields
 from sparta.shards.store import stored_record
 from tests.sparta.data.corpora import jsonl, small, written
 
@@ -171,7 +172,6 @@ RECORD_ERRORS = [
     ('{"id": 2, "body": "b"}', "missing text", 'expected the field "text" or "contents"'),
     ("{}", "missing text", "found 'no field'"),
     ('{"id": 2, "text": 5}', "text of the wrong type", "expected a string, found a number"),
-    ('{"id": 2, "text": null}', "text of the wrong type", "found null"),
     ('{"id": 2, "text": "b", "title": ["c"]}', "title of the wrong type", "expected a string, found a list"),
     ('{"id": 2.5, "text": "b"}', "id of the wrong type", "string or an integer, found a number"),
     ('{"id": true, "text": "b"}', "id of the wrong type", "found a boolean"),
@@ -409,7 +409,7 @@ def test_one_record_is_no_list_of_them(one: Any) -> None:
         ),
         (Passage("a b", "t"), "one word"),
         (Passage("", "t"), "the id is empty"),
-        (Passage("a", None), "text of the wrong type"),  # type: ignore[arg-type]
+        (Passage("a", None), "empty text"),  # type: ignore[arg-type]
         (Passage("a", " "), "empty text"),
         (Passage("a", "t", context="no such", start=1, end=2), "context mismatch"),
         (Passage("a", "t", record={"day": complex(1)}), "value not JSON-serializable"),
@@ -451,3 +451,35 @@ def test_a_passage_is_stored_as_the_same_dictionary_is() -> None:
     ours, theirs = ([json.loads(stored_record(p)) for p in open_corpus(each)] for each in (passages, records))
     assert ours == theirs
     assert ours[0] == {"id": "a", "title": "", "contents": "b", "year": 1990, **fields}
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ('{"id": "1", "text": null, "title": "T"}', "T"),
+        ('{"id": "1", "text": "", "contents": "real", "title": "T"}', "real"),
+        ('{"id": "1", "text": " ", "contents": null, "title": "T"}', "T"),
+    ],
+)
+def test_an_empty_text_is_one_that_is_missing(line: str, text: str, tmp_path: Path) -> None:
+    (passage,) = CorpusReader(written(tmp_path / "c.jsonl", line + "\n"))
+    assert passage.text == text
+
+
+def test_null_texts_are_counted(tmp_path: Path) -> None:
+    lines = '{"id": "1", "text": null}\n{"id": "2", "body": null}\n{"id": "3", "text": "b", "body": "b"}\n'
+    reader = CorpusReader(written(tmp_path / "c.jsonl", lines))
+    with pytest.raises(InputError):
+        list(reader)
+    named = CorpusReader(
+        written(tmp_path / "d.jsonl", lines), fields=Fields.of(None, "body", None), skip_invalid=True
+    )
+    assert [p.passage_id for p in named] == ["3"]
+    assert named.counts.reasons == {"missing text": 1, "empty text": 1}
+
+
+def test_half_a_surrogate_pair_in_a_list_is_one_bad_record(tmp_path: Path) -> None:
+    path = written(tmp_path / "c.json", r'[{"id": "1", "text": "\ud800 a"}, {"id": "2", "text": "b"}]')
+    reader = CorpusReader(path, skip_invalid=True)
+    assert [passage.passage_id for passage in reader] == ["2"]
+    assert sum(reader.counts.reasons.values()) == 1

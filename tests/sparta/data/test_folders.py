@@ -324,7 +324,7 @@ def test_front_matter_is_metadata(tmp_path: Path) -> None:
         "a: " + "[" * 600 + "]" * 600,
         "".join(f"k{i}: {'[' * 9}\n" for i in range(3000)),
         "a: 'never closed",
-        "a: \x00",
+        "a: \x01",
     ],
     ids=range(7),
 )
@@ -362,3 +362,12 @@ def test_questions_beside_texts_hide_neither_subfolders_nor_texts(tmp_path: Path
     (tmp_path / "questions.jsonl").write_text(record("q1"))
     (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ta.md\t1\n")
     assert ids(tmp_path) == expected
+
+
+def test_texts_of_utf_16_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("Wikipedia".encode("utf-16-le"))
+    (tmp_path / "b.txt").write_text("The moon is round.")
+    reader = CorpusReader(tmp_path, skip_invalid=True)
+    assert [passage.passage_id for passage in reader] == ["b.txt"]
+    (skip,) = reader.counts.first_skips
+    assert "zero bytes" in skip.reason

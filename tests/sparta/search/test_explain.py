@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sparta.api import Index
 from sparta.base.errors import InputError
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
@@ -257,3 +258,32 @@ def bm25_of(tmp_path_factory) -> Callable[[str], Searcher]:
 def test_by_bm25_what_its_analyzer_takes_for_words_of_the_query(bm25_of, language, query, text, expected):
     with bm25_of(language) as opened:
         assert word_snippets(opened, query)(text).shown("[{}]".format) == expected
+
+
+def test_bm25_contributions_sum_to_the_score_of_the_hit(tmp_path: Path, make_records: Any) -> None:
+    """To the last bit: Lucene adds in double precision and rounds once."""
+    records = make_records(200, seed=3, longest=30)
+    with Index.create(tmp_path / "ix", records, options=IndexOptions(channels="bm25")) as index:
+        for record in records[:20]:
+            query = record["text"]
+            for rank, hit in enumerate(index.search(query, 5, channel="bm25"), 1):
+                explanation = index.explain(query, hit.passage_id, channel="bm25")
+                assert (explanation.score, explanation.rank) == (hit.score, rank)
+
+
+def test_a_blank_query_explains_nothing(tmp_path: Path) -> None:
+    """Also in a language whose words are what white space separates."""
+    records, options = [{"id": "1", "text": "habari ... dunia"}], IndexOptions(channels="bm25", language="sw")
+    with Index.create(tmp_path / "ix", records, options=options) as index:
+        assert not index.search("...", channel="bm25")
+        assert index.explain("...", "1", channel="bm25").score == 0
+
+
+def test_sentences_have_their_context_after_deletions(tmp_path: Path) -> None:
+    text = " ".join(f"The moon number {i} is round." for i in range(45))
+    options = IndexOptions(channels="bm25", unit="sentence")
+    with Index.create(tmp_path / "ix", [{"id": "p", "text": text}], options=options) as index:
+        index.delete([f"p#{i}" for i in range(33)])
+        hits = index.search("number 40", 1, channel="bm25")
+        (hit,) = index.searcher.in_context(hits)
+        assert hit.metadata["context"].strip() == text[text.index("The moon number 33") :]
