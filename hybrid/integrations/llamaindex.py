@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Unpack
@@ -11,6 +12,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import (
     BaseNode,
+    IndexNode,
     MetadataMode,
     NodeRelationship,
     NodeWithScore,
@@ -34,6 +36,8 @@ from sparta.base.records import Hit
 from sparta.search.ranked import DOCUMENTS
 
 _DOCUMENT = "ref_doc_id"
+_NODE = "llama_index_node"
+"""The field of a record that holds what only LlamaIndex reads, as JSON."""
 
 
 class LlamaIndexRetriever(BaseRetriever):
@@ -185,14 +189,41 @@ class LlamaIndexVectorStore(BasePydanticVectorStore):
 def _passage(node: BaseNode) -> tuple[str, str, dict[str, Any]]:
     text = text_of_passage(node.get_content(metadata_mode=MetadataMode.NONE), node.node_id)
     source = {_DOCUMENT: node.ref_doc_id} if node.ref_doc_id else {}
-    return node.node_id, text, {**plain(node.metadata), **source}
+    more = _more_than_text(node)
+    return (
+        node.node_id,
+        text,
+        {**plain(node.metadata), **source, **({_NODE: json.dumps(more)} if more else {})},
+    )
+
+
+def _more_than_text(node: BaseNode) -> dict[str, Any]:
+    """Return what a node has besides id, text, metadata and document, such as relationships and hidden keys.
+
+    An `IndexNode` stays one; every other kind of node becomes a `TextNode`.
+    """
+    usual = _text_node(node.node_id, "", {}, node.ref_doc_id).to_dict()
+    kept = usual.keys() - {"id_", "text", "metadata", "embedding", "class_name"}
+    if isinstance(node, IndexNode):
+        kept |= {"class_name", "index_id"}
+    fields = node.to_dict()
+    return {name: fields[name] for name in kept & fields.keys() if fields[name] != usual.get(name)}
 
 
 def _node(hit: Hit) -> TextNode:
     metadata = metadata_of_hit(hit)
-    document = metadata.pop(_DOCUMENT, None)
+    document, more = metadata.pop(_DOCUMENT, None), json.loads(metadata.pop(_NODE, "{}"))
+    node = _text_node(hit.passage_id, hit.text, metadata, document)
+    if not more:
+        return node
+    kind = IndexNode if more.get("class_name") == IndexNode.class_name() else TextNode
+    whole: TextNode = kind.from_dict({**node.to_dict(), **more})
+    return whole
+
+
+def _text_node(name: str, text: str, metadata: dict[str, Any], document: str | None) -> TextNode:
     related = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)} if document else {}
-    return TextNode(id_=hit.passage_id, text=hit.text, metadata=metadata, relationships=related)
+    return TextNode(id_=name, text=text, metadata=metadata, relationships=related)
 
 
 def _filter_of(filters: MetadataFilters) -> dict[str, Any]:

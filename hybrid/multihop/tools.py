@@ -369,8 +369,11 @@ class IndexTools(Closing):
             self._entity_index.close()
 
     def refresh(self) -> bool:
-        """Open the newest commit of the index. Returns whether the snapshot changed."""
-        return self._reader.refresh()
+        """Open the newest commits of the index and of the index of entities. Returns whether one changed."""
+        changed = self._reader.refresh()
+        if "_entity_index" in vars(self):
+            changed |= self._entity_index.refresh()
+        return changed
 
     def holding(self) -> AbstractContextManager[IndexSnapshot]:
         """Pin the current snapshot of the index for the block."""

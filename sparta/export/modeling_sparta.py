@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -15,6 +16,10 @@ from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 CHUNK = 4096
 """The number of terms whose logits are in memory at once."""
+MOST_OF_SYMBOL = 2
+"""How often a term without letter or digit counts in a query."""
+MEANINGFUL = "#%&@/*"
+"""Punctuation that a query may consist of, as of letters, digits and symbols."""
 
 
 class SpartaRouter(Router):
@@ -82,7 +87,8 @@ class SpartaModule(InputModule):
 class SpartaQuery(SpartaModule):
     """Represents a query as a bag of weighted terms, without a network.
 
-    A term counts at each occurrence or, with `once`, only once per query.
+    A term counts at each occurrence or, with `once`, only once per query. A term without letter or digit
+    counts twice at most. A query of punctuation has no terms.
     """
 
     config_keys = ["size", "once"]  # noqa: RUF012 (as in sentence-transformers)
@@ -91,16 +97,25 @@ class SpartaQuery(SpartaModule):
         super().__init__(tokenizer, size)
         self.once = once
         self.weight = nn.Parameter(torch.ones(size), requires_grad=False)
+        symbols = [not any(map(str.isalnum, tokenizer.id_to_token(i) or "a")) for i in range(size)]
+        most = torch.full((size,), torch.inf).masked_fill(torch.tensor(symbols), MOST_OF_SYMBOL)
+        self.register_buffer("most", most, persistent=False)
 
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **_: Any) -> dict[str, Any]:
         """Convert queries to padded wordpiece ids."""
-        return padded(self.pieces(inputs, prompt))
+        return padded(self.pieces([text if has_meaning(text) else "" for text in inputs], prompt))
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Add `sentence_embedding (n, terms)` to the features."""
         counts = counted(features["input_ids"], features["attention_mask"], self.size)
+        counts = torch.minimum(counts, self.most)
         features["sentence_embedding"] = (counts.clamp_max(1) if self.once else counts) * self.weight
         return features
+
+
+def has_meaning(text: str) -> bool:
+    """Return whether a query has a letter, a digit or a symbol."""
+    return any(unicodedata.category(c)[0] in "LNS" or c in MEANINGFUL for c in text)
 
 
 class SpartaDocument(SpartaModule):

@@ -6,6 +6,7 @@ sparta's errors.
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparta.base.checks import is_number
+from sparta.base.checks import is_number, not_unicode
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import Filter
@@ -63,11 +64,14 @@ def _analyzer(language: str | Language) -> str:
 
 
 def _parameters(bm25: Bm25 | None) -> Bm25:
-    """Return BM25's parameters as floats. Java checks their ranges."""
+    """Return BM25's parameters as floats. Java would check their ranges after it has opened the index."""
     parameters = Bm25() if bm25 is None else bm25
     if not isinstance(parameters, Bm25) or not all(map(is_number, parameters)):
         raise InputError(f"bm25 must be Bm25(k1=…, b=…) with two numbers, found {parameters!r}")
-    return Bm25(*map(float, parameters))
+    k1, b = map(float, parameters)
+    if not (0 <= k1 < math.inf and 0 <= b <= 1):
+        raise InputError(f"BM25's k1 must be at least 0 and b from 0 to 1, found {k1:g} and {b:g}")
+    return Bm25(k1, b)
 
 
 class ImpactWriter(Closing):
@@ -516,3 +520,5 @@ def _java(path: Path, *packed: bytes, reading: bool = False) -> Iterator[Any]:
         yield jnius.autoclass
     except jnius.JavaException as thrown:
         raise translate(thrown, path, reading=reading) from thrown
+    except UnicodeEncodeError as error:  # a name with half a surrogate pair
+        raise not_unicode(error) from error

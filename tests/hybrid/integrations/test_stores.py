@@ -269,3 +269,31 @@ def test_haystack_filters_by_metadata_only(tmp_path: Path, field: str) -> None:
     assert [document.id for document in store.filter_documents(has_author)] == ["a", "b"]
     assert store.filter_documents({**has_author, "operator": "=="}) == []
     assert store.count_documents() == 2
+
+
+def test_llamaindex_gets_whole_nodes_back(tmp_path: Path) -> None:
+    """Its retrievers follow relationships, and hide some keys from a language model."""
+    pytest.importorskip("llama_index.core")
+    from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
+
+    from hybrid.integrations import LlamaIndexVectorStore
+
+    related = {
+        NodeRelationship.SOURCE: RelatedNodeInfo(node_id="doc", metadata={"a": 1}),
+        NodeRelationship.PARENT: RelatedNodeInfo(node_id="p"),
+        NodeRelationship.CHILD: [RelatedNodeInfo(node_id="c")],
+    }
+    child = TextNode(
+        id_="a",
+        text="the moon",
+        metadata={"path": "/x"},
+        relationships=related,
+        excluded_llm_metadata_keys=["path"],
+        start_char_idx=10,
+    )
+    nodes = [child, IndexNode(id_="b", text="the sun", index_id="other"), TextNode(id_="c", text="a star")]
+    store = LlamaIndexVectorStore(tmp_path / "ix", options=BM25)
+    store.add(nodes)
+    assert [node.to_dict() for node in store.get_nodes(["a", "b", "c"])] == [node.to_dict() for node in nodes]
+    with Index(tmp_path / "ix") as index:
+        assert "llama_index_node" not in index.passage("c")

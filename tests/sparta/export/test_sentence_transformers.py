@@ -33,7 +33,10 @@ TEXTS = [
     "北京是中国的城市",
     " ".join(["river mountain sea ocean city"] * 14),  # several windows
 ]
-QUESTIONS = ["who founded google?", "moon the moon", "☃", "", "[CLS] 北京", "c, d. (e)"]
+QUESTIONS = [
+    *("who founded google?", "moon the moon", "☃", "", "[CLS] 北京", "c, d. (e)"),
+    *("1 + 1 + 1 + 1 = ?", "* * * * moon", "---", "- - moon"),
+]
 CONFIGS = {
     "plain": SpartaConfig(layout=InputLayout(max_length=40, overlap=8)),
     "shared": SpartaConfig(

@@ -58,8 +58,18 @@ def test_the_default_is_pyserinis(index: Path) -> None:
 
 def test_impossible_parameters_are_refused(index: Path) -> None:
     for wrong in (Bm25(-1, 0.4), Bm25(0.9, 2), Bm25(math.nan, 0.4)):
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match="k1 must be at least 0"):
             Index(index, bm25=wrong)
+
+
+def test_names_of_fields_are_unicode(index: Path) -> None:
+    with Index(index) as opened:
+        for attempt in (
+            lambda: opened.search("moon", collapse="\ud800"),
+            lambda: opened.facets("moon", ["\ud800"]),
+        ):
+            with pytest.raises(InputError, match="surrogate"):
+                attempt()
 
 
 def test_the_commands_take_them(index: Path) -> None:
