@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -264,13 +263,14 @@ def test_the_first_five_minutes(tmp_path):
     """In a folder with a corpus, with no option at all: the example's question finds who founded Google."""
     if not default_model_folder().is_dir():
         pytest.skip("no model ships with this checkout")
-    shutil.copy(ROOT / "examples" / "wiki.jsonl", tmp_path)
-    assert "223 passages" in done(sparta("index", "--corpus", "wiki.jsonl")).stdout
+    lines = (ROOT / "examples" / "wiki.jsonl").read_text("utf-8").splitlines(keepends=True)
+    (tmp_path / "wiki.jsonl").write_text("".join(lines[:30] + lines[150:160]), "utf-8")
+    assert "40 passages" in done(sparta("index", "--corpus", "wiki.jsonl")).stdout
     first, text, terms = done(sparta("search", "who founded google")).stdout.splitlines()[:3]
     assert first.startswith("  1  Google  [google]  ")
     assert "Larry Page and Sergey Brin" in text
     assert {word.split()[0] for word in terms.split(" + ")} >= {"google", "founded"}
-    assert "rank 1 of 223" in done(sparta("explain", "who founded google", "google")).stdout
+    assert "rank 1 of 40" in done(sparta("explain", "who founded google", "google")).stdout
     assert "google" in dict(top_rows(done(sparta("terms", "google", "-n", 10)).stdout))
     assert hits_of("who founded google", "--channel", "bm25", "-k", 1)[0]["id"] == "google"
     asked = "In which town is the author of Frankenstein buried?"

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from hybrid.service.live.models import SharedModels
 from sparta.reader.config import ReaderConfig
 from sparta.reader.records import Span, Text
+from tests.cli.commands import DRIVER
 
 ROOT = Path(__file__).parents[3]
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -91,7 +92,7 @@ class Running:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
-        command = [sys.executable, "-m", "cli._sparta", "serve", "--index", str(index)]
+        command = [sys.executable, "-c", DRIVER, "serve", "--index", str(index)]
         command += ["--port", str(self.port), *options]
         if code:  # in place of the command
             command = [sys.executable, "-c", *code, str(index), str(self.port)]
