@@ -19,7 +19,7 @@ from dense.models.span_scores import SpanScores
 from sparta.base.extras import optional_packages
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import fitting_tokenizer
-from sparta.models.resolve import files_changed, hash_folder
+from sparta.models.resolve import check_unchanged, hash_folder
 from sparta.neural.batches import CPU_TOKENS, distinct_inputs, pooled_positions
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.stored import check_length, is_plain_bert
@@ -175,7 +175,7 @@ class StoredDenseModel:
 
     @cached_property
     def _fits_bf16(self) -> bool:
-        """Whether bf16 changes the states of the encoders only a little."""
+        """Whether the encoders compute nearly the same states in bf16 as in float32."""
         sides = () if self._is_bert else ("passage",) if self.config.shared else ("passage", "question")
         return all(fits_bf16(self._graph(side), self._longest) for side in sides)
 
@@ -248,8 +248,7 @@ class StoredDenseModel:
         def module() -> nn.Module:
             with optional_packages():
                 from dense.models.bi_encoder import DenseModel
-            if hash_folder(self.folder) != self._identity():
-                raise files_changed(self.folder)
+            check_unchanged(self.folder, self._identity())
             model = DenseModel.load(self.folder)
             return model.passage_encoder if side == "passage" else model.question_encoder
 

@@ -18,7 +18,7 @@ from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.model import SparseModel
 from sparta.models.network_queries import NETWORK_BITS, open_query_network
 from sparta.models.quantize import Quantizer, QueryQuantizer
-from sparta.models.resolve import DEFAULT_MODEL, files_changed, hash_folder, lasting_name, model_folder
+from sparta.models.resolve import DEFAULT_MODEL, check_unchanged, hash_folder, lasting_name, model_folder
 from sparta.models.stored_model import StoredModel, open_stored
 from sparta.neural.devices import best_device, uses_cpu
 from sparta.runtime.calibration import fixed_lines
@@ -99,8 +99,7 @@ def _named[M: SparseModel](
     :param identity: the hash of the folder before the model was read
     :raises ModelError: other files came into the folder meanwhile.
     """
-    if hash_folder(folder) != identity:
-        raise files_changed(folder)
+    check_unchanged(folder, identity)
     model.name, model.identity = lasting_name(name or DEFAULT_MODEL), identity
     if query_encoder == NO_NETWORK:
         model.without_query_network()

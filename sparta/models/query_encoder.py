@@ -484,7 +484,7 @@ class QuerySide:
                 weights, metadata = stored.get_tensor("weights"), stored.metadata() or {}
             if weights.dtype != np.int32:
                 raise ValueError(f"query-term weights are {weights.dtype}, not int32")
-            if _weights_hash(weights) != metadata.get("sha256", _weights_hash(weights)):
+            if metadata.get("sha256") not in (None, _weights_hash(weights)):
                 raise ValueError("the hash of the query weights differs from the stored hash")
         tokenizer = shared_tokenizer(folder)
         if _tokenizer_hash(tokenizer) != identity.get("tokenizer_sha256"):

@@ -307,13 +307,17 @@ def _is_hashed(path: Path) -> bool:
     return path.is_file() and path.suffix in suffixes and path.name != TERMS_FILE
 
 
-def files_changed(folder: Path) -> ReplacedError:
-    """Return the error for an open model whose files have changed, when the model must read them again."""
-    return ReplacedError(
-        "the files of the model have changed since it was opened",
-        where=str(folder),
-        remedy="start the program again",
-    )
+def check_unchanged(folder: Path, sha256: str) -> None:
+    """Raise if a model's folder has other files than those of a hash, with which the model was opened.
+
+    :raises ReplacedError: it has other files.
+    """
+    if hash_folder(folder) != sha256:
+        raise ReplacedError(
+            "the files of the model have changed since it was opened",
+            where=str(folder),
+            remedy="start the program again",
+        )
 
 
 def hash_folder(folder: Path) -> str:

@@ -18,7 +18,7 @@ from sparta.models.folders.kinds import Kind, kind_of
 from sparta.models.folders.sparse_folder import read_beir_folder, read_sparse_folder
 from sparta.models.model import SparseModel
 from sparta.models.query_encoder import shared_tokenizer
-from sparta.models.resolve import QUERY_WEIGHTS, files_changed, hash_folder
+from sparta.models.resolve import QUERY_WEIGHTS, check_unchanged
 from sparta.neural.batches import GPU_TOKENS
 from sparta.neural.devices import uses_cpu
 from sparta.neural.stored import check_length, read_json
@@ -82,8 +82,7 @@ class StoredModel(SparseModel):
 
         self._check_unchanged()
         module = load_module(self.folder, bits=self.config.quantizer.bits if self.config.quantizer else None)
-        if self.identity and module.identity != self.identity:
-            raise files_changed(self.folder)
+        self._check_unchanged()
         module.name = self.name
         if not self.has_query_network:
             module.without_query_network()
@@ -135,8 +134,8 @@ class StoredModel(SparseModel):
 
         :raises ModelError: it has other files.
         """
-        if self._has_folder and self.identity and hash_folder(self.folder) != self.identity:
-            raise files_changed(self.folder)
+        if self._has_folder and self.identity:
+            check_unchanged(self.folder, self.identity)
 
     @cached_property
     def _excluded(self) -> npt.NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sparta.models.query_encoder import fitting_tokenizer
-from sparta.models.resolve import files_changed, hash_folder
+from sparta.models.resolve import check_unchanged, hash_folder
 from sparta.neural.batches import Tokens
 from sparta.neural.stored import check_length, is_plain_bert, read_json
 from sparta.reader.config import ReaderConfig, ReaderLayout
@@ -66,8 +66,7 @@ class _TokenScorer:
         ranges = None
         if arithmetic == "int8":
             needs_floats = partial(_needs_floats, len(encoder.layers))
-            if hash_folder(folder) != identity:
-                raise files_changed(folder)
+            check_unchanged(folder, identity)
             ranges = ranges_of(build, self.tokenizer, folder, identity, needs_floats)
         self._network = EncoderNetwork(
             lambda graph: graph.exact(build(graph), scoring),

@@ -10,8 +10,7 @@ import numpy as np
 from sparta.base.checks import query_of
 from sparta.base.filters import Filter, FilterLike
 from sparta.data.units import is_chunk, passage_of
-from sparta.models.query_encoder import is_blank
-from sparta.search.searcher import Searcher, docids_of
+from sparta.search.searcher import Searcher, bm25_query, docids_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,7 @@ def explain_bm25(
     with searcher.reader.snapshot() as snapshot:
         if checked_filter:
             snapshot.require_fields(checked_filter.fields)
-        query = query_of(query)
-        text = "" if is_blank(query) else snapshot.tokenizer.language.fold(query)
+        text = bm25_query(query_of(query), snapshot.tokenizer.language)
         lucene, words = snapshot.lucene, snapshot.lucene.words(text)
         docids = docids_of(snapshot, passage_id)
         scores = lucene.word_scores(text, docids)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from sparta.base.errors import InputError, NoPassageError
 from sparta.base.records import Hit, PassageRecord, Ranking
+from sparta.data.languages import Language
 from sparta.data.units import SENTENCE, is_chunk, is_cut, passage_of
 from sparta.index.folder import default_index
 from sparta.index.reader import IndexReader
@@ -181,9 +182,7 @@ class Searcher(ChannelSearcher):
             if page.fields:
                 snapshot.require_fields(page.fields)
             bags = snapshot.tokenizer.all_terms(impact_queries)
-            folded_queries = [
-                "" if is_blank(text) else snapshot.tokenizer.language.fold(text) for text in bm25_queries
-            ]
+            folded_queries = [bm25_query(text, snapshot.tokenizer.language) for text in bm25_queries]
 
             def search(depth: int, query_numbers: Sequence[int]) -> list[Ranking]:
                 searched_bags = [bags[i] for i in query_numbers if i < len(bags)]
@@ -258,7 +257,7 @@ class Searcher(ChannelSearcher):
             if not all_docids:
                 return np.empty((0, 0), np.float32)
             if self.channel == BM25:
-                text = "" if is_blank(query) else snapshot.tokenizer.language.fold(query)
+                text = bm25_query(query, snapshot.tokenizer.language)
                 term_scores = snapshot.lucene.word_scores(text, all_docids)
             else:
                 snapshot.require_impacts()
@@ -300,6 +299,11 @@ def channel_name(name: str, channels: Sequence[str] = CHANNELS) -> str:
     if known not in channels:
         raise no_channel(name, channels)
     return known
+
+
+def bm25_query(query: str, language: Language) -> str:
+    """Return a query as BM25 reads it: folded (normalized), and empty if it is blank (`is_blank`)."""
+    return "" if is_blank(query) else language.fold(query)
 
 
 def is_fusion(channels: str | None) -> bool:

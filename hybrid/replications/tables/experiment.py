@@ -19,6 +19,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, make_folder
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import CorpusReader
+from sparta.index.info import folder_size
 from sparta.models.resolve import encoder_identity
 from sparta.training.options import check_same
 
@@ -202,5 +203,4 @@ def _write_lines(path: Path, lines: Sequence[str]) -> None:
 
 def size_of(path: Path) -> int:
     """Return the bytes of a file, or of all files in a folder."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    return folder_size(path) if path.is_dir() else path.stat().st_size

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
 from sparta.models.folders.pairs import SETTINGS, check_finite, check_kind, pair_tokenizer, settings_of
-from sparta.models.resolve import default_name, files_changed, hash_folder, named_or_shipped_folder
+from sparta.models.resolve import check_unchanged, default_name, hash_folder, named_or_shipped_folder
 from sparta.neural.batches import length_sorted_batches
 from sparta.neural.stored import read_json
 from sparta.runtime.calibration import ranges_of
@@ -151,8 +151,7 @@ def _network(folder: Path, raw: dict[str, Any], tokenizer: Tokenizer, dtype: str
 
     ranges = None
     if arithmetic == "int8":
-        if hash_folder(folder) != identity:
-            raise files_changed(folder)
+        check_unchanged(folder, identity)
         ranges = ranges_of(encode, tokenizer, folder, identity, _needs_floats)
     return EncoderNetwork(build, arithmetic, ranges, raw["max_position_embeddings"])
 

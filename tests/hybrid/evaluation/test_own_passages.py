@@ -103,7 +103,8 @@ def test_paths_may_be_texts(judged: tuple[str, str], tmp_path: Path) -> None:
     run, qrels = judged
     fusion = Fusion({"one": 1.0})
     found = evaluate_runs([run], qrels, ["MRR"], fusion=fusion, output_runs=str(tmp_path / "runs"))
-    assert [one.mean("RR") for one in found.evaluations] == [1.0]  # a fusion of one run is this run
+    # A fusion of one run is this run.
+    assert [evaluation.mean("RR") for evaluation in found.evaluations] == [1.0]
     with pytest.raises(InputError, match="a list of paths of runs, found str"):
         evaluate_runs(run, qrels)
     with pytest.raises(InputError, match="no such file or folder"):

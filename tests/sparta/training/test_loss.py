@@ -237,10 +237,10 @@ def test_a_text_of_one_sentence_is_taught_like_sentences_in_contexts(training):
 
     made = training(data=hand_made(), held_out=0, teacher=Mixture([(Overlap(), 1.0)], 1.0))
     batch = made.batch(0)
-    alone = next(i for i, c in enumerate(batch.candidates) if c.text == "paris")
-    assert not batch.candidates[alone].context
+    lone_sentence = next(i for i, c in enumerate(batch.candidates) if c.text == "paris")
+    assert not batch.candidates[lone_sentence].context
     batch.questions[:] = ["paris"] * len(batch.questions)
     scores = made.teacher_scores(batch)
-    assert scores[0, alone] == 2
+    assert scores[0, lone_sentence] == 2
     whole = next(i for i, c in enumerate(batch.candidates) if i >= batch.n_sentences and c.text == "paris")
     assert scores[0, whole] == 1, "whole texts have no contexts"

@@ -63,7 +63,7 @@ def test_a_training_is_drawn(tmp_path: Path) -> None:
 
 
 def test_a_script_refuses_other_settings(tmp_path: Path) -> None:
-    """What is finished is not done again, so a table would hold results of both."""
+    """A table would mix them with the finished results, which a script does not measure again."""
     encoders = [tmp_path / name for name in ("a", "b")]
     for folder in encoders:
         folder.mkdir()
