@@ -17,18 +17,16 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import scipy.sparse
-import torch
-from sentence_transformers import SparseEncoder
-from sentence_transformers.sentence_transformer.modules import Router, Transformer
-from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
-from transformers import AutoConfig, AutoTokenizer, BertForMaskedLM, BertModel
 
 from sparta.data.corpus import CorpusReader
 from sparta.models.load import load_model
+
+if TYPE_CHECKING:
+    import torch
 
 CONTESTANTS = (
     "sentence-transformers fp32",
@@ -41,6 +39,12 @@ CONTESTANTS = (
 
 def make_folder(backbone: str, folder: Path) -> None:
     """Save the backbone as an inference-free SparseEncoder."""
+    import torch
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.sentence_transformer.modules import Router, Transformer
+    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+    from transformers import AutoConfig, AutoTokenizer, BertForMaskedLM, BertModel
+
     config = AutoConfig.from_pretrained(backbone)
     model = BertForMaskedLM(config)
     model.bert.load_state_dict(BertModel.from_pretrained(backbone, add_pooling_layer=False).state_dict())
@@ -62,6 +66,9 @@ def contestants(
     folder: Path, top_k: int, batch: int, device: str
 ) -> dict[str, Callable[[list[str]], scipy.sparse.csr_matrix]]:
     """What encodes texts to `(n, vocabulary)`, by name."""
+    import torch
+    from sentence_transformers import SparseEncoder
+
     ours = load_model(folder, device=device)
 
     def peer(dtype: torch.dtype) -> Callable[[list[str]], scipy.sparse.csr_matrix]:
@@ -113,6 +120,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--quick", action="store_true", help="64 texts, one turn")
     given = parser.parse_args()
+    import torch
+
     n, turns = (64, 1) if given.quick else (given.texts, given.turns)
     texts = [p.text for p in itertools.islice(CorpusReader(given.corpus), n)]
     with tempfile.TemporaryDirectory() as work:

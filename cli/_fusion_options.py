@@ -124,8 +124,8 @@ def typed_weights(text: str, known: Sequence[str]) -> dict[str, float]:
     return parse_weights(text, known)
 
 
-def query_sets(questions: QuestionArguments, index: Path) -> list[QuestionSet]:
-    """Return the sets of questions, with --match and --sample applied.
+def query_sets(questions: QuestionArguments, index: Path | None) -> list[QuestionSet]:
+    """Return the sets of questions for an index (None: one on a server), with --match and --sample applied.
 
     Prints on standard error how many questions no measure covers.
     """

@@ -5,7 +5,8 @@ set -euo pipefail
 unset CDPATH PYTHONHOME PYTHONPATH
 cd "$(dirname "$0")/.."
 venv=${1:-.venv}
-lock=${2:-requirements-install.lock}
+base=requirements-install.lock
+lock=${2:-$base}
 
 fits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1; }
 
@@ -52,7 +53,12 @@ fi
 sed -n '/^uv==/,/[^\\]$/p' "$lock" >"$venv/uv.lock"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --requirement "$venv/uv.lock"
 echo "installing the versions of $lock (downloads them the first time)"
-"$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes --requirement "$lock"
+"$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes --requirement "$base"
+# To compile torch and all that comes with it takes two minutes. What most tests import of it takes half a minute.
+if [ "$lock" != "$base" ]; then
+  "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --require-hashes --requirement "$lock"
+  env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -c "import sentence_transformers" || true
+fi
 # Editable in the compatible form: the packages are found from any folder, also one that holds a "sparta".
 # Without build isolation nothing is downloaded to build: setuptools is among the locked packages.
 editable=(--editable .)

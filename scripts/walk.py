@@ -1,6 +1,6 @@
 """Follow one passage, or one query, through the code, and print the modules that it visits.
 
-A profiler hook sees every call in our four packages whose arguments hold a text that stands nowhere else. A
+A hook (PEP 669) sees every call in our four packages whose arguments hold a text that stands nowhere else. A
 function counts when it is called first. A stop is a change of module, a return is a stop in a module that was
 visited before. Opened files and rankings asked of Java are counted besides.
 
@@ -21,10 +21,9 @@ import json
 import os
 import sys
 import tempfile
-import threading
 from collections import Counter
 from pathlib import Path
-from types import FrameType
+from types import CodeType
 from typing import Any
 
 PACKAGES = ("sparta", "dense", "hybrid", "cli")
@@ -63,18 +62,19 @@ class Walk:
         self.rankings = self.readers = 0
         self.opened: Counter[str] = Counter()
 
-    def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        """See a call."""
+    def see(self, code: CodeType, _: int) -> object:
+        """See a call; calls of functions outside our packages are not reported again."""
+        frame = sys._getframe(1)
         module = str(frame.f_globals.get("__name__", ""))
-        if event != "call" or module.partition(".")[0] not in PACKAGES:
-            return
-        code = frame.f_code
+        if module.partition(".")[0] not in PACKAGES:
+            return sys.monitoring.DISABLE
         self.rankings += code.co_qualname in RANKING
         self.readers += code.co_qualname == "ImpactSearcher.__init__"
         varied = bool(code.co_flags & 4) + bool(code.co_flags & 8)
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + varied]
         if any(holds(frame.f_locals.get(name)) for name in names if name not in ("self", "cls")):
             self.functions.setdefault((module, code.co_qualname))
+        return None
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         """See a file that is opened for reading."""
@@ -130,13 +130,14 @@ def main() -> None:
             run(words)
         walk = Walk(folder)
         sys.addaudithook(walk.audit)
-        threading.setprofile(walk)
-        sys.setprofile(walk)
+        hook, starts = sys.monitoring.PROFILER_ID, sys.monitoring.events.PY_START
+        sys.monitoring.use_tool_id(hook, "walk")
+        sys.monitoring.register_callback(hook, starts, walk.see)
+        sys.monitoring.set_events(hook, starts)
         try:
             run(followed)
         finally:
-            sys.setprofile(None)
-            threading.setprofile(None)
+            sys.monitoring.set_events(hook, 0)
     stops = walk.stops()
     print(f"\n{' '.join(followed[:2])}: {len(stops)} stops, {len(stops) - len(set(stops))} returns")
     print("  " + "\n  ".join(stops))

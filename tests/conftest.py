@@ -345,7 +345,7 @@ PYSERINI = """
 import json, sys
 from sparta.lucene import jvm
 jvm.start_jvm()
-from pyserini.search.lucene import LuceneImpactSearcher, LuceneSearcher
+from tests.pyserinis_searchers import LuceneImpactSearcher, LuceneSearcher
 
 class Encoder:
     def encode(self, query):
@@ -368,8 +368,7 @@ for line in sys.stdin:
 def ask_pyserini(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., dict[str, Any]]]:
     """Return a function that searches a Lucene folder with Pyserini's own searchers.
 
-    They run in a process with our jar on the class path. Pyserini takes 10 s to import, so all tests of a
-    worker ask the same process.
+    They run in a process with our jar on the class path. All tests of a worker ask the same process.
     """
     errors = tmp_path_factory.mktemp("pyserini") / "errors"
     started: list[subprocess.Popen[str]] = []

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,17 @@ def _needs_an_index(ended: subprocess.CompletedProcess[str]) -> None:
     signs = ("error sending request", "failed to fetch", "dns error", "connection", "client error (connect)")
     if ended.returncode and any(sign in ended.stderr.lower() for sign in signs):
         pytest.skip(f"no package index answered: {ended.stderr}")
+
+
+def built_wheel(made_once: Callable[..., Path]) -> Path:
+    """Return the wheel of this checkout, built once in a run of the tests.
+
+    :param made_once: the fixture of that name
+    """
+    if UV is None:
+        pytest.skip("uv is not installed")
+    (wheel,) = made_once("wheel", build_wheel).glob("*.whl")
+    return wheel
 
 
 def build_wheel(folder: Path) -> Path:

@@ -10,6 +10,7 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow
@@ -17,7 +18,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.documents import pdf
-from tests.environments import ROOT, UV, build_wheel, environment, megabytes, run
+from tests.environments import ROOT, UV, built_wheel, environment, megabytes, run
 
 RETRIEVER = 'python -c \'from hybrid.integrations import {0} as R; print(R("ix", channels="bm25"){1})\''
 BEIR = """
@@ -80,8 +81,8 @@ def test_every_extra_has_a_test() -> None:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("built"))
+def wheel(made_once: Callable[..., Path]) -> Path:
+    return built_wheel(made_once)
 
 
 @pytest.fixture

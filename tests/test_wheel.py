@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.commands import done
-from tests.environments import ROOT, UV, build_wheel, environment, run
+from tests.environments import ROOT, UV, built_wheel, environment, run
 from tests.programs import sparta
 
 NEURAL = ("torch", "transformers", "pyserini", "faiss", "matplotlib")
@@ -45,8 +46,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("built"))
+def wheel(made_once: Callable[..., Path]) -> Path:
+    return built_wheel(made_once)
 
 
 @pytest.fixture(scope="module")

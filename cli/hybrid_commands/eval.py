@@ -218,13 +218,7 @@ def evaluate_channels(chosen: _Evaluation) -> None:
     index, remote = chosen.index or default_index(), chosen.server.is_remote()
     if remote and not chosen.questions.datasets:
         raise InputError("--opensearch needs --dataset", remedy="add --dataset FILE")
-    sets = query_sets(chosen.questions, index)
-    if remote and (judged := [query_set.name for query_set in sets if query_set.gold]):
-        raise InputError(
-            "KILT's provenance is measured on the folder of an index, not on a server",
-            where=", ".join(judged),
-            remedy="evaluate the index that was pushed: --index FOLDER in place of --opensearch",
-        )
+    sets = query_sets(chosen.questions, None if remote else index)
     if chosen.answering.answers and not any(query_set.answers for query_set in sets):
         raise InputError(
             "--answers needs questions with answers, but no question has an answer",

@@ -47,17 +47,28 @@ _LIST_FORM = 'a JSON list of {"question", "answers"}'
 _JSON_REMEDY = 'write {"question": "…", "answers": ["…"]}'
 
 
-def judged(query_set: QuestionSet, index: Path, least_bleu: float = 0.0) -> QuestionSet:
+def judged(query_set: QuestionSet, index: Path | None, least_bleu: float = 0.0) -> QuestionSet:
     """Return a KILT question set with its provenance mapped to an index; other question sets stay unchanged.
 
     The provenance becomes gold passages and gold pages of the index.
 
+    :param index: None is an index on a server, whose provenance cannot be mapped
     :param least_bleu: lowest BLEU score of provenance; provenance with a lower score is left out.
         `LEAST_BLEU` is the value for training
-    :raises InputError: the index has none of the passages that the set names.
+    :raises InputError: the index has none of the passages that the set names, or is on a server.
     """
     if not query_set.evidence:
         return query_set
+    if index is None:
+        raise InputError(
+            "KILT's provenance is measured on the folder of an index, not on a server",
+            where=query_set.name,
+            remedy=remedy(
+                "evaluate the index that was pushed: {} in place of {}",
+                Option("index", "FOLDER"),
+                Option("opensearch"),
+            ),
+        )
     evidence = {
         query_id: well_mapped(provenance, least_bleu) for query_id, provenance in query_set.evidence.items()
     }
@@ -66,17 +77,23 @@ def judged(query_set: QuestionSet, index: Path, least_bleu: float = 0.0) -> Ques
 
 
 def question_sets(
-    paths: Sequence[Path], index: Path, matches: Mapping[str, str] | None = None, sample: int | None = None
+    paths: Sequence[Path],
+    index: Path | None,
+    matches: Mapping[str, str] | None = None,
+    sample: int | None = None,
 ) -> list[QuestionSet]:
     """Return several sets of questions for an index, ready to measure with.
 
     :param paths: files and folders of questions; empty means the questions beside the index's corpus. Sets of
         the same name get their paths as names
+    :param index: None is an index on a server; `paths` must then name questions
     :param matches: how answers are matched in passages, by the name of the set; the empty name means all sets
     :param sample: use this many questions of each set, drawn with a fixed seed
     :raises InputError: a set is named twice, or a match names an unknown set.
     """
-    sets = [questions_of(path) for path in paths] or [questions_beside(index)]
+    sets = [questions_of(path) for path in paths]
+    if not sets and index is not None:
+        sets = [questions_beside(index)]
     if len({each.name for each in sets}) < len(sets):
         sets = [replace(each, name=str(path)) for each, path in zip(sets, paths, strict=True)]
     names = [each.name for each in sets]

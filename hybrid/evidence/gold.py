@@ -53,6 +53,13 @@ def gold_of(
         for query_id, outputs in evidence.items()
         if (sets := _sets(map(evidence_index.pages, outputs)))
     }
+    titled_ids = [query_id for query_id, outputs in evidence.items() if _has_titles_alone(outputs)]
+    if by_id and titled_ids:
+        logger.warning(
+            "%s: the pages of the index have Wikipedia ids, but the provenance of %d of %d questions has"
+            " titles alone; these pages count as not found",
+            *(name, len(titled_ids), len(evidence)),
+        )
     unfindable_ids = [
         query_id for query_id, sets in passages.items() if not any(map(evidence_index.holds, sets))
     ]
@@ -121,6 +128,12 @@ def names_pages_alone(evidence: Evidence) -> bool:
         for output in evidence
         for provenance in output
     )
+
+
+def _has_titles_alone(evidence: Evidence) -> bool:
+    """Return whether each page of the provenance has a title, and neither a Wikipedia id nor passages."""
+    provenances = [provenance for output in evidence for provenance in output]
+    return bool(provenances) and not any(each.wikipedia_id or each.passage_ids for each in provenances)
 
 
 def page_of(passage_id: str, record: Mapping[str, Any]) -> str:

@@ -108,7 +108,11 @@ def test_another_list_of_versions(install, checkout, tmp_path):
         "numpy==2.0 \\\n    --hash=sha256:a\nuv==1.0 \\\n    --hash=sha256:b\n"
     )
     assert install(".venv", "requirements.lock").returncode == 0
-    assert any(line.endswith("--requirement requirements.lock") for line in calls(tmp_path))
+    assert [line for line in calls(tmp_path) if line.startswith("uv pip")][:2] == [
+        "uv pip install --quiet --compile-bytecode --python .venv/bin/python --require-hashes"
+        " --requirement requirements-install.lock",
+        "uv pip install --quiet --python .venv/bin/python --require-hashes --requirement requirements.lock",
+    ]
     assert (checkout / ".venv" / "uv.lock").read_text() == "uv==1.0 \\\n    --hash=sha256:b\n"
 
 

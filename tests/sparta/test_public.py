@@ -4,10 +4,10 @@ import ast
 import hashlib
 import importlib.util
 import json
-import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
@@ -18,6 +18,7 @@ import pytest
 import dense
 import hybrid
 import sparta
+from tests.environments import built_wheel
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("sparta", "dense", "hybrid", "cli")
@@ -195,33 +196,9 @@ def test_imports_point_one_way(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """A wheel made of what git knows of, and of the model if there is one."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-    )
-    if listed.returncode:
-        pytest.skip("not a git checkout")
-    for name in filter(None, listed.stdout.decode().split("\0")):
-        if (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, source / name)
-    try:
-        import setuptools  # noqa: F401
-    except ImportError:
-        pytest.skip("setuptools is not installed")
-    code = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
-    ended = subprocess.run(
-        [sys.executable, "-c", code, str(folder)], cwd=source, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    (path,) = folder.glob("*.whl")
-    return zipfile.ZipFile(path)
+def wheel(made_once: Callable[..., Path]) -> zipfile.ZipFile:
+    """The wheel of what git knows of."""
+    return zipfile.ZipFile(built_wheel(made_once))
 
 
 @pytest.mark.slow

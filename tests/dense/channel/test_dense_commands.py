@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -107,63 +106,44 @@ def test_ctrl_c_keeps_what_was_encoded(index: Path, model: Path) -> None:
     assert build_dense(index, str(model)).encoded == N - 2 * SIZE
 
 
-KILLER = """
-import json, os, shutil, signal, sys
-from pathlib import Path
-
+STOPPER = """
+import json, os, sys
 from functools import partial
+from pathlib import Path
 
 import cli._dense, dense.channel.encode, dense.channel.sync as channel
 from dense.channel.builder import ShardSizes
 from sparta.base import files
 from sparta.runtime.processor import runtime
+from tests.stops import copies_at_stops, stop
 
-build_dense = channel.build_dense
+build_dense, synced = channel.build_dense, files._sync
 runtime()  # imported here once, instead of in every child
-synced = files._sync
 
-def run(command, moment):
-    seen = 0
-    def kill(path, *folder):
-        nonlocal seen
-        synced(path, *folder)  # the temporary file is there, and not yet in its place
-        if folder:
-            return
-        if seen == moment:
-            os.kill(os.getpid(), signal.SIGKILL)
-        seen += 1
-    files._sync = kill
-    log = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(log, 1)
-    try:
-        cli._dense.main(command)
-    except SystemExit as end:
-        os._exit(end.code or 0)
-    os._exit(99)
+def stopping(path, *folder):
+    synced(path, *folder)  # the temporary file is there, and not yet in its place
+    if not folder:
+        stop()
+
+def run(command):
+    files._sync = stopping
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    cli._dense.main(command)
 
 for line in sys.stdin:
-    moments, copies, command, size = json.loads(line)
+    folder, command, size = json.loads(line)
     channel.build_dense = partial(build_dense, shard_sizes=ShardSizes(largest=size))
-    codes = []
-    for moment in range(moments):
-        place = f"{copies}-{moment}"
-        if os.path.isdir(copies):
-            shutil.copytree(copies, place)
-        child = os.fork()
-        if child == 0:
-            run([part.replace("PLACE", place) for part in command], moment)
-        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    print(json.dumps(codes), flush=True)
+    print(copies_at_stops(partial(run, command), Path(folder)), flush=True)
 """
 
 
 @pytest.fixture(scope="module")
-def killed() -> Iterator[Callable[..., list[int]]]:
-    """Run a command once for each moment, and kill -9 it when it has written so many files."""
+def stopped() -> Iterator[Callable[..., list[Path]]]:
+    """Run a command that writes to a folder, and return a copy of it for each file that was written."""
     if not hasattr(os, "fork"):
         pytest.skip("needs fork")
     process = subprocess.Popen(
-        [sys.executable, "-c", KILLER],
+        [sys.executable, "-c", STOPPER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -174,16 +154,15 @@ def killed() -> Iterator[Callable[..., list[int]]]:
         },
     )
 
-    def kill(moments: int, copies: Path, command: list[object], shard_size: int = SHARD_SIZE) -> list[int]:
+    def stop(folder: Path, command: list[object], shard_size: int = SHARD_SIZE) -> list[Path]:
         assert process.stdin
         assert process.stdout
         words = [str(part) for part in command]
-        process.stdin.write(json.dumps([moments, str(copies), words, shard_size]) + "\n")
+        process.stdin.write(json.dumps([str(folder), words, shard_size]) + "\n")
         process.stdin.flush()
-        codes: list[int] = json.loads(process.stdout.readline())
-        return codes
+        return [Path(f"{folder}-{number}") for number in range(int(process.stdout.readline()))]
 
-    yield kill
+    yield stop
     assert process.stdin
     process.stdin.close()
     process.wait(60)
@@ -204,17 +183,16 @@ def test_a_second_encoding_into_a_folder_is_refused(model: Path, corpus: Path, t
 
 
 @pytest.mark.slow
-def test_encode_killed_at_every_file(killed: Any, model: Path, corpus: Path, tmp_path: Path) -> None:
-    def command(output: object) -> list[object]:
+def test_encode_killed_at_every_file(stopped: Any, model: Path, corpus: Path, tmp_path: Path) -> None:
+    def command(output: Path) -> list[object]:
         given = ["--corpus", corpus, "--model", model, "--shard-size", SIZE, "--quiet", "--resume"]
         return ["encode", *given, "--output", output]
 
-    done(dense, *command(tmp_path / "whole"))
-    whole = shards(tmp_path / "whole")
+    killed = stopped(tmp_path / "v", command(tmp_path / "v"))
+    whole = shards(tmp_path / "v")
     assert len(whole) == 4
-    assert killed(7, tmp_path / "v", command("PLACE")) == [-signal.SIGKILL] * 6 + [0]
-    for moment in range(6):
-        output = tmp_path / f"v-{moment}"
+    assert len(killed) == 6
+    for moment, output in enumerate(killed):
         kept = shards(output)
         assert kept.items() <= whole.items()
         assert len(kept) == max(0, moment - 1)
@@ -227,47 +205,44 @@ def test_encode_killed_at_every_file(killed: Any, model: Path, corpus: Path, tmp
 
 @pytest.mark.jvm
 @pytest.mark.slow
-def test_index_killed_at_every_file(killed: Any, index: Path, model: Path, tmp_path: Path) -> None:
+def test_index_killed_at_every_file(stopped: Any, index: Path, model: Path) -> None:
     """Two ways: the first channel, and one that is brought up to date, which search sees meanwhile."""
-    whole = Path(shutil.copytree(index, tmp_path / "whole"))
-    build_dense(whole, str(model), kind="hnsw", shard_sizes=SIZES)
-    wanted = rounded(rankings(whole))
-    command = ["index", "--index", "PLACE", "--model", model, "--kind", "hnsw", "--quiet"]
+    killed = stopped(index, ["index", "--index", index, "--model", model, "--kind", "hnsw", "--quiet"], SIZE)
+    wanted = rounded(rankings(index))
     # files: the manifest of the vectors, four shards, FAISS, its nodes, rows, the channel's manifest
-    assert killed(10, index, command, SIZE) == [-signal.SIGKILL] * 9 + [0]
-    for moment in range(9):
-        place = Path(f"{index}-{moment}")
+    assert len(killed) == 9
+    for moment, place in enumerate(killed):
         assert not has_dense(place)
         kept = SIZE * max(0, min(moment - 1, 3)) + (N % SIZE if moment > 4 else 0)
         report = build_dense(place, str(model), kind="hnsw", shard_sizes=SIZES)
         assert (report.encoded, report.passages) == (N - kept, N)
         assert rounded(rankings(place)) == wanted
-        assert shards(place / "dense-000001/vectors-000001") == shards(whole / "dense-000001/vectors-000001")
+        assert shards(place / "dense-000001/vectors-000001") == shards(index / "dense-000001/vectors-000001")
         assert len(list((place / "dense-000001").iterdir())) == 5
-    delete_passages(IndexFolder(whole), ["n1", "n7", "n9"])
-    before = rounded(rankings(whole))
-    command = ["index", "--index", "PLACE", "--quiet"]
-    assert killed(5, whole, command) == [-signal.SIGKILL] * 4 + [0]
-    for moment in range(4):
-        assert rounded(rankings(Path(f"{whole}-{moment}"))) == before
-        assert build_dense(Path(f"{whole}-{moment}")).removed_vectors == 3
-        assert rounded(rankings(Path(f"{whole}-{moment}"))) == before
+        shutil.rmtree(place)
+    delete_passages(IndexFolder(index), ["n1", "n7", "n9"])
+    before = rounded(rankings(index))
+    killed = stopped(index, ["index", "--index", index, "--quiet"])
+    assert len(killed) == 4
+    for place in killed:
+        assert rounded(rankings(place)) == before
+        assert build_dense(place).removed_vectors == 3
+        assert rounded(rankings(place)) == before
 
 
 @pytest.mark.jvm
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["flat", "hnsw"])
-def test_merge_killed_at_every_file(killed: Any, index: Path, model: Path, tmp_path: Path, kind: str) -> None:
+def test_merge_killed_at_every_file(stopped: Any, index: Path, model: Path, kind: str) -> None:
     """Search sees the old shards until the manifest names the merged shard; nothing is encoded again."""
     build_dense(index, str(model), kind=kind)
     split_into_rows(index)
     delete_passages(IndexFolder(index), ["n1", "n7", "n9"])
     before = rounded(rankings(index))
-    files = 2 if kind == "flat" else 4  # the merged shard, FAISS and its nodes, rows; then the manifest
-    codes = killed(files + 2, index, ["index", "--index", "PLACE", "--quiet"])
-    assert codes == [-signal.SIGKILL] * (files + 1) + [0]
-    for moment in range(files + 2):
-        place = Path(f"{index}-{moment}")
+    killed = stopped(index, ["index", "--index", index, "--quiet"])
+    # the merged shard, FAISS and its nodes, rows; then the manifest
+    assert len(killed) == (3 if kind == "flat" else 5)
+    for place in (*killed, index):
         assert rounded(rankings(place)) == before
         assert build_dense(place).encoded == 0
         assert rounded(rankings(place)) == before

@@ -228,73 +228,55 @@ def test_bm25_and_dense(corpus: Path, tiny_model_folder: Path, tmp_path: Path) -
     assert exists(tmp_path / "ix")
 
 
-KILLER = """
-import os, signal, sys, traceback
+STOPPER = """
+import sys
+from pathlib import Path
+
 import dense.channel.indexing, dense.channel.sync, sparta.index.pipeline
 from dense.channel.builder import ShardSizes
 from sparta.base import files
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.lucene.bridge import ImpactWriter
-from sparta.runtime.processor import runtime
+from tests.stops import copies_at_stops, stop
 
 place, corpus, sparse, dense_model = sys.argv[1:]
 dense.channel.sync.model_for = lambda *_: dense_model
 sparta.index.pipeline._PASSAGES_PER_BATCH = 16
 dense.channel.indexing.SHARD_SIZES = ShardSizes(seconds=0)
-runtime()  # imported here once, instead of in every child
-seen, synced, commit = 0, files._sync, ImpactWriter.commit
+synced, commit = files._sync, ImpactWriter.commit
 
-def count():
-    global seen
-    if seen == moment:
-        os.kill(os.getpid(), signal.SIGKILL)
-    seen += 1
-
-def sync(path, *folder):
+def stopping(path, *folder):
     synced(path, *folder)
     if not folder:
-        count()
+        stop()
 
 def committing(self, *arguments):
     commit(self, *arguments)
-    count()
+    stop()
 
-files._sync, ImpactWriter.commit = sync, committing
+files._sync, ImpactWriter.commit = stopping, committing
 options = IndexOptions(channels="impact,bm25,dense", model=sparse, device="cpu", commit_seconds=0)
-code, moment = -signal.SIGKILL, -1
-while code == -signal.SIGKILL:
-    moment += 1
-    child = os.fork()
-    if child == 0:
-        try:
-            build_index(f"{place}-{moment}", corpus, options=options)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-print(moment, code)
+print(copies_at_stops(lambda: build_index(place, corpus, options=options), Path(place)))
 """
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shipped")
 def test_killed_at_every_write(corpus: Path, tiny_model_folder: Path, model: Path, tmp_path: Path) -> None:
-    """A process loads what commands load, and forks a child for each kill."""
-    chosen = options(tiny_model_folder)
-    build_index(tmp_path / "whole", corpus, options=chosen)
-    expected, ranked = vectors(tmp_path / "whole"), rankings(tmp_path / "whole")
-    command = [sys.executable, "-c", KILLER, tmp_path / "ix", corpus, tiny_model_folder, model]
+    """A process stops at each write; what it has written is resumed."""
+    index = tmp_path / "ix"
+    command = [sys.executable, "-c", STOPPER, index, corpus, tiny_model_folder, model]
     variables = {
         **os.environ,
         "PYTHONPATH": str(Path(__file__).parents[3]),
         "TOKENIZERS_PARALLELISM": "false",
     }
-    killer = subprocess.run(
+    ended = subprocess.run(
         list(map(str, command)), env=variables, capture_output=True, text=True, check=False
     )
-    moments, code = map(int, killer.stdout.split())
-    assert code == 0, killer.stderr
+    assert ended.returncode == 0, ended.stderr
+    expected, ranked = vectors(index), rankings(index)
+    moments = int(ended.stdout)
     assert moments > 12  # manifests, four commits, four shards, the rows, the channel's manifest
     for moment in range(moments):
         place = tmp_path / f"ix-{moment}"

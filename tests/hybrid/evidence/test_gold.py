@@ -151,6 +151,33 @@ def test_our_form_on_sentences(folder: Path, tmp_path: Path, write_jsonl: Callab
 
 
 @pytest.mark.jvm
+def test_titles_alone_are_told_where_pages_have_ids(
+    folder: Path,
+    tmp_path: Path,
+    write_jsonl: Callable[..., Path],
+    caplog: pytest.LogCaptureFixture,
+    own_logger: None,
+) -> None:
+    logging.getLogger("sparta").propagate = True
+    titled = question("titled", "water on the moon", [{"title": "Moon"}])
+    questions = questions_of(write_jsonl(tmp_path / "titled.jsonl", [titled, QUESTIONS[3]]))
+    judged(questions, folder / "ix")
+    assert "the provenance of 1 of 2 questions has titles alone" in caplog.text
+    caplog.clear()
+    judged(questions_of(folder / "made-dev-kilt.jsonl"), folder / "ix")
+    assert "titles alone" not in caplog.text
+
+
+def test_provenance_is_not_measured_on_a_server(folder: Path, tmp_path: Path) -> None:
+    """Also where the working folder has no index."""
+    given = ("--opensearch", "http://127.0.0.1:9", "--index", tmp_path / "none")
+    result = hybrid("eval", *given, "--dataset", folder / "made-dev-kilt.jsonl")
+    assert result.exit_code == 2
+    assert "KILT's provenance is measured on the folder of an index, not on a server" in result.stderr
+    assert "--index FOLDER in place of --opensearch" in result.stderr
+
+
+@pytest.mark.jvm
 def test_sets_that_belong_to_another_index(
     folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path], own_logger: None
 ) -> None:
