@@ -39,6 +39,7 @@ from sparta.neural.processes import (
     wait_for_all,
 )
 from sparta.neural.training_progress import StepProgress
+from sparta.runtime.processor import threads
 from sparta.training.model_card import ModelKind, Table, write_card
 from sparta.training.options import (
     TrainerConfig,
@@ -100,6 +101,7 @@ class TrainingRun[M: nn.Module]:
         set_dropout(model, dropout)
         for encoder in encoders:
             use_fast_attention(encoder)
+        torch.set_num_threads(min(torch.get_num_threads(), threads()))  # torch sees no quota of a container
 
     @property
     def device(self) -> torch.device:

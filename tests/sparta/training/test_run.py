@@ -59,6 +59,18 @@ def test_a_checkpoint_of_an_earlier_release_is_resumed(tmp_path: Path) -> None:
     assert steps == [1, 2, 3, 4, 5, 6, 7, 8, 8]
 
 
+def test_the_quota_of_a_container_limits_the_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        for quota, expected in ((2, 2), (64, 2)):  # it is never raised
+            monkeypatch.setattr("sparta.training.run.threads", lambda quota=quota: quota)
+            noise(tmp_path / "out")
+            assert torch.get_num_threads() == expected
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_the_time_of_a_step_is_that_of_the_median_step(tmp_path: Path) -> None:
     """A pause of the machine within a step, and the validation between steps, do not count."""
     now = [0.0]
