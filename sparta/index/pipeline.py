@@ -39,10 +39,10 @@ from sparta.index.channels import (
     sync_channels,
 )
 from sparta.index.folder import IndexFolder
-from sparta.index.generation import BM25, BOTH_CHANNELS, GROWING, Generation, Job
+from sparta.index.generation import BM25, BOTH_CHANNELS, GROWING, JSON, Generation, Job
 from sparta.index.inputs.sources import corpus_job, corpus_source, text_source, vectors_source
 from sparta.index.jobs import DEFAULT_COMMIT_SECONDS, JSON_VECTORS, Source, WriteOptions
-from sparta.index.plan import with_lexical_terms
+from sparta.index.plan import extended_generation, with_lexical_terms
 from sparta.index.writer import refuse_stored
 from sparta.lucene.jvm import find_runtime
 from sparta.models.query_encoder import QuerySide
@@ -249,7 +249,8 @@ def build_index_from_vectors(
 ) -> IndexReport:
     """Write ready vectors into an index: folders of `sparta encode`, or Pyserini's JSON vectors.
 
-    :param tokenizer: for JSON vectors, the model whose wordpieces are the vectors' terms
+    :param tokenizer: for JSON vectors, the model whose wordpieces are the vectors' terms; None means the
+        tokenizer of the index, or of the shipped model if the index is new
     """
     folder = IndexFolder(path)
     requested = options or IndexOptions()
@@ -260,11 +261,19 @@ def build_index_from_vectors(
     with _reporting_interrupts(folder, mode):
         writing = chosen.for_writing(mode)
         choose = partial(with_lexical_terms, index=folder, options=writing, wanted=chosen.lexical_terms)
-        source = vectors_source(vectors, tokenizer, choose)
+        source = vectors_source(vectors, tokenizer, choose, _json_tokenizer(folder, writing))
         if requested.language is None and mode != "append" and source.language:
             chosen = replace(chosen, language=source.language)
         report = write_index(folder, source, chosen.for_writing(mode))
     return _with_channels(folder, report, chosen, _begun(folder, chosen, names), mode)
+
+
+def _json_tokenizer(folder: IndexFolder, options: WriteOptions) -> Path | None:
+    """Return the tokenizer of the JSON vectors that a job extends or resumes; None if there are none."""
+    existing = extended_generation(folder, options)
+    if existing is None or existing.job.kind != JSON or existing.model.get("weighted_queries"):
+        return None
+    return folder.path / existing.tokenizer_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +349,9 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
     live = folder.state().searchable if mode in GROWING else None
     if live is None:
         new = replace(options, language=options.language or DEFAULT_LANGUAGE, unit=options.unit or "passage")
+        resumed = folder.state_for(mode).for_resuming.building if options.resume else None
+        if resumed and resumed.model["name"] and not resumed.model.get("query_network"):
+            new = replace(new, query_encoder=new.query_encoder or "none")
         return with_model(new) if encodes else new
     index_form = live.form
     if options.language not in (None, index_form["language"]):

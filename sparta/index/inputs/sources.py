@@ -215,12 +215,16 @@ def _unchanged(side: QuerySide, *, offered: Callable[[], LexicalTerms | None]) -
 
 
 def vectors_source(
-    paths: Sequence[Path], tokenizer: str | Path | None = None, choose: Choice = _unchanged
+    paths: Sequence[Path],
+    tokenizer: str | Path | None = None,
+    choose: Choice = _unchanged,
+    index_tokenizer: Path | None = None,
 ) -> Source:
     """Return a source of ready vectors: folders of shards, or one file or folder of Pyserini's JSON vectors.
 
     :param tokenizer: for JSON vectors, the folder or hub id of the model that made them; None means the model
         that ships with sparta. JSON vectors do not name their tokenizer
+    :param index_tokenizer: the tokenizer of JSON vectors for which none is named, if an index has others
     :param choose: chooses the index's lexical terms; without it, shards have those of their model, and JSON
         vectors have none
     """
@@ -237,7 +241,7 @@ def vectors_source(
             where=", ".join(map(str, paths)),
             remedy="put all JSON vectors into one folder, or name only folders of sparta encode",
         )
-    return _json_source(paths[0], tokenizer, choose)
+    return _json_source(paths[0], tokenizer or index_tokenizer, choose)
 
 
 def _shards_source(paths: Sequence[Path], choose: Choice) -> Source:

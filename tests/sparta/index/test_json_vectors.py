@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
+import shlex
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,12 +15,17 @@ from typing import Any
 
 import pytest
 
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, Interrupted
+from sparta.index.changes import how_to_finish
+from sparta.index.folder import IndexFolder
 from sparta.index.generation import Job
 from sparta.index.inputs.impact_batches import ImpactBatch, JsonVectors
 from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import Source, skip_passages
+from sparta.index.pipeline import IndexOptions, build_index_from_vectors
+from sparta.lucene.bridge import ImpactWriter
 from sparta.search.searcher import Searcher
+from tests.programs import sparta
 from tests.sparta.index.building import Doc
 
 pytestmark = pytest.mark.jvm
@@ -220,3 +227,33 @@ def test_terms_that_no_query_can_make_are_counted(json_vectors, caplog):
         pass
     assert "2 terms" in caplog.text
     assert "Zürich" in caplog.text
+
+
+def test_a_job_without_a_tokenizer_takes_that_of_the_index(
+    json_vectors: Callable[..., Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command that finishes an interrupted build does not name it, and neither need an append."""
+    index, words = tmp_path / "ix", ("moon", "earth", "river")
+    json_vectors(*(line(str(n), **{words[n % 3]: 9}) for n in range(1005)))
+    commit = ImpactWriter.commit
+
+    def stop(writer: ImpactWriter, *arguments: Any) -> None:
+        commit(writer, *arguments)
+        raise KeyboardInterrupt
+
+    given, often = (index, [tmp_path / "vectors.jsonl"]), IndexOptions(commit_seconds=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(ImpactWriter, "commit", stop)
+        with pytest.raises(Interrupted):
+            build_index_from_vectors(*given, options=often, tokenizer=tmp_path / "tokenizer")
+    generation = IndexFolder(index).state().building
+    assert generation is not None
+    [command] = re.findall(r"sparta (index .*)", str(how_to_finish(generation, index)))
+    assert "--tokenizer" not in command
+    assert sparta(*shlex.split(command)).exit_code == 0
+    json_vectors(line("new", moon=9), name="more.jsonl")
+    appended = sparta("index", "--append", "--vectors", tmp_path / "more.jsonl", "--index", index)
+    assert appended.exit_code == 0, appended.output
+    with Searcher(index) as searcher:
+        assert searcher.num_docs == 1006
+        assert len(searcher.search("the moon", 1000)) == 336

@@ -8,6 +8,7 @@ import shutil
 import sys
 import threading
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ from tokenizers import Tokenizer
 from hybrid.service.app import create_app
 from hybrid.service.settings import Settings
 from sparta import Index
-from sparta.base.errors import IndexStateError, ModelError, NewerFormatError
+from sparta.base.errors import IndexStateError, Interrupted, ModelError, NewerFormatError
 from sparta.base.manifest import read_manifest
 from sparta.doctor import examine
-from sparta.index.folder import FORMAT_VERSION, KIND
+from sparta.index.folder import FORMAT_VERSION, KIND, IndexFolder
 from sparta.index.inputs.sources import vectors_source
-from sparta.index.pipeline import IndexOptions
+from sparta.index.pipeline import IndexOptions, build_index
 from sparta.models.load import load_model, load_module
 from sparta.models.network_queries import QueryNetwork, open_query_network
 from sparta.models.stored_model import StoredModel
@@ -158,6 +159,32 @@ def test_a_search_sums_integers(index: Index, folders: dict[str, Path]) -> None:
         explanation = index.explain(query, hits[0].passage_id)
         assert (explanation.score, explanation.rank) == (hits[0].score, 1)
     assert index.search("?!") == []
+
+
+@pytest.mark.slow
+def test_a_resumed_build_keeps_its_queries(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command that finishes an interrupted build does not say that no network encodes queries."""
+    corpus, whole = tmp_path / "c.jsonl", IndexOptions(model=str(folders["bert"]), device="cpu")
+    corpus.write_text(
+        "".join(json.dumps({"id": str(n), "text": text}) + "\n" for n, text in enumerate(TEXTS))
+    )
+    monkeypatch.setattr("sparta.index.pipeline._PASSAGES_PER_BATCH", 1)
+
+    def stop(passages: int) -> None:
+        if passages:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        build_index(
+            *(tmp_path / "ix", corpus),
+            options=replace(whole, query_encoder="none", commit_seconds=0),
+            advance=stop,
+        )
+    assert build_index(tmp_path / "ix", corpus, options=replace(whole, resume=True)).documents == len(TEXTS)
+    live = IndexFolder(tmp_path / "ix").require_live()
+    assert not live.model.get("query_network")
 
 
 @pytest.mark.slow
