@@ -224,7 +224,7 @@ def _damaged_shard(path: Path, reason: object) -> InputError:
         f"cannot read the shard of vectors: {reason}",
         where=str(path),
         remedy=remedy(
-            "delete this file and repeat the command that wrote it (dense encode with {})",
+            "delete this file and repeat the command that wrote it: dense encode with {}, or dense index",
             Option("resume", True),
         ),
     )
