@@ -125,9 +125,11 @@ def typed_weights(text: str, known: Sequence[str]) -> dict[str, float]:
 
 
 def query_sets(questions: QuestionArguments, index: Path | None) -> list[QuestionSet]:
-    """Return the sets of questions for an index (None: one on a server), with --match and --sample applied.
+    """Return the sets of questions for an index, with --match and --sample applied.
 
     Prints on standard error how many questions no measure covers.
+
+    :param index: None is an index on a server
     """
     from hybrid.evaluation.questions import question_sets
 

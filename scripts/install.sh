@@ -39,6 +39,7 @@ usable() {
     grep -qF "$(cd "$venv" && pwd -P)" "$venv/bin/activate"
 }
 
+made=
 if ! usable; then
   if [ -e "$venv" ] && [ ! -e "$venv/pyvenv.cfg" ] && [ -n "$(ls -A "$venv")" ]; then
     echo "error: $venv is there and is no environment that python -m venv made" >&2
@@ -48,13 +49,17 @@ if ! usable; then
   echo "making $venv with $("$python" --version)"
   rm -rf "$venv"
   "$python" -m venv "$venv"
+  made=yes
 fi
 # Every file that is downloaded must have a hash of the lock, uv itself included.
 sed -n '/^uv==/,/[^\\]$/p' "$lock" >"$venv/uv.lock"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --requirement "$venv/uv.lock"
 echo "installing the versions of $lock (downloads them the first time)"
-"$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes --requirement "$base"
-# To compile torch and all that comes with it takes two minutes. What most tests import of it takes half a minute.
+# With this option, uv compiles all packages that are there. For torch and what comes with it, that takes two minutes;
+# for the part that most tests import, half a minute.
+compile=--compile-bytecode
+[ "$lock" = "$base" ] || [ "$made" ] || compile=
+"$venv/bin/uv" pip install --quiet $compile --python "$venv/bin/python" --require-hashes --requirement "$base"
 if [ "$lock" != "$base" ]; then
   "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --require-hashes --requirement "$lock"
   env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -c "import sentence_transformers" || true

@@ -9,6 +9,8 @@ from types import ModuleType
 
 class _NoEncoders(ModuleType):
     def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
         return type(name, (), {})
 
 

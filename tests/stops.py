@@ -1,4 +1,4 @@
-"""What a kill at each write would leave: a process stops itself there, and its folder is copied meanwhile."""
+"""Copies of a folder at each write, as a kill would leave it: the process that writes stops itself there."""
 
 from __future__ import annotations
 

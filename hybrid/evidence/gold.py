@@ -53,11 +53,11 @@ def gold_of(
         for query_id, outputs in evidence.items()
         if (sets := _sets(map(evidence_index.pages, outputs)))
     }
-    titled_ids = [query_id for query_id, outputs in evidence.items() if _has_titles_alone(outputs)]
+    titled_ids = [query_id for query_id, outputs in evidence.items() if _names_pages_by_title(outputs)]
     if by_id and titled_ids:
         logger.warning(
-            "%s: the pages of the index have Wikipedia ids, but the provenance of %d of %d questions has"
-            " titles alone; these pages count as not found",
+            "%s: the pages of the index have Wikipedia ids, but %d of %d questions name pages only by title;"
+            " these pages count as not found",
             *(name, len(titled_ids), len(evidence)),
         )
     unfindable_ids = [
@@ -130,10 +130,10 @@ def names_pages_alone(evidence: Evidence) -> bool:
     )
 
 
-def _has_titles_alone(evidence: Evidence) -> bool:
-    """Return whether each page of the provenance has a title, and neither a Wikipedia id nor passages."""
+def _names_pages_by_title(evidence: Evidence) -> bool:
+    """Return whether any page of the provenance has neither a Wikipedia id nor passages, only a title."""
     provenances = [provenance for output in evidence for provenance in output]
-    return bool(provenances) and not any(each.wikipedia_id or each.passage_ids for each in provenances)
+    return not all(each.wikipedia_id or each.passage_ids for each in provenances)
 
 
 def page_of(passage_id: str, record: Mapping[str, Any]) -> str:

@@ -94,7 +94,7 @@ def _input_options(job: Job) -> list[Option]:
 
 def _options(generation: Generation) -> list[Option]:
     """Return the options of `sparta index` that built a generation, without default values."""
-    from sparta.models.resolve import shipped_for
+    from sparta.models.resolve import shipped_for, sparta_folder
 
     form, kind = {"codec": generation.codec, **generation.form}, generation.job.kind
     options: list[Option] = []
@@ -105,6 +105,8 @@ def _options(generation: Generation) -> list[Option]:
         name, bits = str(generation.model["name"]), generation.model["quantizer"]["bits"]
         options += [Option("model", name)] if name and name != shipped_for(form["language"]) else []
         options += [Option("bits", bits)] if bits != _USUAL_BITS else []
+        if name and not sparta_folder(name) and not generation.model.get("query_network"):
+            options.append(Option("query_encoder", "none"))  # a model of another project may have a network
         dtype = dtype_of(generation.arithmetic)
         options += [Option("dtype", dtype)] if dtype not in ("", "auto", _USUAL_DTYPE) else []
     return options

@@ -261,19 +261,17 @@ def build_index_from_vectors(
     with _reporting_interrupts(folder, mode):
         writing = chosen.for_writing(mode)
         choose = partial(with_lexical_terms, index=folder, options=writing, wanted=chosen.lexical_terms)
-        source = vectors_source(vectors, tokenizer, choose, _json_tokenizer(folder, writing))
+        source = vectors_source(vectors, tokenizer, choose, _side_of_json(folder, writing))
         if requested.language is None and mode != "append" and source.language:
             chosen = replace(chosen, language=source.language)
         report = write_index(folder, source, chosen.for_writing(mode))
     return _with_channels(folder, report, chosen, _begun(folder, chosen, names), mode)
 
 
-def _json_tokenizer(folder: IndexFolder, options: WriteOptions) -> Path | None:
-    """Return the tokenizer of the JSON vectors that a job extends or resumes; None if there are none."""
+def _side_of_json(folder: IndexFolder, options: WriteOptions) -> QuerySide | None:
+    """Return the query side of the JSON vectors that a job extends or resumes; None for other jobs."""
     existing = extended_generation(folder, options)
-    if existing is None or existing.job.kind != JSON or existing.model.get("weighted_queries"):
-        return None
-    return folder.path / existing.tokenizer_name
+    return folder.query_side(existing) if existing and existing.job.kind == JSON else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,8 +347,8 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
     live = folder.state().searchable if mode in GROWING else None
     if live is None:
         new = replace(options, language=options.language or DEFAULT_LANGUAGE, unit=options.unit or "passage")
-        resumed = folder.state_for(mode).for_resuming.building if options.resume else None
-        if resumed and resumed.model["name"] and not resumed.model.get("query_network"):
+        existing = extended_generation(folder, options.for_writing(mode))
+        if existing and existing.model["name"] and not existing.model.get("query_network"):
             new = replace(new, query_encoder=new.query_encoder or "none")
         return with_model(new) if encodes else new
     index_form = live.form

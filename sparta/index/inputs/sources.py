@@ -218,13 +218,14 @@ def vectors_source(
     paths: Sequence[Path],
     tokenizer: str | Path | None = None,
     choose: Choice = _unchanged,
-    index_tokenizer: Path | None = None,
+    index_side: QuerySide | None = None,
 ) -> Source:
     """Return a source of ready vectors: folders of shards, or one file or folder of Pyserini's JSON vectors.
 
     :param tokenizer: for JSON vectors, the folder or hub id of the model that made them; None means the model
         that ships with sparta. JSON vectors do not name their tokenizer
-    :param index_tokenizer: the tokenizer of JSON vectors for which none is named, if an index has others
+    :param index_side: the query side of the JSON vectors that the index already has; JSON vectors without a
+        named tokenizer get it
     :param choose: chooses the index's lexical terms; without it, shards have those of their model, and JSON
         vectors have none
     """
@@ -241,7 +242,7 @@ def vectors_source(
             where=", ".join(map(str, paths)),
             remedy="put all JSON vectors into one folder, or name only folders of sparta encode",
         )
-    return _json_source(paths[0], tokenizer or index_tokenizer, choose)
+    return _json_source(paths[0], tokenizer, choose, index_side)
 
 
 def _shards_source(paths: Sequence[Path], choose: Choice) -> Source:
@@ -368,14 +369,16 @@ def _check_same_arithmetic(first: ShardFolder, second: ShardFolder) -> None:
         )
 
 
-def _json_source(path: Path, tokenizer: str | Path | None, choose: Choice) -> Source:
+def _json_source(
+    path: Path, tokenizer: str | Path | None, choose: Choice, index_side: QuerySide | None
+) -> Source:
     if not path.exists():
         raise InputError(
             "no such file or folder of vectors",
             where=str(path),
             remedy=remedy("check the path of {}", Option("vectors")),
         )
-    known_side = known_query_side(tokenizer, None) if tokenizer else None
+    known_side = known_query_side(tokenizer, None) if tokenizer else index_side
     if tokenizer and not known_side and (folder := sparta_folder(tokenizer)):
         _check_counts(folder)
     if tokenizer and not known_side:

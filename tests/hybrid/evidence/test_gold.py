@@ -151,7 +151,7 @@ def test_our_form_on_sentences(folder: Path, tmp_path: Path, write_jsonl: Callab
 
 
 @pytest.mark.jvm
-def test_titles_alone_are_told_where_pages_have_ids(
+def test_pages_named_only_by_title_in_an_index_with_ids_cause_a_warning(
     folder: Path,
     tmp_path: Path,
     write_jsonl: Callable[..., Path],
@@ -159,13 +159,19 @@ def test_titles_alone_are_told_where_pages_have_ids(
     own_logger: None,
 ) -> None:
     logging.getLogger("sparta").propagate = True
-    titled = question("titled", "water on the moon", [{"title": "Moon"}])
+    titled = question("titled", "water on the moon", [{"wikipedia_id": "8"}, {"title": "Moon"}])
     questions = questions_of(write_jsonl(tmp_path / "titled.jsonl", [titled, QUESTIONS[3]]))
     judged(questions, folder / "ix")
-    assert "the provenance of 1 of 2 questions has titles alone" in caplog.text
+    assert "but 1 of 2 questions name pages only by title" in caplog.text
     caplog.clear()
     judged(questions_of(folder / "made-dev-kilt.jsonl"), folder / "ix")
-    assert "titles alone" not in caplog.text
+    assert "only by title" not in caplog.text
+    plain = write_jsonl(tmp_path / "plain.jsonl", [{"id": "m", "title": "Moon", "text": "water"}])
+    built = sparta("index", "--channels", "bm25", "--corpus", plain, "--index", tmp_path / "ix")
+    assert built.exit_code == 0, built.output
+    caplog.clear()
+    judged(questions, tmp_path / "ix")  # its pages have titles, and no ids
+    assert "only by title" not in caplog.text
 
 
 def test_provenance_is_not_measured_on_a_server(folder: Path, tmp_path: Path) -> None:

@@ -24,9 +24,11 @@ from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import Source, skip_passages
 from sparta.index.pipeline import IndexOptions, build_index_from_vectors
 from sparta.lucene.bridge import ImpactWriter
+from sparta.models.sparta import SpartaModel
 from sparta.search.searcher import Searcher
 from tests.programs import sparta
 from tests.sparta.index.building import Doc
+from tests.sparta.search.test_weighted_queries import weighted
 
 pytestmark = pytest.mark.jvm
 
@@ -229,12 +231,19 @@ def test_terms_that_no_query_can_make_are_counted(json_vectors, caplog):
     assert "Zürich" in caplog.text
 
 
+@pytest.mark.parametrize("is_weighted", [False, True])
 def test_a_job_without_a_tokenizer_takes_that_of_the_index(
-    json_vectors: Callable[..., Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_model: SpartaModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_weighted: bool
 ) -> None:
     """The command that finishes an interrupted build does not name it, and neither need an append."""
     index, words = tmp_path / "ix", ("moon", "earth", "river")
-    json_vectors(*(line(str(n), **{words[n % 3]: 9}) for n in range(1005)))
+    if is_weighted:
+        weighted(tiny_model, tmp_path / "model")
+    else:
+        tiny_model.save_pretrained(tmp_path / "model")
+    lines = [json.dumps(line(str(n), **{words[n % 3]: 9})) for n in range(1006)]
+    (tmp_path / "vectors.jsonl").write_text("\n".join(lines[:1005]))
+    (tmp_path / "more.jsonl").write_text(lines[1005])
     commit = ImpactWriter.commit
 
     def stop(writer: ImpactWriter, *arguments: Any) -> None:
@@ -245,15 +254,16 @@ def test_a_job_without_a_tokenizer_takes_that_of_the_index(
     with monkeypatch.context() as patched:
         patched.setattr(ImpactWriter, "commit", stop)
         with pytest.raises(Interrupted):
-            build_index_from_vectors(*given, options=often, tokenizer=tmp_path / "tokenizer")
+            build_index_from_vectors(*given, options=often, tokenizer=tmp_path / "model")
     generation = IndexFolder(index).state().building
     assert generation is not None
+    assert generation.model["weighted_queries"] is is_weighted
     [command] = re.findall(r"sparta (index .*)", str(how_to_finish(generation, index)))
     assert "--tokenizer" not in command
     assert sparta(*shlex.split(command)).exit_code == 0
-    json_vectors(line("new", moon=9), name="more.jsonl")
     appended = sparta("index", "--append", "--vectors", tmp_path / "more.jsonl", "--index", index)
     assert appended.exit_code == 0, appended.output
     with Searcher(index) as searcher:
         assert searcher.num_docs == 1006
-        assert len(searcher.search("the moon", 1000)) == 336
+        hits = searcher.search("the moon", 1000)
+        assert (len(hits), hits[0].score) == (336, 9.0 * (7 if is_weighted else 1))

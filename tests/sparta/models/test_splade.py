@@ -23,6 +23,7 @@ from sparta import Index
 from sparta.base.errors import IndexStateError, Interrupted, ModelError, NewerFormatError
 from sparta.base.manifest import read_manifest
 from sparta.doctor import examine
+from sparta.index.changes import how_to_rebuild
 from sparta.index.folder import FORMAT_VERSION, KIND, IndexFolder
 from sparta.index.inputs.sources import vectors_source
 from sparta.index.pipeline import IndexOptions, build_index
@@ -163,9 +164,9 @@ def test_a_search_sums_integers(index: Index, folders: dict[str, Path]) -> None:
 
 @pytest.mark.slow
 def test_a_resumed_build_keeps_its_queries(
-    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    index: Index, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command that finishes an interrupted build does not say that no network encodes queries."""
+    """The command that finishes an interrupted build need not say that no network encodes queries."""
     corpus, whole = tmp_path / "c.jsonl", IndexOptions(model=str(folders["bert"]), device="cpu")
     corpus.write_text(
         "".join(json.dumps({"id": str(n), "text": text}) + "\n" for n, text in enumerate(TEXTS))
@@ -185,6 +186,8 @@ def test_a_resumed_build_keeps_its_queries(
     assert build_index(tmp_path / "ix", corpus, options=replace(whole, resume=True)).documents == len(TEXTS)
     live = IndexFolder(tmp_path / "ix").require_live()
     assert not live.model.get("query_network")
+    assert "--query-encoder none" in str(how_to_rebuild(tmp_path / "ix", live))
+    assert "--query-encoder" not in str(how_to_rebuild(index.path, index.reader.folder.require_live()))
 
 
 @pytest.mark.slow
