@@ -9,10 +9,24 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from sparta.base import files
+
 
 def stop() -> None:
     """Stop this process, with all its threads, until `copies_at_stops` has copied its folder."""
     signal.raise_signal(signal.SIGSTOP)  # to this thread: os.kill would let it go on for a moment
+
+
+def stop_after_writes() -> None:
+    """Have this process stop when a file is complete, under its temporary name and not yet in its place."""
+    synced = vars(files)["_sync"]
+
+    def stopping(path: Path, *folder: object) -> None:
+        synced(path, *folder)
+        if not folder:
+            stop()
+
+    vars(files)["_sync"] = stopping
 
 
 def copies_at_stops(work: Callable[[], object], folder: Path) -> int:

@@ -175,7 +175,7 @@ class StoredDenseModel:
 
     @cached_property
     def _fits_bf16(self) -> bool:
-        """Whether the encoders compute nearly the same states in bf16 as in float32."""
+        """Whether the states of the encoders in bf16 are near those in float32."""
         sides = () if self._is_bert else ("passage",) if self.config.shared else ("passage", "question")
         return all(fits_bf16(self._graph(side), self._longest) for side in sides)
 

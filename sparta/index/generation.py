@@ -301,6 +301,13 @@ class IndexState:
             return IndexState(building=live)
         return self
 
+    def extended_by(self, mode: str, *, resume: bool) -> Generation | None:
+        """Return the generation that a job extends or resumes; None if the job makes a new one."""
+        if mode in GROWING:
+            return self.live
+        resumed = self.for_resuming.building if resume else None
+        return self.live if resumed is None and mode == "create" else resumed
+
     @property
     def has_newer_queries(self) -> bool:
         """Whether a generation has such queries."""

@@ -42,7 +42,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.generation import BM25, BOTH_CHANNELS, GROWING, JSON, Generation, Job
 from sparta.index.inputs.sources import corpus_job, corpus_source, text_source, vectors_source
 from sparta.index.jobs import DEFAULT_COMMIT_SECONDS, JSON_VECTORS, Source, WriteOptions
-from sparta.index.plan import extended_generation, with_lexical_terms
+from sparta.index.plan import with_lexical_terms
 from sparta.index.writer import refuse_stored
 from sparta.lucene.jvm import find_runtime
 from sparta.models.query_encoder import QuerySide
@@ -261,16 +261,17 @@ def build_index_from_vectors(
     with _reporting_interrupts(folder, mode):
         writing = chosen.for_writing(mode)
         choose = partial(with_lexical_terms, index=folder, options=writing, wanted=chosen.lexical_terms)
-        source = vectors_source(vectors, tokenizer, choose, _side_of_json(folder, writing))
+        side = _side_of_json(folder, mode, resume=writing.resume) if tokenizer is None else None
+        source = vectors_source(vectors, tokenizer, choose, side)
         if requested.language is None and mode != "append" and source.language:
             chosen = replace(chosen, language=source.language)
         report = write_index(folder, source, chosen.for_writing(mode))
     return _with_channels(folder, report, chosen, _begun(folder, chosen, names), mode)
 
 
-def _side_of_json(folder: IndexFolder, options: WriteOptions) -> QuerySide | None:
+def _side_of_json(folder: IndexFolder, mode: str, *, resume: bool) -> QuerySide | None:
     """Return the query side of the JSON vectors that a job extends or resumes; None for other jobs."""
-    existing = extended_generation(folder, options)
+    existing = folder.state_for(mode).extended_by(mode, resume=resume)
     return folder.query_side(existing) if existing and existing.job.kind == JSON else None
 
 
@@ -342,14 +343,15 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
         )
     if options.unit is not None:
         check_unit(options.unit)  # before a manifest names it
+    state = folder.state_for(mode)
     if mode != "overwrite":
-        options = _with_index_chunks(options, folder.state_for(mode).searchable)
+        options = _with_index_chunks(options, state.searchable)
     live = folder.state().searchable if mode in GROWING else None
     if live is None:
         new = replace(options, language=options.language or DEFAULT_LANGUAGE, unit=options.unit or "passage")
-        existing = extended_generation(folder, options.for_writing(mode))
-        if existing and existing.model["name"] and not existing.model.get("query_network"):
-            new = replace(new, query_encoder=new.query_encoder or "none")
+        existing = state.extended_by(mode, resume=options.resume)
+        if existing and existing.model["name"]:
+            new = _with_index_queries(new, existing)
         return with_model(new) if encodes else new
     index_form = live.form
     if options.language not in (None, index_form["language"]):
@@ -422,6 +424,12 @@ def add_channels(path: str | Path, options: IndexOptions) -> tuple[str, ...]:
     return sync_channels(folder.path, passes=_begun(folder, options, missing)).behind
 
 
+def _with_index_queries(options: IndexOptions, generation: Generation) -> IndexOptions:
+    """Return the options with the way in which an index encodes queries, if the options leave it open."""
+    as_index = None if generation.model.get("query_network") else "none"
+    return replace(options, query_encoder=options.query_encoder or as_index)
+
+
 def _with_index_model(options: IndexOptions, live: Generation, folder: IndexFolder) -> IndexOptions:
     """Return the options with the index's model and bits, where the options leave them open.
 
@@ -430,11 +438,7 @@ def _with_index_model(options: IndexOptions, live: Generation, folder: IndexFold
     name = str(live.model["name"])
     if not name or name.startswith(JSON_VECTORS):
         return options  # the index has no model that sparta can encode with
-    filled = replace(
-        options,
-        bits=options.bits or live.model["quantizer"]["bits"],
-        query_encoder=options.query_encoder or (None if live.model.get("query_network") else "none"),
-    )
+    filled = _with_index_queries(replace(options, bits=options.bits or live.model["quantizer"]["bits"]), live)
     if options.model is not None:
         return filled
     try:

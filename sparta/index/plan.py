@@ -24,7 +24,6 @@ from sparta.index.folder import IndexFolder
 from sparta.index.generation import (
     BM25,
     CORPUS,
-    GROWING,
     Generation,
     IndexState,
     Job,
@@ -74,15 +73,6 @@ def plan(
     return lambda: index.begin(source.side, job.started(), source.arithmetic)
 
 
-def extended_generation(index: IndexFolder, options: WriteOptions) -> Generation | None:
-    """Return the generation of an index that a job extends or resumes; None if the job makes a new one."""
-    state = index.state_for(options.mode)
-    if options.mode in GROWING:
-        return state.live
-    resumed = state.for_resuming.building if options.resume else None
-    return state.live if resumed is None and options.mode == "create" else resumed
-
-
 def with_lexical_terms(
     side: QuerySide,
     index: IndexFolder,
@@ -99,7 +89,7 @@ def with_lexical_terms(
     :param offered: returns the lexical terms for a new index that must have some, if `side` has none
     :raises InputError: the index or the model does not agree with `wanted`.
     """
-    existing = extended_generation(index, options)
+    existing = index.state_for(options.mode).extended_by(options.mode, resume=options.resume)
     if existing and existing.model["name"]:
         stored = index.query_side(existing).lexical
         if wanted in (None, stored is not None):

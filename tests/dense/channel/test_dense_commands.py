@@ -113,20 +113,14 @@ from pathlib import Path
 
 import cli._dense, dense.channel.encode, dense.channel.sync as channel
 from dense.channel.builder import ShardSizes
-from sparta.base import files
 from sparta.runtime.processor import runtime
-from tests.stops import copies_at_stops, stop
+from tests.stops import copies_at_stops, stop_after_writes
 
-build_dense, synced = channel.build_dense, files._sync
+build_dense = channel.build_dense
+stop_after_writes()
 runtime()  # imported here once, instead of in every child
 
-def stopping(path, *folder):
-    synced(path, *folder)  # the temporary file is there, and not yet in its place
-    if not folder:
-        stop()
-
 def run(command):
-    files._sync = stopping
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     cli._dense.main(command)
 
@@ -208,7 +202,7 @@ def test_encode_killed_at_every_file(stopped: Any, model: Path, corpus: Path, tm
 def test_index_killed_at_every_file(stopped: Any, index: Path, model: Path) -> None:
     """Two ways: the first channel, and one that is brought up to date, which search sees meanwhile."""
     killed = stopped(index, ["index", "--index", index, "--model", model, "--kind", "hnsw", "--quiet"], SIZE)
-    wanted = rounded(rankings(index))
+    whole_rankings = rounded(rankings(index))
     # files: the manifest of the vectors, four shards, FAISS, its nodes, rows, the channel's manifest
     assert len(killed) == 9
     for moment, place in enumerate(killed):
@@ -216,7 +210,7 @@ def test_index_killed_at_every_file(stopped: Any, index: Path, model: Path) -> N
         kept = SIZE * max(0, min(moment - 1, 3)) + (N % SIZE if moment > 4 else 0)
         report = build_dense(place, str(model), kind="hnsw", shard_sizes=SIZES)
         assert (report.encoded, report.passages) == (N - kept, N)
-        assert rounded(rankings(place)) == wanted
+        assert rounded(rankings(place)) == whole_rankings
         assert shards(place / "dense-000001/vectors-000001") == shards(index / "dense-000001/vectors-000001")
         assert len(list((place / "dense-000001").iterdir())) == 5
         shutil.rmtree(place)

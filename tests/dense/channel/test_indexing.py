@@ -234,27 +234,22 @@ from pathlib import Path
 
 import dense.channel.indexing, dense.channel.sync, sparta.index.pipeline
 from dense.channel.builder import ShardSizes
-from sparta.base import files
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.lucene.bridge import ImpactWriter
-from tests.stops import copies_at_stops, stop
+from tests.stops import copies_at_stops, stop, stop_after_writes
 
 place, corpus, sparse, dense_model = sys.argv[1:]
 dense.channel.sync.model_for = lambda *_: dense_model
 sparta.index.pipeline._PASSAGES_PER_BATCH = 16
 dense.channel.indexing.SHARD_SIZES = ShardSizes(seconds=0)
-synced, commit = files._sync, ImpactWriter.commit
-
-def stopping(path, *folder):
-    synced(path, *folder)
-    if not folder:
-        stop()
+commit = ImpactWriter.commit
+stop_after_writes()
 
 def committing(self, *arguments):
     commit(self, *arguments)
     stop()
 
-files._sync, ImpactWriter.commit = stopping, committing
+ImpactWriter.commit = committing
 options = IndexOptions(channels="impact,bm25,dense", model=sparse, device="cpu", commit_seconds=0)
 print(copies_at_stops(lambda: build_index(place, corpus, options=options), Path(place)))
 """

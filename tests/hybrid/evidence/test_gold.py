@@ -176,8 +176,10 @@ def test_pages_named_only_by_title_in_an_index_with_ids_cause_a_warning(
 
 def test_provenance_is_not_measured_on_a_server(folder: Path, tmp_path: Path) -> None:
     """Also where the working folder has no index."""
-    given = ("--opensearch", "http://127.0.0.1:9", "--index", tmp_path / "none")
-    result = hybrid("eval", *given, "--dataset", folder / "made-dev-kilt.jsonl")
+    result = hybrid(
+        *("eval", "--opensearch", "http://127.0.0.1:9", "--index", tmp_path / "none"),
+        *("--dataset", folder / "made-dev-kilt.jsonl"),
+    )
     assert result.exit_code == 2
     assert "KILT's provenance is measured on the folder of an index, not on a server" in result.stderr
     assert "--index FOLDER in place of --opensearch" in result.stderr
