@@ -26,6 +26,7 @@ from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
 from sparta.index.reader import IndexReader
 from sparta.index.snapshot import IndexVersion
 from sparta.lucene.bridge import Bm25
+from sparta.models.open_encoders import OpenEncoders
 from sparta.models.resolve import default_name
 from sparta.search.explain import Explanation, explain, top_terms
 from sparta.search.explain_bm25 import Bm25Explanation, explain_bm25
@@ -50,8 +51,8 @@ class Index(Closing):
 
     The base installation searches and writes. This object searches its own writes at once, and commits of
     other processes after `refresh`. Threads may share the object; only one writes at a time. A pickled or
-    copied object opens the index again by its path. `report` is the report of the last write (None before a
-    write). Skipped records cause a warning.
+    copied object opens the index again by its path. Models that `append`, `update` and `answer` open stay
+    open. `report` is the report of the last write (None before a write). Skipped records cause a warning.
 
     :param path: an index folder [default: `$SPARTA_INDEX` or `./sparta-index`]
     :param bm25: BM25's k1 and b [default: 0.9 and 0.4]
@@ -72,6 +73,7 @@ class Index(Closing):
         self.reader = IndexReader(self.path, bm25, refresh_seconds=refresh_seconds)
         self.searcher = Searcher(self.reader)
         self._readers: OpenReaders | None = None
+        self._encoders = OpenEncoders()
         self._writing = threading.Lock()
         self.report: IndexReport | None = None
 
@@ -121,7 +123,9 @@ class Index(Closing):
         self, passages: Corpus, mode: str, options: IndexOptions | None, progress: bool | None
     ) -> IndexReport:
         with self._write():
-            report = build_index(self.path, passages, mode, options, progress=progress)
+            report = build_index(
+                self.path, passages, mode, options, progress=progress, encoders=self._encoders
+            )
         return self._keep(report)
 
     def _keep(self, report: IndexReport, stacklevel: int = 4) -> IndexReport:
@@ -473,8 +477,9 @@ class Index(Closing):
             return f"<Index {self.path}: closed>"
 
     def close(self) -> None:
-        """Release the index."""
+        """Release the index and the models that are open."""
         self.reader.close()
+        self._readers, self._encoders = None, OpenEncoders()
 
     def __enter__(self) -> Self:
         self._require_open()

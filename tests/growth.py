@@ -119,7 +119,7 @@ def worst_doubling(case: Case, longest: float) -> float:
 
     Of a parser that reads a million characters in less than `longest` it is 0.
     """
-    n = _SHORTEST
+    n = max(1, _SHORTEST // len(case.unit))
     while (short := case.seconds(n) < longest) and n * len(case.unit) < _MANY_CHARACTERS:
         n *= 2
     if short:

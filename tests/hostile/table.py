@@ -34,7 +34,10 @@ from tests.programs import dense, hybrid, sparta
 
 MOST_SECONDS, MOST_MEGABYTES = 5.0, 500.0
 _KILLED_AFTER = 20
-_OTHER_PROGRAMS = ("hybrid.integrations.", "hybrid.replications.", "hybrid.service.")
+_OTHER_PROGRAMS = (
+    *("hybrid.integrations.", "hybrid.replications.", "hybrid.service."),
+    "sparta.export.modeling_sparta",
+)
 ROOT = Path(__file__).parents[2]
 
 

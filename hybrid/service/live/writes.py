@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from hybrid.service.errors import BusyError, HttpError, contained
 from hybrid.service.live.models import SharedModels
@@ -20,10 +20,6 @@ from sparta.base.closing import Closing
 from sparta.data.units import is_cut, passage_of
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index, options_to_grow
 from sparta.index.reader import IndexReader
-from sparta.search.searcher import BM25
-
-if TYPE_CHECKING:
-    from sparta.models.model import SparseModel
 
 logger = logging.getLogger("sparta.serve")
 _MOST_WAITING = 16
@@ -48,7 +44,6 @@ class Writer(Closing):
         self._waiting = 0
         self.writing = False
         """Whether a write runs; an index with vectors takes several commits for one write."""
-        self._model: SparseModel | None = None
 
     @contextmanager
     def place(self) -> Iterator[None]:
@@ -185,7 +180,7 @@ class Writer(Closing):
         behind: Sequence[str] = ()
         if passages:
             options, path = self._options(), self._settings.index
-            behind = build_index(path, passages, mode, options, encoder=self._encoder(options)).behind
+            behind = build_index(path, passages, mode, options, encoders=self._models.encoders).behind
         replaced = sum(line.passage_id in held_ids for line in lines)
         report: Report = {"added": len(lines) - replaced}
         if mode == "update":
@@ -214,13 +209,6 @@ class Writer(Closing):
             model=self._settings.model, device=self._settings.device, commit_seconds=math.inf
         )
         return options_to_grow(self._settings.index, options)
-
-    def _encoder(self, options: IndexOptions) -> SparseModel | None:
-        """Return the model, which stays open between uploads; None for a BM25-only index."""
-        if options.channels == BM25:
-            return None
-        self._model = self._models.encoder(options)
-        return self._model
 
     def _without_ids_of_parts(self, lines: list[Line], errors: LineErrors) -> list[Line]:
         """Return the lines whose ids are no ids of parts, which an index of sentences or chunks reserves."""

@@ -12,6 +12,7 @@ import pytest
 from sparta.base.errors import ModelError
 from sparta.models.document_encoder import fit_quantizer
 from sparta.models.load import calibration_passages, load_model, load_module
+from sparta.models.open_encoders import OpenEncoders
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import load_tokenizer, shared_tokenizer
 from sparta.models.resolve import hash_folder, known_query_side
@@ -54,6 +55,21 @@ def test_a_changed_folder_has_another_hash(tiny_model_folder: Path, tmp_path: Pa
     assert hash_folder(folder) == hash_folder(tiny_model_folder)
     (folder / "vocab.txt").write_text("x")
     assert hash_folder(folder) != hash_folder(tiny_model_folder)
+
+
+def test_an_open_encoder_is_opened_again_when_its_files_have_changed(
+    tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny_model_folder, tmp_path / "copy"))
+    encoders = OpenEncoders()
+    first = encoders.encoder(str(folder), 8)
+    assert encoders.encoder(str(folder), 8) is first
+    assert encoders.encoder(str(folder), 4).config.quantizer.bits == 4
+    broken_copy(
+        tiny_model_folder, tmp_path / "other", lambda c: c["sparta"]["quantizer"].update(max_weight=7)
+    )
+    shutil.copy(tmp_path / "other" / "config.json", folder)
+    assert encoders.encoder(str(folder), 8).config.quantizer.max_weight == 7
 
 
 def test_a_changed_file_of_the_same_size_and_time_has_another_hash(
