@@ -19,11 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, median
 
-import torch
-from safetensors.torch import load_file
-from sentence_transformers import SparseEncoder
-from sentence_transformers.util import semantic_search
-
 from hybrid.evaluation.evaluate import corpus_of
 from hybrid.evaluation.measures import evaluate
 from hybrid.evaluation.tables import Cell, Table
@@ -45,8 +40,10 @@ def sparta_engine(index: Index) -> Engine:
 
 def pyserini_engine(index: Index, model: Path, work: Path) -> Engine:
     """Search the same Lucene index. Pyserini's encoder reads only the weights of torch's own format."""
+    import torch
     from pyserini.encode import SpladeQueryEncoder
     from pyserini.search.lucene import LuceneImpactSearcher
+    from safetensors.torch import load_file
 
     folder = work / "for-pyserini"
     if not folder.exists():
@@ -64,6 +61,9 @@ def pyserini_engine(index: Index, model: Path, work: Path) -> Engine:
 
 def sentence_transformers_engine(model: Path, passages: list[Passage]) -> Engine:
     """Search all passages' weights, as the documentation of sentence-transformers does."""
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.util import semantic_search
+
     encoder = SparseEncoder(str(model), device="cpu")
     texts = [f"{passage.title} {passage.text}".strip() for passage in passages]
     weights = encoder.encode_document(texts, batch_size=16, show_progress_bar=False)

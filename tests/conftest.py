@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.calls import calls as calls
+from tests.compiled import sharing_core
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -198,6 +199,7 @@ def own_logger() -> Iterator[None]:
 def _no_waiting() -> Iterator[None]:
     """Leave out what only measured times and the memory of a long process need."""
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("sparta.runtime.network.core", sharing_core)
         for place in ("network", "first_in_numpy"):
             patched.setattr(f"sparta.runtime.{place}.return_freed_memory", lambda: None)
         with suppress(ImportError):

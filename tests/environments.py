@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,7 +84,23 @@ def environment(folder: Path, wheel: Path, extras: str = "") -> Path:
     )
     _needs_an_index(installed)
     assert installed.returncode == 0, installed.stderr
+    _link_compiled_modules(folder)
     return folder / "bin"
+
+
+def _link_compiled_modules(folder: Path) -> None:
+    """Link the compiled modules of this environment into another, so that programs there start faster.
+
+    Python compiles a module anew if its file has another time or size than that of the compiled one.
+    """
+    ours = Path(sysconfig.get_path("purelib"))
+    theirs = folder / ours.relative_to(sys.prefix)
+    for place in [path.parent for path in theirs.rglob("__init__.py")]:
+        compiled = ours / place.relative_to(theirs) / "__pycache__"
+        if compiled.is_dir() and not (place / "__pycache__").exists():
+            (place / "__pycache__").mkdir()
+            for path in compiled.iterdir():
+                (place / "__pycache__" / path.name).symlink_to(path)
 
 
 def megabytes(folder: Path) -> int:

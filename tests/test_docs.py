@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import JAVA_OPTIONS
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -27,8 +29,12 @@ def python_of(page: Path) -> str:
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
     code = python_of(ROOT / page)
     assert "Index.create(" in code
+    few_threads = (
+        f"import jnius_config; jnius_config.add_options(*{JAVA_OPTIONS})\n"
+        "from sparta.runtime.processor import use_threads; use_threads(1)\n"
+    )
     ended = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", few_threads + code],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

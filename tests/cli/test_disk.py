@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import DRIVER, QUESTION, ROOT, done, refused, sparta_process, written, written_queries
+from tests.cli.commands import (
+    DRIVER,
+    QUESTION,
+    ROOT,
+    done,
+    refused,
+    sparta_processes,
+    written,
+    written_queries,
+)
 from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
@@ -151,9 +160,12 @@ def test_a_pipe_that_is_closed_early(built, tmp_path):
 def test_a_home_that_cannot_be_written_costs_only_the_cache(home, corpus, tmp_path, model):
     """Also where HOME is a file, as for a system user."""
     index, variables = tmp_path / "ix", {"HOME": home, "XDG_CACHE_HOME": None, "SPARTA_JVM_ARCHIVE": ""}
-    result = sparta_process("index", "--corpus", corpus, "--index", index, *model, **variables)
-    assert (result.returncode, "Traceback" in result.stderr) == (0, False), result.stderr
-    result = sparta_process("search", QUESTION, "--index", index, "--channel", "bm25", **variables)
+    made, result = sparta_processes(
+        ["index", "--corpus", corpus, "--index", index, *model],
+        ["search", QUESTION, "--index", index, "--channel", "bm25"],
+        **variables,
+    )
+    assert (made.returncode, "Traceback" in made.stderr) == (0, False), made.stderr
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith("  1  Google")
 
@@ -162,15 +174,18 @@ def test_a_home_that_cannot_be_written_costs_only_the_cache(home, corpus, tmp_pa
 def test_a_temporary_folder_that_fills_up_is_named(small_disk, built, corpus, tmp_path, model):
     """Commands that need no temporary folder work; the others name it and TMPDIR."""
     variables = {"TMPDIR": str(small_disk("size=40k"))}
-    result = sparta_process("search", QUESTION, "--index", built, **variables)
-    assert (result.returncode, result.stderr) == (0, "")
-    result = sparta_process("index", "--corpus", corpus, *model, "--index", tmp_path / "ix", **variables)
-    assert result.returncode == 0, result.stderr
     folder = tmp_path / "set"
     (folder / "qrels").mkdir(parents=True)
     written(folder / "corpus.jsonl", *({"_id": str(i), "text": f"the sun {i}"} for i in range(50)))
     written(folder / "queries.jsonl", {"_id": "q", "text": "the sun"})
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\n")
-    result = sparta_process("eval", folder, **variables)
+    search, index, result = sparta_processes(
+        ["search", QUESTION, "--index", built],
+        ["index", "--corpus", corpus, *model, "--index", tmp_path / "ix"],
+        ["eval", folder],
+        **variables,
+    )
+    assert (search.returncode, search.stderr) == (0, "")
+    assert index.returncode == 0, index.stderr
     refused(result, 1, variables["TMPDIR"], "No space left on device")
     assert "Traceback" not in result.stderr

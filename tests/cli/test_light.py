@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,20 @@ COMPILER = {"sympy", "torch._dynamo", "torch._inductor"}
 DENSE = "sparta=1,dense=1"
 
 
-def loaded(*command: object) -> set[str]:
-    """Run a command in a fresh process; the names of all modules that it loaded."""
-    code = (
-        "import sys\nfrom importlib import import_module\ndel sys.argv[0]\n"
-        "try:\n    import_module('cli._' + sys.argv[0]).main()\n"
-        "finally:\n    print(*sys.modules, sep='\\n')"
-    )
+RUN = """
+import json, sys
+from importlib import import_module
+for program, *arguments in json.loads(sys.argv[1]):
+    import_module("cli._" + program).main(arguments, standalone_mode=False)
+print(*sys.modules, sep="\\n")
+"""
+
+
+def loaded(*commands: Sequence[object]) -> set[str]:
+    """Run commands in one fresh process; the names of all modules that they loaded."""
+    texts = [[str(argument) for argument in command] for command in commands]
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, command)],
+        [sys.executable, "-c", RUN, json.dumps(texts)],
         capture_output=True,
         encoding="utf-8",
         check=False,
@@ -49,7 +55,7 @@ def index(corpus: Path, tiny_model_folder: Path, make_tiny_model: Callable[..., 
     from dense.models.config import DenseConfig
 
     folder = corpus.parent / "ix"
-    modules = loaded("sparta", "index", "--corpus", corpus, "--model", tiny_model_folder, "--index", folder)
+    modules = loaded(["sparta", "index", "--corpus", corpus, "--model", tiny_model_folder, "--index", folder])
     assert "openvino" in modules
     assert modules & (HEAVY | COMPILER | {"openvino_telemetry"}) == set()
     tiny = make_tiny_model()
@@ -58,24 +64,20 @@ def index(corpus: Path, tiny_model_folder: Path, make_tiny_model: Callable[..., 
     return folder
 
 
-COMMANDS = {
-    "sparta search": ["sparta", "search", "the moon"],
-    "dense search": ["dense", "search", "the moon"],
-    "hybrid search": ["hybrid", "search", "the moon", "--weights", DENSE],
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
-def test_searching_loads_no_torch(command: list[str], index: Path) -> None:
-    modules = loaded(*command, "--index", index)
+def test_searching_loads_no_torch(index: Path) -> None:
+    modules = loaded(
+        ["sparta", "search", "the moon", "--index", index],
+        ["dense", "search", "the moon", "--index", index],
+        ["hybrid", "search", "the moon", "--weights", DENSE, "--index", index],
+    )
     assert {"numpy", "jnius"} <= modules
     assert modules & HEAVY == set()
 
 
 @pytest.mark.slow
 def test_dense_indexing_loads_no_transformers(index: Path, corpus: Path) -> None:
-    modules = loaded("dense", "index", "--index", index, "--overwrite", "--model", corpus.parent / "dense")
+    modules = loaded(["dense", "index", "--index", index, "--overwrite", "--model", corpus.parent / "dense"])
     assert modules & {"torch", "transformers", "scipy"} == set()
 
 
@@ -83,5 +85,5 @@ def test_dense_indexing_loads_no_transformers(index: Path, corpus: Path) -> None
 def test_evaluating_loads_no_torch(index: Path, tmp_path: Path) -> None:
     questions = tmp_path / "questions.tsv"
     questions.write_text("who founded google\t['larry page']\nwhere is the moon\t['earth']\n")
-    modules = loaded("hybrid", "eval", "--index", index, "--dataset", questions, "--weights", DENSE)
+    modules = loaded(["hybrid", "eval", "--index", index, "--dataset", questions, "--weights", DENSE])
     assert modules & {"torch", "transformers"} == set()

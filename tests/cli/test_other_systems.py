@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import sparta_process
+from tests.cli.commands import sparta_process, sparta_processes
 
 pytestmark = pytest.mark.jvm
 WITHOUT_LINUX = """
@@ -36,12 +36,6 @@ sys.addaudithook(audit)
 """
 
 
-def run(*arguments: object) -> str:
-    result = sparta_process(*arguments, before=WITHOUT_LINUX)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
 def test_the_test_takes_away_what_only_linux_has() -> None:
     code = (
         f"{WITHOUT_LINUX}\nassert not hasattr(os, 'sched_getaffinity')\ntry:\n    open('/proc/self/status')\n"
@@ -54,10 +48,19 @@ def test_the_test_takes_away_what_only_linux_has() -> None:
 def test_the_main_path(tmp_path: Path, tiny_model_folder: Path) -> None:
     corpus, index = tmp_path / "c.jsonl", tmp_path / "ix"
     corpus.write_text('{"id": "1", "text": "the moon of the earth"}\n{"id": "2", "text": "the sun"}\n')
-    run("index", "--corpus", corpus, "--model", tiny_model_folder, "--index", index)
-    for channel in ("impact", "bm25"):
-        found = run("search", "moon", "--channel", channel, "--index", index, "--json")
-        assert json.loads(found.splitlines()[0])["id"] == "1"
-    assert run("answer", "what is the moon of", "--threshold", "0", "--index", index)
-    assert "summary: works" in run("doctor", "--quick", "--index", index)
-    run("delete", "2", "--index", index)
+    commands = [
+        ["index", "--corpus", corpus, "--model", tiny_model_folder],
+        ["search", "moon", "--channel", "impact", "--json"],
+        ["search", "moon", "--channel", "bm25", "--json"],
+        ["answer", "what is the moon of", "--threshold", "0"],
+        ["doctor", "--quick"],
+        ["delete", "2"],
+    ]
+    commands = [[*command, "--index", index] for command in commands]
+    results = sparta_processes(*commands, before=WITHOUT_LINUX)
+    assert [result.returncode for result in results] == [0] * 6, [result.stderr for result in results]
+    _, impact, bm25, answer, doctor, _ = [result.stdout for result in results]
+    for hits in (impact, bm25):
+        assert json.loads(hits.splitlines()[0])["id"] == "1"
+    assert answer
+    assert "summary: works" in doctor

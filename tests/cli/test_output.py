@@ -18,7 +18,7 @@ from tests.cli.commands import (
     done,
     hits_of,
     refused,
-    sparta_process,
+    sparta_processes,
     top_rows,
     written,
 )
@@ -240,13 +240,13 @@ LOCALES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("variables", LOCALES.values(), ids=LOCALES.keys())
 def test_a_terminal_that_knows_no_unicode(variables, built):
-    result = sparta_process("search", "北京 moon", "--index", built, "--json", "-k", 5, **variables)
-    assert (result.returncode, result.stderr) == (0, "")
-    found = [json.loads(line) for line in result.stdout.splitlines()]
-    assert {("beijing", "北京"), ("moon", "Moon")} <= {(hit["id"], hit["title"]) for hit in found}
-    result = sparta_process("search", "北京 moon", "--index", built, **variables)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert "beijing" in result.stdout
+    search = ["search", "北京 moon", "--index", built]
+    results = sparta_processes([*search, "--json", "-k", 5], search, **variables)
+    assert [(result.returncode, result.stderr) for result in results] == [(0, "")] * 2
+    objects, text = [result.stdout for result in results]
+    hits = [json.loads(line) for line in objects.splitlines()]
+    assert {("beijing", "北京"), ("moon", "Moon")} <= {(hit["id"], hit["title"]) for hit in hits}
+    assert "beijing" in text
 
 
 def test_an_index_of_ready_vectors_takes_their_language(tmp_path, tiny_model_folder):

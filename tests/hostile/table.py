@@ -2,16 +2,18 @@
 
     python -m tests.hostile.table            prints the table
 
-A command runs in a child of this process, which has loaded what the commands load, so that its memory is
-measured above that of an idle process. `sparta verify` runs after it, where it must see the damage.
+The commands of one kind of file run in a child of this process, which has loaded what the commands load.
+Their memory is measured above what the child has before each file. `sparta verify` runs after a command,
+where it must see the damage.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
+import json
 import os
+import select
 import shutil
 import signal
 import sys
@@ -20,9 +22,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from pkgutil import walk_packages
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jnius_config
 
@@ -34,11 +37,24 @@ from tests.programs import dense, hybrid, sparta
 
 MOST_SECONDS, MOST_MEGABYTES = 5.0, 500.0
 _KILLED_AFTER = 20
+_DIED = 70
 _OTHER_PROGRAMS = (
     *("hybrid.integrations.", "hybrid.replications.", "hybrid.service."),
     "sparta.export.modeling_sparta",
 )
 ROOT = Path(__file__).parents[2]
+
+
+Commands = Sequence[Sequence[str]]
+
+
+class Ran(NamedTuple):
+    """What the commands of a case did: exit codes, time, memory above what the process had, and output."""
+
+    codes: list[int]
+    seconds: float
+    megabytes: float
+    said: str
 
 
 class Outcome(NamedTuple):
@@ -53,20 +69,20 @@ class Outcome(NamedTuple):
 
 
 def outcomes(chosen: Sequence[Case]) -> Iterator[Outcome]:
-    """Run the cases, each on fresh copies of the originals."""
+    """Run the cases, each on fresh copies of the originals; those of one kind share a process and Java."""
     with tempfile.TemporaryDirectory() as place:
         originals = Path(place) / "originals"
         originals.mkdir()
         _load()
         _in_a_child(lambda: make(originals))
-        for case in chosen:
-            yield _outcome(case, originals, Path(place) / "case")
+        for kind, group in groupby(chosen, lambda case: case.kind):
+            yield from _outcomes(list(group), originals, Path(place) / kind.replace(" ", "-"))
 
 
 def _in_a_child(work: Callable[[], object]) -> None:
     """Do some work in a fork of this process, which must not start Java: its own forks do."""
     if (child := os.fork()) == 0:
-        code = 70
+        code = _DIED
         try:
             work()
             code = 0
@@ -92,17 +108,24 @@ def _load() -> None:
                 import_module(module.name)
 
 
-def _outcome(case: Case, originals: Path, folder: Path) -> Outcome:
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(originals, folder)
-    (folder / "outside").mkdir()
-    (folder / "outside/precious").write_text("precious")
-    case.damage(folder)
-    outside = _state(folder)
-    commands = [case.arguments] + [("verify", "--index", "index")] * case.verified
-    codes, seconds, megabytes, said = _run(commands, folder)
+def _outcomes(group: list[Case], originals: Path, place: Path) -> Iterator[Outcome]:
+    folders = [place / str(number) for number in range(len(group))]
+    for case, folder in zip(group, folders, strict=True):
+        shutil.copytree(originals, folder)
+        (folder / "outside").mkdir()
+        (folder / "outside/precious").write_text("precious")
+        case.damage(folder)
+    before = [_state(folder) for folder in folders]
+    commands = [[case.arguments, *[("verify", "--index", "index")] * case.verified] for case in group]
+    for case, folder, state, ran in zip(group, folders, before, _run(commands, folders), strict=True):
+        yield _outcome(case, ran, _state(folder) != state)
+    shutil.rmtree(place)
+
+
+def _outcome(case: Case, ran: Ran, has_written: bool) -> Outcome:
+    codes, seconds, megabytes, said = ran
     faults = []
-    if _state(folder) != outside:
+    if has_written:
         faults.append("wrote outside the index")
     if not 0 < codes[0] < 3:
         faults.append(f"ended with {codes[0]}")
@@ -128,59 +151,82 @@ def _state(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _run(commands: Sequence[Sequence[str]], folder: Path) -> tuple[list[int], float, float, str]:
-    """Exit codes, seconds, megabytes above those of this process, and what was printed."""
-    output, codes = folder.parent / "output", folder.parent / "codes"
-    codes.unlink(missing_ok=True)
-    idle = idle_bytes()
-    started = time.monotonic()
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        _be_commands(commands, folder, output, codes)
-    deadline = started + _KILLED_AFTER
+def _run(commands: Sequence[Commands], folders: Sequence[Path]) -> Iterator[Ran]:
+    """Run the commands of each folder. A child goes from folder to folder; where it dies, another goes on."""
+    done = 0
+    while done < len(folders):
+        reader, writer = os.pipe()
+        sys.stdout.flush()
+        if (child := os.fork()) == 0:
+            os.close(reader)
+            _be_commands(commands[done:], folders[done:], writer)
+        os.close(writer)
+        codes: list[int] = []
+        started = time.monotonic()
+        for event in _events(reader, child):
+            if "code" in event:
+                codes.append(event["code"])
+                continue
+            yield Ran(codes, event["seconds"], event["megabytes"], _output(folders[done]))
+            done, codes, started = done + 1, [], time.monotonic()
+        os.close(reader)
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if done < len(folders):
+            codes = [*codes, ended or _DIED]
+            yield Ran(codes, time.monotonic() - started, 0.0, _output(folders[done]))
+            done += 1
+
+
+def _events(reader: int, child: int) -> Iterator[dict[str, Any]]:
+    """Yield what a child tells until it ends, and kill it when it tells nothing for long."""
+    rest = b""
     while True:
-        ended, status, usage = os.wait4(child, os.WNOHANG)
-        if ended:
-            break
-        if time.monotonic() > deadline:
+        if not select.select([reader], [], [], _KILLED_AFTER)[0]:
             os.kill(child, signal.SIGKILL)
-        time.sleep(0.005)
-    seconds = time.monotonic() - started
-    megabytes = (usage.ru_maxrss * 1024 - idle) / 1e6
-    ends = [int(code) for code in codes.read_text().split()] if codes.exists() else []
-    if len(ends) < len(commands):
-        ends.append(os.waitstatus_to_exitcode(status))
-    return ends, seconds, megabytes, output.read_text(errors="replace")
+        if not (told := os.read(reader, 1 << 16)):
+            return
+        *lines, rest = (rest + told).split(b"\n")
+        yield from map(json.loads, lines)
 
 
-@functools.cache
-def idle_bytes() -> int:
-    """The memory of a child of this process that does nothing."""
-    if (child := os.fork()) == 0:
-        os._exit(0)
-    return int(os.wait4(child, 0)[2].ru_maxrss) * 1024
+def _output(folder: Path) -> str:
+    path = folder.with_suffix(".txt")
+    return path.read_text(errors="replace") if path.exists() else ""
 
 
-def _be_commands(commands: Sequence[Sequence[str]], folder: Path, output: Path, codes: Path) -> None:
-    """Run commands, note how each ended, and end this process."""
-    code = 70
+def _be_commands(commands: Sequence[Commands], folders: Sequence[Path], writer: int) -> NoReturn:
+    """Run the commands of each folder, tell how each ended, and end this process."""
+
+    def tell(**event: float) -> None:
+        os.write(writer, json.dumps(event).encode() + b"\n")
+
+    code = _DIED
     try:
-        os.chdir(folder)
-        stream = os.open(output, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
-        os.dup2(stream, 1)
-        os.dup2(stream, 2)
         for name in ("stdout", "stderr"):
             setattr(sys, name, open(1, "w", buffering=1, closefd=False))  # noqa: SIM115
-        for arguments in commands:
-            code = _command(arguments)
-            with codes.open("a") as stream_of_codes:
-                stream_of_codes.write(f"{code}\n")
+        for arguments_of_folder, folder in zip(commands, folders, strict=True):
+            os.chdir(folder)
+            stream = os.open(folder.with_suffix(".txt"), os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+            os.dup2(stream, 1)
+            os.dup2(stream, 2)
+            os.close(stream)
+            Path("/proc/self/clear_refs").write_text("5")  # the peak of the memory begins here
+            before, started = _status("VmRSS"), time.monotonic()
+            for arguments in arguments_of_folder:
+                tell(code=_command(arguments))
+            tell(seconds=time.monotonic() - started, megabytes=(_status("VmHWM") - before) / 1e6)
+        code = 0
     except BaseException:
         with contextlib.suppress(Exception):
             traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _status(name: str) -> int:
+    """Return a number of bytes that Linux tells of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def _command(arguments: Sequence[str]) -> int:

@@ -179,19 +179,6 @@ def test_the_command_is_installed():
     ]
 
 
-# Directions
-
-
-def test_imports_point_one_way(tmp_path):
-    if importlib.util.find_spec("importlinter") is None:
-        pytest.skip("import-linter is not installed")
-    code = "from importlinter.cli import lint_imports_command as command; command()"
-    command = [sys.executable, "-c", code, "--config", str(ROOT / "setup.cfg"), "--no-cache"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "0 broken" in ended.stdout
-
-
 # The wheel
 
 
