@@ -23,6 +23,8 @@ import pytest
 
 from tests.calls import calls as calls
 from tests.compiled import sharing_core
+from tests.order import pytest_collection_modifyitems as pytest_collection_modifyitems
+from tests.order import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -61,13 +63,6 @@ ROOT = Path(__file__).parents[1]
 OURS = ("sparta", "dense", "hybrid", "cli", "benchmarks", "scripts", "research", "tests")
 JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Java without its second compiler and without parallel garbage collection: a process of tests soon ends."""
-LONGEST_FILES = (
-    *("hostile/test_hostile_files.py", "sparta/index/test_crash.py", "sparta/lucene/test_pyserini.py"),
-    *("test_docs.py", "hybrid/service/test_faults.py", "dense/channel/test_indexing.py", "test_wheel.py"),
-    *("test_growth.py", "sparta/test_cold.py", "sparta/training/test_resuming.py", "test_walks.py"),
-    *("dense/channel/test_dense_commands.py", "hybrid/answering/test_example_answers.py"),
-)
-"""The files that take 10 seconds and more run first, so that no process waits for another at the end."""
 warned: list[str] = []
 
 
@@ -103,12 +98,6 @@ def pytest_configure() -> None:
         import jnius_config
 
         jnius_config.add_options(*JAVA_OPTIONS)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest files first. All other tests keep their order."""
-    places = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST_FILES)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -42,12 +42,14 @@ import jnius_config
 jnius_config.add_options("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 import cli._sparta, sparta.index.pipeline, sparta.shards.encode, sparta.index.build
 import sparta.index.inputs.sources
+from sparta.runtime.processor import runtime
 from sparta.base import files
 from sparta.models.load import load_model
 from sparta.lucene.bridge import ImpactWriter
 
 model, pause, size = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
 load_model(model)
+runtime()
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the children
 
 def slow(module, name, before=False, after=False, event=None):
