@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 from sparta.base.checks import check_vocabulary
 from sparta.base.errors import IndexStateError, SpartaError, rebuild_index
+from sparta.base.files import storage_errors
 from sparta.base.remedies import Command, Remedy, remedy
 from sparta.index.changes import carried, how_to_finish, is_whole, job_name
 from sparta.index.channels import CHANNELS, other_channels
-from sparta.index.folder import IndexFolder, lost_commit
+from sparta.index.folder import IndexFolder, lost_commit, no_passages
 from sparta.index.generation import Generation
 from sparta.index.reader import IndexReader
+from sparta.index.snapshot import manifests_of, retry_if_replaced, segments_of
 from sparta.lucene.bridge import ImpactSearcher, check_index
 
 
@@ -33,6 +35,8 @@ class Part(NamedTuple):
 def verify_index(path: str | Path, *, quick: bool = False) -> list[Part]:
     """Check the manifest, the tokenizer, the Lucene index and the other channels of an index.
 
+    Other processes may write meanwhile: if a commit replaces the checked files, the check starts again.
+
     :param quick: open every file, but compare only the checksums of small files. Otherwise the check reads
         every file, and Lucene's CheckIndex reads the Lucene index
     """
@@ -45,10 +49,10 @@ def _check_parts(folder: IndexFolder, quick: bool) -> Iterator[Part]:
     yield manifest
     if generation is None:
         return
-    yield _check_part("tokenizer", lambda: _check_tokenizer(folder, generation))
-    yield _check_part("Lucene index", lambda: _check_lucene(folder, generation, quick))
+    yield _check_part(folder, "tokenizer", partial(_check_tokenizer, folder))
+    yield _check_part(folder, "Lucene index", partial(_check_lucene, folder, quick))
     for name in other_channels(folder.path):
-        yield _check_part(f"{name} channel", partial(_check_channel, folder, name, quick))
+        yield _check_part(folder, f"{name} channel", partial(_check_channel, folder, name, quick))
 
 
 def _check_manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
@@ -83,9 +87,19 @@ def _is_finished(folder: IndexFolder, generation: Generation) -> bool:
         return False
 
 
-def _check_part(name: str, describe: Callable[[], str]) -> Part:
+def _check_part(folder: IndexFolder, name: str, describe: Callable[[Generation], str]) -> Part:
+    """Check a part of the newest commit, because a writer may remove the files of older commits meanwhile."""
+
+    def newest() -> tuple[Generation, *tuple[object, ...]]:
+        with storage_errors(folder.path):
+            generation = folder.state().searchable
+            if generation is None:
+                raise no_passages(folder.path)
+            return generation, segments_of(folder.lucene_path(generation)), manifests_of(folder, generation)
+
     try:
-        return Part(name, describe())
+        state = retry_if_replaced(lambda commit: describe(commit[0]), newest, newest(), folder.path)
+        return Part(name, state)
     except SpartaError as error:
         return _damaged_part(name, error)
 
@@ -102,7 +116,7 @@ def _check_tokenizer(folder: IndexFolder, generation: Generation) -> str:
     return f"{side.tokenizer.get_vocab_size():,} terms{lexical}"
 
 
-def _check_lucene(folder: IndexFolder, generation: Generation, quick: bool) -> str:
+def _check_lucene(folder: IndexFolder, quick: bool, generation: Generation) -> str:
     path = folder.lucene_path(generation)
     if not any(path.glob("segments_*")):
         raise lost_commit(path)
@@ -117,7 +131,7 @@ def _check_lucene(folder: IndexFolder, generation: Generation, quick: bool) -> s
         return f"{passage_count:,} passage{'s' * (passage_count != 1)}"
 
 
-def _check_channel(folder: IndexFolder, name: str, quick: bool) -> str:
+def _check_channel(folder: IndexFolder, name: str, quick: bool, _: Generation) -> str:
     if not quick:
         CHANNELS[name]().check(folder.path)
     IndexReader(folder.path, channels=[name]).close()

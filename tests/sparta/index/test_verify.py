@@ -16,7 +16,9 @@ from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from sparta import Index, IndexOptions
 from sparta.index.verify import verify_index
+from sparta.lucene.bridge import check_index
 from sparta.neural.inputs import InputLayout
+from tests.moments import at
 from tests.programs import dense, sparta
 
 pytestmark = pytest.mark.jvm
@@ -77,12 +79,12 @@ def test_a_flipped_byte_in_any_file_is_found(whole: Path, index: Path) -> None:
     found, missed = 0, []
     for path in files(index):
         before = path.read_bytes()
-        for at in (0.1, 0.4, 0.7, 0.999):
-            flip(path, at)
+        for place in (0.1, 0.4, 0.7, 0.999):
+            flip(path, place)
             parts = verify_index(index)
             found += 1
             if not any(part.problem for part in parts):
-                missed.append((path.relative_to(index), at))
+                missed.append((path.relative_to(index), place))
             path.write_bytes(before)
     assert found > 50
     assert not missed
@@ -221,6 +223,36 @@ def follow(said: str, index: Path, corpus: Path, model: Path) -> None:
     overwrite = ["--overwrite"] if "--overwrite" in remedy else []
     done = dense(*command, *overwrite)
     assert done.exit_code == 0, (said, done.output)
+
+
+def problems_of(index: Path) -> list[str]:
+    return [part.problem for part in verify_index(index)]
+
+
+def test_a_commit_during_the_check_is_no_damage(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lucene removes files of the replaced commit, the dense channel its rows; the check starts again."""
+    checks = []
+
+    def check(path: Path) -> str:
+        checks.append(path)
+        if len(checks) == 1:
+            with Index(index) as changed:
+                changed.delete(["p1"])
+            return "NoSuchFileException: _0_1.liv"
+        return check_index(path)
+
+    monkeypatch.setattr("sparta.index.verify.check_index", check)
+    assert problems_of(index) == [""] * 4
+    assert len(checks) == 2
+    with Index(index) as changed, at("read", "rows-*.npy", lambda: changed.delete(["p2"])):
+        assert problems_of(index) == [""] * 4
+
+
+def test_an_overwrite_during_the_check_is_no_damage(index: Path) -> None:
+    """The overwrite removes the folders of the replaced generation."""
+    new, options = [{"id": "1", "text": "moon"}], IndexOptions(channels="bm25")
+    with at("read", "tokenizer.json", lambda: Index.create(index, new, overwrite=True, options=options)):
+        assert problems_of(index) == [""] * 4
 
 
 def test_postings_that_contradict_each_other_are_told(tmp_path: Path) -> None:
