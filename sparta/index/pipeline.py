@@ -410,19 +410,18 @@ def options_to_grow(path: str | Path, options: IndexOptions) -> IndexOptions:
     return _resolved(folder, replace(options, channels=in_lucene), "update", encodes=True)
 
 
-def add_channels(path: str | Path, options: IndexOptions) -> tuple[str, ...]:
-    """Build the channels that the options name and an existing index lacks, such as `dense`.
+def update_channels(path: str | Path, options: IndexOptions) -> tuple[str, ...]:
+    """Update the other channels of an existing index, and build those that the options name and it lacks.
 
-    A channel that cannot be built causes a logged warning.
+    A channel that fails to update causes a logged warning.
 
     :param options: the options of `options_to_grow`, with the channels that the user named
-    :returns: the names of the channels that could not be built
+    :returns: the names of the channels that failed to update
     """
     folder, (_, names) = IndexFolder(path), split_channels(options.channels)
     missing = [name for name in names if name not in other_channels(folder.path)]
-    if not missing:
-        return ()
-    return sync_channels(folder.path, passes=_begun(folder, options, missing)).behind
+    passes, device = _begun(folder, options, missing), _first_device(options)
+    return sync_channels(folder.path, device=device, dtype=options.dtype, passes=passes).behind
 
 
 def _with_index_queries(options: IndexOptions, generation: Generation) -> IndexOptions:

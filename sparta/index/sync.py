@@ -19,10 +19,10 @@ from sparta.index.folder import IndexFolder, no_passages
 from sparta.index.generation import codec_name
 from sparta.index.pipeline import (
     IndexOptions,
-    add_channels,
     build_index,
     delete_from_index,
     options_to_grow,
+    update_channels,
     with_index_fields,
 )
 from sparta.index.plan import check_form, check_named_model, has_commit
@@ -69,8 +69,8 @@ def sync_index(
     """Add, update and delete passages, so that an index holds exactly the passages of a file or folder.
 
     A passage is unchanged if its stored record is the same, so file times do not matter. Additions and
-    updates come first, then deletions. After a kill, also of the first build, the same call does what is
-    missing.
+    updates come first, then deletions. After a kill, also of the first build, or if a channel failed to
+    update, the same call does what is missing.
 
     :param options: a channel that they name and the index lacks, such as `dense`, is added
     :param dry_run: only report the differences
@@ -86,10 +86,10 @@ def sync_index(
     reader = requested.reader(corpus)
     if not folder.exists() or not has_commit(folder):
         ids = [passage.passage_id for passage in reader]
-        if not dry_run:
-            build_index(path, corpus, "create", requested, progress=progress)
-        counts = reader.counts.for_report()
-        return SyncReport(folder.path, tuple(ids), (), (), 0, dry_run=dry_run, source=counts)
+        added = SyncReport(folder.path, tuple(ids), (), (), 0, source=reader.counts.for_report())
+        if dry_run:
+            return replace(added, dry_run=True)
+        return replace(added, behind=build_index(path, corpus, "create", requested, progress=progress).behind)
     chosen = options_to_grow(path, requested)
     if generation := folder.state().searchable:  # perhaps no update will check the options
         form = {name: getattr(chosen, name) for name in generation.form}
@@ -107,8 +107,9 @@ def sync_index(
         behind = build_index(path, part, "update", requested, progress=progress).behind
     if found.deleted:
         behind = delete_from_index(path, found.deleted).behind
-    new_behind = add_channels(path, replace(chosen, channels=requested.channels)) if not behind else ()
-    return replace(found, behind=(*behind, *new_behind))
+    if not behind:
+        behind = update_channels(path, replace(chosen, channels=requested.channels))
+    return replace(found, behind=behind)
 
 
 def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOptions) -> SyncReport:

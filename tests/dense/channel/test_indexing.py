@@ -28,7 +28,7 @@ from sparta.index.pipeline import IndexOptions, build_index
 from sparta.index.sync import sync_index
 from sparta.runtime.processor import capabilities
 from tests.dense.channel.channels import N, done, rankings
-from tests.moments import ctrl_c
+from tests.moments import at, ctrl_c
 from tests.programs import sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
@@ -124,6 +124,29 @@ def test_sync_adds_the_dense_channel_to_an_index(
     assert not blocks
     with pytest.raises(InputError, match="the index has the channels 'impact,bm25', not 'bm25'"):
         sync_index(index, corpus, options(tiny_model_folder, channels="bm25"))
+
+
+@pytest.mark.usefixtures("shipped")
+def test_sync_adds_vectors_after_a_failure_and_after_ctrl_c(
+    corpus: Path, tiny_model_folder: Path, write_jsonl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, chosen = tmp_path / "ix", options(tiny_model_folder)
+
+    def fail(*_: object, **__: object) -> None:
+        raise IndexStateError("no vectors")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dense.channel.indexing.build_dense", fail)
+        assert sync_index(index, corpus, chosen).behind == ("dense",)
+    assert sync_index(index, corpus, chosen).behind == ()
+    assert len(vectors(index)) == N
+    records = [json.loads(line) for line in corpus.read_text().splitlines()]
+    longer = write_jsonl(tmp_path / "longer.jsonl", [*records, {"id": "new", "text": "the moon"}])
+    with pytest.raises(KeyboardInterrupt), at("rename", "shard-*.safetensors", ctrl_c):
+        sync_index(index, longer)
+    report = sync_index(index, longer)
+    assert (report.unchanged, report.behind) == (N + 1, ())
+    assert len(vectors(index)) == N + 1
 
 
 @pytest.mark.slow
