@@ -84,9 +84,9 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
                 if options.mode in GROWING and isinstance(error, InputChangedError):
                     error.remedy = how_to_correct(generation.job, index.path)
                 raise
-            written = _job_counts(progress.counts)
-            index.finish(replace(generation, counts={**written, **progress.source}))
+            index.finish(_finished(generation, progress))
         seconds = time.monotonic() - started
+        written = _job_counts(progress.counts)
         return IndexReport(index.path, _count_passages(index), written, progress.source, seconds=seconds)
 
 
@@ -108,6 +108,20 @@ def _reporting_committed(index: IndexFolder, generation: Generation, mode: str) 
                 repeat += remedy(" with {}", Option("resume", True))
             error.remedy += remedy(f"; {committed_now}, {{}} to continue", repeat)
         raise
+
+
+def as_committed(index: IndexFolder, generation: Generation) -> Generation:
+    """Return a generation as the last commit describes it: complete, if the commit ends its job."""
+    if generation.complete:
+        return generation
+    progress = committed(index, generation)
+    ends_job = progress.done and progress.job == generation.job.id
+    return _finished(generation, progress) if ends_job else generation
+
+
+def _finished(generation: Generation, progress: Progress) -> Generation:
+    """Return a generation whose job is done, with the job's counts."""
+    return replace(generation, complete=True, counts={**_job_counts(progress.counts), **progress.source})
 
 
 def _job_counts(counts: dict[str, float]) -> dict[str, float]:

@@ -248,11 +248,11 @@ class IndexFolder:
         return max((int(name.rpartition("-")[2]) for name in names), default=0)
 
     def finish(self, generation: Generation) -> None:
-        """Make a generation live and remove the replaced one. Another unfinished generation stays."""
+        """Make a complete generation live and remove the replaced one. An unfinished generation stays."""
         building = self.state().building
         if building and building.number == generation.number:
             building = None
-        self.write_state(IndexState(replace(generation, complete=True), building))
+        self.write_state(IndexState(generation, building))
         self.sweep()
 
     def accept_unfinished_build(self) -> None:

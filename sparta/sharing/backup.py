@@ -19,6 +19,7 @@ from sparta.base.disk.new_folders import appearing_folder, check_new
 from sparta.base.errors import IndexStateError
 from sparta.base.files import atomic_write, storage_errors
 from sparta.base.manifest import MANIFEST_NAME
+from sparta.index.build import as_committed
 from sparta.index.channels import CHANNELS
 from sparta.index.folder import IndexFolder, lasting_path
 from sparta.index.generation import Generation, IndexState
@@ -99,9 +100,9 @@ def _copy_commit(folder: IndexFolder, generation: Generation, committed: Committ
     for name, manifest in committed.manifests.items():
         channel = folder.channel_path(name, generation).relative_to(folder.path)
         atomic_write(copy / channel / MANIFEST_NAME, manifest)
-    is_live = generation.complete or generation.job.grows  # the folder may have another state by now
-    state = IndexState(live=generation) if is_live else IndexState(building=generation)
-    IndexFolder(copy).write_state(state)
+    copied = as_committed(IndexFolder(copy), generation)  # the folder may have another state by now
+    is_live = copied.complete or copied.job.grows
+    IndexFolder(copy).write_state(IndexState(live=copied) if is_live else IndexState(building=copied))
     return linked
 
 

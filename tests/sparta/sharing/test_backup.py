@@ -18,6 +18,8 @@ import pytest
 from sparta import Index, IndexOptions
 from sparta.base.errors import IndexStateError
 from sparta.base.files import sha256_file
+from sparta.index.folder import IndexFolder
+from sparta.index.generation import Generation
 from sparta.index.verify import verify_index
 from sparta.sharing.backup import _link, backup_index
 
@@ -231,3 +233,19 @@ def test_a_backup_during_the_end_of_an_overwrite_stays_live(
         assert [hit.passage_id for hit in copy.search("moon")] == ["1"]
         copy.append([{"id": "3", "text": "star"}])
         assert copy.delete(["1"]) == 1
+
+
+def test_a_backup_during_the_end_of_a_first_build_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the last commit of the build and its manifest."""
+    finish = IndexFolder.finish
+
+    def backed_up(folder: IndexFolder, generation: Generation) -> None:
+        backup_index(folder.path, tmp_path / "copy")
+        finish(folder, generation)
+
+    monkeypatch.setattr(IndexFolder, "finish", backed_up)
+    records, options = [{"id": "1", "text": "moon"}], IndexOptions(channels="bm25")
+    Index.create(tmp_path / "ix", records, options=options).close()
+    assert IndexFolder(tmp_path / "copy").state() == IndexFolder(tmp_path / "ix").state()
