@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import command
+from cli._arguments import Excludes, argument, arguments, command, flag, option, takes
 from cli._options import index_option
 from sparta.base.remedies import Command
 
-_repository = click.argument("repository", metavar="OWNER/NAME")
+_repository = argument("repository", metavar="OWNER/NAME")
 
 
 @command()
@@ -33,12 +33,18 @@ def pull(repository: str, folder: Path | None, revision: str | None) -> None:
     click.echo(f"{pulled.path}: {pulled.kind}, {size}\ntry: {usage.for_command_line()}")
 
 
+@arguments
+class _Upload:
+    repository: str = _repository
+    model: Path | None = option("Publish this model folder.", metavar="DIR")
+    private: bool = flag("Make a new repository private.")
+    index: Path | None = index_option
+    RULES = (Excludes(("model",), ("index",), "publish the model and the index as two repositories"),)
+
+
 @command()
-@_repository
-@click.option("--model", metavar="DIR", type=click.Path(path_type=Path), help="Publish this model folder.")
-@click.option("--private", is_flag=True, help="Make a new repository private.")
-@index_option
-def upload(repository: str, model: Path | None, private: bool, index: Path | None) -> None:
+@takes(_Upload)
+def upload(upload: _Upload) -> None:
     """Publish an index or a model on a hub.
 
     The hub is $HF_ENDPOINT, or huggingface.co. Needs an access token in $HF_TOKEN. Local paths are removed
@@ -47,8 +53,9 @@ def upload(repository: str, model: Path | None, private: bool, index: Path | Non
     from sparta.index.folder import default_index
     from sparta.sharing import hub
 
-    if model:
-        address = hub.push_model(model, repository, private=private)
+    repository, private = upload.repository, upload.private
+    if upload.model:
+        address = hub.push_model(upload.model, repository, private=private)
     else:
-        address = hub.push_index(index or default_index(), repository, private=private)
+        address = hub.push_index(upload.index or default_index(), repository, private=private)
     click.echo(f"{address}\nfetch it with: sparta pull {repository}")

@@ -21,7 +21,7 @@ from sparta.base.disk.new_folders import appearing_folder, check_new
 from sparta.base.errors import IndexStateError, InputError, ModelError, ServerError, first_line_of
 from sparta.base.files import refuse_links_below, storage_errors
 from sparta.base.manifest import MANIFEST_NAME
-from sparta.base.remedies import Command
+from sparta.base.remedies import Command, Option, remedy
 from sparta.index.folder import IndexFolder, lasting_path
 from sparta.index.reader import IndexReader
 from sparta.index.verify import verify_index
@@ -76,6 +76,7 @@ def push_index(
     :param repo_id: `OWNER/NAME`; the repository is made if there is none
     :param private: make a new repository private
     :param token: an access token; None means the token of `hf auth login` or `$HF_TOKEN`
+    :raises InputError: `private` is true, and the repository exists and is public; nothing is uploaded.
     :raises IndexStateError: there is no index, or its last job was interrupted.
     :raises ServerError: the hub cannot be reached, or refuses the upload.
     """
@@ -236,11 +237,19 @@ def _push(
 
         api = HfApi(token=token)
         address = api.create_repo(repo_id, private=private, exist_ok=True)
+        info = api.model_info(repo_id)
+        if private and not info.private:  # the hub ignores `private` for a repository that exists
+            raise InputError(
+                "the repository exists and is public, so nothing was uploaded",
+                where=repo_id,
+                remedy=remedy(
+                    "name a new repository, or make this one private in its settings; to publish, omit {}",
+                    Option("private", True),
+                ),
+            )
         pattern = _INDEX_FILE if MANIFEST_NAME in names else _MODEL_FILE  # other files are not ours to delete
         stale = [
-            name
-            for name in _names(api.model_info(repo_id))
-            if name not in names and pattern.fullmatch(name) and name != CARD
+            name for name in _names(info) if name not in names and pattern.fullmatch(name) and name != CARD
         ]
         operations: list[Any] = [CommitOperationAdd(name, folder / name) for name in names]
         operations += [CommitOperationDelete(name) for name in stale]

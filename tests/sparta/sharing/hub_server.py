@@ -93,9 +93,10 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/api/repos/create":
             wanted = json.loads(body)
             repository = f"{wanted['organization'] or 'me'}/{wanted['name']}"
-            self.hub.repositories.setdefault(repository, {})
-            if wanted.get("private") or wanted.get("visibility") == "private":
+            is_private = wanted.get("private") or wanted.get("visibility") == "private"
+            if repository not in self.hub.repositories and is_private:
                 self.hub.private.add(repository)
+            self.hub.repositories.setdefault(repository, {})
             self.answer({"url": f"{self.hub.address}/{repository}"})
         elif path == "/api/validate-yaml":
             self.answer({"errors": [], "warnings": []})
@@ -146,7 +147,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.refuse(404, "RevisionNotFound")
                 return
             siblings = [{"rfilename": name, "size": len(content)} for name, content in files.items()]
-            self.answer({"id": repository, "sha": self.hub.head, "siblings": siblings, "private": False})
+            is_private = repository in self.hub.private
+            self.answer({"id": repository, "sha": self.hub.head, "siblings": siblings, "private": is_private})
         elif tree:
             self.answer([described_file(name, content) for name, content in files.items()])
         elif file and file[3] in files:

@@ -151,6 +151,28 @@ def test_a_private_repository_needs_a_token(tmp_path, hub, run, index):
     assert not (tmp_path / "pulled").exists()
 
 
+def test_private_never_publishes(hub, run):
+    """The hub does not make a public repository private."""
+    hub.repositories["me/model"] = {}
+    model = ("upload", "me/model", "--model", FORMATS / "models" / "tiny-sparta")
+    refused = run(*model, "--private")
+    assert refused.returncode == 2
+    assert "the repository exists and is public" in refused.stderr
+    assert hub.repositories["me/model"] == {}
+    hub.private.add("me/model")
+    assert run(*model, "--private").returncode == 0
+    assert hub.repositories["me/model"]
+
+
+def test_an_upload_has_one_kind(hub, run, index):
+    """Else the index would be left out silently."""
+    model = FORMATS / "models" / "tiny-sparta"
+    refused = run("upload", "me/model", "--model", model, "--index", index)
+    assert refused.returncode == 2
+    assert "--model cannot be combined with --index" in refused.stderr
+    assert not hub.repositories
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
