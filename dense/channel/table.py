@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,22 @@ def sync(
     from dense.channel.sync import build_dense
 
     return build_dense(index, device=device, dtype=dtype, overwrite=reencodes)
+
+
+def recommit(index: Path, number: int, segments: bytes | None) -> None:
+    """Let the channel cover the newest commit if it covers the previous commit of the same passages.
+
+    :param number: the number of the previous commit
+    :param segments: the content of its file segments_N
+    """
+    from dense.channel.passages import commit_name, commit_of
+
+    folder = IndexFolder(index)
+    generation = folder.require_live()
+    channel_folder = ChannelFolder(folder.dense_path(generation))
+    channel = channel_folder.read()
+    if segments is not None and channel.commit == commit_name(number, segments):
+        channel_folder.write(replace(channel, commit=commit_of(folder.lucene_path(generation))))
 
 
 def is_begun(index: Path) -> bool:

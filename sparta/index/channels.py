@@ -70,6 +70,13 @@ class IndexChannel(Protocol):
         :param reencodes: keep no vectors of another arithmetic
         """
 
+    def recommit(self, index: Path, number: int, segments: bytes | None) -> None:
+        """Let the channel cover the newest commit if it covers the previous commit of the same passages.
+
+        :param number: the number of the previous commit
+        :param segments: the content of its file segments_N
+        """
+
     def check(self, index: Path) -> None:
         """Read every file of the channel; raise a SpartaError if the channel is damaged."""
 

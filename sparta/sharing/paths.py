@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.manifest import MANIFEST_NAME, write_manifest
-from sparta.index.channels import sync_channels
+from sparta.index.channels import CHANNELS, other_channels
 from sparta.index.folder import IndexFolder
-from sparta.index.jobs import Progress
-from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
+from sparta.index.plan import committed
+from sparta.index.snapshot import last_commit
+from sparta.lucene.bridge import ImpactWriter
 
 _PATH = re.compile(r"(?<![\w:/.])/(?:[^\s/]+/)*(?=[^\s/])")
 """The folders of an absolute path inside a message."""
@@ -21,26 +22,26 @@ _READING = "reading"
 
 
 def remove_local_paths(index: Path) -> None:
-    """Replace every absolute path in an index's manifests and in Lucene's commit by its last name.
+    """Replace every absolute path in Lucene's commit and in an index's manifests by its last name.
 
     Passages stay as they are. The index must not be in use: Lucene's commit, and so the commit that the other
     channels name, may change.
     """
-    for manifest in sorted(index.rglob(MANIFEST_NAME)):
+    folder = IndexFolder(index)
+    generation, previous = last_commit(folder)
+    progress = committed(folder, generation)
+    source = _without_paths(progress.source)
+    if source != progress.source:
+        lucene = folder.lucene_path(generation)
+        with ImpactWriter(lucene, language=generation.analysis, codec=generation.codec) as writer:
+            writer.commit(replace(progress, source=source).dumps())
+        for name in other_channels(index):
+            CHANNELS[name]().recommit(index, previous.version.commit, previous.segments)
+    for manifest in sorted(index.rglob(MANIFEST_NAME)):  # after all other changes: none may bring a path back
         stored = json.loads(manifest.read_bytes())
         without_paths = _without_paths(stored)
         if without_paths != stored:
             write_manifest(manifest.parent, without_paths)
-    folder = IndexFolder(index)
-    live = folder.require_live()
-    lucene = folder.lucene_path(live)
-    with ImpactSearcher(lucene, language=live.analysis) as searcher:
-        progress = Progress.loads(searcher.user_data or "")
-    source = _without_paths(progress.source)
-    if source != progress.source:
-        with ImpactWriter(lucene, language=live.analysis, codec=live.codec) as writer:
-            writer.commit(replace(progress, source=source).dumps())
-        sync_channels(index)
 
 
 def _without_paths(value: Any) -> Any:

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
+from dense.channel.folder import ChannelFolder
+from dense.channel.passages import commit_of
+from dense.channel.sync import build_dense
 from sparta import Index, load_model
 from sparta.base.errors import ModelError
+from sparta.index.folder import IndexFolder
+from sparta.index.plan import committed
+from sparta.lucene.bridge import ImpactWriter
 from sparta.sharing.hub import _kind_of, push_model
-from sparta.sharing.paths import _without_paths
+from sparta.sharing.paths import _without_paths, remove_local_paths
 from tests.cli.commands import sparta_process
 from tests.programs import sparta
 from tests.sparta.sharing.hub_server import TOKEN, Hub, running_hub
@@ -116,6 +123,23 @@ def test_no_local_path_is_published(tmp_path, hub, run):
     assert b"corpus.jsonl:2" in b"".join(files.values())
     assert run("pull", "me/ix", tmp_path / "pulled").returncode == 0
     assert is_undamaged(tmp_path / "pulled")
+
+
+def test_skipped_records_leave_no_local_path(tmp_path, index):
+    """Their paths are in Lucene's commit, which the dense channel names."""
+    folder = IndexFolder(index)
+    live = folder.require_live()
+    progress = committed(folder, live)
+    skips = {"first_skips": [{"where": f"{tmp_path}/corpus.jsonl:2", "reason": "no text"}]}
+    with ImpactWriter(folder.lucene_path(live), language=live.analysis, codec=live.codec) as writer:
+        writer.commit(replace(progress, source=skips).dumps())
+    build_dense(index)
+    remove_local_paths(index)
+    assert not [file for file in index.rglob("*.json") if str(tmp_path).encode() in file.read_bytes()]
+    assert committed(folder, live).source["first_skips"][0]["where"] == "corpus.jsonl:2"
+    channel = ChannelFolder(folder.dense_path(live)).read()
+    assert channel.commit == commit_of(folder.lucene_path(live))
+    assert is_undamaged(index)
 
 
 @pytest.mark.slow
