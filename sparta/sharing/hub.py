@@ -11,13 +11,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sparta.base.checks import path_of
-from sparta.base.disk.new_folders import appearing_folder, check_new
+from sparta.base.disk.new_folders import appearing_folder, check_new, temporary_folder
 from sparta.base.errors import IndexStateError, InputError, ModelError, ServerError, first_line_of
 from sparta.base.files import refuse_links_below, storage_errors
 from sparta.base.manifest import MANIFEST_NAME
@@ -289,12 +289,12 @@ def _is_from_hub(error: Exception) -> bool:
 @contextmanager
 def _staging(index: Path) -> Iterator[Path]:
     """Yield a temporary folder, on the disk of the index if its folder can be written."""
-    try:
-        staging = tempfile.TemporaryDirectory(prefix=".sparta-", suffix=".tmp", dir=index.parent)
-    except OSError:
-        staging = tempfile.TemporaryDirectory(prefix="sparta-")
-    with staging as folder:
-        yield Path(folder)
+    with ExitStack() as stack:
+        try:
+            staging = stack.enter_context(temporary_folder(index.parent))
+        except OSError:
+            staging = stack.enter_context(temporary_folder(Path(tempfile.gettempdir())))
+        yield staging
 
 
 def _index_files(index: Path) -> list[str]:

@@ -37,6 +37,18 @@ def is_locked(path: Path) -> bool:
         return False
 
 
+def is_abandoned(path: Path) -> bool:
+    """Return whether a file exists whose lock no process holds.
+
+    On a file system without locks, the result is False: the file may be in use.
+    """
+    try:
+        with path.open("r+b") as first, path.open("r+b") as second:
+            return lock(first) and not lock(second)  # without locks, both would be free
+    except OSError:
+        return False
+
+
 def _try_lock(stream: BinaryIO, kind: int) -> bool:
     try:
         fcntl.flock(stream, kind | fcntl.LOCK_NB)

@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sparta.base.disk.locks import is_abandoned, lock
 from sparta.base.errors import IndexStateError
 from sparta.base.files import is_unused, sync_folder
+
+_LOCK, _CONTENT = "lock", "content"
 
 
 def check_new(folder: Path) -> None:
@@ -31,15 +34,37 @@ def appearing_folder(target: Path) -> Iterator[Path]:
     """
     target = target.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".sparta-{secrets.token_hex(8)}.tmp")
-    temporary.mkdir()
-    try:
+    with temporary_folder(target.parent) as temporary:
         yield temporary
         for child in [temporary, *temporary.rglob("*")]:
             if child.is_dir():
                 sync_folder(child)
         temporary.replace(target)
         sync_folder(target.parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+
+
+@contextmanager
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """Yield a temporary folder in a hidden folder of the parent, which is removed after the block.
+
+    First, the hidden folders of killed processes are removed: no process holds the lock of their file `lock`.
+    """
+    for hidden in parent.glob(".sparta-*.tmp"):
+        if is_abandoned(hidden / _LOCK):
+            _remove(hidden)
+    hidden = parent / f".sparta-{secrets.token_hex(8)}.tmp"
+    hidden.mkdir(mode=0o700)
+    try:
+        with (hidden / f"{_LOCK}.new").open("xb") as stream:
+            lock(stream)
+            (hidden / f"{_LOCK}.new").rename(hidden / _LOCK)  # nobody sees the file before it is locked
+            (hidden / _CONTENT).mkdir()
+            yield hidden / _CONTENT
+    finally:
+        _remove(hidden)
+
+
+def _remove(hidden: Path) -> None:
+    """Remove a hidden folder, the lock file last: a killed removal can then be continued."""
+    for folder in (hidden / _CONTENT, hidden):
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Locks of files beside the operating system's own."""
+"""Locks of files beside the operating system's own, and temporary folders that hold a lock."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sparta.base.disk.locks import is_locked, lock
+from sparta.base.disk.new_folders import appearing_folder, temporary_folder
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
@@ -68,3 +69,39 @@ def test_file_systems_that_answer_otherwise(
                 lock(stream)
         else:
             assert lock(stream) is is_free
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+@pytest.fixture
+def abandoned(tmp_path: Path) -> Path:
+    """The temporary folder of a killed process, beside a folder of unknown origin."""
+    (tmp_path / ".sparta-unknown.tmp").mkdir()
+    folder = tmp_path / ".sparta-killed.tmp"
+    (folder / "content").mkdir(parents=True)
+    (folder / "lock").touch()
+    return folder
+
+
+def test_a_temporary_folder_is_removed_only_after_its_process(abandoned: Path) -> None:
+    parent = abandoned.parent
+    with temporary_folder(parent) as running:
+        assert not abandoned.exists()
+        with appearing_folder(parent / "new") as folder:
+            (folder / "file").touch()
+        assert running.is_dir()
+        assert names(parent / "new") == ["file"]
+    assert names(parent) == [".sparta-unknown.tmp", "new"]
+
+
+def test_without_locks_no_temporary_folder_is_removed(
+    abandoned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "refused")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with temporary_folder(abandoned.parent):
+        assert abandoned.is_dir()

@@ -187,6 +187,7 @@ def test_a_killed_backup_is_absent_or_whole(tmp_path, index):
     shutil.rmtree(tmp_path / "backup", ignore_errors=True)
     subprocess.run(command, check=True, capture_output=True)
     assert rankings(tmp_path / "backup") == expected
+    assert not list(tmp_path.glob(".sparta-*")), "a backup removes what killed backups left"
 
 
 @pytest.mark.slow
