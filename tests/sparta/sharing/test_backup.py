@@ -140,7 +140,7 @@ def test_without_an_index_nothing_is_made(tmp_path):
 
 @pytest.mark.slow
 def test_backups_under_writes_hold_whole_commits(tmp_path):
-    """The writer commits without a pause, so files vanish during the backups."""
+    """The writer commits without a pause, so files vanish during the backups and the checks."""
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(tmp_path / "index")], stdout=subprocess.PIPE, text=True
     )
@@ -159,6 +159,7 @@ def test_backups_under_writes_hold_whole_commits(tmp_path):
             assert deleted <= set(range(1, last + 1)) - ids <= {*deleted, last - 3}
             assert report.passages == len(ids) + 1
             assert is_undamaged(backup)
+            assert is_undamaged(tmp_path / "index")
             last_ids.append(last)
         assert last_ids == sorted(last_ids)
         assert last_ids[-1] > last_ids[0]

@@ -8,14 +8,21 @@ import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.attribute.BasicFileAttributes;
+import java.util.Map;
+import java.util.TreeMap;
 import java.util.stream.Stream;
 import org.apache.lucene.index.CheckIndex;
 import org.apache.lucene.index.CodecReader;
 import org.apache.lucene.index.DirectoryReader;
 import org.apache.lucene.index.LeafReaderContext;
+import org.apache.lucene.index.SegmentInfos;
 import org.apache.lucene.store.Directory;
 import org.apache.lucene.store.FSDirectory;
+import org.apache.lucene.store.FilterDirectory;
+import org.apache.lucene.store.IOContext;
+import org.apache.lucene.store.IndexInput;
 import org.apache.lucene.store.NoLockFactory;
+import org.apache.lucene.util.IOUtils;
 
 /** Tells whether the files of an index are as they were written. */
 public final class IndexCheck {
@@ -26,14 +33,19 @@ public final class IndexCheck {
 
   /**
    * Checks the last commit with Lucene's CheckIndex: the checksum of every file, and that the parts of each segment
-   * agree. Nothing is locked or written.
+   * agree. Nothing is locked or written. A writer may commit meanwhile.
    *
    * @return what is wrong, in Lucene's words; empty when nothing is
    */
   public static String check(String dir) throws IOException {
+    try (Directory folder = FSDirectory.open(Path.of(dir)); Directory commit = new OpenCommit(folder)) {
+      return check(commit);
+    }
+  }
+
+  static String check(Directory directory) throws IOException {
     var said = new ByteArrayOutputStream();
-    try (Directory directory = FSDirectory.open(Path.of(dir));
-        CheckIndex check = new CheckIndex(directory, NoLockFactory.INSTANCE.obtainLock(directory, "check"));
+    try (CheckIndex check = new CheckIndex(directory, NoLockFactory.INSTANCE.obtainLock(directory, "check"));
         PrintStream lines = new PrintStream(said, false, StandardCharsets.UTF_8)) {
       check.setInfoStream(lines, false);
       check.setLevel(CheckIndex.Level.MIN_LEVEL_FOR_INTEGRITY_CHECKS); // the default compares checksums only
@@ -44,6 +56,51 @@ public final class IndexCheck {
     try (Stream<String> lines = said.toString(StandardCharsets.UTF_8).lines()) {
       return lines.map(String::strip).filter(line -> line.contains("Exception") || line.contains("FAILED") || line.contains("ERROR"))
           .findFirst().orElse("CheckIndex found a broken segment");
+    }
+  }
+
+  /** All files of the last commit, opened at once: they stay readable after a writer removes them. */
+  static final class OpenCommit extends FilterDirectory {
+    private final Map<String, IndexInput> files = new TreeMap<>();
+
+    OpenCommit(Directory folder) throws IOException {
+      super(folder);
+      try {
+        for (String name : SegmentInfos.readLatestCommit(folder).files(true)) {
+          files.put(name, folder.openInput(name, IOContext.DEFAULT));
+        }
+      } catch (IOException | RuntimeException failed) {
+        IOUtils.closeWhileHandlingException(files.values());
+        throw failed;
+      }
+    }
+
+    private IndexInput file(String name) throws NoSuchFileException {
+      IndexInput file = files.get(name);
+      if (file == null) {
+        throw new NoSuchFileException(name);
+      }
+      return file;
+    }
+
+    @Override
+    public String[] listAll() {
+      return files.keySet().toArray(String[]::new);
+    }
+
+    @Override
+    public long fileLength(String name) throws IOException {
+      return file(name).length();
+    }
+
+    @Override
+    public IndexInput openInput(String name, IOContext context) throws IOException {
+      return file(name).clone();
+    }
+
+    @Override
+    public void close() throws IOException {
+      IOUtils.close(files.values());
     }
   }
 
