@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,7 @@ from hybrid.opensearch.queries import (
 )
 from hybrid.opensearch.query_side import feature_name
 from hybrid.opensearch.server import BUSY, Patience, Server, reason_of
-from hybrid.opensearch.state import count, live_index, load_side
+from hybrid.opensearch.state import count, indices_of, live_index, load_side
 from sparta.base.errors import IndexStateError, InputError, ServerError
 from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import PassageRecord, Ranking
@@ -37,6 +38,8 @@ from sparta.search.ranked import Keys, deepened, reduction
 from sparta.search.retriever import Page
 from sparta.search.searcher import BM25
 
+CHECK_SECONDS = 1.0
+"""Seconds between two checks whether the alias points to another index; searches make the checks."""
 _AT_ONCE = 100  # searches in a request
 _AT_A_POSITION = 2  # documents with one position, while an update replaces a passage by another
 _POSITION_BITS, _HASH_BITS = 44, 32
@@ -73,6 +76,8 @@ class RemoteIndex:
     the id and the corpus position. So rankings and records belong to the same passages, even if the alias
     moves or an update replaces a passage in between.
 
+    A search through `newest` follows the alias, at most `CHECK_SECONDS` after the alias moves.
+
     :raises IndexStateError: the alias does not exist, or sparta did not push its index
     """
 
@@ -87,6 +92,7 @@ class RemoteIndex:
         side = load_side(self.server, meta)
         kind = self._kind or query_kind(self.server, index)
         self.now = View(index, meta, side, side.query_tokenizer(), kind)
+        self._last_check = time.monotonic()
         return self.now
 
     def rank(self, channel_queries: Sequence[Asked], page: Page, threads: int = 1) -> list[Ranking]:
@@ -246,6 +252,15 @@ class RemoteIndex:
 
     def _where(self, now: View) -> str:
         return f"{self.server.where}/{now.index}"
+
+    def newest[T](self, work: Callable[[], T]) -> T:
+        """Open the index that has the alias now, if it is another, and return the result of `work`."""
+        if time.monotonic() - self._last_check >= CHECK_SECONDS:
+            indices = indices_of(self.server, self.name)
+            if len(indices) == 1 and indices != [self.now.index]:
+                self.open()
+            self._last_check = time.monotonic()
+        return self.again(work)
 
     def again[T](self, work: Callable[[], T]) -> T:
         """Return the result of `work`; if the open index was replaced, open the new one and repeat once."""

@@ -70,11 +70,11 @@ class OpenSearchSearcher(Retriever):
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
         """Return a page of each query's ranking: passage ids, document numbers and scores."""
         channel_queries = [(self.channel, query) for query in queries]
-        return self.opened.again(partial(self.opened.rank, channel_queries, page, threads))
+        return self.opened.newest(partial(self.opened.rank, channel_queries, page, threads))
 
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
-        """Return a page of hits for each query; if the index was replaced, search the new index."""
-        return self.opened.again(partial(super().search_all, queries, page, threads))
+        """Return a page of hits for each query, from the index that has the alias."""
+        return self.opened.newest(partial(super().search_all, queries, page, threads))
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
         """Return the stored records of passages, by document number."""
@@ -93,7 +93,7 @@ class OpenSearchSearcher(Retriever):
 
         The rank counts only passages that pass the filter.
         """
-        return self.opened.again(partial(explain_remote, self.opened, query, passage_id, filter))
+        return self.opened.newest(partial(explain_remote, self.opened, query, passage_id, filter))
 
     def close(self) -> None:
         """Close the connections to the server."""
@@ -150,11 +150,11 @@ class OpenSearchHybrid(HybridSearcher):
 
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
         """Return a page of the fused ranking of each query."""
-        return self.opened.again(partial(super().rank, queries, page, threads))
+        return self.opened.newest(partial(super().rank, queries, page, threads))
 
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
         """Return a page of fused hits for each query, with each hit's rank and score in each channel."""
-        return self.opened.again(partial(super().search_all, queries, page, threads))
+        return self.opened.newest(partial(super().search_all, queries, page, threads))
 
     __reduce__ = Closing.__reduce__  # not HybridSearcher's, which opens a folder again
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrid.opensearch import remote
 from hybrid.opensearch.documents import Action, batches
 from hybrid.opensearch.push import PushOptions, push
 from hybrid.opensearch.searcher import open_opensearch
@@ -116,6 +117,25 @@ def test_an_open_searcher_follows_the_alias(opened, builder, docs, server, name,
     assert there.search(questions[0], 20) == opened.search(questions[0], 20)
     with pytest.raises(IndexStateError, match="replaced or deleted"):
         there.records(old.docids)  # never the records of others at the same positions
+
+
+def test_an_open_searcher_follows_the_alias_from_an_index_that_is_kept(
+    opened, builder, docs, server, name, questions, monkeypatch
+) -> None:
+    push(opened, server, name)
+    there, fused = open_opensearch(server, name), open_opensearch(server, name, "impact,bm25=0.01")
+    before, first = there.search(questions[0], 20), there.opened.now
+    builder.write(builder.source(docs("b", 30), name="b.jsonl"), "append")
+    opened.refresh()
+    push(opened, server, name, PushOptions(keep_old=True))
+    monkeypatch.setattr(remote, "CHECK_SECONDS", 3600)
+    assert there.search(questions[0], 20) == before
+    monkeypatch.setattr(remote, "CHECK_SECONDS", 0)
+    there.in_context(before)
+    assert there.opened.now is first, "hits get the contexts of their own index"
+    newest = opened.search(questions[0], 20)
+    assert there.search(questions[0], 20) == newest != before
+    assert {hit.passage_id for hit in fused.search(questions[0], 20)} & {f"b{i}" for i in range(30)}
 
 
 def test_an_update_sends_what_changed(opened, builder, docs, server, name, questions) -> None:
