@@ -227,16 +227,17 @@ def evaluate_channels(chosen: _Evaluation) -> None:
         )
     results = []
     with ExitStack() as stack:
-        language, names = "en", list(REMOTE_CHANNELS)
+        names = list(REMOTE_CHANNELS)
         if not remote:
             reader = stack.enter_context(_opened(index, chosen))
-            language, names = _language_and_channels(reader, chosen)
+            names = _measured_channels(reader, chosen)
         fusions = chosen.fusions(names)
         depth = max(chosen.method.candidates, *RECALL_AT)
-        answering = chosen.answering.open(depth, "--candidates", plot=chosen.plot, language=language)
         chains = open_chains(chosen.chains, chosen.models, chosen.index, remote=remote)
         chains = [stack.enter_context(chain) for chain in chains]
         channels = stack.enter_context(chosen.server.channels() if remote else Channels(reader, names))
+        language = channels.searchers[names[0]].language
+        answering = chosen.answering.open(depth, "--candidates", plot=chosen.plot, language=language)
         bar = stack.enter_context(
             _bar_of_questions(sets, len(chains), reads=answering is not None, quiet=chosen.quiet)
         )
@@ -328,12 +329,12 @@ def _opened(index: Path, chosen: _Evaluation) -> IndexReader:
     return IndexReader(index, chosen.bm25.parameters, channels=() if chosen.no_dense else None)
 
 
-def _language_and_channels(reader: IndexReader, chosen: _Evaluation) -> tuple[str, list[str]]:
-    """Return the index's language and the names of its measured channels."""
+def _measured_channels(reader: IndexReader, chosen: _Evaluation) -> list[str]:
+    """Return the names of the index's measured channels."""
     from hybrid.retrieval.channels import CHANNELS
 
     with reader.snapshot() as snapshot:
-        language, existing = snapshot.generation.language, snapshot.channels
+        existing = snapshot.channels
     names = [name for name in CHANNELS if name in existing and (name != "dense" or not chosen.no_dense)]
     weights = chosen.named_weights() if chosen.names_fusion() else {}
     if "dense" not in names and not chosen.no_dense and (not weights or "dense" in weights):
@@ -343,7 +344,7 @@ def _language_and_channels(reader: IndexReader, chosen: _Evaluation) -> tuple[st
         if "dense" in weights:
             raise IndexStateError(missing, remedy=build)
         click.echo(f"{missing}: only the other channels are measured\n  → {build}", err=True)
-    return language, names
+    return names
 
 
 def _build_dense(index: Path, *, quiet: bool) -> None:

@@ -149,6 +149,15 @@ def test_hybrid_eval_there_measures_what_it_measures_here(
     assert rows[0] == rows[1] == rows[2]
 
 
+def test_hybrid_eval_reads_answers_in_the_language_of_the_index(builder, docs, fake, tmp_path) -> None:
+    builder.write(builder.source(docs("a", 8)), language="de")
+    there = ["--opensearch", fake.url, "--name", "wiki"]
+    sparta("push", "--index", builder.folder.path, *there)
+    (tmp_path / "questions.tsv").write_text("text of a3\t['a3']\n")
+    refused = hybrid("eval", *there, "--dataset", tmp_path / "questions.tsv", "--answers")
+    assert "ships no reader for the language 'de'" in refused.stderr
+
+
 def test_export_says_what_it_wrote(opened, builder, tmp_path: Path) -> None:
     export = [
         "export",
