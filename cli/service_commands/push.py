@@ -95,11 +95,11 @@ def _push(pushing: _Push, server: Any) -> None:
             )
             return
         report = push(searcher, server, name, made(PushOptions, pushing), advance=bar.update)
+    old = f"; replaces {', '.join(report.replaced)}" if report.replaced else ""
     if report.unchanged:
-        click.echo(f"{name}: up to date, {counted(report.passages, 'passage')} ({report.index})")
+        click.echo(f"{name}: up to date, {counted(report.passages, 'passage')} ({report.index}){old}")
         return
     kept = f", {report.kept:,} from before" if report.kept else ""
-    old = f"; replaces {', '.join(report.replaced)}" if report.replaced else ""
     click.echo(
         f"{name}: {counted(report.passages, 'passage')} in {report.seconds:.0f} s{kept} ({report.index}){old}"
     )

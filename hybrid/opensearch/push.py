@@ -25,6 +25,7 @@ from hybrid.opensearch.state import (
     refresh,
     save_side,
     set_meta,
+    unfinished_indices,
     whole_prefix,
 )
 from sparta.base.errors import IndexStateError, InputError, SpartaError
@@ -81,46 +82,85 @@ def push(
 
     :param name: the alias
     :param advance: called with the number of passages that are newly on the server
-    :raises InputError: OpenSearch cannot represent the index
+    :raises InputError: OpenSearch cannot represent the index, or the index has another number of shards
     :raises IndexStateError: another index has this name
     :raises ServerError: the server cannot be reached, or refuses a request
     """
     push_options, started = options or PushOptions(), time.monotonic()
     check_name(name)
     with opened_source(searcher) as source:
-        old_indices = indices_of(server, name)
-        for index in old_indices:
-            meta = meta_of(server, index)
-            if meta["identity"] == source.identity:
-                verify(server, index, source, push_options.sample)
-                obsolete = () if push_options.keep_old else replaced_by(meta)
-                if replaced_by(meta):
-                    remove(server, obsolete)
-                    _say_whole(server, index, source)
-                server.request("PUT", f"/{index}/_settings", served_settings(push_options.replicas))
-                seconds = time.monotonic() - started
-                return PushReport(index, len(source), 0, len(source), obsolete, seconds, unchanged=True)
-        index = f"{name}-{source.identity}"
-        _make(server, index, source, push_options)
-        n_kept = whole_prefix(server, index, source.positions)
-        if advance:
-            advance(n_kept)
-        actions = source.actions(n_kept)
-        n_sent = send_all(server, index, actions, connections=push_options.connections, advance=advance)
-        refresh(server, index)
+        live = {index: meta_of(server, index) for index in indices_of(server, name)}
+        same_content = [index for index, meta in live.items() if meta["identity"] == source.identity]
+        index = same_content[0] if same_content else f"{name}-{source.identity}"
+        others = [other for other in live if other != index]
+        replaced = tuple(dict.fromkeys([*others, *replaced_by(live.get(index, {}))]))
+        _check_shards(server, index, push_options.shards)
+        save_side(server, source.side)
+        n_kept, n_sent = len(source), 0
+        if not same_content:
+            _make(server, index, source, push_options)
+            n_kept = whole_prefix(server, index, source.positions)
+            if advance:
+                advance(n_kept)
+            actions = source.actions(n_kept)
+            n_sent = send_all(server, index, actions, connections=push_options.connections, advance=advance)
+            refresh(server, index)
         verify(server, index, source, push_options.sample)
-        _serve(server, index, source, push_options, old_indices)
-        _swap(server, name, index, old_indices)
-        if old_indices and not push_options.keep_old:
-            remove(server, old_indices)
+        if list(live) == [index]:
+            server.request("PUT", f"/{index}/_settings", served_settings(push_options.replicas))
+        else:
+            _serve(server, index, source, push_options, replaced)
+            _swap(server, name, index, others)
+        if replaced:
+            if push_options.keep_old:
+                replaced = ()
+            remove(server, replaced)
             _say_whole(server, index, source)
-    replaced = () if push_options.keep_old else tuple(old_indices)
-    return PushReport(index, n_kept + n_sent, n_sent, n_kept, replaced, time.monotonic() - started)
+    _warn_of_unfinished(server, name)
+    seconds = time.monotonic() - started
+    return PushReport(index, n_kept + n_sent, n_sent, n_kept, replaced, seconds, bool(same_content))
+
+
+def _check_shards(server: Server, index: str, shards: int | None) -> None:
+    """Raise InputError if the index exists with another number of primary shards than `shards`."""
+    answer = server.request("GET", f"/{index}/_settings", ignore=(404,)) if shards else {}
+    if index not in answer:
+        return
+    n_shards = int(answer[index]["settings"]["index"]["number_of_shards"])
+    if n_shards != shards:
+        raise InputError(
+            f"the index {index!r} already exists with {n_shards} primary shards, expected {shards}",
+            where=server.where,
+            remedy=remedy(
+                "omit {}, or push again after this request to OpenSearch: {}",
+                Option("shards"),
+                _deletion(server, index),
+            ),
+        )
+
+
+def _warn_of_unfinished(server: Server, name: str) -> None:
+    """Warn of indices that interrupted pushes of other content left; another push may be filling them."""
+    try:
+        indices = unfinished_indices(server, name)
+    except SpartaError:  # some users have no permission for this request
+        return
+    for index in indices:
+        logger.warning(
+            "%s/%s: a push of other content is unfinished. If no push is running, delete its index: %s",
+            server.where,
+            index,
+            _deletion(server, index),
+        )
+
+
+def _deletion(server: Server, index: str) -> str:
+    """Return the request that deletes an index, for messages."""
+    return f"DELETE {server.access.hosts()[0]}/{index}"
 
 
 def _make(server: Server, index: str, source: Source, options: PushOptions) -> None:
     """Create the index, unless an interrupted push of the same content already created it."""
-    save_side(server, source.side)
     if mapping_of(server, index) is None:
         shards = options.shards or _data_nodes(server)
         made = server.request("PUT", f"/{index}", index_body(source, shards=shards), ignore=(400,))

@@ -83,7 +83,7 @@ def meta_of(server: Server, index: str) -> dict[str, Any]:
 
     :raises IndexStateError: the index does not exist, or sparta did not push it
     """
-    meta = ((mapping_of(server, index) or {}).get("_meta") or {}).get("sparta") or {}
+    meta = _meta_in(mapping_of(server, index) or {})
     if meta.get("kind") != KIND:
         raise IndexStateError(
             f"the index {index!r} was not created by sparta push",
@@ -98,6 +98,22 @@ def meta_of(server: Server, index: str) -> dict[str, Any]:
             remedy="upgrade sparta, or push again with this version",
         )
     return dict(meta)
+
+
+def unfinished_indices(server: Server, name: str) -> list[str]:
+    """Return the indices that pushes under an alias have not completed."""
+    pushed_name = re.compile(rf"{re.escape(name)}-[0-9a-f]{{16}}")
+    answer = server.request("GET", f"/{name}-*/_mapping")
+    return sorted(
+        index
+        for index, description in answer.items()
+        if pushed_name.fullmatch(index) and _meta_in(description["mappings"]).get("complete") is False
+    )
+
+
+def _meta_in(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the metadata that sparta stored in a mapping; empty without any."""
+    return (mapping.get("_meta") or {}).get("sparta") or {}
 
 
 def set_meta(server: Server, index: str, meta: Mapping[str, Any]) -> None:

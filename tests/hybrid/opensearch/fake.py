@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
 import ssl
@@ -77,9 +78,17 @@ class Fake:
         return 200, {"acknowledged": True}
 
     def mapping(self, _body: bytes, name: str) -> Answer:
+        names = fnmatch.filter(self.indices, name)
+        if not names and "*" not in name:
+            return failure(404, "index_not_found_exception", f"no such index [{name}]")
+        return 200, {name: {"mappings": self.indices[name].mappings} for name in names}
+
+    def settings(self, _body: bytes, name: str) -> Answer:
         if name not in self.indices:
             return failure(404, "index_not_found_exception", f"no such index [{name}]")
-        return 200, {name: {"mappings": self.indices[name].mappings}}
+        settings = self.indices[name].settings["index"]
+        shown = {key: str(value) for key, value in settings.items() if not isinstance(value, dict)}
+        return 200, {name: {"settings": {"index": shown}}}
 
     def remap(self, body: bytes, name: str) -> Answer:
         self.indices[name].mappings |= json.loads(body)
@@ -263,6 +272,7 @@ HANDLERS: list[tuple[str, Callable[..., Answer]]] = [
     (r"GET /([^/]+)/_mapping", Fake.mapping),
     (r"PUT /([^/]+)/_mapping", Fake.remap),
     (r"PUT /([^/]+)/_settings", Fake.resettle),
+    (r"GET /([^/]+)/_settings", Fake.settings),
     (r"POST /([^/]+)/_refresh", Fake.nothing),
     (r"POST /([^/]+)/_bulk", Fake.bulk),
     (r"POST /([^/]+)/_mget", Fake.mget),

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,12 @@ from hybrid.opensearch.searcher import open_opensearch
 from hybrid.opensearch.server import Access, Server
 from hybrid.opensearch.state import indices_of, meta_of, refresh, scan, whole_prefix
 from hybrid.opensearch.update import delete, update
-from sparta.base.errors import IndexStateError, ServerError
+from sparta.base.errors import IndexStateError, InputError, ServerError
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.search.retriever import Page
 from sparta.search.searcher import Searcher
-from tests.hybrid.opensearch.fake import failure
+from tests.hybrid.opensearch.fake import Held, failure
 
 pytestmark = pytest.mark.jvm
 ROOT = Path(__file__).parents[3]
@@ -283,6 +284,72 @@ def test_a_push_stopped_after_the_swap_is_finished(opened, builder, docs, fake, 
         assert push(opened, server, "wiki").replaced == ()
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_push_mends_an_alias_with_two_indices(opened, builder, docs, fake, keep, questions) -> None:
+    with Server(Access(fake.url, environment={})) as server:
+        first = push(opened, server, "wiki").index
+        builder.write(builder.source(docs("b", 30), name="b.jsonl"), "append")
+        opened.refresh()
+        second = push(opened, server, "wiki", PushOptions(keep_old=True)).index
+        fake.aliases["wiki"] = {first, second}
+        fake.indices["sparta-models"].documents.clear()
+        with pytest.raises(IndexStateError, match="must point to one index") as refused:
+            open_opensearch(server, "wiki")
+        assert "sparta push --opensearch URL --name wiki" in refused.value.remedy.for_command_line()
+        report = push(opened, server, "wiki", PushOptions(keep_old=keep))
+        assert (report.unchanged, report.replaced) == (True, () if keep else (first,))
+        assert fake.aliases["wiki"] == {second}
+        assert (first in fake.indices) == keep
+        same_rankings(opened, server, "wiki", questions)
+
+
+def test_no_index_of_others_is_removed_from_an_alias(opened, fake) -> None:
+    with Server(Access(fake.url, environment={})) as server:
+        index = push(opened, server, "wiki").index
+        fake.indices["other"] = Held({}, {})
+        fake.aliases["wiki"] = {index, "other"}
+        with pytest.raises(IndexStateError, match="'other' was not created by sparta push"):
+            push(opened, server, "wiki")
+    assert fake.aliases["wiki"] == {index, "other"}
+    assert "other" in fake.indices
+
+
+def test_an_unfinished_push_of_other_content_is_reported(opened, builder, docs, fake, caplog) -> None:
+    with small_batches(fake.url) as server:
+        broken_after(fake, 4)
+        with pytest.raises(ServerError, match="cannot be reached"):
+            push(opened, server, "wiki")
+        fake.fault = lambda *_: None
+        (unfinished,) = (index for index in fake.indices if index.startswith("wiki-"))
+        builder.write(builder.source(docs("b", 30), name="b.jsonl"), "append")
+        opened.refresh()
+        push(opened, server, "wiki")
+        assert f"{unfinished}: a push of other content is unfinished" in caplog.text
+        method, url = caplog.text.split("delete its index: ")[1].split()
+        server.request(method, url.removeprefix(fake.url))
+        caplog.clear()
+        assert push(opened, server, "wiki").unchanged
+        assert not caplog.text
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_shards_of_an_existing_index_are_compared(opened, fake, whole) -> None:
+    with small_batches(fake.url) as server:
+        broken_after(fake, 99 if whole else 4)
+        with nullcontext() if whole else pytest.raises(ServerError, match="cannot be reached"):
+            push(opened, server, "wiki", PushOptions(shards=2))
+        fake.fault = lambda *_: None
+        with pytest.raises(InputError, match="already exists with 2 primary shards, expected 3") as refused:
+            push(opened, server, "wiki", PushOptions(shards=3))
+        assert push(opened, server, "wiki", PushOptions(shards=2)).unchanged == whole
+        remedy = refused.value.remedy.for_command_line()
+        assert "omit --shards" in remedy
+        method, url = remedy.split(": ")[1].split()
+        server.request(method, url.removeprefix(fake.url))
+        index = push(opened, server, "wiki", PushOptions(shards=3)).index
+    assert fake.indices[index].settings["index"]["number_of_shards"] == 3
+
+
 def test_holes_are_filled(opened, fake, questions) -> None:
     """Requests run side by side, so a later one may be there and an earlier one not."""
     with Server(Access(fake.url, environment={})) as server:
@@ -355,8 +422,6 @@ def test_verification_sees_what_is_not_as_pushed(opened, fake, damage) -> None:
 
 
 def test_names_that_are_taken_are_left_alone(opened, fake) -> None:
-    from tests.hybrid.opensearch.fake import Held
-
     fake.indices["mine"] = Held({}, {})
     fake.indices["other"] = Held({}, {})
     fake.aliases["theirs"] = {"other"}
