@@ -18,6 +18,7 @@ from sparta.base.errors import (
     NoPassageError,
     SpartaError,
     StorageError,
+    without_folders,
 )
 from sparta.base.remedies import Remedy
 
@@ -118,7 +119,8 @@ def error_body(error: Exception, request_id: str) -> tuple[int, bytes, list[tupl
     status = status_of(error)
     details = {"message": "something failed in the service", "remedy": "its log has the request id"}
     if isinstance(error, SpartaError) and status != 500:
-        details = {"message": error.message, "remedy": _remedy(error, status)}
+        message = without_folders(error.message) if _is_of_machine(error, status) else error.message
+        details = {"message": message, "remedy": _remedy(error, status)}
     lines = error.lines if isinstance(error, HttpError) else {}
     body = {"error": {"code": CODES[status], **details}, **lines, "request_id": request_id}
     headers = error.headers if isinstance(error, HttpError) else []
@@ -126,13 +128,19 @@ def error_body(error: Exception, request_id: str) -> tuple[int, bytes, list[tupl
     return status, dumps(body), headers + [(b"retry-after", b"1")] * (status in (429, 503))
 
 
+def _is_of_machine(error: SpartaError, status: int) -> bool:
+    """Return whether the machine of the service has a fault, such as a damaged index or a missing model."""
+    return status in (409, 503) and not isinstance(error, HttpError)
+
+
 def _remedy(error: SpartaError, status: int) -> str:
     """Return an error's remedy for a client; options and commands are left out, as a client has no shell."""
     if isinstance(error, MostOfIndexError):
         return 'check the filter with a search; to delete all matches, send "yes": true beside the filter'
-    if not isinstance(error, HttpError):
-        if status in (409, 503):
-            return "whoever runs the service can mend it: its log says how"
-        if error.remedy.parts or isinstance(error, LackingError | NoPassageError):
-            return _REMEDIES.get(status, "")
+    if _is_of_machine(error, status):
+        return "whoever runs the service can mend it: its log says how"
+    if not isinstance(error, HttpError) and (
+        error.remedy.parts or isinstance(error, LackingError | NoPassageError)
+    ):
+        return _REMEDIES.get(status, "")
     return str(error.remedy)

@@ -17,12 +17,18 @@ A message says what was expected, what was found, where, and what to do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.base.renames import renamed_fields
+
+_FOLDERS = re.compile(
+    r"""(?<=')/[^'\n]*/(?=[^'/\n]+')|(?<=")/[^"\n]*/(?=[^"/\n]+")|(?<![\w:/.])/(?:[^\s/]+/)*(?=[^\s/])"""
+)
+"""The folders of an absolute path in a message; a quoted path may contain spaces."""
 
 
 class SpartaError(Exception):
@@ -198,3 +204,8 @@ def folder_in_use(output: object, *, resumable: bool = True) -> IndexStateError:
         if resumable
         else remedy("choose another {}", Option("output")),
     )
+
+
+def without_folders(message: str) -> str:
+    """Return a message in which the last name of each absolute path replaces the path."""
+    return _FOLDERS.sub("", message)

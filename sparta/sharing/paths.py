@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sparta.base.errors import without_folders
 from sparta.base.manifest import MANIFEST_NAME, write_manifest
 from sparta.index.channels import CHANNELS, other_channels
 from sparta.index.folder import IndexFolder
@@ -15,8 +15,6 @@ from sparta.index.plan import committed
 from sparta.index.snapshot import last_commit
 from sparta.lucene.bridge import ImpactWriter
 
-_PATH = re.compile(r"(?<![\w:/.])/(?:[^\s/]+/)*(?=[^\s/])")
-"""The folders of an absolute path inside a message."""
 _READING = "reading"
 """The field of a job with the user's SQL query and field names, which are not paths."""
 
@@ -52,4 +50,4 @@ def _without_paths(value: Any) -> Any:
         return [_without_paths(part) for part in value]
     if not isinstance(value, str):
         return value
-    return Path(value).name if Path(value).is_absolute() else _PATH.sub("", value)
+    return Path(value).name if Path(value).is_absolute() else without_folders(value)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import IO, Any, BinaryIO, NamedTuple
 
 from hybrid.retrieval.limits import Limits
@@ -57,7 +57,7 @@ async def spooled(parts: AsyncIterator[bytes], seconds: float) -> AsyncIterator[
     :raises StorageError: the folder of temporary files is full
     """
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as stream:
-        with storage_errors(tempfile.gettempdir()):
+        with _filled(stream):
             await _write(stream, parts, seconds)
         yield stream  # type: ignore[misc]  # a spooled file has all methods of BinaryIO
 
@@ -67,10 +67,21 @@ async def _write(stream: IO[bytes], parts: AsyncIterator[bytes], seconds: float)
         async with asyncio.timeout(seconds):
             async for chunk in parts:
                 stream.write(chunk)
-        stream.seek(0)
     except TimeoutError:
         raise HttpError(408, f"the request body did not arrive within {seconds:g} s") from None
-    except OSError:
+
+
+@contextmanager
+def _filled(stream: IO[bytes]) -> Iterator[None]:
+    """Rewind a temporary file after the block has filled it; close the file if the block fails.
+
+    :raises StorageError: the folder of temporary files is full
+    """
+    try:
+        with storage_errors(tempfile.gettempdir()):
+            yield
+            stream.seek(0)
+    except BaseException:
         with suppress(OSError):  # closing tries to write the rest again, and fails again
             stream.close()
         raise
@@ -97,6 +108,7 @@ def as_lines(stream: BinaryIO, limits: Limits) -> BinaryIO:
     """Return a JSON body as a file with one JSON value per line: the elements of its list, or its one value.
 
     :raises HttpError: 400, the body is not JSON; 413, the body has too many elements
+    :raises StorageError: the folder of temporary files is full
     """
     lines = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (the caller closes the file)
     first = stream.read(1)
@@ -104,16 +116,16 @@ def as_lines(stream: BinaryIO, limits: Limits) -> BinaryIO:
         first = stream.read(1)
     stream.seek(0)
     elements = list_elements(stream) if first == b"[" else iter([json_object(stream, limits)])
-    try:
-        for number, element in enumerate(elements, 1):
-            if number > limits.lines:
-                raise HttpError(413, f"the upload has more than {limits.lines:,} values", remedy=_SPLIT)
-            # No longer than in the body, which has the limit of lines too.
-            line = json.dumps(element, ensure_ascii=False, separators=(",", ":"))
-            lines.write(line.encode() + b"\n")
-    except (ValueError, RecursionError) as error:
-        raise HttpError(400, f"the body is not JSON: {error}") from None
-    lines.seek(0)
+    with _filled(lines):
+        try:
+            for number, element in enumerate(elements, 1):
+                if number > limits.lines:
+                    raise HttpError(413, f"the upload has more than {limits.lines:,} values", remedy=_SPLIT)
+                # No longer than in the body, which has the limit of lines too.
+                line = json.dumps(element, ensure_ascii=False, separators=(",", ":"))
+                lines.write(line.encode() + b"\n")
+        except (ValueError, RecursionError) as error:
+            raise HttpError(400, f"the body is not JSON: {error}") from None
     return lines  # type: ignore[return-value]  # a spooled file has all methods of BinaryIO
 
 

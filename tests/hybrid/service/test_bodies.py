@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import resource
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -21,10 +22,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hybrid.service.errors import HttpError
+from hybrid.service.errors import HttpError, error_body
 from hybrid.service.live.ndjson import LineErrors, as_lines, read_lines
 from hybrid.service.settings import Limits, Settings
-from sparta.base.errors import StorageError
+from sparta.base.errors import IndexStateError, InputError, ModelError, SpartaError, StorageError
 from tests.hybrid.service.services import guarded
 
 
@@ -60,6 +61,24 @@ def test_a_traceback_is_told_of_faults_alone(
     assert asyncio.run(answered(app))[0]["status"] == status
     [told] = [record for record in caplog.records if record.levelno > logging.INFO]
     assert (told.levelname, bool(told.exc_info)) == ("ERROR" if traceback else "WARNING", traceback)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            ModelError("the model of the index, '/home/me/my models/small', is missing"),
+            "the model of the index, 'small', is missing",
+        ),
+        (
+            IndexStateError('the index is damaged (resource=Input(path="/home/me/ix/sparta-000001/_0.cfs"))'),
+            'the index is damaged (resource=Input(path="_0.cfs"))',
+        ),
+        (InputError("no passage has the field '/a/b'"), "no passage has the field '/a/b'"),
+    ],
+)
+def test_no_body_names_folders_of_the_machine(error: SpartaError, message: str) -> None:
+    assert json.loads(error_body(error, "1")[1])["error"]["message"] == message
 
 
 def test_a_request_that_the_server_cancels_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
@@ -127,6 +146,18 @@ def test_json_bodies_have_the_limit_of_lines() -> None:
     for body in (record, b"[" + record + b"]"):
         assert json.loads(as_lines(io.BytesIO(body), Limits()).read()) == {"id": "1", "text": text}
         assert len(as_lines(io.BytesIO(body), Limits()).read()) <= len(record) + 1
+
+
+def test_a_full_folder_for_temporary_files_is_told_of_json_bodies() -> None:
+    """Files of this process may hold nothing for a moment, as with a quota that is used up."""
+    body = json.dumps([{"id": str(i), "text": "x" * 1000} for i in range(2000)]).encode()
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, usual[1]))
+    try:
+        with pytest.raises(StorageError, match="cannot be written: File too large"):
+            as_lines(io.BytesIO(body), Limits())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 
 
 @pytest.mark.parametrize("bad", [3, 4])
