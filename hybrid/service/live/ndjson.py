@@ -14,6 +14,7 @@ from hybrid.service.errors import HttpError
 from sparta.base.errors import InputError
 from sparta.base.files import storage_errors
 from sparta.base.records import Passage
+from sparta.data.formats.fields import USUAL_FIELDS, Fields
 from sparta.data.jsonlist import list_elements
 from sparta.data.parsing import decoded, identifier, json_parts, parse_object, parse_value, read_passage
 
@@ -148,9 +149,12 @@ def value_bytes(stream: BinaryIO, limits: Limits) -> bytes:
     return text
 
 
-def read_lines(stream: BinaryIO, limits: Limits, errors: LineErrors, *, ids: bool) -> Iterator[Line]:
+def read_lines(
+    stream: BinaryIO, limits: Limits, errors: LineErrors, fields: Fields = USUAL_FIELDS, *, ids: bool
+) -> Iterator[Line]:
     """Yield the valid lines, each id once; add the errors of other lines to `errors`.
 
+    :param fields: the fields of the records that hold id, text and title
     :param ids: whether a line is a passage id or an object with an id; else each line is a passage
     :raises HttpError: 400 for too many invalid lines; 413 for too many lines or JSON values
     """
@@ -167,7 +171,7 @@ def read_lines(stream: BinaryIO, limits: Limits, errors: LineErrors, *, ids: boo
         if not line.strip():
             continue
         try:
-            parsed = _passage_id(line, number) if ids else _passage(line, number)
+            parsed = _passage_id(line, number, fields) if ids else _passage(line, number, fields)
         except InputError as error:
             errors.add(number, error.message)
             continue
@@ -205,11 +209,15 @@ def _skip_line(stream: BinaryIO, line: bytes) -> None:
         line = stream.readline(_IN_MEMORY)
 
 
-def _passage(line: bytes, number: int) -> Line:
-    passage = read_passage(parse_object(decoded(line.rstrip(b"\r\n"))), f"line:{number}")
+def _passage(line: bytes, number: int, fields: Fields) -> Line:
+    record = parse_object(decoded(line.rstrip(b"\r\n")))
+    if fields.id is None:
+        identifier(record)  # no hash is the id here, because the response would not name the hash
+    passage = read_passage(fields.of_record(record), f"line:{number}")
     return Line(number, passage.passage_id, passage)
 
 
-def _passage_id(line: bytes, number: int) -> Line:
+def _passage_id(line: bytes, number: int, fields: Fields) -> Line:
     value = parse_value(decoded(line.strip()))
-    return Line(number, identifier(value if isinstance(value, dict) else {"id": value}))
+    record = value if isinstance(value, dict) else {"id": value}
+    return Line(number, identifier({"id": record[fields.id]} if fields.id in record else record))

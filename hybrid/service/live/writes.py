@@ -117,7 +117,9 @@ class Writer(Closing):
         limits, errors = self._settings.limits, LineErrors()
 
         def parse() -> list[Line]:
-            return list(read_lines(stream, limits, errors, ids=ids))
+            with self._reader.snapshot() as snapshot:
+                fields = IndexOptions(**snapshot.generation.job.named_fields).fields
+            return list(read_lines(stream, limits, errors, fields, ids=ids))
 
         return await self._parsed_and_written(parse, lambda lines: write(lines, errors))
 

@@ -83,6 +83,22 @@ def test_every_bad_line_is_told_and_the_good_ones_are_written(index, open_client
     assert [error["line"] for error in told["errors"]] == [2, 3, 4]
 
 
+def test_uploads_have_the_fields_of_the_index(tmp_path, tiny_model_folder, open_client) -> None:
+    record = {"id": 17, "url": "example.org/moon", "text": "teaser", "body": "full text"}
+    names = {"id_field": "url", "text_field": "body"}
+    options = IndexOptions(channels="bm25", model=str(tiny_model_folder), **names)
+    build_index(tmp_path / "ix", [record], "create", options)
+    client = open_client(tmp_path / "ix", writable=True)
+    told = write(client, "PUT", lines({**record, "body": "new text"}, {"id": "18", "text": "no url"}))
+    assert (told["added"], told["updated"]) == (0, 1)
+    assert [error["line"] for error in told["errors"]] == [2]
+    assert '"url"' in told["errors"][0]["message"]
+    assert client.get("/passages/example.org/moon").json()["text"] == "new text"
+    sun = {"url": "example.org/sun", "body": "sun"}
+    assert write(client, "POST", lines(record, sun))["added"] == 1
+    assert write(client, "DELETE", lines(record, {"id": "example.org/sun"}))["deleted"] == 2
+
+
 def test_an_upload_of_nothing_good_is_refused_and_changes_nothing(index, open_client) -> None:
     client = open_client(index, writable=True)
     version = client.get("/info").json()["version"]
