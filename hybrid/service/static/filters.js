@@ -13,7 +13,7 @@ export function filters(info, change) {
   const rows = h("div", { class: "rows" });
   const tell = () => change({ filter: filterOf([...rows.children]), page: 1 });
   const add = (row, focus) => {
-    rows.append(line(names, row, tell));
+    rows.append(row.fixed ? fixedLine(row.fixed, tell) : line(names, row, tell));
     if (focus) rows.lastChild.querySelector("input").focus();
   };
   const one = h("select", { id: "one", onchange: () => change({ one: one.value, page: 1 }) });
@@ -29,12 +29,12 @@ export function filters(info, change) {
     const now = JSON.stringify(state.filter);
     if (now !== shown && now !== JSON.stringify(filterOf([...rows.children]))) {
       rows.replaceChildren();
-      rowsOf(state.filter).forEach((row) => add(row));
+      rowsOf(state.filter, names).forEach((row) => add(row));
     }
     shown = now;
     one.replaceChildren(...["", ...names].map((name) =>
       h("option", { value: name, selected: name === state.one }, name || "passage")));
-    const active = rowsOf(state.filter).length + (state.one ? 1 : 0);
+    const active = rowsOf(state.filter, names).length + (state.one ? 1 : 0);
     count.textContent = active ? ` · ${active} on` : "";
     if (active) element.open = true;
   };
@@ -49,31 +49,50 @@ const read = (row) => {
 function line(names, { field, way, value }, tell) {
   const pick = (label, options, own) => h("select", { "aria-label": label, onchange: tell },
     options.map(([name, said]) => h("option", { value: name, selected: name === own }, said)));
-  const row = h("div", { class: "row", role: "group", "aria-label": "Filter" },
+  return h("div", { class: "row", role: "group", "aria-label": "Filter" },
     pick("Field", names.map((name) => [name, name]), field),
     pick("Condition", WAYS, way),
     h("input", { type: "text", "aria-label": "Value", value, onchange: tell, autocomplete: "off" }),
-    h("button", { type: "button", class: "plain", "aria-label": "Remove this filter", onclick: () => { row.remove(); tell(); } }, "×"));
-  return row;
+    removal(tell));
 }
+
+/** A row that shows a part of a filter as JSON, and can only be removed. */
+function fixedLine(fixed, tell) {
+  const text = JSON.stringify(fixed);
+  return h("div", { class: "row", role: "group", "aria-label": "Filter", "data-fixed": text },
+    h("code", {}, text), removal(tell));
+}
+
+const removal = (tell) => h("button", {
+  type: "button", class: "plain", "aria-label": "Remove this filter",
+  onclick: (event) => { event.currentTarget.closest(".row").remove(); tell(); },
+}, "×");
 
 /**
  * Rows as the service's filter: `{"lang": "en"}`, `{"lang": {"in": […]}}`, `{"year": {"gte": 1990}}`.
- * A row that cannot be joined with one before it is left out, and says so.
+ * A row that cannot be joined with another row of its field is left out, and says so.
  */
 function filterOf(rows) {
+  const fixed = Object.assign({}, ...rows.map((row) => JSON.parse(row.dataset.fixed ?? "{}")));
   const filter = {};
-  for (const row of rows) {
+  for (const row of rows.filter((own) => !own.dataset.fixed)) {
     row.querySelector(".failure")?.remove();
     const { field, way, value } = read(row);
     row.querySelector("input").hidden = WITHOUT_VALUE.includes(way);
     if (value === "" && !WITHOUT_VALUE.includes(way)) continue;
-    const before = filter[field];
-    if (before === undefined) filter[field] = condition(way, value);
-    else if (isBound(before, way)) Object.assign(before, condition(way, value));
-    else row.append(h("p", { class: "failure", role: "alert" }, `Left out: ${field} has a filter. “is one of” takes several values.`));
+    if (Object.hasOwn(fixed, field) || !added(filter, { field, way, value }))
+      row.append(h("p", { class: "failure", role: "alert" }, `Left out: ${field} has a filter. “is one of” takes several values.`));
   }
-  return filter;
+  return { ...fixed, ...filter };
+}
+
+/** Add a row to a filter; whether the filter can hold it. */
+function added(filter, { field, way, value }) {
+  const before = filter[field];
+  if (before === undefined) filter[field] = condition(way, value);
+  else if (isBound(before, way)) Object.assign(before, condition(way, value));
+  else return false;
+  return true;
 }
 
 function condition(way, value) {
@@ -87,14 +106,34 @@ function condition(way, value) {
 /** Whether a row adds the other bound to one. */
 const isBound = (before, way) => /^[gl]t/.test(way) && typeof before === "object" && Object.keys(before).every((own) => /^[gl]t/.test(own) && own[0] !== way[0]);
 
-/** The rows that show a filter. */
-function rowsOf(filter) {
+/** The rows that show a filter; a part that no controls can show is a row with this part as `fixed`. */
+function rowsOf(filter, names) {
   return Object.entries(filter).flatMap(([field, own]) => {
-    if (own === null || typeof own !== "object") return [{ field, way: "is", value: String(own) }];
-    if (Array.isArray(own) || typeof own.not === "object") return []; // combined filters of a link have no row
-    if ("exists" in own) return [{ field, way: own.exists ? "exists" : "lacks", value: "" }];
-    return Object.entries(own).map(([way, value]) => ({ field, way, value: way === "in" ? joined([value].flat()) : String(value) }));
+    const rows = waysOf(own).map(([way, value]) => ({ field, way, value }));
+    return names.includes(field) && saysTheSame(rows, field, own) ? rows : [{ fixed: { [field]: own } }];
   });
+}
+
+/** The ways and values, as texts, of a condition on a field. */
+function waysOf(own) {
+  if (own === null || typeof own !== "object") return [["is", String(own)]];
+  if ("exists" in own) return [[own.exists ? "exists" : "lacks", ""]];
+  return Object.entries(own).map(([way, value]) => [way, way === "in" ? joined([value].flat()) : String(value)]);
+}
+
+/** Whether the controls can show these rows, and the rows give the condition again. */
+function saysTheSame(rows, field, own) {
+  const again = {};
+  const fits = ({ way, value }) => WAYS.some(([name]) => name === way) && value === value.trim() && (value !== "" || WITHOUT_VALUE.includes(way));
+  return rows.every((row) => fits(row) && added(again, row)) && JSON.stringify(again[field]) === JSON.stringify(asTexts(own));
+}
+
+/** A condition with the values that are compared as texts, as the controls write them. */
+function asTexts(own) {
+  const text = (value) => (value === null || typeof value === "object" ? value : String(value));
+  if (own === null || typeof own !== "object") return text(own);
+  return Object.fromEntries(Object.entries(own).map(([way, value]) =>
+    [way, way === "in" && Array.isArray(value) ? value.map(text) : way === "not" ? text(value) : value]));
 }
 
 /** Values with commas between; one that holds a comma or a quote stands in quotes, as in CSV. */

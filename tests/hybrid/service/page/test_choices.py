@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
@@ -81,3 +82,31 @@ def test_a_filter_that_cannot_be_joined_is_told_at_its_row(visit, ask):
     expect(page.get_by_role("heading", level=2)).to_have_text(
         "The filter leaves no passage for this question."
     )
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"not": {"lang": "en"}},
+        {"or": [{"lang": "ar"}, {"year": {"gte": 1990}}]},
+        {"lang": {"not": {"in": ["ar", "zh"]}}},
+        {"year": {"gte": "1990"}},
+    ],
+    ids=json.dumps,
+)
+def test_a_filter_without_controls_is_kept_until_it_is_removed(visit, ask, kept):
+    def expect_filter(filter: dict[str, Any]) -> None:
+        expect(shown(page)).to_have_text(titles(ask("search", query="quokka", filter=filter)["hits"]))
+        assert json.loads(parse_qs(urlsplit(page.url).query)["filter"][0]) == filter
+
+    page = visit(f"?q=quokka&filter={quote(json.dumps(kept))}")
+    expect_filter(kept)
+    lines = page.get_by_role("group", name="Filter", exact=True)
+    expect(lines.locator("code")).to_have_text([json.dumps(kept, separators=(",", ":"))])
+    expect(page.locator(".filters .count")).to_have_text(" · 1 on")
+    page.get_by_role("button", name="Add a filter").click()
+    lines.last.get_by_label("Field").select_option("tags")
+    lines.last.get_by_label("Condition").select_option("lacks")
+    expect_filter({**kept, "tags": {"exists": False}})
+    lines.first.get_by_label("Remove this filter").click()
+    expect_filter({"tags": {"exists": False}})
