@@ -35,7 +35,7 @@ from sparta.data.files import files_of, format_of, is_columnar, is_text_of
 from sparta.data.formats.fields import USUAL_FIELDS, Fields
 from sparta.data.formats.irds import check_irds, document_count, irds_documents, is_irds
 from sparta.data.formats.limited import Documents, check_packages, is_document
-from sparta.data.formats.objects import is_collection, row_count, rows_of
+from sparta.data.formats.objects import is_collection, is_rereadable, row_count, rows_of
 from sparta.data.formats.reading import (
     RECORDS,
     Outcome,
@@ -235,6 +235,11 @@ class CorpusReader:
         return sum(path.stat().st_size for path in files), True
 
     @property
+    def is_rereadable(self) -> bool:
+        """Whether a second iteration reads the same corpus again."""
+        return all(Path(path).is_file() for path in self._paths)
+
+    @property
     def reading(self) -> dict[str, Any]:
         """The options for the fields and the query; empty for the usual fields and no query."""
         return {**self.fields.options, **({"query": self.query} if self.query else {})}
@@ -394,6 +399,11 @@ class IrdsReader(CorpusReader):
         """The number of documents (None if unknown), and False: the size is not in bytes."""
         return document_count(self.source), False
 
+    @property
+    def is_rereadable(self) -> bool:
+        """True: ir_datasets keeps the documents on disk."""
+        return True
+
     def identity(self) -> dict[str, Any]:
         """Return the name of the dataset, and the hash of the name."""
         return {"source": self.source, "bytes": None, "sha256": sha256(self.source.encode()).hexdigest()}
@@ -425,6 +435,11 @@ class RecordReader(CorpusReader):
     def size(self) -> tuple[int | None, bool]:
         """The number of records (None if unknown), and False: the size is not in bytes."""
         return row_count(self._records), False
+
+    @property
+    def is_rereadable(self) -> bool:
+        """Whether a second iteration gives the same records again; False for an iterator."""
+        return is_rereadable(self._records)
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of records in memory, which has neither size nor hash."""

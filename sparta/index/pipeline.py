@@ -187,7 +187,7 @@ def build_index(
     with _reporting_interrupts(folder, mode):
         report = _report_if_up_to_date(folder, job, mode, chosen)
         if report is None:
-            if mode == "append" and not chosen.resume and reader.size[0] is not None:  # it can be read twice
+            if mode == "append" and not chosen.resume and reader.is_rereadable:
                 refuse_stored(folder, reader)
             with ReadingProgress(shown=progress, advance=advance) as shown, ExitStack() as stack:
                 for channel_pass in passes.values():

@@ -5,9 +5,10 @@ The objects are recognized by their attributes, so none of their packages is imp
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 
@@ -18,7 +19,7 @@ def rows_of(corpus: Any) -> Any:
     splits. Any other iterable is returned unchanged. A `LazyFrame` of polars is collected in memory.
     """
     if hasattr(corpus, "collect_schema") and hasattr(corpus, "collect"):  # a LazyFrame of polars
-        return corpus.collect().iter_rows(named=True)
+        return _collected_rows(corpus)
     if hasattr(corpus, "iter_rows") and hasattr(corpus, "columns"):  # polars
         return corpus.iter_rows(named=True)
     if hasattr(corpus, "to_batches") and hasattr(corpus, "schema"):  # pyarrow
@@ -43,12 +44,29 @@ def row_count(corpus: Any) -> int | None:
     if splits := _splits(corpus):
         counts = [row_count(split) for split in splits]
         return None if None in counts else sum(count or 0 for count in counts)
-    return len(corpus) if isinstance(corpus, Sized) else None
+    with contextlib.suppress(TypeError):  # tqdm raises it for an iterator without a known length
+        return len(corpus) if isinstance(corpus, Sized) else None
+    return None
+
+
+def is_rereadable(corpus: Any) -> bool:
+    """Return whether a collection gives its records again in a second iteration, judged by its type.
+
+    A known length is no proof: a progress bar around an iterator has the length that its caller names.
+    """
+    if splits := _splits(corpus):
+        return all(map(is_rereadable, splits))
+    is_hugging_face = hasattr(corpus, "features") and isinstance(corpus, Sized)
+    return is_hugging_face or isinstance(corpus, Sequence) or rows_of(corpus) is not corpus
 
 
 def is_collection(corpus: Any) -> bool:
     """Return whether a mapping is a collection of records, as a `DatasetDict` is, and not one record."""
     return rows_of(corpus) is not corpus
+
+
+def _collected_rows(frame: Any) -> Iterator[dict[str, Any]]:
+    yield from frame.collect().iter_rows(named=True)
 
 
 def _pandas_rows(frame: Any) -> Iterator[dict[str, Any]]:

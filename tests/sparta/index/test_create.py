@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tqdm import tqdm
 
 from sparta.base.errors import IndexStateError, InputError
+from sparta.data.corpus import open_corpus
 from sparta.index.build import delete_passages
 from sparta.index.jobs import Source
 from sparta.index.pipeline import IndexOptions, build_index
@@ -181,6 +183,16 @@ def test_a_stored_id_stops_an_append_before_anything_is_read_into_batches(tmp_pa
     with pytest.raises(InputError, match="already holds a passage with the id 'p3'"):
         build_index(index, [*new, records[3]], "append", IndexOptions())
     assert len(opened) == 1
+
+
+@pytest.mark.parametrize("total", [2, None])
+def test_a_progress_bar_around_a_generator_is_read_once(tmp_path, total):
+    index = tmp_path / "ix"
+    build_index(index, [{"id": "a", "text": "the moon"}], options=IndexOptions(channels="bm25"))
+    new = ({"id": f"b{number}", "text": "the sun"} for number in range(2))
+    bar = tqdm(new, total=total, disable=True)
+    assert open_corpus(bar).size == (total, False)
+    assert build_index(index, bar, "append").written["passages"] == 2
 
 
 def test_an_append_that_failed_late_is_mended_by_an_update(builder, docs, caplog):
