@@ -82,7 +82,7 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
                 if options.mode in GROWING and not has_written(index, generation):
                     index.write_state(old_state)
                 if options.mode in GROWING and isinstance(error, InputChangedError):
-                    error.remedy = how_to_correct(generation.job, index.path)
+                    error.remedy = how_to_correct(generation, index.path)
                 raise
             index.finish(_finished(generation, progress))
         seconds = time.monotonic() - started

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,22 +59,23 @@ def how_to_finish(generation: Generation, index: Path) -> Remedy:
             return remedy("update with the same records (Index.update)")
         return remedy("create the index from the same records with {}", resume)
     mode_options = [Option(job.mode, True)] if job.mode in ("append", "overwrite") else []
-    form_options = [] if job.grows else _options(generation)
+    form_options = [] if job.grows else _options(generation, job.kind)
     options = (*mode_options, *_input_options(job), *form_options, resume, Option("index", index))
     command = Command("sparta update" if job.mode == "update" else "sparta index", options=options)
     return remedy("repeat the interrupted command with {}: {}", resume, command)
 
 
-def how_to_correct(job: Job, index: Path) -> Remedy:
+def how_to_correct(generation: Generation, index: Path) -> Remedy:
     """Return the remedy for an interrupted append or update whose input has changed."""
     from sparta.data.formats.reading import RECORDS
 
+    job = generation.job
     if job.source == RECORDS:
         return remedy("update with all of the corrected records (Index.update)")
     if job.kind != CORPUS:
         return remedy(
             "resume with the same input as before, or rebuild the index from all of its passages: {}",
-            how_to_rebuild(index),
+            how_to_rebuild(index, generation),
         )
     command = Command("sparta update", options=(*_input_options(job), Option("index", index)))
     return remedy("resume with the same input as before, or write all of the corrected input: {}", command)
@@ -84,19 +86,27 @@ def _input_options(job: Job) -> list[Option]:
     input_option = "corpus" if job.kind == CORPUS else "vectors"
     return [
         Option(input_option, list(job.folders) or [str(job.source)]),
-        *(
-            Option(name, value)
-            for name, values in (job.reading.items() if job.kind == CORPUS else ())
-            for value in (values if isinstance(values, list) else [values])
-        ),
+        *(_options_of_fields(job.reading) if job.kind == CORPUS else []),
     ]
 
 
-def _options(generation: Generation) -> list[Option]:
-    """Return the options of `sparta index` that built a generation, without default values."""
+def _options_of_fields(reading: Mapping[str, Any]) -> list[Option]:
+    """Return the options that name the fields of records; a list of names gives an option for each name."""
+    return [
+        Option(name, value)
+        for name, values in reading.items()
+        for value in (values if isinstance(values, list) else [values])
+    ]
+
+
+def _options(generation: Generation, kind: str) -> list[Option]:
+    """Return the options of `sparta index` that give an index the form of a generation, without defaults.
+
+    :param kind: the kind of the input that the command names; the options of encoding are for a corpus only
+    """
     from sparta.models.resolve import shipped_for, sparta_folder
 
-    form, kind = {"codec": generation.codec, **generation.form}, generation.job.kind
+    form = {"codec": generation.codec, **generation.form}
     options: list[Option] = []
     for name in _OF_VECTORS.get(kind, _DEFAULTS):
         if form.get(name, _DEFAULTS[name]) != _DEFAULTS[name]:
@@ -110,12 +120,6 @@ def _options(generation: Generation) -> list[Option]:
         dtype = dtype_of(generation.arithmetic)
         options += [Option("dtype", dtype)] if dtype not in ("", "auto", _USUAL_DTYPE) else []
     return options
-
-
-def _fields(generation: Generation) -> list[Option]:
-    """Return the options that name the fields of the records: other fields would give other ids."""
-    _, *reading = _input_options(generation.job)
-    return [option for option in reading if option.name != "query"]
 
 
 def options_of(name: str, value: object) -> list[Option]:
@@ -143,7 +147,11 @@ def how_to_rebuild(index: Path, generation: Generation | None = None, **changes:
     :param generation: the index gets its options
     :param changes: other values of these options; None leaves an option out
     """
-    options = [*_fields(generation), *_options(generation)] if generation else []
+    options: list[Option] = []
+    if generation:
+        kind = JSON if generation.job.kind == JSON else CORPUS  # the model of JSON vectors is unknown
+        fields = _options_of_fields(generation.job.named_fields)  # other fields would give other ids
+        options = [*fields, *_options(generation, kind)]
     kept = [option for option in options if option.name not in changes]
     changed = [Option(name, value) for name, value in changes.items() if value is not None]
     first = Option("corpus", "FILE"), Option("overwrite", True)

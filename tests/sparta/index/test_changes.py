@@ -16,7 +16,7 @@ import pytest
 from sparta.base.errors import IndexStateError, InputError, Interrupted
 from sparta.base.remedies import on_command_line
 from sparta.doctor import examine
-from sparta.index.changes import how_to_finish
+from sparta.index.changes import how_to_correct, how_to_finish, how_to_rebuild
 from sparta.index.folder import IndexFolder
 from sparta.index.info import describe_index, folder_size
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
@@ -342,6 +342,14 @@ def test_the_command_names_the_model_and_what_is_pruned(
         "sparta index --vectors s --resume --index"
         in how_to_finish(shards, tmp_path / "ix").for_command_line()
     )
+    fields = {"id_field": "url", "text_field": ["head", "body"]}
+    shards = replace(shards, language="de", job=replace(shards.job, mode="append", reading=fields))
+    rebuild = (
+        f"sparta index --corpus FILE --overwrite --id-field url --text-field head --text-field body"
+        f" --language de --unit sentence --top-k 3 --min-weight 0.1 --model {tiny_model_folder} --bits 4"
+    )
+    assert rebuild in how_to_rebuild(tmp_path / "ix", shards).for_command_line()
+    assert rebuild in how_to_correct(shards, tmp_path / "ix").for_command_line()
 
 
 def test_later_files_are_read_with_the_fields_of_the_index(tmp_path: Path) -> None:
