@@ -27,6 +27,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
 from sparta.base.remedies import Option, Remedy, remedy
+from sparta.data.files import beginning
 from sparta.data.formats.irds import is_irds
 from sparta.data.jsonlist import json_list
 from sparta.data.kilt import Evidence, evidence_of, well_mapped
@@ -271,6 +272,9 @@ class _FileQuestion(NamedTuple):
 
 def _read_file(path: Path) -> Iterator[_FileQuestion]:
     """Yield the questions of a file; the first character that is not white space decides the format."""
+    if path.is_file() and _is_list(beginning(path)):
+        yield from _read_items(path)
+        return
     lines = numbered_lines(path)
     first = next(lines, None)
     if first is None:
@@ -278,9 +282,6 @@ def _read_file(path: Path) -> Iterator[_FileQuestion]:
             "the file of questions is empty", where=str(path), remedy=f"write {QUESTION_FORMATS}"
         )
     first_text = first[1].removeprefix(b"\xef\xbb\xbf").lstrip()
-    if first_text.startswith(b"[") and b"\t" not in first_text:
-        yield from _read_items(path)
-        return
     is_json = first_text.startswith(b"{")
     if is_json and (paragraphs := _read_paragraphs(path, first_text)):
         yield from _paragraph_questions(path, paragraphs)
@@ -295,6 +296,11 @@ def _read_file(path: Path) -> Iterator[_FileQuestion]:
             )
             remember_id(question.query.query_id, where, places_by_id)
         yield question
+
+
+def _is_list(start: bytes) -> bool:
+    """Return whether a file that begins with these bytes is a JSON list; a tab shows DPR's TSV."""
+    return start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[") and b"\t" not in start
 
 
 def _read_paragraphs(path: Path, first: bytes) -> Iterator[QuestionedText] | None:

@@ -503,7 +503,7 @@ def numbered_lines(
     with input_errors(path, lambda: number + 1), open_decompressed(path, tally, opened) as stream:
         for number, line in enumerate(iter(lambda: stream.readline(max_bytes + 1), b""), 1):
             if number == 1:
-                _refuse_unsupported(line, path)
+                refuse_unsupported(line, path)
             if len(line) > max_bytes:
                 raise too_long(f"{shown_name(path)}:{number}", "a line", max_bytes)
             content = line.removeprefix(_BOM) if number == 1 else line
@@ -525,7 +525,8 @@ def unread_form(data: bytes, path: str | Path) -> tuple[str, str] | None:
     return None
 
 
-def _refuse_unsupported(first_line: bytes, path: str | Path) -> None:
+def refuse_unsupported(first_line: bytes, path: str | Path) -> None:
+    """Raise InputError if a file begins as a file in an unsupported format does."""
     if unsupported := unread_form(first_line, path):
         description, conversion = unsupported
         message = f"expected UTF-8 text, plain or in gzip, bzip2 or zstd, found {description}"

@@ -12,7 +12,6 @@ gzip, bzip2 or zstd, except databases and Parquet and Arrow files.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 from collections import Counter
@@ -27,11 +26,10 @@ from sparta.base.files import (
     STANDARD_INPUT,
     Tally,
     input_errors,
-    numbered_lines,
 )
 from sparta.base.records import Passage, Skip
 from sparta.base.remedies import Option, remedy
-from sparta.data.files import files_of, format_of, is_columnar, is_text_of
+from sparta.data.files import beginning, files_of, format_of, is_columnar, is_text_of
 from sparta.data.formats.fields import USUAL_FIELDS, Fields
 from sparta.data.formats.irds import check_irds, document_count, irds_documents, is_irds
 from sparta.data.formats.limited import Documents, check_packages, is_document
@@ -196,8 +194,8 @@ class CorpusReader:
         check_packages(self._paths, columnar=has_columns, skip_invalid=skip_invalid)
         is_lines = not (self._is_database or has_columns or is_document(self.source))
         if self._file is not None and is_lines:
-            for _, first_line in itertools.islice(numbered_lines(self.source, Tally(), self._file), 1):
-                format_of(self.source, first_line)
+            if start := beginning(self.source, self._file):
+                format_of(self.source, start)
         self._tally = _SourceTally()
         self._at_end = False
 

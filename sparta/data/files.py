@@ -6,10 +6,18 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from sparta.base.errors import InputError
-from sparta.base.files import STANDARD_INPUT, plain_name, shown_name, unreadable
+from sparta.base.files import (
+    STANDARD_INPUT,
+    input_errors,
+    open_decompressed,
+    plain_name,
+    refuse_unsupported,
+    shown_name,
+    unreadable,
+)
 from sparta.data.formats.limited import DOCUMENT_SUFFIXES
 from sparta.data.parsing import shortened
 
@@ -21,6 +29,8 @@ _PASSAGE_SUFFIXES = (*_TEXT_SUFFIXES, *DOCUMENT_SUFFIXES)
 _COLUMN_SUFFIXES = (".parquet", ".arrow", ".feather")
 # Read from a folder only if the folder has neither texts nor JSONL nor TSV.
 _TABLE_SUFFIXES = (".csv", *_COLUMN_SUFFIXES)
+_BOM = b"\xef\xbb\xbf"
+_BEGINNING_BYTES = 64_000  # a list of any size may be a single line
 _NOT_PASSAGES = re.compile(r"(queries|questions|qrels)(?![^\W_])")
 
 
@@ -110,6 +120,20 @@ def no_records(path: str | Path) -> InputError:
     return InputError(message, where=shown_name(path), remedy="check that the file was written completely")
 
 
+def beginning(path: str | Path, opened: BinaryIO | None = None) -> bytes:
+    """Return the beginning of a file's first line that is not blank, at most 64 kB; empty for an empty file.
+
+    :param opened: the file, if it is already open
+    :raises InputError: the file cannot be read, or has an unsupported encoding or compression.
+    """
+    with input_errors(path), open_decompressed(path, opened=opened) as stream:
+        start = stream.readline(_BEGINNING_BYTES)
+        refuse_unsupported(start, path)
+        while start and not start.removeprefix(_BOM).strip(b" \r\n"):
+            start = stream.readline(_BEGINNING_BYTES)
+    return start.rstrip(b"\r\n")
+
+
 type Format = Literal["jsonl", "json", "table", "text"]
 """The formats of a corpus file: an object per line, a JSON list, TSV or CSV, and a text as one passage."""
 
@@ -117,10 +141,11 @@ type Format = Literal["jsonl", "json", "table", "text"]
 def format_of(path: str | Path, first_line: bytes) -> Format:
     """Recognize a file's format by its name, otherwise by its first line.
 
+    :param first_line: the line, or its beginning
     :raises InputError: the format is unknown.
     """
     name = plain_name(path).lower()
-    first_character = first_line.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    first_character = first_line.removeprefix(_BOM).lstrip()[:1]
     if name.endswith((".jsonl", ".ndjson")) and first_character != b"[":
         return "jsonl"
     if name.endswith((".tsv", ".csv")):

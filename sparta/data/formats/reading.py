@@ -25,7 +25,7 @@ from sparta.base.files import (
     unread_form,
 )
 from sparta.base.records import Passage
-from sparta.data.files import check_one_a_line, format_of, no_records
+from sparta.data.files import beginning, check_one_a_line, format_of, no_records
 from sparta.data.formats.fields import USUAL_FIELDS, Fields
 from sparta.data.formats.limited import Documents, open_table
 from sparta.data.formats.markdown import read_markdown
@@ -59,25 +59,25 @@ def file_outcomes(
     :param opened: the file, if it is already open
     :raises InputError: the file cannot be read, is empty, or its format is unknown.
     """
-    take_back = tally.mark()
+    if (opened is not None or Path(path).is_file()) and (start := beginning(path, opened)):
+        form = format_of(path, start)
+        if form == "text":
+            yield text_file(path, str(Path(path).parent), tally)
+            return
+        if form == "json":
+            yield from _list_outcomes(path, tally, opened, fields)
+            return
     lines = numbered_lines(path, tally, opened, blank=True)
     first_line = next(((number, line) for number, line in lines if line), None)
     if first_line is None:
         raise no_records(path)
     form = format_of(path, first_line[1])
     if form in ("text", "json"):
-        take_back()  # the file is read again from its beginning
-        if not Path(path).is_file():
-            raise InputError(
-                "a text or a JSON list cannot be read from a pipe",
-                where=shown_name(path),
-                remedy="name a file, or send one object per line: jq -c '.[]'",
-            )
-        if form == "text":
-            yield text_file(path, str(Path(path).parent), tally)
-        else:
-            yield from _list_outcomes(path, tally, opened, fields)
-        return
+        raise InputError(
+            "a text or a JSON list cannot be read from a pipe",
+            where=shown_name(path),
+            remedy="name a file, or send one object per line: jq -c '.[]'",
+        )
     parse: Callable[[str], Mapping[str, Any]] = parse_object
     rows: Iterator[tuple[int, bytes]] = itertools.chain([first_line], filter(itemgetter(1), lines))
     if form == "jsonl":

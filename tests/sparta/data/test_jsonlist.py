@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sparta.base.errors import InputError
+from sparta.data.corpus import open_corpus
 from sparta.data.jsonlist import begins_list, json_list
 
 STRINGS = ["", "größer", "東京", "\U0001f600", 'a "quote", a \\ and ]', "[1, 2", "x" * 50]
@@ -102,3 +103,10 @@ def test_what_is_no_utf_8_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="JSON file is not UTF-8") as refused:
         begins_list(path)
     assert refused.value.where == str(path)
+
+
+def test_a_list_on_one_line_has_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARTA_MAX_LINE_MB", "0.001")
+    path = tmp_path / "c.json.gz"
+    path.write_bytes(gzip.compress(json.dumps([{"id": i, "text": "the moon"} for i in range(99)]).encode()))
+    assert len(list(open_corpus(path))) == 99
