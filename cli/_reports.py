@@ -71,7 +71,8 @@ def read_counts(counts: dict[str, Any]) -> str:
     reasons = ", ".join(f"{n} {reason}" for reason, n in counts["reasons"].items())
     skipped = f"{counts['skipped']:,} skipped" + (f" ({reasons})" if reasons else "")
     cut = f"; {counted(counts['cut'], 'sentence')} cut, longer than 128 words" if counts.get("cut") else ""
-    return f"; read {counted(counts['read'], 'record')} = {counts['used']:,} used + {skipped}{cut}"
+    hashed = f"; {counted(counts['hashed'], 'id')} hashed from the content" if counts.get("hashed") else ""
+    return f"; read {counted(counts['read'], 'record')} = {counts['used']:,} used + {skipped}{hashed}{cut}"
 
 
 def only_beginnings(report: Any) -> str:

@@ -30,10 +30,10 @@ from sparta.base.files import (
 from sparta.base.records import Passage, Skip
 from sparta.base.remedies import Option, remedy
 from sparta.data.files import beginning, files_of, format_of, is_columnar, is_text_of
-from sparta.data.formats.fields import USUAL_FIELDS, Fields
+from sparta.data.formats.fields import ID_NAMES, USUAL_FIELDS, Fields, is_content_hash
 from sparta.data.formats.irds import check_irds, document_count, irds_documents, is_irds
 from sparta.data.formats.limited import Documents, check_packages, is_document
-from sparta.data.formats.objects import is_collection, is_rereadable, row_count, rows_of
+from sparta.data.formats.objects import columns_of, is_collection, is_rereadable, row_count, rows_of
 from sparta.data.formats.reading import (
     RECORDS,
     Outcome,
@@ -61,6 +61,8 @@ class ReadCounts:
     first_skips: list[Skip] = field(default_factory=list)
     cut: int = 0
     """The number of sentences that were cut because they exceeded the maximum length."""
+    hashed: int = 0
+    """The number of used records without an id, which have a hash of their content as id."""
 
     @property
     def skipped(self) -> int:
@@ -81,7 +83,8 @@ class ReadCounts:
     def as_dict(self) -> dict[str, Any]:
         """Return the counts for a manifest."""
         counts = {"read": self.read, "used": self.used, "skipped": self.skipped}
-        return {**counts, "reasons": dict(self.reasons), **({"cut": self.cut} if self.cut else {})}
+        special = {"cut": self.cut, "hashed": self.hashed}
+        return {**counts, "reasons": dict(self.reasons), **{name: n for name, n in special.items() if n}}
 
     def for_report(self) -> dict[str, Any]:
         """Return the counts and the first skips."""
@@ -193,9 +196,15 @@ class CorpusReader:
         has_columns = any(map(is_columnar, self._paths))
         check_packages(self._paths, columnar=has_columns, skip_invalid=skip_invalid)
         is_lines = not (self._is_database or has_columns or is_document(self.source))
-        if self._file is not None and is_lines:
-            if start := beginning(self.source, self._file):
-                format_of(self.source, start)
+        is_text = all(is_text_of(path, self.source) or is_document(path) for path in self._paths)
+        if self._file is not None and is_lines and (start := beginning(self.source, self._file)):
+            is_text = format_of(self.source, start) == "text"
+        if is_text and fields.typed:
+            raise InputError(
+                "a text, Markdown, HTML or PDF file has no fields that an option could name",
+                where=self.source,
+                remedy=fields.omit(),
+            )
         self._tally = _SourceTally()
         self._at_end = False
 
@@ -209,6 +218,7 @@ class CorpusReader:
         self.position = 0
         with SeenIds() as seen_ids:
             for batch in self._batches():
+                self._warn_of_unseen_fields(sum(isinstance(outcome, Passage) for _, outcome in batch))
                 yield from self._release(batch, seen_ids)
         self._at_end = True
         self.close()
@@ -317,6 +327,8 @@ class CorpusReader:
     def _database_outcomes(self, query: str) -> Iterator[tuple[int, Outcome]]:
         self._add_whole(self.source)
         for number, row in enumerate(query_rows(self.source, query), 1):
+            if number == 1:
+                self.fields.check_columns([*row], self.source)
             for outcome in object_outcomes(row, f"{self.source}:{number}", self.fields):
                 yield 0, outcome
 
@@ -331,6 +343,8 @@ class CorpusReader:
         for number, (self.position, outcome) in enumerate(batch):
             if isinstance(outcome, Passage) and number not in duplicate_of:
                 self.counts.used += 1
+                if is_content_hash(outcome.record):
+                    self._count_hashed(outcome)
                 yield outcome
                 continue
             if isinstance(outcome, Passage):
@@ -340,6 +354,32 @@ class CorpusReader:
             if not isinstance(outcome, BadRecordError):
                 raise outcome
             self._skip_or_raise(outcome)
+
+    def _count_hashed(self, passage: Passage) -> None:
+        """Count a passage whose id is a hash; warn of the first if another field may hold its id."""
+        self.counts.hashed += 1
+        similar = [name for name in passage.record if name != "id" and name.lower() in ID_NAMES]
+        if similar and self.counts.hashed == 1:
+            logger.warning(
+                "%s: the record has no field id, so its id is a hash of its content; the field %s looks like"
+                " an id",
+                passage.where,
+                similar[0],
+            )
+
+    def _warn_of_unseen_fields(self, count: int) -> None:
+        """Warn, once, of the user's names of fields that no record of the first batch has.
+
+        :param count: the number of passages in the batch
+        """
+        for name in sorted(self.fields.unseen) if count else ():
+            logger.warning(
+                "%s: no record so far has the field %r (%s read); check the name",
+                self.source,
+                name,
+                f"{count:,}",
+            )
+            self.fields.unseen.discard(name)
 
     def take_back(self, bad: BadRecordError) -> None:
         """Discard the last yielded passage, which the caller cannot use: skip it, or raise the error.
@@ -444,6 +484,8 @@ class RecordReader(CorpusReader):
         return {"source": RECORDS, "bytes": None, "sha256": None}
 
     def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
+        if columns := columns_of(self._records):
+            self.fields.check_columns(columns, self.source)
         for number, record in enumerate(rows_of(self._records)):
             self._tally.size = number + 1
             for outcome in record_outcomes(record, number, self.fields):

@@ -113,9 +113,13 @@ class IndexOptions:
         """The fields of a record that hold id, text and title."""
         return Fields.of(self.id_field, self.text_field, self.title_field)
 
-    def reader(self, corpus: Corpus) -> CorpusReader:
-        """Open a corpus with the options for reading."""
-        return open_corpus(corpus, skip_invalid=self.skip_invalid, fields=self.fields, query=self.query)
+    def reader(self, corpus: Corpus, index_fields: Mapping[str, Any] | None = None) -> CorpusReader:
+        """Open a corpus with the options for reading.
+
+        :param index_fields: the names of fields of an index, where these options name none
+        """
+        fields = self.fields.or_those_of(index_fields or {})
+        return open_corpus(corpus, skip_invalid=self.skip_invalid, fields=fields, query=self.query)
 
     def for_writing(self, mode: str) -> WriteOptions:
         """Return the options for writing Lucene's index."""
@@ -176,9 +180,8 @@ def build_index(
         kind = type(corpus).__name__
         raise InputError(f"the corpus must be a file, a folder or a list of passages, found {kind}")
     folder = IndexFolder(path)
-    if mode in GROWING and isinstance(corpus, str | Path):
-        requested = with_index_fields(folder, requested)
-    reader = requested.reader(corpus)  # a wrong path fails first
+    inherits = mode in GROWING and isinstance(corpus, str | Path)
+    reader = requested.reader(corpus, fields_of_index(folder) if inherits else {})  # a wrong path fails first
     chosen = _resolved(folder, requested, mode, encodes=True)
     find_runtime()  # missing Java fails here, before hours of encoding
     channels = chosen.channels or BOTH_CHANNELS
@@ -376,18 +379,16 @@ def _with_index_chunks(options: IndexOptions, generation: Generation | None) -> 
     return options
 
 
-def with_index_fields(folder: IndexFolder, options: IndexOptions) -> IndexOptions:
-    """Return the options with the fields that the index's last job read, unless they name others.
+def fields_of_index(folder: IndexFolder) -> Mapping[str, Any]:
+    """Return the options that name the fields that the index's last job read; empty without an index.
 
     Otherwise, an update without the options would read other ids or no titles.
     """
-    if not folder.exists():
-        return options
-    with suppress(SpartaError):  # a damaged manifest is reported where it is needed
-        if generation := folder.state().searchable:
-            named = generation.job.named_fields
-            return replace(options, **{name: getattr(options, name) or named[name] for name in named})
-    return options
+    if folder.exists():
+        with suppress(SpartaError):  # a damaged manifest is reported where it is needed
+            if generation := folder.state().searchable:
+                return generation.job.named_fields
+    return {}
 
 
 def options_to_grow(path: str | Path, options: IndexOptions) -> IndexOptions:

@@ -21,9 +21,9 @@ from sparta.index.pipeline import (
     IndexOptions,
     build_index,
     delete_from_index,
+    fields_of_index,
     options_to_grow,
     update_channels,
-    with_index_fields,
 )
 from sparta.index.plan import check_form, check_named_model, has_commit
 from sparta.lucene.bridge import ImpactSearcher
@@ -82,14 +82,13 @@ def sync_index(
         raise InputError("the corpus must be a file or a folder, because it is read twice")
     requested = options or IndexOptions()
     folder = IndexFolder(path)
-    requested = with_index_fields(folder, requested)
-    reader = requested.reader(corpus)
+    reader = requested.reader(corpus, fields_of_index(folder))
     if not folder.exists() or not has_commit(folder):
         ids = [passage.passage_id for passage in reader]
         added = SyncReport(folder.path, tuple(ids), (), (), 0, source=reader.counts.for_report())
         if dry_run:
             return replace(added, dry_run=True)
-        return replace(added, behind=build_index(path, corpus, "create", requested, progress=progress).behind)
+        return replace(added, behind=build_index(path, reader, "create", requested, progress=progress).behind)
     chosen = options_to_grow(path, requested)
     if generation := folder.state().searchable:  # perhaps no update will check the options
         form = {name: getattr(chosen, name) for name in generation.form}
@@ -103,7 +102,7 @@ def sync_index(
     folder.accept_unfinished_build()
     changed = {*found.added, *found.updated}
     if changed or not folder.require_live().complete:
-        part = PartOfCorpus(requested.reader(corpus), changed)
+        part = PartOfCorpus(reader, changed)
         behind = build_index(path, part, "update", requested, progress=progress).behind
     if found.deleted:
         behind = delete_from_index(path, found.deleted).behind

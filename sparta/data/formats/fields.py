@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.remedies import Option, Remedy, remedy
 from sparta.data.parsing import BadRecordError, shortened
 
+ID_NAMES = {"id", "_id", "docid", "doc_id", "docno", "pid"}
+"""Common names of the field that holds the id, in lower case; records are read by `id` and `_id` only."""
 _HASH_DIGITS = 20
+_HASH = re.compile(rf"[0-9a-f]{{{_HASH_DIGITS}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +24,19 @@ class Fields:
 
     The texts of several fields are joined by a blank line; a field that is missing or null in one record is
     left out. Fields that are read as id, text or title are no metadata.
+
+    `inherited` holds the names that come from an index, not from the user: a corpus without fields ignores
+    them. `unseen` holds the user's names that no record had so far.
     """
 
     id: str | None = None
     text: tuple[str, ...] = ()
     title: str | None = None
+    inherited: frozenset[str] = frozenset()
+    unseen: set[str] = field(default_factory=set, init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.unseen.update(self.typed)
 
     @staticmethod
     def of(id: str | None, text: str | Sequence[str] | None, title: str | None) -> Fields:
@@ -38,16 +50,77 @@ class Fields:
                 raise InputError(f"the name of a field must be a string that is not empty, found {name!r}")
         return Fields(id, texts, title) if id or texts or title else USUAL_FIELDS
 
+    def or_those_of(self, index_fields: Mapping[str, Any]) -> Fields:
+        """Return the fields with the names of an index where these fields have none.
+
+        :param index_fields: the index's names, as `options` has them
+        """
+        names = {**index_fields, **self.options}
+        filled = Fields.of(names.get("id_field"), names.get("text_field"), names.get("title_field"))
+        return replace(filled, inherited=frozenset(filled.names) - {*self.names})
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names that differ from the usual names."""
         return tuple(name for name in (self.id, *self.text, self.title) if name is not None)
 
     @property
+    def typed(self) -> set[str]:
+        """The names that the user named."""
+        return {*self.names} - self.inherited
+
+    @property
     def options(self) -> dict[str, Any]:
         """The options that name these fields, as `IndexOptions` has them; empty for the usual names."""
         named = {"id_field": self.id, "text_field": list(self.text), "title_field": self.title}
         return {option: name for option, name in named.items() if name}
+
+    @property
+    def typed_options(self) -> list[Option]:
+        """The options that the user named, without their values."""
+        roles = {"id_field": (self.id,), "text_field": self.text, "title_field": (self.title,)}
+        return [Option(option) for option, names in roles.items() if self.typed & {*names}]
+
+    def omit(self) -> Remedy:
+        """Return the advice to omit the options that the user named."""
+        options = self.typed_options
+        return remedy("omit " + " and ".join("{}" for _ in options), *options)
+
+    def check_columns(self, columns: Sequence[str], where: str) -> None:
+        """Check the names of a table's columns before any row is read.
+
+        :raises InputError: two columns have the same name, the user named a column that the table lacks, or
+            the id or the title has another usual name, such as `docid`.
+        """
+        listed = shortened(", ".join(columns))
+        if len({*columns}) < len(columns):
+            raise InputError(
+                f"expected different column names, found {listed}",
+                where=where,
+                remedy="rename the columns that have the same name",
+            )
+        roles = [("id_field", self.id), *(("text_field", name) for name in self.text)]
+        for option, name in (*roles, ("title_field", self.title)):
+            if name not in (None, *columns, *self.inherited):
+                raise InputError(
+                    f"expected the column {name!r}, found {listed}",
+                    where=where,
+                    remedy=remedy("name one of the columns with {}", Option(option)),
+                )
+        usual = {"title_field": {"title"}} if self.title is None and "title" not in columns else {}
+        if self.id is None and {"id", "_id"}.isdisjoint(columns):
+            usual = {"id_field": ID_NAMES, **usual}
+        similar = [(option, name) for option in usual for name in columns if name.lower() in usual[option]]
+        if similar:
+            options = dict(reversed(similar))  # of several names, the first
+            raise InputError(
+                f"expected the columns id and title, found {listed}",
+                where=where,
+                remedy=remedy(
+                    f"add {' '.join('{}' for _ in options)}, or rename a column that holds something else",
+                    *(Option(option, options[option]) for option in usual if option in options),
+                ),
+            )
 
     def remedy(self, advice: str) -> Remedy:
         """Return advice, and the option that names the field of the text."""
@@ -66,7 +139,9 @@ class Fields:
             return record
         renamed = dict(record)
         if self.names:
-            renamed = {name: value for name, value in record.items() if name not in self.names}
+            self.unseen.difference_update(record)
+            dropped = self._dropped()
+            renamed = {name: value for name, value in record.items() if name not in dropped}
             if self.id is not None:
                 renamed.pop("_id", None)
                 renamed["id"] = self._value(record, self.id, "id")
@@ -78,6 +153,13 @@ class Fields:
         if not {"id", "_id"} & renamed.keys() and {"text", "contents"} & renamed.keys():
             renamed["id"] = _content_hash(renamed)
         return renamed
+
+    def _dropped(self) -> set[str]:
+        """Return the fields that are read as id, text or title, without usual names that keep their role."""
+        kept = set() if self.id else {"id", "_id"}
+        kept |= set() if self.text else {"text", "contents"}
+        kept |= set() if self.title or "title" in self.text else {"title"}
+        return {*self.names} - kept
 
     def _text(self, record: Mapping[str, Any]) -> str:
         values = [(name, record[name]) for name in self.text if record.get(name) is not None]
@@ -109,6 +191,12 @@ def _content_hash(record: Mapping[str, Any]) -> str:
     texts = (record.get("title"), record.get("text", record.get("contents")), record.get("context"))
     content = "\0".join(text if isinstance(text, str) else "" for text in texts)
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
+
+
+def is_content_hash(record: Mapping[str, Any]) -> bool:
+    """Return whether the id of a record is the hash of its content."""
+    value = record.get("id")
+    return isinstance(value, str) and bool(_HASH.fullmatch(value)) and value == _content_hash(record)
 
 
 USUAL_FIELDS = Fields()

@@ -18,17 +18,31 @@ def rows_of(corpus: Any) -> Any:
     Tables of pandas, polars and pyarrow give a dictionary per row, a `DatasetDict` the rows of all its
     splits. Any other iterable is returned unchanged. A `LazyFrame` of polars is collected in memory.
     """
-    if hasattr(corpus, "collect_schema") and hasattr(corpus, "collect"):  # a LazyFrame of polars
-        return _collected_rows(corpus)
-    if hasattr(corpus, "iter_rows") and hasattr(corpus, "columns"):  # polars
-        return corpus.iter_rows(named=True)
-    if hasattr(corpus, "to_batches") and hasattr(corpus, "schema"):  # pyarrow
-        return itertools.chain.from_iterable(batch.to_pylist() for batch in corpus.to_batches())
-    if hasattr(corpus, "itertuples") and hasattr(corpus, "columns"):  # pandas
-        return _pandas_rows(corpus)
+    if table := _table(corpus):
+        return table[1]
     if splits := _splits(corpus):
         return itertools.chain.from_iterable(splits)
     return corpus
+
+
+def columns_of(corpus: Any) -> list[str]:
+    """Return the names of the columns of a table in memory; empty for other collections."""
+    table = _table(corpus)
+    return table[0] if table else []
+
+
+def _table(corpus: Any) -> tuple[list[str], Iterator[dict[str, Any]]] | None:
+    """Return the columns and the rows of a table of pandas, polars or pyarrow."""
+    if hasattr(corpus, "collect_schema") and hasattr(corpus, "collect"):  # a LazyFrame of polars
+        return list(corpus.collect_schema().names()), _collected_rows(corpus)
+    if hasattr(corpus, "iter_rows") and hasattr(corpus, "columns"):  # polars
+        return list(corpus.columns), corpus.iter_rows(named=True)
+    if hasattr(corpus, "to_batches") and hasattr(corpus, "schema"):  # pyarrow
+        rows = itertools.chain.from_iterable(batch.to_pylist() for batch in corpus.to_batches())
+        return list(corpus.schema.names), rows
+    if hasattr(corpus, "itertuples") and hasattr(corpus, "columns"):  # pandas
+        return [*map(str, (*_named_levels(corpus), *corpus.columns))], _pandas_rows(corpus)
+    return None
 
 
 def _splits(corpus: Any) -> list[Any]:
@@ -70,9 +84,17 @@ def _collected_rows(frame: Any) -> Iterator[dict[str, Any]]:
 
 
 def _pandas_rows(frame: Any) -> Iterator[dict[str, Any]]:
+    if levels := _named_levels(frame):
+        frame = frame.reset_index(level=levels)
     names = [str(name) for name in frame.columns]
     for row in frame.itertuples(index=False, name=None):
         yield {name: value for name, value in zip(names, row, strict=True) if not _is_missing(value)}
+
+
+def _named_levels(frame: Any) -> list[Any]:
+    """Return the names of the index of a table of pandas, which are columns to the user (`set_index`)."""
+    levels = getattr(getattr(frame, "index", None), "names", ())
+    return [name for name in levels if name is not None and name not in frame.columns]
 
 
 def _is_missing(value: Any) -> bool:

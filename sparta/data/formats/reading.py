@@ -59,14 +59,21 @@ def file_outcomes(
     :param opened: the file, if it is already open
     :raises InputError: the file cannot be read, is empty, or its format is unknown.
     """
-    if (opened is not None or Path(path).is_file()) and (start := beginning(path, opened)):
-        form = format_of(path, start)
-        if form == "text":
-            yield text_file(path, str(Path(path).parent), tally)
-            return
-        if form == "json":
-            yield from _list_outcomes(path, tally, opened, fields)
-            return
+    is_file = opened is not None or Path(path).is_file()
+    start = beginning(path, opened) if is_file else b""
+    form = format_of(path, start) if start else None
+    if form == "text":
+        yield text_file(path, str(Path(path).parent), tally)
+    elif form == "json":
+        yield from _list_outcomes(path, tally, opened, fields)
+    else:
+        yield from _line_outcomes(path, tally, opened, fields)
+
+
+def _line_outcomes(
+    path: str, tally: Tally, opened: BinaryIO | None, fields: Fields
+) -> Iterator[tuple[int, Outcome]]:
+    """Yield the outcomes of a file that has a record on each line, or of a table."""
     lines = numbered_lines(path, tally, opened, blank=True)
     first_line = next(((number, line) for number, line in lines if line), None)
     if first_line is None:
@@ -214,7 +221,11 @@ def _passages_of(
     """
     try:
         record = parse(decoded(line))
-        if is_row(record):
+        is_table_row = is_row(record)
+        if fields.typed and (is_table_row or is_page(record)):
+            kind = "a table row" if is_table_row else "a page of KILT"
+            raise BadRecordError("fixed fields", f"{kind} has no other fields to read", remedy=fields.omit())
+        if is_table_row:
             return [read_passage(row_passage(record, where.rpartition(":")[2]), where)]
         passages = page_passages(record) if is_page(record) else [fields.of_record(record)]
         return [read_passage(passage, where) for passage in passages]

@@ -10,10 +10,10 @@ from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.files import longest_line, shown_name
-from sparta.data.formats.fields import Fields
+from sparta.data.formats.fields import ID_NAMES, Fields
 from sparta.data.parsing import BadRecordError, decoded, shortened
 
-_COLUMN_NAMES = {"id", "_id", "docid", "doc_id", "pid", "text", "contents", "passage", "title"}
+_COLUMN_NAMES = ID_NAMES | {"text", "contents", "passage", "title"}
 _MOST_LINES = 10_000  # of one row
 _FIELD = r'(?:"(?:[^"]++|"")*+"|(?!")[^{0}]*+)'
 _FIELDS = {
@@ -89,16 +89,16 @@ def read_header(path: str, first_line: tuple[int, bytes], delimiter: str, fields
         line = decoded(first_line[1])
         cells = line.split(delimiter)
         names = {name.strip('" ').lower() for name in cells} & known_names
-        may_lack_header = delimiter == "\t" and not names
+        may_lack_header = delimiter == "\t" and not names and not fields.typed
         if may_lack_header and len(cells) == 2 and all(map(str.strip, cells)):
             return None
-        columns = split_row(line, delimiter)
+        columns = [name.strip() for name in split_row(line, delimiter)]
         if may_lack_header and len(columns) == 2 < len(cells):  # a quoted text contains a tab
             return None
     except BadRecordError as bad:
         # Fatal, also when bad records are skipped: no row can be read without a header.
         raise InputError(bad.message, where=where, remedy=bad.remedy) from None
-    if not _fits(columns, fields):
+    if not _has_texts(columns, fields):
         kind, separator = _NAMES[delimiter], {"\t": "<TAB>"}.get(delimiter, delimiter)
         without_header = "" if delimiter != "\t" else ", or write lines id<TAB>text without a header"
         raise InputError(
@@ -106,26 +106,27 @@ def read_header(path: str, first_line: tuple[int, bytes], delimiter: str, fields
             where=where,
             remedy=fields.remedy(f"begin the file with id{separator}text{separator}title{without_header}"),
         )
+    fields.check_columns(columns, where)
     return columns
 
 
-def _fits(columns: Sequence[str], fields: Fields) -> bool:
-    """Return whether columns have different names, and one of them holds texts."""
-    texts = set(fields.text) or {"text", "contents"}
-    return len(set(columns)) == len(columns) and bool(texts & set(columns))
+def _has_texts(columns: Sequence[str], fields: Fields) -> bool:
+    """Return whether one of the columns holds texts. The user's own names are checked one by one later."""
+    return bool(fields.typed & {*fields.text} or {*(fields.text or ("text", "contents"))} & {*columns})
 
 
 def check_columns(path: str, columns: Sequence[str], fields: Fields) -> None:
     """Check the columns of a Parquet or Arrow file.
 
-    :raises InputError: two columns have the same name, or no column holds texts.
+    :raises InputError: two columns have the same name, no column holds texts, or a named column is missing.
     """
-    if not _fits(columns, fields):
+    if not _has_texts(columns, fields):
         raise InputError(
             f"wrong columns: expected id, text, title, found {shortened(', '.join(columns))}",
             where=path,
             remedy=fields.remedy("rename a column to text"),
         )
+    fields.check_columns(columns, path)
 
 
 def read_pair(line: str) -> dict[str, Any]:

@@ -138,7 +138,7 @@ class Frame:
             self.columns = list(RECORDS[0])
             self.iter_rows = lambda named: iter(dated()) if named else None
         elif kind == "pyarrow":
-            self.schema = "a schema"
+            self.schema = SimpleNamespace(names=list(RECORDS[0]))
             halves = RECORDS[:25], RECORDS[25:]
             self.to_batches = lambda: [SimpleNamespace(to_pylist=lambda half=half: half) for half in halves]
         else:

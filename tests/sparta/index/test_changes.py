@@ -382,7 +382,9 @@ def test_later_files_are_read_with_the_fields_of_the_index(tmp_path: Path) -> No
         build_index(index, usual, "append", OPTIONS)
     assert "--id-field" in caught.value.remedy.for_command_line()
     build_index(index, usual, "append", replace(OPTIONS, id_field="id"))
-    assert len(ids(index)) == 5
+    (tmp_path / "note.md").write_text("The moon.\n")
+    build_index(index, tmp_path / "note.md", "append", OPTIONS)
+    assert len(ids(index)) == 6
 
 
 def test_vectors_bring_the_fields_of_their_corpus(tiny_model_folder: Path, tmp_path: Path) -> None:
