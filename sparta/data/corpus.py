@@ -29,7 +29,7 @@ from sparta.base.files import (
 )
 from sparta.base.records import Passage, Skip
 from sparta.base.remedies import Option, remedy
-from sparta.data.files import beginning, files_of, format_of, is_columnar, is_text_of
+from sparta.data.files import beginning, files_of, format_of, is_columnar, is_text_of, warn_of_ignored
 from sparta.data.formats.fields import ID_NAMES, USUAL_FIELDS, Fields, is_content_hash
 from sparta.data.formats.irds import check_irds, document_count, irds_documents, is_irds
 from sparta.data.formats.limited import Documents, check_packages, is_document
@@ -211,9 +211,7 @@ class CorpusReader:
     def __iter__(self) -> Iterator[Passage]:
         self.counts, self._tally, self._at_end = ReadCounts(), _SourceTally(), False
         if self._left_out:
-            names = [Path(path).relative_to(self.source).as_posix() for path in self._paths]
-            read, ignored = _listed(names), _listed(self._left_out)
-            logger.warning("%s: reading %s; not reading %s", self.source, read, ignored)
+            warn_of_ignored(self.source, self._paths, self._left_out)
             self._left_out = []  # warn only once
         self.position = 0
         with SeenIds() as seen_ids:
@@ -555,9 +553,3 @@ def _fingerprint(source: str, tally: Tally) -> dict[str, Any]:
     if source in (STANDARD_INPUT, RECORDS):
         return {"source": source, "bytes": None, "sha256": None}
     return {"source": source, "bytes": tally.size, "sha256": tally.sha256()}
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Join the first names, and say how many more names there are."""
-    more = len(names) - KEPT_SKIPS
-    return ", ".join(names[:KEPT_SKIPS]) + (f" and {more:,} more" if more > 0 else "")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -29,9 +30,12 @@ _PASSAGE_SUFFIXES = (*_TEXT_SUFFIXES, *DOCUMENT_SUFFIXES)
 _COLUMN_SUFFIXES = (".parquet", ".arrow", ".feather")
 # Read from a folder only if the folder has neither texts nor JSONL nor TSV.
 _TABLE_SUFFIXES = (".csv", *_COLUMN_SUFFIXES)
+_MOST_LISTED = 20
 _BOM = b"\xef\xbb\xbf"
 _BEGINNING_BYTES = 64_000  # a list of any size may be a single line
 _NOT_PASSAGES = re.compile(r"(queries|questions|qrels)(?![^\W_])")
+
+logger = logging.getLogger("sparta.data")
 
 
 def files_of(source: str) -> tuple[list[str], list[str]]:
@@ -70,6 +74,21 @@ def files_of(source: str) -> tuple[list[str], list[str]]:
         )
     ignored = [f"{entry.relative_to(path)} ({reasons[entry]})" for entry in entries if entry in reasons]
     return [str(entry) for entry in files], ignored
+
+
+def warn_of_ignored(source: str | Path, files: Sequence[str | Path], ignored: Sequence[str]) -> None:
+    """Warn that a folder has entries that are not read.
+
+    :param ignored: descriptions of these entries
+    """
+    names = [Path(path).relative_to(source).as_posix() for path in files]
+    logger.warning("%s: reading %s; not reading %s", source, _listed(names), _listed(ignored))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Join the first names, and say how many more names there are."""
+    more = len(names) - _MOST_LISTED
+    return ", ".join(names[:_MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def is_text_of(path: str, source: str) -> bool:

@@ -216,8 +216,7 @@ class JsonVectors:
         """Return the input files, sorted by name."""
         if not self.path.is_dir():
             return [self.path]
-        visible = sorted(path for path in self.path.iterdir() if not path.name.startswith("."))
-        files = [path for path in visible if plain_name(path.name).lower().endswith(_SUFFIXES)]
+        files = [path for path in self._visible() if _is_vectors(path)]
         if not files:
             raise InputError(
                 "the folder contains neither shards of sparta encode nor files of JSON vectors",
@@ -227,6 +226,17 @@ class JsonVectors:
                 ),
             )
         return files
+
+    def ignored(self) -> list[str]:
+        """Return the names of a folder's other files and folders, which are not read."""
+        return [path.name for path in self._visible() if not _is_vectors(path)] if self.path.is_dir() else []
+
+    def _visible(self) -> list[Path]:
+        return sorted(path for path in self.path.iterdir() if not path.name.startswith("."))
+
+
+def _is_vectors(path: Path) -> bool:
+    return plain_name(path.name).lower().endswith(_SUFFIXES) and not path.is_dir()
 
 
 def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen_ids: SeenIds) -> ImpactBatch:

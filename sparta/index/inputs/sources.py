@@ -22,6 +22,7 @@ from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
+from sparta.data.files import warn_of_ignored
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.data.parsing import identifier, placed
 from sparta.data.seen_ids import SeenIds
@@ -432,7 +433,10 @@ def _check_counts(folder: Path) -> None:
 
 def _json_job(path: Path) -> Job:
     """Return the job that indexes JSON vectors. The hash is None for a pipe, which can be read only once."""
-    files = JsonVectors(path).files()
+    vectors = JsonVectors(path)
+    files = vectors.files()
+    if ignored := vectors.ignored():
+        warn_of_ignored(path, files, ignored)
     if not all(file.is_file() for file in files):
         return Job(kind=JSON, source=str(path))
     tally = Tally()

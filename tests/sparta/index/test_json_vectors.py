@@ -154,6 +154,15 @@ def test_json_vectors_resume_with_the_right_terms(builder, json_vectors, done):
     assert builder.contents() == expected
 
 
+def test_other_entries_of_a_folder_of_json_vectors_are_named(tmp_path, json_vectors, caplog):
+    (tmp_path / "folder" / "more").mkdir(parents=True)
+    (tmp_path / "folder" / "b.csv").touch()
+    json_vectors(line("a", moon=1), name="folder/a.jsonl")
+    assert not caplog.records
+    vectors_source([tmp_path / "folder"], tmp_path / "tokenizer")
+    assert caplog.messages == [f"{tmp_path / 'folder'}: reading a.jsonl; not reading b.csv, more"]
+
+
 def test_json_vectors_up_to_date_and_append(builder, json_vectors):
     first = [line("a", moon=1)]
     builder.write(json_vectors(*first))
