@@ -24,8 +24,7 @@ from sparta.data.parsing import shortened
 
 BEIR_CORPUS = "corpus.jsonl"
 _RECORD_SUFFIXES = (".jsonl", ".ndjson", ".tsv")
-_MARKDOWN_SUFFIXES = (".md", ".markdown")
-_TEXT_SUFFIXES = (".txt", *_MARKDOWN_SUFFIXES)
+_TEXT_SUFFIXES = (".txt", ".md", ".markdown")
 _PASSAGE_SUFFIXES = (*_TEXT_SUFFIXES, *DOCUMENT_SUFFIXES)
 _COLUMN_SUFFIXES = (".parquet", ".arrow", ".feather")
 # Read from a folder only if the folder has neither texts nor JSONL nor TSV.
@@ -169,14 +168,12 @@ def format_of(path: str | Path, first_line: bytes) -> Format:
         return "jsonl"
     if name.endswith((".tsv", ".csv")):
         return "table"
-    if name.endswith(_MARKDOWN_SUFFIXES):
+    if name.endswith(_TEXT_SUFFIXES):
         return "text"
     if first_character in (b"{", b"["):
         return "json" if first_character == b"[" else "jsonl"
     if b"\t" in first_line:
         return "table"
-    if name.endswith(_TEXT_SUFFIXES) and b"\0" not in first_line:
-        return "text"
     if b"\0" in first_line:
         raise InputError(
             "unknown format: the corpus file is binary, not text",

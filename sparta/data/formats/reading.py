@@ -178,7 +178,8 @@ def text_file(
         take_back()
         tally.add_file(path)
         error = too_long(path, "the file", max_bytes)
-        return len(data), BadRecordError("file too long", error.message, where=where, remedy=error.remedy)
+        advice = f"{error.remedy}; name a file of records .jsonl or .tsv"
+        return len(data), BadRecordError("file too long", error.message, where=where, remedy=advice)
     name = Path(plain_name(path))
     passage_id = re.sub(r"\s+", "_", name.relative_to(folder).as_posix())
 

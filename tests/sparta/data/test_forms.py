@@ -474,8 +474,9 @@ def test_many_missing_quotes_take_linear_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "title"), [("one.md", "Moon"), ("one.txt", "one")])
-def test_a_single_text_file_is_a_passage(tmp_path: Path, name: str, title: str) -> None:
-    (tmp_path / name).write_text("# Moon\n\nThe moon is round.\n")
+@pytest.mark.parametrize("begin", ["", "[1] The sun.\n", "{The sun}\n", "The\tsun\n"])
+def test_a_single_text_file_is_a_passage(tmp_path: Path, name: str, title: str, begin: str) -> None:
+    (tmp_path / name).write_text(f"{begin}# Moon\n\nThe moon is round.\n")
     (passage,) = open_corpus(tmp_path / name)
     assert (passage.passage_id, passage.title) == (name, title)
 

@@ -31,6 +31,11 @@ def test_beir_jsonl(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("content", ['{"id": 1, "text": "a"}', "1\ta"])
+def test_a_name_that_ends_in_txt_says_nothing_of_queries(tmp_path: Path, content: str) -> None:
+    assert read(tmp_path, content, "queries.txt") == [Query("1", "a")]
+
+
 @pytest.mark.parametrize("header", ["", "qid\ttext\n", "id\tquery\n"])
 def test_tsv_is_taken_as_it_stands(tmp_path: Path, header: str) -> None:
     found = read(tmp_path, f'{header}q1\t"quoted" words\nq2\t\n', "queries.tsv")
