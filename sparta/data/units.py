@@ -31,6 +31,16 @@ def is_sentence(record: Mapping[str, Any]) -> bool:
     return {"passage_id", "start", "end"} <= record.keys() and not record.get("context")
 
 
+def is_sentence_of_passage(record: Mapping[str, Any]) -> bool:
+    """Return whether a stored record is a sentence of the passage that its `passage_id` names.
+
+    In an index of whole passages or chunks, `passage_id`, `start` and `end` may be metadata.
+    """
+    unit_id = str(record.get("id"))
+    has_place = type(record.get("start")) is int and type(record.get("end")) is int
+    return has_place and bool(UNIT_ID.search(unit_id)) and passage_of(unit_id) == record.get("passage_id")
+
+
 def joined(parts: Iterable[Mapping[str, Any]]) -> str:
     """Return a passage's text from its parts, each at its offset.
 

@@ -14,7 +14,7 @@ from sparta.base.checks import limit, query_of
 from sparta.base.filters import Filter, FilterLike
 from sparta.base.renames import renamed_attributes
 from sparta.data.languages import Language
-from sparta.data.units import is_chunk, is_sentence, passage_of
+from sparta.data.units import is_chunk, is_sentence_of_passage, passage_of
 from sparta.index.snapshot import IndexSnapshot
 from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QueryTokenizer
@@ -191,9 +191,10 @@ def _pairs(snapshot: IndexSnapshot, docids: Sequence[int]) -> dict[str, str]:
     """Return the words of each pair in passages, by the pair's term, as the texts spell the words first."""
     lexical, pairs = snapshot.tokenizer.lexical, dict[str, str]()
     records = [json.loads(raw) for raw in snapshot.lucene.raws(docids)] if lexical else []
-    passages = passages_of(snapshot.lucene, (r["passage_id"] for r in records if is_sentence(r)))
+    sentences = filter(is_sentence_of_passage, records)
+    passages = passages_of(snapshot.lucene, (record["passage_id"] for record in sentences))
     for record in records:  # the pairs of a sentence are those of its context
-        content = passages[record["passage_id"]] if is_sentence(record) else record["contents"]
+        content = passages[record["passage_id"]] if is_sentence_of_passage(record) else record["contents"]
         context = record.get("context") or content
         text = snapshot.tokenizer.language.fold(f"{record.get('title') or ''} . {context}")
         for term, start, end in lexical.occurrences(text) if lexical else ():

@@ -23,7 +23,7 @@ from sparta.data.files import no_records
 from sparta.data.languages import Language, folded
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.data.seen_ids import SeenIds
-from sparta.data.units import SPACE_AFTER, UNIT_ID, passage_of
+from sparta.data.units import SPACE_AFTER, is_sentence_of_passage
 from sparta.index.inputs.lexical_postings import Postings, context_of, lexical_rows
 from sparta.lucene.bridge import VectorReader
 from sparta.models.quantize import QuantizationCounts
@@ -406,7 +406,7 @@ def _terms(record: Mapping[str, Any], left_out: set[str], nested: bool) -> Itera
 
     :param left_out: grows by the names of fields with values that cannot be indexed
     """
-    has_offsets = "context" in record or _is_sentence_of_passage(record)
+    has_offsets = "context" in record or is_sentence_of_passage(record)
     for name, value in record.items():
         if name in _TEXTS or (has_offsets and name in _OFFSETS) or (name == "title" and not value):
             continue
@@ -437,10 +437,3 @@ def _field_values(name: str, value: Any, left_out: set[str], *, nested: bool) ->
         yield from ((name, item) for item in values)
     elif value != {}:
         left_out.add(name)
-
-
-def _is_sentence_of_passage(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is a sentence of the passage that its `passage_id` names."""
-    unit_id = str(record.get("id"))
-    placed = all(type(record.get(name)) is int for name in _OFFSETS)
-    return placed and bool(UNIT_ID.search(unit_id)) and passage_of(unit_id) == record.get("passage_id")
