@@ -37,8 +37,10 @@ _UNSUPPORTED = {  # in this order: UTF-32 begins as UTF-16 does
     b"\xfd7zXZ\0": ("a file compressed with xz", "decompress it: xz -dk {path}"),
     b"PAR1": (
         "a Parquet file",
-        'convert it to JSONL: python3 -c "import pandas, sys; pandas.read_parquet(sys.argv[1])'
-        ".to_json(sys.argv[1] + '.jsonl', orient='records', lines=True, force_ascii=False)\" {path}",
+        "rename a corpus: mv {path} {path}.parquet; convert any other file to JSONL with pyarrow:"
+        ' python3 -c "import json, sys; from pyarrow.parquet import ParquetFile as F; [print(json.dumps(row,'
+        ' default=str)) for rows in F(sys.argv[1]).iter_batches() for row in rows.to_pylist()]" {path}'
+        " > NEW_FILE",
     ),
     b"PK\3\4": ("a zip archive", "unpack it: unzip {path}"),
     b"\xff\xfe\0\0": ("text in UTF-32", "convert it: iconv -f UTF-32 -t UTF-8 {path} > NEW_FILE"),
@@ -52,6 +54,8 @@ _MAX_LINE_MB = 64
 _BOM = b"\xef\xbb\xbf"
 _BUFFER_BYTES = 1 << 20
 _ZSTD_BYTES = 512  # decompress to at most 16 MB, since 4 bytes of zstd may stand for 128 kB
+_LONGEST_ZSTD_HEADER = 18
+_LONGEST_ZSTD_WINDOW = 128 << 20  # zstd itself reads no longer window without -M
 _SPARE_FILES = 256
 _FAILED_DISK = "the disk or its network connection fails: look into the system log (dmesg)"
 _FAILURES = ("EIO", "ESTALE", "ENODEV", "ENXIO", "EREMOTEIO", "EBADMSG", "EUCLEAN", "ETIMEDOUT", "ENOTCONN")
@@ -453,6 +457,14 @@ def _decompressed(stream: BinaryIO, suffix: str, path: str | Path) -> Any:
             where=shown_name(path),
             remedy="pip install zstandard",
         ) from None
+    with contextlib.suppress(zstandard.ZstdError):  # no frame begins here; reading names the damage
+        first_bytes = stream.peek(_LONGEST_ZSTD_HEADER)  # type: ignore[attr-defined]
+        if zstandard.get_frame_parameters(first_bytes).window_size > _LONGEST_ZSTD_WINDOW:
+            raise InputError(
+                "the zstd file has a window of more than 128 MB, which takes too much memory",
+                where=shown_name(path),
+                remedy=f"decompress it, and name the new file: zstd -d -M2048MB {_shell_path(path)}",
+            )
     return _Stream(_zstd(stream, zstandard.ZstdDecompressor().decompressobj))
 
 
@@ -518,11 +530,15 @@ def unread_form(data: bytes, path: str | Path) -> tuple[str, str] | None:
 
     :return: a description of the format, and the command that converts the file
     """
-    shell_path = "FILE" if str(path) == STANDARD_INPUT else shlex.quote(str(path))
     for magic, (description, conversion) in _UNSUPPORTED.items():
         if data.startswith(magic):
-            return description, conversion.format(path=shell_path)
+            return description, conversion.format(path=_shell_path(path))
     return None
+
+
+def _shell_path(path: str | Path) -> str:
+    """Return a path as a shell command needs it; FILE for standard input."""
+    return "FILE" if str(path) == STANDARD_INPUT else shlex.quote(str(path))
 
 
 def refuse_unsupported(first_line: bytes, path: str | Path) -> None:

@@ -91,7 +91,7 @@ def test_a_heading_ends_before_a_carriage_return(tmp_path: Path) -> None:
 UNREAD = [
     (lzma.compress(record("a").encode()), "a file compressed with xz", "xz -dk "),
     (b"PK\3\4\n\0\0\0", "a zip archive", "unzip "),
-    (b"PAR1\x15\x04", "a Parquet file", 'lines=True, force_ascii=False)" '),
+    (b"PAR1\x15\x04", "a Parquet file", "rename a corpus: mv "),
     (record("a").encode("utf-16"), "text in UTF-16", "iconv -f UTF-16 -t UTF-8 "),
     (b"\xfe\xff" + record("a").encode("utf-16-be"), "text in UTF-16", "iconv -f UTF-16 -t UTF-8 "),
     (record("a").encode("utf-32"), "text in UTF-32", "iconv -f UTF-32 -t UTF-8 "),
@@ -119,6 +119,17 @@ def test_such_a_text_among_others_can_be_skipped(tmp_path: Path) -> None:
     assert f"iconv -f UTF-16 -t UTF-8 {tmp_path}/sun.txt" in str(caught.value.remedy)
     reader = CorpusReader(tmp_path, skip_invalid=True)
     assert [passage.passage_id for passage in reader] == ["moon.txt"]
+
+
+def test_a_long_window_of_zstd_is_named(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    parameters = zstandard.ZstdCompressionParameters(window_log=28)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    path = tmp_path / "c.jsonl.zst"
+    path.write_bytes(compressor.compress(record("a").encode()) + compressor.flush())
+    with pytest.raises(InputError, match="a window of more than 128 MB") as caught:
+        ids(path)
+    assert str(caught.value.remedy).endswith(f"zstd -d -M2048MB {path}")
 
 
 def test_bzip2_and_zstd(tmp_path: Path) -> None:
