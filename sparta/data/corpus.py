@@ -356,8 +356,9 @@ class CorpusReader:
     def _count_hashed(self, passage: Passage) -> None:
         """Count a passage whose id is a hash; warn of the first if another field may hold its id."""
         self.counts.hashed += 1
-        similar = [name for name in passage.record if name != "id" and name.lower() in ID_NAMES]
-        if similar and self.counts.hashed == 1:
+        if self.counts.hashed > 1:
+            return
+        if similar := [name for name in passage.record if name != "id" and name.lower() in ID_NAMES]:
             logger.warning(
                 "%s: the record has no field id, so its id is a hash of its content; the field %s looks like"
                 " an id",

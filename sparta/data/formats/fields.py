@@ -34,9 +34,15 @@ class Fields:
     title: str | None = None
     inherited: frozenset[str] = frozenset()
     unseen: set[str] = field(default_factory=set, init=False, compare=False, repr=False)
+    _dropped: frozenset[str] = field(default=frozenset(), init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         self.unseen.update(self.typed)
+        # A usual name keeps its role if no other field has it.
+        kept = set() if self.id else {"id", "_id"}
+        kept |= set() if self.text else {"text", "contents"}
+        kept |= set() if self.title or "title" in self.text else {"title"}
+        object.__setattr__(self, "_dropped", frozenset(self.names) - kept)
 
     @staticmethod
     def of(id: str | None, text: str | Sequence[str] | None, title: str | None) -> Fields:
@@ -55,6 +61,8 @@ class Fields:
 
         :param index_fields: the index's names, as `options` has them
         """
+        if index_fields.keys() <= self.options.keys():
+            return self
         names = {**index_fields, **self.options}
         filled = Fields.of(names.get("id_field"), names.get("text_field"), names.get("title_field"))
         return replace(filled, inherited=frozenset(filled.names) - {*self.names})
@@ -110,7 +118,8 @@ class Fields:
         usual = {"title_field": {"title"}} if self.title is None and "title" not in columns else {}
         if self.id is None and {"id", "_id"}.isdisjoint(columns):
             usual = {"id_field": ID_NAMES, **usual}
-        similar = [(option, name) for option in usual for name in columns if name.lower() in usual[option]]
+        others = [name for name in columns if name not in self.names]
+        similar = [(option, name) for option in usual for name in others if name.lower() in usual[option]]
         if similar:
             options = dict(reversed(similar))  # of several names, the first
             raise InputError(
@@ -140,8 +149,7 @@ class Fields:
         renamed = dict(record)
         if self.names:
             self.unseen.difference_update(record)
-            dropped = self._dropped()
-            renamed = {name: value for name, value in record.items() if name not in dropped}
+            renamed = {name: value for name, value in record.items() if name not in self._dropped}
             if self.id is not None:
                 renamed.pop("_id", None)
                 renamed["id"] = self._value(record, self.id, "id")
@@ -153,13 +161,6 @@ class Fields:
         if not {"id", "_id"} & renamed.keys() and {"text", "contents"} & renamed.keys():
             renamed["id"] = _content_hash(renamed)
         return renamed
-
-    def _dropped(self) -> set[str]:
-        """Return the fields that are read as id, text or title, without usual names that keep their role."""
-        kept = set() if self.id else {"id", "_id"}
-        kept |= set() if self.text else {"text", "contents"}
-        kept |= set() if self.title or "title" in self.text else {"title"}
-        return {*self.names} - kept
 
     def _text(self, record: Mapping[str, Any]) -> str:
         values = [(name, record[name]) for name in self.text if record.get(name) is not None]

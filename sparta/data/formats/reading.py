@@ -222,13 +222,13 @@ def _passages_of(
     """
     try:
         record = parse(decoded(line))
-        is_table_row = is_row(record)
-        if fields.typed and (is_table_row or is_page(record)):
+        is_table_row, is_kilt = is_row(record), is_page(record)
+        if (is_table_row or is_kilt) and fields.typed:
             kind = "a table row" if is_table_row else "a page of KILT"
             raise BadRecordError("fixed fields", f"{kind} has no other fields to read", remedy=fields.omit())
         if is_table_row:
             return [read_passage(row_passage(record, where.rpartition(":")[2]), where)]
-        passages = page_passages(record) if is_page(record) else [fields.of_record(record)]
+        passages = page_passages(record) if is_kilt else [fields.of_record(record)]
         return [read_passage(passage, where) for passage in passages]
     except BadRecordError as bad:
         bad.where = where
