@@ -93,6 +93,7 @@ def compare(
     if output_runs:
         make_folder(path_of(output_runs, "a folder"))  # raises for a wrong path before hours of searching
     retrieved = search_all(channels, query_set, depth, threads, one_by_one=one_by_one)
+    query_set = retrieved.query_set  # with the language of the index
     warn_if_none_judged(retrieved)
     other_runs = {name: rank(depth) for name, rank in (others or {}).items()}
     fused = {
