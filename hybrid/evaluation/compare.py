@@ -80,24 +80,29 @@ def compare(
     :param output_runs: a folder for all rankings, as TREC runs
     :param answering: also read the best passages of each ranking and measure the answers. For a chain that
         reads its paths, the answer of the best path is measured
-    :param depth: number of passages per ranking; None is the number that fusions and measures need
+    :param depth: number of measured passages per ranking; None is the number that fusions, measures and the
+        reader need. If `reranking` orders more passages anew, channels and fusions rank this many
     :param others: further rankings, by name: a function from depth to a run and the search time in seconds
     :param one_by_one: search one channel after the other and measure each channel's latency
     :param judged: also read the judged passages, as a separate ranking
     :param reranking: also measure the rankings of channels and fusions with their first passages ordered anew
     """
     measure_names = _measures(query_set, measures, chains)
-    depth = depth or max(depth_of(fusion, name) for name in measure_names for fusion in fusions or [Fusion()])
+    depth = depth or max(
+        *(depth_of(fusion, name) for name in measure_names for fusion in fusions or [Fusion()]),
+        *(answering.depths if answering else ()),
+    )
+    searched_depth = max(depth, reranking.depth if reranking else 0)
     hybrids = [fusion for fusion in fusions if len(fusion.weights) > 1]
     warn_of_few_candidates(min((fusion.candidates for fusion in hybrids), default=depth), measure_names)
     if output_runs:
         make_folder(path_of(output_runs, "a folder"))  # raises for a wrong path before hours of searching
-    retrieved = search_all(channels, query_set, depth, threads, one_by_one=one_by_one)
+    retrieved = search_all(channels, query_set, searched_depth, threads, one_by_one=one_by_one)
     query_set = retrieved.query_set  # with the language of the index
     warn_if_none_judged(retrieved)
     other_runs = {name: rank(depth) for name, rank in (others or {}).items()}
     fused = {
-        label: retrieved.fused(fusion, depth)
+        label: retrieved.fused(fusion, searched_depth)
         for label, fusion in named(fusions).items()
         if label not in retrieved.runs  # a fusion of one channel is the channel itself
     }
@@ -111,10 +116,13 @@ def compare(
     }
     reranked_runs, reranking_ms = _reranked(reranking, retrieved, fused)
     runs |= reranked_runs
+    measured_runs = {
+        name: {query_id: ranking[:depth] for query_id, ranking in run.items()} for name, run in runs.items()
+    }
     if output_runs:
-        for name, run in runs.items():
+        for name, run in measured_runs.items():
             save_run(output_runs, query_set.name, name, run)
-    evaluations = [retrieved.measured(name, run, measure_names) for name, run in runs.items()]
+    evaluations = [retrieved.measured(name, run, measure_names) for name, run in measured_runs.items()]
     path_measures = {chain_run.name: chain_run.per_query for chain_run in chain_runs}
     evaluations = [
         replace(evaluation, per_query={**evaluation.per_query, **path_measures.get(evaluation.name, {})})

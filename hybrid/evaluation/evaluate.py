@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from hybrid.evaluation.answering import Answering
 from hybrid.evaluation.compare import compare
 from hybrid.evaluation.measures import DEFAULT_MEASURES, evaluate, parse_measures, without_query_ids
+from hybrid.evaluation.rankings import warn_of_few_candidates
 from hybrid.evaluation.results import SetResults, save_run
 from hybrid.evaluation.testsets import QuestionSet, excludes_query_ids, open_test_set
 from hybrid.retrieval.channels import Channels
@@ -76,6 +77,8 @@ def evaluate_runs(
     results = [evaluate(name, run, judged, measures) for name, run in runs.items()]
     if fusion is None:
         return SetResults(qrels.stem, results)
+    if len(fusion.weights) > 1:
+        warn_of_few_candidates(fusion.candidates, measures)
     run = fusion.fuse_runs(runs, max(len(hits) for run in runs.values() for hits in run.values()))
     if output_runs:
         save_run(output_runs, qrels.stem, fusion.label, run)
@@ -121,7 +124,7 @@ def evaluate_set(
     :param model: the sparse encoder; None is allowed if BM25 is the only channel
     :param dense: bi-encoders and Poly-Encoders, which search the same passages exhaustively; each ranking is
         named after its model
-    :param depth: hits per query
+    :param depth: measured hits per query
     :param output_runs: a folder for the TREC runs
     :param progress: show a progress bar of the indexed bytes of the corpus; None shows the bar only on a
         terminal

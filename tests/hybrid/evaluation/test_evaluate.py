@@ -315,7 +315,7 @@ def test_runs_are_measured_as_they_are(beir, tmp_path):
     assert "no such folder: the file" in result.output
 
 
-def test_runs_against_qrels(beir, tmp_path):
+def test_runs_against_qrels(beir, tmp_path, caplog):
     paths = []
     for name, order in (("good", ["google", "moon"]), ("bad", ["moon", "google"])):
         paths.append(tmp_path / f"{name}.trec")
@@ -323,6 +323,11 @@ def test_runs_against_qrels(beir, tmp_path):
     qrels = beir / "qrels" / "test.tsv"
     found = evaluate_runs(paths, qrels, ["RR"])
     assert [e.mean("RR") for e in found.evaluations] == [0.5, 0.25]
+    fused = evaluate_runs(paths, qrels, ["RR", "R@200"], fusion=Fusion({"good": 1.0}))
+    assert ([e.name for e in fused.evaluations], fused.fused) == (["good", "bad"], ())
+    assert not caplog.records
+    evaluate_runs(paths, qrels, ["RR", "R@200"], fusion=Fusion({"good": 1.0, "bad": 1.0}))
+    assert "R@200 needs more passages than the 100 candidates" in caplog.text
     given = [x for path in paths for x in ("--run", path)]
     result = sparta("eval", *given, "--qrels", qrels, "--measures", "MRR", "--format", "json")
     assert result.exit_code == 0, result.output
@@ -330,8 +335,6 @@ def test_runs_against_qrels(beir, tmp_path):
         ("good", 50.0),
         ("bad", 25.0),
     ]
-    fused = evaluate_runs(paths, qrels, ["RR"], fusion=Fusion({"good": 1.0}))
-    assert ([e.name for e in fused.evaluations], fused.fused) == (["good", "bad"], ())
     write_run(tmp_path / "other.trec", [("x", [ScoredPassage("google", 1.0)])])
     result = sparta("eval", "--run", tmp_path / "other.trec", "--qrels", qrels)
     assert (result.exit_code, "other.trec" in result.stderr) == (2, True)

@@ -11,8 +11,10 @@ from statistics import fmean
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
+from hybrid.evaluation.answering import Answering
 from hybrid.evaluation.compare import compare, timed, with_macro
 from hybrid.evaluation.measures import can_measure, evaluate
 from hybrid.evaluation.results import results_table
@@ -39,6 +41,8 @@ from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
 from sparta.base.records import Query, Ranking, ScoredPassage
 from sparta.base.remedies import Option
+from sparta.reader.config import ReaderConfig
+from sparta.rerank.reranked import Reranking
 
 PASSAGES = [f"p{i}" for i in range(30)]
 
@@ -463,3 +467,31 @@ def test_fusions_that_differ_in_their_candidates_alone() -> None:
     values = {one.name: one.per_query["RR"] for one in found.evaluations}
     for name, k in zip(names, (2, 100), strict=True):
         assert values[name] == slow(asked, runs, dict(Fusion().weights), candidates=k)
+
+
+def test_hits_below_the_measured_ones_are_reranked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, runs = made_up(1, 20)
+    texts = {
+        f"text of {q}": f"the answer of {next(iter(judged))} is here" for q, judged in asked.qrels.items()
+    }
+    reranker = SimpleNamespace(
+        scores=lambda queries, read: np.array([texts[q] == t for q, t in zip(queries, read, strict=True)])
+    )
+    monkeypatch.setattr("sparta.rerank.reranked.open_reranker", lambda _: reranker)
+    channels = Made(runs, names=("bm25",)).channels()
+    found = compare(channels, asked, [], measures=["R@25"], depth=3, reranking=Reranking("made", 25))
+    deep = compare(channels, asked, [], measures=["R@25"], depth=25)
+    values = [one.mean("R@25") for one in (*found.evaluations, *deep.evaluations)]
+    assert values[0] < values[1] == values[2]
+
+
+def test_channels_are_searched_as_deep_as_the_reader_reads() -> None:
+    asked, runs = made_up(1, 4, answers=True)
+    made, depths = Made(runs, names=("bm25",)), list[int]()
+    search = made.batch_search
+    made.batch_search = lambda texts, k, *more: depths.append(k) or search(texts, k)  # type: ignore
+    reader = SimpleNamespace(
+        config=ReaderConfig(), read_all=lambda _, texts, n: [[[]] * len(t) for t in texts]
+    )
+    compare(made.channels(), asked, [], answering=Answering(reader, (300,)))  # type: ignore[arg-type]
+    assert depths == [300]
