@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files
@@ -118,6 +118,7 @@ class Step:
                 f" {len(self.after)}",
                 remedy='name the steps: after = ["first"]' if has_too_few else _after_remedy(limits[1]),
             )
+        _check_read(self, [field.name for field in fields(self) if getattr(self, field.name) != field.default])
 
     def _check_values(self) -> None:
         """Raise if a setting has the wrong type or is out of range."""
@@ -261,17 +262,17 @@ def _steps(value: Mapping[str, Any]) -> list[Step]:
         if not isinstance(after, list) or not all(isinstance(name, str) for name in after):
             raise InputError(f"`after` must be a list of step names, found {after!r}")
         step = Step(**{**table, "after": tuple(after)})
-        _check_read(step, table)
+        _check_read(step, table)  # also settings that have their default
         steps.append(step)
     return steps
 
 
-def _check_read(step: Step, table: Mapping[str, Any]) -> None:
-    """Raise if a table has settings that the step does not use."""
+def _check_read(step: Step, names: Iterable[str]) -> None:
+    """Raise if the step does not use one of these settings."""
     used_names = {"name", "skill", "after", "by", *SETTINGS[step.skill]}
     if step.skill != RETRIEVE and step.by == MODEL:
         used_names.discard("channel")
-    if unused_names := [name for name in table if name not in used_names]:
+    if unused_names := [name for name in names if name not in used_names]:
         raise InputError(
             f"step {step.name!r} ({step.skill} by {step.by}) does not use the setting {unused_names[0]}",
             remedy=f"remove the setting, or move it to another step. Settings of step {step.name!r}:"

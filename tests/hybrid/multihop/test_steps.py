@@ -113,6 +113,13 @@ def test_refusals(text: str, fact: str, tmp_path: Path) -> None:
     assert "chain.toml" in message
 
 
+def test_a_step_refuses_settings_that_it_does_not_use() -> None:
+    with pytest.raises(InputError, match=r"'best' \(rerank by model\) does not use the setting depth"):
+        Step("best", "rerank", ("search",), depth=5)
+    with pytest.raises(InputError, match=r"'more' \(expand by model\) does not use the setting channel"):
+        Step("more", "expand", ("best",), channel="bm25")
+
+
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "chain.toml"
     path.write_bytes(b"\xef\xbb\xbf" + (SEARCH + BEST).replace("\n", "\r\n").encode())
