@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sparta.base.records import Hit
+from sparta.reader.records import text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,14 @@ class Evidence:
     supporting: tuple[tuple[int, int], ...] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the passage, its scores and its supporting sentences as a dictionary for JSON."""
+        """Return the passage, its scores and its supporting sentences as a dictionary for JSON.
+
+        A sentence that was read has its passage's text as `context`, in which the reader's places count.
+        """
         passage = {"id": self.hit.passage_id, "title": self.hit.title, "text": self.hit.text}
+        context = text_of(self.hit).text
+        if context != self.hit.text:
+            passage["context"] = context
         reading = {} if self.supporting is None else {"supporting": [list(span) for span in self.supporting]}
         return {**passage, "score": self.score, "steps": dict(self.scores), "span": self.span, **reading}
 

@@ -82,6 +82,10 @@ def test_the_best_paths_are_read_and_the_others_stay_behind() -> None:
     shown = first.as_dict()
     assert shown["answer"] == {"answer": "yes", "score": 0.5, "passage_id": "", "start": 0, "end": 0}
     assert shown["passages"][0]["supporting"] == [[0, 1]]
+    printed = found.paths[1].as_dict()
+    [answer, passage] = printed["answer"], printed["passages"][0]
+    assert passage["context"][answer["start"] : answer["end"]] == "the Rome"
+    assert "context" not in found.paths[-1].as_dict()["passages"][0], "an unread passage"
     assert "answer" not in found.paths[-1].as_dict()
 
 
