@@ -118,7 +118,9 @@ class Step:
                 f" {len(self.after)}",
                 remedy='name the steps: after = ["first"]' if has_too_few else _after_remedy(limits[1]),
             )
-        _check_read(self, [field.name for field in fields(self) if getattr(self, field.name) != field.default])
+        _check_read(
+            self, [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+        )
 
     def _check_values(self) -> None:
         """Raise if a setting has the wrong type or is out of range."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ from sparta.index.snapshot import Committed, IndexSnapshot
 from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.reader.records import no_texts, text_of
-from sparta.search.retriever import Retriever
+from sparta.search.retriever import Retriever, hit_of
 from sparta.search.searcher import BM25, Searcher
 
 if TYPE_CHECKING:
@@ -268,7 +269,10 @@ class IndexTools(Closing):
         return list(self._dense.search_vectors(vectors, step.depth, filter=_filter(step)))
 
     def link(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
-        """Return, for each passage (or the question as the only passage), descriptions of its entities."""
+        """Return, for each passage (or the question as the only passage), the passages about its entities.
+
+        The index of entities only finds the passages; their texts come from the chain's index.
+        """
         if step.by != MODEL:
             return self._link_titles(step, passages)
         texts = [hit.text for hit in passages]
@@ -281,36 +285,37 @@ class IndexTools(Closing):
             [texts[row] for row, _ in row_spans], [(span.start, span.end) for _, span in row_spans]
         )
         hits = list(self._entity_index.search_vectors(vectors, step.depth))
-        self._check_linked([hit.passage_id for mention_hits in hits for hit in mention_hits])
+        passages_by_id = self._described(hit.passage_id for mention_hits in hits for hit in mention_hits)
         for (row, span), mention_hits in zip(row_spans, hits, strict=True):
-            linked[row] += [Linked(hit, texts[row][span.start : span.end]) for hit in mention_hits]
+            name = texts[row][span.start : span.end]
+            linked[row] += [
+                Linked(replace(passages_by_id[hit.passage_id], score=hit.score), name) for hit in mention_hits
+            ]
         return linked
 
-    def _check_linked(self, passage_ids: Sequence[str]) -> None:
-        """Raise if the chain's index has no passage with a description's id: the chain could not continue."""
-        distinct_ids = list(dict.fromkeys(passage_ids))
-        docids = zip(distinct_ids, self.words.docids(distinct_ids), strict=True)
-        if unknown_id := next(
-            (passage_id for passage_id, docid in docids if docid < 0 and not self._has_parts(passage_id)),
-            None,
-        ):
-            folder = self._entity_index.folder.path
-            raise IndexStateError(
-                f"the index of entities has the id {unknown_id!r}, which the chain's index lacks",
-                where=str(folder),
-                remedy=remedy(
-                    "rebuild the index of entities from the index's passages, with the same ids: {}",
-                    how_to_rebuild(folder),
-                ),
-            )
+    def _described(self, passage_ids: Iterable[str]) -> dict[str, Hit]:
+        """Return the passages of the chain's index that descriptions of entities name, by id.
 
-    def _has_parts(self, passage_id: str) -> bool:
-        """Return whether the index holds a passage as parts."""
-        try:
-            self.words.first_part(passage_id)
-        except NoPassageError:
-            return False
-        return True
+        :raises IndexStateError: the index lacks a passage, so the chain could not continue.
+        """
+        words, distinct_ids = self.words, list(dict.fromkeys(passage_ids))
+        docids = zip(distinct_ids, words.docids(distinct_ids), strict=True)
+        docid_by_id = {passage_id: docid for passage_id, docid in docids if docid >= 0}
+        hits = dict(zip(docid_by_id, words.hits_of(list(docid_by_id.values())), strict=True))
+        for passage_id in [passage_id for passage_id in distinct_ids if passage_id not in hits]:
+            try:
+                hits[passage_id] = hit_of(passage_id, 1.0, words.passage(passage_id))
+            except NoPassageError:
+                folder = self._entity_index.folder.path
+                raise IndexStateError(
+                    f"the index of entities has the id {passage_id!r}, which the chain's index lacks",
+                    where=str(folder),
+                    remedy=remedy(
+                        "rebuild the index of entities from the index's passages, with the same ids: {}",
+                        how_to_rebuild(folder),
+                    ),
+                ) from None
+        return hits
 
     def _link_titles(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
         """Return the passages whose titles the texts or the metadata name, each with score 1."""

@@ -57,8 +57,9 @@ def made(
         "--output",
         folder / "entity",
     )
-    for name, encoder in (("index", "skills"), ("entities", "entity")):
-        given = ("--corpus", corpus, "--model", tiny_model_folder, "--index", folder / name)
+    entities = write_jsonl(folder / "entities.jsonl", [{**r, "kind": "description"} for r in records])
+    for name, encoder, source in (("index", "skills", corpus), ("entities", "entity", entities)):
+        given = ("--corpus", source, "--model", tiny_model_folder, "--index", folder / name)
         done(sparta, "index", *given)
         done(dense, "index", "--model", folder / encoder, "--index", folder / name)
     passages = [Passage(r["id"], r["text"], r["title"]) for r in records]
@@ -141,8 +142,17 @@ def test_descriptions_in_chunks(made: dict[str, Any]) -> None:
         done(dense, "index", "--model", folder / encoder, "--index", folder / name)
     with IndexTools(folder / "chunks", folder / "skills", folder / "chunked-entities") as tools:
         [linked] = tools.link(Step("l", "link", depth=3), [Hit("", 0.0, text=ASKED)])
-        assert {one.hit.passage_id for one in linked} <= {p.passage_id for p in made["passages"]}
+        texts = {p.passage_id: p.text for p in made["passages"]}
         assert linked
+        assert all(one.hit.text == texts[one.hit.passage_id] for one in linked)
+
+
+def test_linked_passages_are_those_of_the_index(tools: IndexTools) -> None:
+    [linked] = tools.link(Step("l", "link", depth=3), [Hit("", 0.0, text=ASKED)])
+    assert linked
+    for hit, _ in linked:
+        [passage] = tools.passages([hit.passage_id])
+        assert hit == replace(passage, score=hit.score)
 
 
 def test_expand_by_the_model_keeps_to_its_filter(made: dict[str, Any], tools: IndexTools) -> None:
