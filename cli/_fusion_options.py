@@ -153,10 +153,16 @@ def _match(text: str) -> tuple[str, str]:
 
 def _unmeasured(questions: QuestionSet) -> Iterator[str]:
     """Yield notes: how many questions no measure covers, and which judgments cover only some questions."""
-    total = len(questions.queries)
+    total, n_labels = len(questions.queries), len(questions.answers) - len(questions.text_answers)
     if questions.omitted_questions:
         n_left_out = counted(questions.omitted_questions, "question")
         yield f"{questions.name}: {n_left_out} left out, without answers and without judged passages"
+    if n_labels:
+        n_left_out = counted(n_labels, "question")
+        yield (
+            f"{questions.name}: answer_recall leaves out {n_left_out} whose answers are only labels (yes, no,"
+            " SUPPORTS, REFUTES)"
+        )
     for judgments, n_covered in questions.known().items():
         if 0 < n_covered < total:
             yield f"{questions.name}: measures of {judgments} cover {n_covered:,} of {total:,} questions"

@@ -63,8 +63,8 @@ def _evidence(query_set: QuestionSet) -> object:
 
 ANSWERS = MeasureKind(
     f"{ANSWER_RECALL}0*[1-9]\\d*",
-    "answers",
-    lambda query_set: query_set.answers,
+    "answers that a text can hold",
+    lambda query_set: query_set.text_answers,
     tuple(f"{ANSWER_RECALL}{k}" for k in RECALL_AT),
 )
 PAGES = MeasureKind(

@@ -235,7 +235,7 @@ def search_all(
         """Return the text of a record, without its title, for answer matching as in DPR."""
         return str(record(query_id, passage_id).get("text") or "")
 
-    holds = Holds(query_set.answers, text, match=query_set.match, language=query_set.language)
+    holds = Holds(query_set.text_answers, text, match=query_set.match, language=query_set.language)
     ms = {name: 1000 * channel_seconds / len(query_set.queries) for name, channel_seconds in seconds.items()}
     return Retrieved(
         query_set,

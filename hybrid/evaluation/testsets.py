@@ -18,6 +18,7 @@ from sparta.base.files import COMPRESSED, numbered_lines, plain_name
 from sparta.base.records import Query
 from sparta.base.remedies import Command, remedy
 from sparta.base.renames import renamed_fields
+from sparta.data.answers import without_labels
 from sparta.data.formats.irds import check_irds, irds_judgments, irds_name, irds_queries, is_irds
 from sparta.data.kilt import Evidence
 from sparta.data.qa_formats import QuestionedText, misplacement, read_candidates, read_mrqa, read_squad
@@ -88,6 +89,12 @@ class QuestionSet:
     def answers(self) -> dict[str, tuple[str, ...]]:
         """The known answers, by query id."""
         return {query.query_id: query.answers for query in self.queries if query.answers}
+
+    @property
+    def text_answers(self) -> dict[str, list[str]]:
+        """The answers that a text can hold, by query id; questions with only labels (yes, no) have none."""
+        kept = {query_id: without_labels(answers) for query_id, answers in self.answers.items()}
+        return {query_id: answers for query_id, answers in kept.items() if answers}
 
     def known(self) -> dict[str, int]:
         """Return the number of questions with each kind of data: answers, judged passages, pages, facts."""

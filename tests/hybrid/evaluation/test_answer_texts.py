@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from cli._fusion_options import QuestionArguments, query_sets
+from hybrid.evaluation.measures import ANSWERS, kind_of, measures_of
 from hybrid.evaluation.rankings import search_all
 from hybrid.evaluation.testsets import QuestionSet
 from sparta.base.records import Query, Ranking
@@ -39,6 +45,22 @@ def test_titles_are_left_out() -> None:
     measures = [f"answer_recall@{k}" for k in (1, 2)]
     found = retrieved.measured("bm25", retrieved.runs["bm25"], measures)
     assert [found.mean(measure) for measure in measures] == [0.0, 1.0]
+
+
+def test_labels_in_texts_are_no_answers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    lines = [{"id": "1", "question": "where", "answers": ["California"]}]
+    lines.append({"id": "2", "question": "is it there", "answers": ["no"]})
+    path = tmp_path / "made.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    [asked] = query_sets(QuestionArguments(datasets=(path,), sample=None, matches=()), tmp_path)
+    assert (
+        "made: answer_recall leaves out 1 question whose answers are only labels" in capsys.readouterr().err
+    )
+    retrieved = search_all(Channel(), asked, 4)  # type: ignore[arg-type]
+    [recall] = retrieved.measured("bm25", retrieved.runs["bm25"], ["answer_recall@20"]).per_query.values()
+    assert recall == {"1": 1.0}
+    labels = QuestionSet("made", (Query("q", "is it", ("Yes",)),), {"q": {"p0": 1}})
+    assert not any(kind_of(measure) is ANSWERS for measure in measures_of(labels))
 
 
 def test_an_own_passage_takes_no_place() -> None:
