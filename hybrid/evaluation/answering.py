@@ -25,7 +25,7 @@ from hybrid.evaluation.rankings import Retrieved
 from sparta.base.records import Advance, Hit, Run, ScoredPassage
 from sparta.data.answers import exact_match, token_f1
 from sparta.data.languages import language_of
-from sparta.reader.records import Span, no_texts, text_of
+from sparta.reader.records import Span, Text, no_texts, text_of
 from sparta.search.retriever import hit_of
 
 if TYPE_CHECKING:
@@ -80,43 +80,33 @@ class Readings:
         reranked = reranked or {}
         self.config = answering.reader.config.with_weight(answering.weight)
         self.language = retrieved.query_set.language
-        self._hits: dict[tuple[str, str], Hit] = {}
-        self._spans: dict[tuple[str, tuple[str, ...]], dict[str, Sequence[Span]]] = {}
-        self._record, self._by_question = retrieved.record, retrieved.by_question  # see `Retrieved`
-        self._in_context = retrieved.in_context
+        self._hits: dict[tuple[str, str, str], Hit] = {}
+        self._spans: dict[tuple[str, tuple[Text, ...]], dict[Text, Sequence[Span]]] = {}
+        self._retrieved = retrieved
         fold = language_of(self.language).fold
         queries = [query for query in retrieved.query_set.queries if query.answers]
         for block in itertools.batched(queries, _BLOCK):
             jobs = [
-                (query, ids)
+                (query, texts)
                 for query in block
-                for ids in self._read_groups(query.query_id, runs, answering, reranked)
+                for texts in self._read_groups(query.query_id, runs, answering, reranked)
             ]
-            texts = [
-                [text_of(self.hit(query.query_id, passage_id)) for passage_id in ids] for query, ids in jobs
-            ]
-            if any(texts) and not any(text.text for job_texts in texts for text in job_texts):
+            if any(texts for _, texts in jobs) and not any(text.text for _, texts in jobs for text in texts):
                 raise no_texts()
-            distinct_texts = [list(dict.fromkeys(job_texts)) for job_texts in texts]
             questions = [fold(query.text) for query, _ in jobs]
-            folded = [folded_texts(job_texts, fold) for job_texts in distinct_texts]
+            folded = [folded_texts(texts, fold) for _, texts in jobs]
             readings = answering.reader.read_all(questions, folded, SPANS)
-            for (query, ids), job_texts, distinct, spans in zip(
-                jobs, texts, distinct_texts, readings, strict=True
-            ):
-                spans_by_text = dict(zip(distinct, spans, strict=True))
-                self._spans[query.query_id, self._key(ids)] = {
-                    passage_id: spans_by_text[text] for passage_id, text in zip(ids, job_texts, strict=True)
-                }
+            for (query, texts), spans in zip(jobs, readings, strict=True):
+                self._spans[query.query_id, self._key(texts)] = dict(zip(texts, spans, strict=True))
             if advance:
                 advance(len(block))
 
     def _read_groups(
         self, query_id: str, runs: Mapping[str, Run], answering: Answering, reranked: Mapping[str, int]
-    ) -> Iterator[tuple[str, ...]]:
-        """Yield the passage ids of a question that the reader reads in one call."""
+    ) -> Iterator[tuple[Text, ...]]:
+        """Yield the distinct texts of a question that the reader reads in one call."""
         groups = dict.fromkeys(
-            tuple(hit.passage_id for hit in run[query_id][:depth])
+            self._texts(name, query_id, run[query_id][:depth])
             for name, run in runs.items()
             for depth, _ in answering.names(reranked.get(name, 0))
         )
@@ -125,36 +115,48 @@ class Readings:
         else:
             yield tuple(dict.fromkeys(itertools.chain.from_iterable(groups)))
 
-    def _key(self, ids: Sequence[str]) -> tuple[str, ...]:
-        """Return the passage ids in the key of `_spans`: all of `ids` with global tokens, else none.
+    def _texts(self, name: str, query_id: str, best: Sequence[ScoredPassage]) -> tuple[Text, ...]:
+        """Return the distinct texts of the passages in `best`, in order."""
+        hits = (self.hit(name, query_id, passage.passage_id) for passage in best)
+        return tuple(dict.fromkeys(map(text_of, hits)))
+
+    def _key(self, texts: tuple[Text, ...]) -> tuple[Text, ...]:
+        """Return the texts in the key of `_spans`: all of `texts` with global tokens, else none.
 
         A reader with global tokens reads the passages of a question together, so a passage's spans depend on
         the other passages. Any other reader reads each passage separately.
         """
-        return tuple(ids) if self.config.global_tokens else ()
+        return texts if self.config.global_tokens else ()
 
-    def _spans_of(self, query_id: str, best: Sequence[ScoredPassage]) -> list[Sequence[Span]]:
+    def _spans_of(self, name: str, query_id: str, best: Sequence[ScoredPassage]) -> list[Sequence[Span]]:
         """Return the reader's spans of each passage in `best`."""
-        ids = [hit.passage_id for hit in best]
-        spans_by_passage = self._spans[query_id, self._key(ids)]
-        return [spans_by_passage[passage_id] for passage_id in ids]
+        spans_by_text = self._spans[query_id, self._key(self._texts(name, query_id, best))]
+        return [spans_by_text[text_of(self.hit(name, query_id, passage.passage_id))] for passage in best]
 
-    def hit(self, query_id: str, passage_id: str) -> Hit:
-        """Return a passage with the text that the reader reads for a question."""
-        key = query_id if self._by_question else "", passage_id
+    def hit(self, name: str, query_id: str, passage_id: str) -> Hit:
+        """Return a passage of the ranking `name` with the text that the reader reads for a question."""
+        retrieved = self._retrieved
+        key = (
+            name if retrieved.by_ranking else "",
+            query_id if retrieved.by_question else "",
+            passage_id,
+        )
         if key not in self._hits:
-            hit = hit_of(passage_id, 0.0, self._record(query_id, passage_id))
-            [self._hits[key]] = self._in_context([hit])
+            hit = hit_of(passage_id, 0.0, retrieved.in_ranking(name).record(query_id, passage_id))
+            [self._hits[key]] = retrieved.in_context([hit])
         return self._hits[key]
 
-    def best_spans(self, query_id: str, ranking: Sequence[ScoredPassage]) -> Iterator[tuple[str, Span]]:
+    def best_spans(
+        self, name: str, query_id: str, ranking: Sequence[ScoredPassage]
+    ) -> Iterator[tuple[str, Span]]:
         """Yield the text and the best span of each passage that has a span."""
-        for passage, spans in zip(ranking, self._spans_of(query_id, ranking), strict=True):
+        for passage, spans in zip(ranking, self._spans_of(name, query_id, ranking), strict=True):
             if spans:
-                yield text_of(self.hit(query_id, passage.passage_id)).text, spans[0]
+                yield text_of(self.hit(name, query_id, passage.passage_id)).text, spans[0]
 
     def answer(
         self,
+        name: str,
         query_id: str,
         ranking: Sequence[ScoredPassage],
         depth: int,
@@ -164,11 +166,12 @@ class Readings:
     ) -> Answer | None:
         """Return the best answer from the first `depth` passages of a ranking; None without an answer.
 
+        :param name: the name of the ranking
         :param is_reranked: the scores of the ranking are those of a cross-encoder
         """
         best = ranking[:depth]
-        hits = [self.hit(query_id, passage.passage_id) for passage in best]
-        spans = self._spans_of(query_id, best)
+        hits = [self.hit(name, query_id, passage.passage_id) for passage in best]
+        spans = self._spans_of(name, query_id, best)
         scores = [passage.score for passage in best]
         if is_reranked:
             spans = [*map(with_share, spans, rerank_shares(scores))]
@@ -216,7 +219,9 @@ def measure_answers(
             answers[name] = {
                 query_id: chain_answers[name][query_id]
                 if name in chain_answers
-                else readings.answer(query_id, run[query_id], depth, weight, is_reranked=name in reranked)
+                else readings.answer(
+                    name, query_id, run[query_id], depth, weight, is_reranked=name in reranked
+                )
                 for query_id in expected
             }
             by_query = answers[name]

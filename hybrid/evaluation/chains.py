@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 from hybrid.answering.answers import Answer
 from hybrid.answering.path_answerer import answers_of
@@ -16,8 +17,9 @@ from hybrid.evidence.supporting import Fact, facts_of, measured
 from hybrid.multihop.measures import passage_em, path_recall
 from hybrid.multihop.paths import passages_of
 from hybrid.multihop.searcher import ALL, ChainSearcher
-from sparta.base.records import Advance, Run, ScoredPassage
+from sparta.base.records import Advance, Hit, Run, ScoredPassage
 from sparta.data.sentences import sentence_splitter
+from sparta.data.units import is_chunk
 
 EM = "passage_EM"
 MEASURES = (EM, "path_recall@20", "R@20", "R@100")
@@ -31,7 +33,8 @@ class ChainRun:
 
     `run` ranks the passages of the paths. `per_query` has the paths' measures by measure and query id, `ms`
     the milliseconds by query id and step name. `answers` has the answer by query id if the chain reads paths;
-    None for a question without an answer.
+    None for a question without an answer. In an index of chunks, `hits` has the chunks of the paths by query
+    id and passage id.
     """
 
     name: str
@@ -39,6 +42,12 @@ class ChainRun:
     per_query: Mapping[str, Mapping[str, float]]
     ms: Mapping[str, Mapping[str, float]]
     answers: Mapping[str, Answer | None] | None = None
+    hits: Mapping[tuple[str, str], Hit] = field(default_factory=dict)
+
+    def record(self, query_id: str, passage_id: str) -> dict[str, Any]:
+        """Return the record of a document's chunk in the paths."""
+        hit = self.hits[query_id, passage_id]
+        return {**hit.metadata, "title": hit.title, "text": hit.text}
 
     def median(self) -> float:
         """Return the median time of all steps together, in ms/query."""
@@ -71,6 +80,8 @@ def run_chain(
     runs, step_ms_by_query = dict[str, list[ScoredPassage]](), dict[str, dict[str, float]]()
     per_query: dict[str, dict[str, float]] = {name: {} for name in path_measures}
     answers: dict[str, Answer | None] = {}
+    chunks: dict[tuple[str, str], Hit] = {}
+    has_chunks = is_chunk(searcher.tools.words.unit)
     _warm_up(searcher, query_set)
     for query in query_set.queries:
         result = searcher.find_paths(query.text, ALL)
@@ -80,6 +91,8 @@ def run_chain(
             for hit in hits
             if not query_set.excludes_query_id or hit.passage_id != query.query_id
         ][:depth]
+        if has_chunks:
+            chunks |= {(query.query_id, hit.passage_id): hit for hit in hits}
         step_ms_by_query[query.query_id] = {name: 1000 * seconds for name, seconds in result.seconds.items()}
         if searcher.reads:
             answers[query.query_id] = next(iter(answers_of(result.paths[:1], query_set.language)), None)
@@ -96,9 +109,8 @@ def run_chain(
         answer_texts = {query_id: answer.answer if answer else None for query_id, answer in answers.items()}
         values = measured(query_set.supporting, facts, answer_texts, query_set.answers, query_set.language)
         per_query |= {measure: values[measure] for measure in sentence_measures}
-    return ChainRun(
-        f"chain {searcher.channel}", runs, per_query, step_ms_by_query, answers if searcher.reads else None
-    )
+    name, read_answers = f"chain {searcher.channel}", answers if searcher.reads else None
+    return ChainRun(name, runs, per_query, step_ms_by_query, read_answers, chunks)
 
 
 def _warm_up(searcher: ChainSearcher, query_set: QuestionSet) -> None:

@@ -23,6 +23,7 @@ from hybrid.evaluation.measures import (
     parse_any,
 )
 from hybrid.evaluation.rankings import (
+    Record,
     Retrieved,
     depth_of,
     search_all,
@@ -106,8 +107,14 @@ def compare(
         for label, fusion in named(fusions).items()
         if label not in retrieved.runs  # a fusion of one channel is the channel itself
     }
+    for label, fusion in named(fusions).items():
+        if label in fused:
+            retrieved = retrieved.with_fusion(label, fusion)
     chain_runs = [run_chain(chain, query_set, depth, measure_names, advance) for chain in chains]
     retrieved = retrieved.with_pages(chain_run.run for chain_run in chain_runs)
+    for chain_run in chain_runs:
+        if chain_run.hits:
+            retrieved = retrieved.with_records(chain_run.name, chain_run.record)
     runs = {
         **retrieved.runs,
         **{name: run for name, (run, _) in other_runs.items()},
@@ -172,12 +179,13 @@ def _reranked(
     queries = {query.query_id: query.text for query in retrieved.query_set.queries}
     reranking.open()  # the first query does not pay for it
 
-    def hit(query_id: str, passage_id: str) -> Hit:
-        return hit_of(passage_id, 0.0, retrieved.record(query_id, passage_id))
+    def hit(record: Record, query_id: str, passage_id: str) -> Hit:
+        return hit_of(passage_id, 0.0, record(query_id, passage_id))
 
     for name, run in {**retrieved.runs, **fused}.items():
         start = time.perf_counter()
-        reranked_runs[name + RERANKED] = reranking.run(queries, run, hit)
+        hits = partial(hit, retrieved.in_ranking(name).record)
+        reranked_runs[name + RERANKED] = reranking.run(queries, run, hits)
         seconds = time.perf_counter() - start
         ms[name + RERANKED] = 1000 * seconds / len(queries) + retrieved.ms.get(name, 0.0)
     return reranked_runs, ms

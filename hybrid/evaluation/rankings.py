@@ -33,8 +33,11 @@ from sparta.base.errors import InputError
 from sparta.base.records import Hit, Ranking, Run, ScoredPassage
 from sparta.data.answers import has_answer
 from sparta.data.units import is_chunk
+from sparta.rerank.reranked import RERANKED
 from sparta.search.searcher import Searcher
 
+Record = Callable[[str, str], dict[str, Any]]
+"""Returns the record of a passage, from a query id and a passage id."""
 _BLOCK = 500  # queries that are searched together
 _WARM_UP_QUERIES = 10
 logger = logging.getLogger("sparta.hybrid")
@@ -92,9 +95,10 @@ def answer_recall(name: str, run: Run, holds: Holds, ks: Sequence[int] = (20, 10
 class Retrieved:
     """The rankings of a question set in several channels, with the passages' records and answer matches.
 
-    `record` returns the record for a query id and a passage id. In an index of chunks, channels may find
-    different chunks of a document; `record` then returns the chunk that the first channel found. With
-    `by_question`, a passage's record depends on the question. `in_context` returns hits with the text that a
+    `record` returns the record for a query id and a passage id. With `by_question`, a passage's record
+    depends on the question. In an index of chunks, rankings may have different chunks of a document:
+    `by_ranking` then holds the records and the answer matches of each ranking (see `in_ranking`), and
+    `record` returns the chunk that the first channel found. `in_context` returns hits with the text that a
     reader reads. `pages` maps passage ids to pages if the questions have KILT's provenance. `ms` is each
     channel's latency in ms/query, if each channel was searched separately.
     """
@@ -102,11 +106,41 @@ class Retrieved:
     query_set: QuestionSet
     runs: Mapping[str, Run]
     holds: Holds
-    record: Callable[[str, str], dict[str, Any]]
+    record: Record
     pages: Mapping[str, str] = field(default_factory=dict)
     by_question: bool = False
     ms: Mapping[str, float] = field(default_factory=dict)
     in_context: Callable[[Sequence[Hit]], list[Hit]] = list
+    by_ranking: Mapping[str, Retrieved] = field(default_factory=dict)
+
+    def in_ranking(self, name: str) -> Retrieved:
+        """Return these rankings with the records of one ranking, also if a cross-encoder ordered it anew."""
+        return self.by_ranking.get(name.removesuffix(RERANKED), self)
+
+    def with_records(self, name: str, record: Record) -> Retrieved:
+        """Return these rankings with the records of one more ranking, for `in_ranking`."""
+        view = replace(self, record=record, holds=_holds_of(self.query_set, record), by_ranking={})
+        return replace(self, by_ranking={**self.by_ranking, name: view})
+
+    def with_fusion(self, name: str, fusion: Fusion) -> Retrieved:
+        """Return these rankings with the records of a fusion, for `in_ranking`.
+
+        A document's chunk is that of the first channel that ranks the document, as in `FusedRanking`.
+        """
+        if not self.by_ranking:
+            return self
+        channel_by_passage = {
+            (query_id, hit.passage_id): channel
+            for channel in reversed(list(fusion.weights))
+            for query_id, ranking in self.runs[channel].items()
+            for hit in ranking[: fusion.candidates]
+        }
+
+        def record(query_id: str, passage_id: str) -> dict[str, Any]:
+            channel = channel_by_passage[query_id, passage_id]
+            return self.by_ranking[channel].record(query_id, passage_id)
+
+        return self.with_records(name, record)
 
     def with_pages(self, runs: Iterable[Run]) -> Retrieved:
         """Return the rankings with the pages of further runs' passages added, if the questions have pages."""
@@ -133,7 +167,7 @@ class Retrieved:
         judged_measures = [measure for measure, kind in kinds.items() if kind is JUDGED]
         per_query: dict[str, Mapping[str, float]] = {}
         if depths:
-            per_query |= answer_recall(name, run, self.holds, depths).per_query
+            per_query |= answer_recall(name, run, self.in_ranking(name).holds, depths).per_query
         if evidence_measures:
             query_set = self.query_set
             gold = query_set.gold or Gold({}, evidence_by_passage(None, query_set.qrels))
@@ -192,7 +226,7 @@ def search_all(
     """
     first = next(iter(channels.searchers.values()))
     query_set, chunks = replace(query_set, language=first.language), is_chunk(first.unit)
-    first_hits: dict[tuple[str, str], FirstHit] = {}
+    first_hits: dict[tuple[str, str, str], FirstHit] = {}
     pages: dict[str, str] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}
     groups = [[name] for name in channels.searchers] if one_by_one else [list(channels.searchers)]
@@ -212,9 +246,9 @@ def search_all(
             seconds[names[0]] += time.monotonic() - start_time
         for name, rankings in rankings_by_channel.items():
             for query, ranking in zip(block, rankings, strict=True):
-                key_query = query.query_id if chunks else ""
+                key = (name, query.query_id) if chunks else ("", "")
                 ranked_passages = [
-                    first_hits.setdefault((key_query, passage_id), FirstHit(passage_id, name, docid))
+                    first_hits.setdefault((*key, passage_id), FirstHit(passage_id, name, docid))
                     for passage_id, docid in zip(ranking.passage_ids, ranking.docids, strict=True)
                 ]
                 runs[name][query.query_id] = [
@@ -225,28 +259,36 @@ def search_all(
         if query_set.gold:
             pages |= _pages(channels, [hit for hit in first_hits.values() if hit.passage_id not in pages])
 
-    def record(query_id: str, passage_id: str) -> dict[str, Any]:
-        first_hit = first_hits.get((query_id if chunks else "", passage_id))
-        if first_hit is None:  # only a chain found the passage
+    def record(query_id: str, passage_id: str, names: Sequence[str] = list(runs)) -> dict[str, Any]:
+        keys = ((name, query_id, passage_id) for name in names) if chunks else [("", "", passage_id)]
+        first_hit = next((first_hits[key] for key in keys if key in first_hits), None)
+        if first_hit is None:  # only a chain found the passage, or the qrels name it
             return words(channels).first_part(passage_id)
         return channels.searchers[first_hit.channel].records([first_hit.docid])[0]
 
-    def text(query_id: str, passage_id: str) -> str:
-        """Return the text of a record, without its title, for answer matching as in DPR."""
-        return str(record(query_id, passage_id).get("text") or "")
-
-    holds = Holds(query_set.text_answers, text, match=query_set.match, language=query_set.language)
     ms = {name: 1000 * channel_seconds / len(query_set.queries) for name, channel_seconds in seconds.items()}
-    return Retrieved(
+    retrieved = Retrieved(
         query_set,
         runs,
-        holds,
+        _holds_of(query_set, record),
         record,
         pages,
         by_question=chunks,
         ms=ms if one_by_one else {},
         in_context=partial(as_read, first),
     )
+    for name in runs if chunks else ():
+        retrieved = retrieved.with_records(name, partial(record, names=[name]))
+    return retrieved
+
+
+def _holds_of(query_set: QuestionSet, record: Record) -> Holds:
+    """Return the answer matches of a question set in the texts of records, without titles, as in DPR."""
+
+    def text(query_id: str, passage_id: str) -> str:
+        return str(record(query_id, passage_id).get("text") or "")
+
+    return Holds(query_set.text_answers, text, match=query_set.match, language=query_set.language)
 
 
 def words(channels: Channels) -> Searcher:

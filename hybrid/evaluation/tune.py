@@ -160,7 +160,7 @@ def tune(
             measured |= _values(retrieved, candidate_fusion, measure, tuned, grid)
         values.append(measured)
         for name in fusion.weights:
-            single = retrieved.measured("", retrieved.runs[name], [measure])
+            single = retrieved.measured(name, retrieved.runs[name], [measure])
             singles.setdefault(name, []).append(single.mean(measure))
     means = {setting: [fmean(set_values[setting].values()) for set_values in values] for setting in values[0]}
     folds = cross_validate(values[0]) if len(sets) == 1 else []
@@ -187,6 +187,7 @@ def _values(
 ) -> dict[Setting, Mapping[str, float]]:
     """Return the measure of each question, by setting, for each combination of weights in the grid."""
     candidates, depth = fusion.gather_runs(retrieved.runs), depth_of(fusion, measure)
+    retrieved = retrieved.with_fusion(fusion.label, fusion)
     values: dict[Setting, Mapping[str, float]] = {}
     for grid_weights in grid:
         weights = list({**fusion.weights, **dict(zip(tuned, grid_weights, strict=True))}.values())
@@ -194,7 +195,7 @@ def _values(
             query_id: query_candidates.ranked(weights, depth)
             for query_id, query_candidates in candidates.items()
         }
-        evaluation = retrieved.measured("", run, [measure])
+        evaluation = retrieved.measured(fusion.label, run, [measure])
         values[Setting(grid_weights, fusion.candidates)] = evaluation.per_query[measure]
     return values
 

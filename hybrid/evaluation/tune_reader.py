@@ -103,7 +103,7 @@ def tune_reader(
     spans = [
         (span.score, is_correct(text[span.start : span.end], expected[query_id]))
         for query_id in expected
-        for text, span in readings.best_spans(query_id, run[query_id][:depth])
+        for text, span in readings.best_spans("", query_id, run[query_id][:depth])
     ]
     passage_calibration = fit([score for score, _ in spans], [is_right for _, is_right in spans])
     results_by_setting: dict[tuple[bool, float], tuple[ReaderConfig, dict[str, tuple[float, bool]]]] = {}
@@ -113,7 +113,7 @@ def tune_reader(
         readings.config = config
         for weight in WEIGHTS:
             answers = {
-                query_id: readings.answer(query_id, run[query_id], depth, weight) for query_id in expected
+                query_id: readings.answer("", query_id, run[query_id], depth, weight) for query_id in expected
             }
             scored = {
                 query_id: (answer.score, is_correct(answer.answer, expected[query_id]))

@@ -7,13 +7,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cli._fusion_options import QuestionArguments, query_sets
+from hybrid.evaluation.answering import Answering
+from hybrid.evaluation.compare import compare
 from hybrid.evaluation.measures import ANSWERS, kind_of, measures_of
 from hybrid.evaluation.rankings import search_all
 from hybrid.evaluation.testsets import QuestionSet
-from sparta.base.records import Query, Ranking
+from hybrid.multihop.chain import ChainResult
+from hybrid.multihop.paths import Evidence, EvidencePath
+from hybrid.retrieval.fusion import Fusion
+from sparta.base.records import Hit, Query, Ranking
+from sparta.reader.config import ReaderConfig
+from sparta.reader.records import Span
+from sparta.rerank.reranked import RERANKED, Reranking
 
 RECORDS: list[dict[str, Any]] = [
     {"title": "Larry Page", "text": "He founded a search engine."},
@@ -91,3 +100,50 @@ def test_each_question_reads_its_own_chunk_of_a_document() -> None:
     assert [retrieved.record(q, "d") for q in "qr"] == [RECORDS[1], RECORDS[0]]
     found = retrieved.measured("bm25", retrieved.runs["bm25"], ["answer_recall@1"])
     assert found.per_query["answer_recall@1"] == {"q": 1.0, "r": 0.0}
+
+
+def test_each_ranking_is_measured_on_its_own_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fusion takes the chunk of its first channel, a chain that of its path, a reranker that of both."""
+    channel: Any = Channel()
+    reranked: list[str] = []
+    channel.searchers["bm25"].unit = "chunk:5:0"
+    channel.searchers["impact"] = channel.searchers["bm25"]
+    channel.batch_search = lambda texts, k, threads=1: {
+        name: [Ranking(["d"], [docid], [1.0]) for _ in texts] for name, docid in (("bm25", 0), ("impact", 1))
+    }
+    path = EvidencePath((Evidence(Hit("d", 1.0, "", RECORDS[3]["text"]), {}, 1.0),), 1.0)
+    chain: Any = SimpleNamespace(
+        channel="made",
+        reads=False,
+        tells_sentences=False,
+        tools=SimpleNamespace(words=channel.searchers["bm25"]),
+        find_paths=lambda question, k: ChainResult([path], {"search": 0.0}),
+    )
+    reranker = SimpleNamespace(scores=lambda _, texts: np.zeros(len(reranked.extend(texts) or texts)))
+    monkeypatch.setattr("sparta.rerank.reranked.open_reranker", lambda _: reranker)
+    answer = "Larry Page"
+
+    def spans(text: str) -> list[Span]:
+        return [Span(0, text.index(answer), text.index(answer) + len(answer), 1.0)] if answer in text else []
+
+    reader: Any = SimpleNamespace(
+        config=ReaderConfig(), read_all=lambda _, texts, n: [[spans(t.text) for t in own] for own in texts]
+    )
+    results = compare(
+        channel,
+        QuestionSet("made", (Query("q", "who founded google", (answer,)),)),
+        [Fusion({"bm25": 1.0, "impact": 1.0}), Fusion({"impact": 1.0, "bm25": 1.0})],
+        measures=["answer_recall@1"],
+        answering=Answering(reader),
+        chains=[chain],
+        reranking=Reranking("made"),
+    )
+    values = {one.name: (one.mean("answer_recall@1"), one.mean("EM")) for one in results.evaluations}
+    right = dict.fromkeys(("impact", "impact + bm25", "chain made"), (1.0, 1.0))
+    wrong = dict.fromkeys(("bm25", "bm25 + impact"), (0.0, 0.0))
+    plain = {name: value for name, value in values.items() if not name.endswith(RERANKED)}
+    assert plain == right | wrong
+    del plain["chain made"]
+    assert {name: values[name + RERANKED] for name in plain} == plain
+    texts = [f"{RECORDS[i]['title']} {RECORDS[i]['text']}" for i in (0, 1)]
+    assert reranked == texts * 2
