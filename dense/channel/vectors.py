@@ -22,7 +22,7 @@ from dense.search.selection import select
 from dense.search.store import Floats, Rows, VectorFolder, check_finite
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.filters import Filter
-from sparta.base.records import Ranking
+from sparta.base.records import Passage, Ranking
 from sparta.base.remedies import Command, Remedy, remedy
 from sparta.index.folder import IndexFolder, require_fields
 from sparta.index.generation import Generation
@@ -137,6 +137,15 @@ class DenseChannel:
     def _rebuild_remedy(self) -> Remedy:
         command = Command.of("dense index", overwrite=True, index=self.folder.path)
         return remedy("rebuild the dense channel: {}", command)
+
+    def examples(self, n: int, *, context: bool) -> tuple[list[Passage], Floats]:
+        """Return `n` passages as the encoder reads them, and their stored vectors `(n, width)`.
+
+        :param context: read each sentence together with the text of its passage
+        """
+        rows = self.rows[:n]
+        passages = LivePassages(self.lucene, self.generation.analysis)
+        return passages.passages(self.docids[rows], context=context), self.vectors.take(rows)
 
     @cached_property
     def model(self) -> QuestionEncoder:

@@ -51,10 +51,10 @@ if TYPE_CHECKING:
 
 
 _THREADS = 2
-_BY_EXPERT = remedy(
-    "encode the entity index with the model's expert for entities: {}",
-    Command.of("dense convert", reader="entity"),
-)
+_EXAMPLES = 8
+"""The number of descriptions whose vectors show which model encoded them."""
+_SAME = 0.95
+"""The least cosine of two vectors of a text by one model; number formats change vectors a little."""
 
 
 class IndexTools(Closing):
@@ -229,20 +229,44 @@ class IndexTools(Closing):
         from dense.models.resolve import identify
         from dense.models.skill_config import NONE
 
+        index, converted = searcher.folder.path, "ENTITY-MODEL"
+        by_expert = remedy(
+            "encode the index with the model's expert for entities: {}; {}",
+            Command.of("dense convert", **{"from": self._skills.where}, reader="entity", output=converted),
+            Command.of("dense index", overwrite=True, model=converted, index=index),
+        )
         is_passage_encoder = identify(Path(self._skills.where)).sha256 == searcher.vectors.model.sha256
         if is_passage_encoder and self._skills.config.placement != NONE:
             raise IndexStateError(
                 "the index of entities was encoded by the expert for passages, not for entities",
-                where=str(searcher.folder.path),
-                remedy=_BY_EXPERT,
+                where=str(index),
+                remedy=by_expert,
             )
         if searcher.vectors.width != self._skills.model.width:
             raise IndexStateError(
                 f"the vectors of entities have the width {searcher.vectors.width}, the model has the width"
                 f" {self._skills.model.width}",
-                where=str(searcher.folder.path),
-                remedy=_BY_EXPERT,
+                where=str(index),
+                remedy=by_expert,
             )
+        if not self._encoded(searcher):
+            raise IndexStateError(
+                "the index of entities was encoded by another model than the chain's",
+                where=str(index),
+                remedy=by_expert,
+            )
+
+    def _encoded(self, searcher: DenseSearcher) -> bool:
+        """Return whether the vectors of the entity index are those of the model's expert for entities."""
+        with searcher.opened() as channel:
+            context = self._skills.model.config.layout.use_context
+            passages, stored = channel.examples(_EXAMPLES, context=context)
+        if not passages:
+            return True
+        vectors = self._skills.encode_entities(passages)
+        norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(stored, axis=1)
+        cosines = np.einsum("nw,nw->n", vectors, stored) / np.maximum(norms, np.finfo(np.float32).tiny)
+        return float(np.median(cosines)) >= _SAME
 
     # ------------------------------------------------------------------ the operations of ChainTools
 

@@ -188,8 +188,19 @@ def test_what_cannot_be_done(made: dict[str, Any], tiny_tokenizer: Any, tmp_path
     with pytest.raises(IndexStateError, match=r"expert for passages, not for entities"):
         Chain(hotpot, IndexTools(folder / "index", folder / "skills", folder / "index"))
     skill_model(tiny_tokenizer, seed=9).save_pretrained(tmp_path / "other")
+    links = [Step("links", "link"), Step("best", "rerank", ("links",), weight=0)]
+    with pytest.raises(IndexStateError, match="entities was encoded by another model") as foreign:
+        Chain(links, IndexTools(folder / "index", tmp_path / "other", folder / "entities"))
+    assert str(foreign.value.remedy).endswith(
+        f"dense convert --from {tmp_path / 'other'} --reader entity --output ENTITY-MODEL;"
+        f" dense index --overwrite --model ENTITY-MODEL --index {folder / 'entities'}"
+    )
+    expands = [
+        *(Step("search", "retrieve", channel="bm25"), Step("best", "rerank", ("search",), weight=0)),
+        *(Step("more", "expand", ("best",)), Step("last", "rerank", ("more",), weight=0)),
+    ]
     with pytest.raises(IndexStateError, match="of the chain's model"):
-        Chain(hotpot, IndexTools(folder / "index", tmp_path / "other", folder / "entities"))
+        Chain(expands, IndexTools(folder / "index", tmp_path / "other"))
 
 
 @pytest.mark.parametrize("channel", ["impact", "bm25", "dense", "bm25=1,impact=1", "dense=1,bm25=0.5"])
