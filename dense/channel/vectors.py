@@ -145,7 +145,8 @@ class DenseChannel:
         """
         rows = self.rows[:n]
         passages = LivePassages(self.lucene, self.generation.analysis)
-        return passages.passages(self.docids[rows], context=context), self.vectors.take(rows)
+        docids = self.docids[rows].astype(np.int32)
+        return passages.passages(docids, context=context), self.vectors.take(rows)
 
     @cached_property
     def model(self) -> QuestionEncoder:

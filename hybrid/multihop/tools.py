@@ -40,7 +40,7 @@ from sparta.index.reader import IndexReader
 from sparta.index.snapshot import Committed, IndexSnapshot
 from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.reader.records import no_texts, text_of
+from sparta.reader.records import focused_text, no_texts
 from sparta.search.retriever import Retriever, hit_of
 from sparta.search.searcher import BM25, Searcher
 
@@ -384,7 +384,7 @@ class IndexTools(Closing):
 
     def read(self, question: str, paths: Sequence[Sequence[Hit]]) -> Sequence[PathReading]:
         """Return the reader's result for each path: scores, an answer and supporting sentences."""
-        texts = [[text_of(hit) for hit in path] for path in paths]
+        texts = [[focused_text(hit) for hit in path] for path in paths]
         if not any(text.text or text.title for path in texts for text in path):
             raise no_texts()
         return self._path_reader.read(question, texts, language=self.language)

@@ -114,7 +114,9 @@ class PathInputs:
         self.mark, self._choices = _mark(tokenizer), _choices(tokenizer)
 
     def make(self, question: str, texts: Sequence[Text], sentences: Sentences = ()) -> PathInput:
-        """Return the input for a path. A long question or passage is truncated to its beginning.
+        """Return the input for a path. A long question is truncated to its beginning.
+
+        Of a long passage, the input has the part around the passage's `focus`, or else the beginning.
 
         :param sentences: each passage's sentences; empty if the sentences need no scores
         :raises InputError: there is no passage, or more passages than fit into an input.
@@ -135,9 +137,11 @@ class PathInputs:
         lengths = length_limits([len(encoding.ids) for encoding in encoded], room - sum(map(len, heads)))
         parts: list[InputPassage] = []
         for text, head, encoding, length in zip(texts, heads, encoded, lengths, strict=True):
-            offsets = with_accents(text.text, encoding.offsets[:length])
+            offsets = encoding.offsets
+            start = window_start(offsets, length, text.focus)
+            offsets = with_accents(text.text, offsets[start : start + length])
             parts.append(InputPassage(len(ids), len(ids) + len(head), offsets))
-            ids += [*head, *encoding.ids[:length]]
+            ids += [*head, *encoding.ids[start : start + length]]
         ids.append(last)
         segments += [1] * (len(ids) - len(segments))
         sentence_places = [
@@ -162,6 +166,22 @@ def length_limits(lengths: Sequence[int], room: int) -> list[int]:
     ):
         limits[i] = min(lengths[i], (room - sum(limits.values())) // passages_left)
     return [limits[i] for i in range(len(lengths))]
+
+
+def window_start(offsets: Sequence[tuple[int, int]], length: int, focus: tuple[int, int]) -> int:
+    """Return the first wordpiece of a window of `length` wordpieces that contains the focus.
+
+    The window is at the beginning of the text if it then contains the focus; else the focus is in its middle.
+    If the focus is longer than the window, the window begins with the focus.
+
+    :param offsets: the characters `(start, end)` of the text's wordpieces
+    :param focus: characters `(start, end)` of the text
+    """
+    inside = [i for i, (start, end) in enumerate(offsets) if start < focus[1] and end > focus[0]]
+    if not inside or inside[-1] < length:
+        return 0
+    middle = (inside[0] + inside[-1] + 1 - length) // 2
+    return min(inside[0], middle, len(offsets) - length)
 
 
 def _places(part: InputPassage, start: int, end: int) -> tuple[int, int] | None:

@@ -107,10 +107,14 @@ class PathReader:
         """
         fold = language_of(language).fold
         split = sentence_splitter(language) if self.layout.sentences else lambda _text: []
-        prepared = {text: (fold(text.text), fold(text.title), split(text.text)) for p in paths for text in p}
-        sentences_by_path = [[prepared[text][2] for text in texts] for texts in paths]
+        prepared = {
+            text: (Text(fold(text.text), fold(text.title), text.focus), split(text.text))
+            for texts in paths
+            for text in texts
+        }
+        sentences_by_path = [[prepared[text][1] for text in texts] for texts in paths]
         inputs = [
-            self.model.make_input(fold(question), [Text(*prepared[text][:2]) for text in texts], sentences)
+            self.model.make_input(fold(question), [prepared[text][0] for text in texts], sentences)
             for texts, sentences in zip(paths, sentences_by_path, strict=True)
         ]
         order = sorted(range(len(inputs)), key=lambda i: -len(inputs[i].ids))

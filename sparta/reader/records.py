@@ -9,10 +9,15 @@ from sparta.base.records import Hit
 
 
 class Text(NamedTuple):
-    """A passage for a reader to read; answers come from its `text`, not from its title."""
+    """A passage for a reader to read; answers come from its `text`, not from its title.
+
+    `focus` has the `(start, end)` of the characters that a search found. A reader that cannot read the whole
+    text reads the part around them; by default, the beginning.
+    """
 
     text: str
     title: str = ""
+    focus: tuple[int, int] = (0, 0)
 
 
 def text_of(hit: Hit) -> Text:
@@ -22,6 +27,14 @@ def text_of(hit: Hit) -> Text:
     """
     context = hit.metadata.get("context")
     return Text(context if isinstance(context, str) and hit.text in context else hit.text, hit.title)
+
+
+def focused_text(hit: Hit) -> Text:
+    """Return the text that a reader reads for a hit, with the place of a sentence in its context as focus."""
+    text, start = text_of(hit), hit.metadata.get("start")
+    if not isinstance(start, int) or not text.text.startswith(hit.text, start):
+        start = text.text.index(hit.text)
+    return text._replace(focus=(start, start + len(hit.text)))
 
 
 def no_texts() -> LackingError:

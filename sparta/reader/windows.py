@@ -45,7 +45,7 @@ def windows(
     first, last = special_frame(tokenizer)
     question_ids = tokenizer.encode(question, add_special_tokens=False).ids[: layout.longest_question]
     all_windows: list[Window] = []
-    for number, (text, title) in enumerate(texts):
+    for number, (text, title, _) in enumerate(texts):
         title_ids = tokenizer.encode(title, add_special_tokens=False).ids[: layout.max_length // 4]
         head = [first, *question_ids, last, *([*title_ids, last] if title_ids else [])]
         encoded = tokenizer.encode(text, add_special_tokens=False)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from hybrid.multihop.tools import IndexTools
 from hybrid.retrieval.fusion import CANDIDATES
 from sparta.base.errors import IndexStateError, InputError, ModelError
 from sparta.base.records import Hit, Passage
+from sparta.reader.records import Text
 from tests.dense.channel.channels import done
 from tests.dense.models.skill_models import skill_config, skill_model
 from tests.programs import dense, sparta
@@ -217,6 +219,16 @@ def test_any_channel_may_come_first_in_a_chain_without_a_model(made: dict[str, A
         for one in path.passages:
             assert one.hit.passage_id in first or one.scores.keys() & {"named", "linked"}
             assert one.hit.text
+
+
+def test_sentences_are_read_around_their_place(made: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    path_reader = Mock()
+    monkeypatch.setattr("sparta.reader.path_reader.PathReader.open", lambda *_, **__: path_reader)
+    monkeypatch.setattr("sparta.reader.config.path_reader_folder", lambda *_: made["folder"])
+    hit = Hit("p#1", 1.0, "", "It is old.", {"context": "A sea. It is old.", "start": 7, "end": 17})
+    with IndexTools(made["folder"] / "index") as tools:
+        tools.read(ASKED, [[hit]])
+    path_reader.read.assert_called_once_with(ASKED, [[Text("A sea. It is old.", "", (7, 17))]], language="en")
 
 
 def test_several_channels_give_as_many_passages_as_a_step_wants(made: dict[str, Any]) -> None:

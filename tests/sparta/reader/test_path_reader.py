@@ -6,18 +6,20 @@ import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from sparta.base.errors import InputError, ModelError
+from sparta.base.records import Hit
 from sparta.reader.config import ReaderConfig, ReaderLayout, path_reader_folder
 from sparta.reader.decode import PathScores
 from sparta.reader.path_inputs import PathLayout, length_limits
 from sparta.reader.path_model import PathModel
 from sparta.reader.path_reader import PathReader, PathReading
-from sparta.reader.records import Text
+from sparta.reader.records import Text, focused_text
 from sparta.reader.span_reader import SpanReader
 from sparta.reader.stored_reader import StoredPathReader
 from sparta.runtime.calibration import fixed_lines
@@ -214,6 +216,38 @@ def test_empty_texts_and_cut_sentences(reader: PathModel, encoder_folder: Path) 
     long = Text("red " * 80 + ". " + "The sea is old.")
     made = reader.make_input("which", [long], [[(0, 321), (322, 337)]])
     assert [number for _, number, _, _ in made.sentences] == [0], "what is cut off is not scored"
+
+
+def test_a_long_passage_is_read_around_its_focus(reader: PathModel) -> None:
+    text = "red " * 80 + "the old sea " + "red " * 80
+
+    def offsets(*focus: int) -> list[tuple[int, int]]:
+        made = reader.make_input("which", [Text(text, "", focus)])  # type: ignore[arg-type]
+        [part] = made.parts
+        pieces = words(reader, made.ids[part.text_start :])[: len(part.offsets)]
+        assert len(made.ids) == SMALL.max_length
+        assert pieces == [text[start:end] for start, end in part.offsets]
+        return part.offsets
+
+    around, length = offsets(320, 331), len(offsets(0, 0))
+    before, after = 320 - around[0][0], around[-1][1] - 331
+    assert (before, after) == (pytest.approx(4 * (length - 3) / 2, abs=4), pytest.approx(before, abs=8))
+    for beginning in ((0, 0), (4, 7), (0, len(text))):
+        assert offsets(*beginning)[0] == (0, 3)
+    assert offsets(320, len(text))[0][0] == 320, "a focus longer than the window"
+    assert offsets(len(text) - 4, len(text) - 1)[-1] == (len(text) - 4, len(text) - 1)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "text"),
+    [
+        ({"context": "a sea. a sea. It is.", "start": 7}, Text("a sea. a sea. It is.", "T", (7, 13))),
+        ({"context": "a sea. a sea. It is."}, Text("a sea. a sea. It is.", "T", (0, 6))),
+        ({"start": 700}, Text("a sea.", "T", (0, 6))),
+    ],
+)
+def test_the_focus_of_a_hit(metadata: dict[str, Any], text: Text) -> None:
+    assert focused_text(Hit("p", 1.0, "T", "a sea.", metadata)) == text
 
 
 @pytest.mark.release
