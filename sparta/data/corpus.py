@@ -199,6 +199,10 @@ class CorpusReader:
         is_text = all(is_text_of(path, self.source) or is_document(path) for path in self._paths)
         if self._file is not None and is_lines and (start := beginning(self.source, self._file)):
             is_text = format_of(self.source, start) == "text"
+            if is_text and b"\t" in start:
+                logger.warning(
+                    "%s: the file is one passage; to read a passage from each line, name it .tsv", self.source
+                )
         if is_text and fields.typed:
             raise InputError(
                 "a text, Markdown, HTML or PDF file has no fields that an option could name",

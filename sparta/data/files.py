@@ -25,6 +25,7 @@ from sparta.data.parsing import shortened
 BEIR_CORPUS = "corpus.jsonl"
 _RECORD_SUFFIXES = (".jsonl", ".ndjson", ".tsv")
 _TEXT_SUFFIXES = (".txt", ".md", ".markdown")
+_RECORDS_IN_TEXT = (b'{"', b"[{")
 _PASSAGE_SUFFIXES = (*_TEXT_SUFFIXES, *DOCUMENT_SUFFIXES)
 _COLUMN_SUFFIXES = (".parquet", ".arrow", ".feather")
 # Read from a folder only if the folder has neither texts nor JSONL nor TSV.
@@ -163,12 +164,13 @@ def format_of(path: str | Path, first_line: bytes) -> Format:
     :raises InputError: the format is unknown.
     """
     name = plain_name(path).lower()
-    first_character = first_line.removeprefix(_BOM).lstrip()[:1]
+    start = first_line.removeprefix(_BOM).lstrip()
+    first_character = start[:1]
     if name.endswith((".jsonl", ".ndjson")) and first_character != b"[":
         return "jsonl"
     if name.endswith((".tsv", ".csv")):
         return "table"
-    if name.endswith(_TEXT_SUFFIXES):
+    if name.endswith(_TEXT_SUFFIXES) and not (name.endswith(".txt") and start.startswith(_RECORDS_IN_TEXT)):
         return "text"
     if first_character in (b"{", b"["):
         return "json" if first_character == b"[" else "jsonl"

@@ -17,6 +17,7 @@ from hybrid.service.live.ndjson import Line, LineErrors, read_lines, value_bytes
 from hybrid.service.schemas import DeleteRequest, parsed
 from hybrid.service.settings import Settings
 from sparta.base.closing import Closing
+from sparta.data.formats.fields import USUAL_FIELDS
 from sparta.data.units import is_cut, passage_of
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index, options_to_grow
 from sparta.index.reader import IndexReader
@@ -118,7 +119,7 @@ class Writer(Closing):
 
         def parse() -> list[Line]:
             with self._reader.snapshot() as snapshot:
-                fields = IndexOptions(**snapshot.generation.job.named_fields).fields
+                fields = USUAL_FIELDS.or_those_of(snapshot.generation.job.named_fields)
             return list(read_lines(stream, limits, errors, fields, ids=ids))
 
         return await self._parsed_and_written(parse, lambda lines: write(lines, errors))

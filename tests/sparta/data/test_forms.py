@@ -481,6 +481,15 @@ def test_a_single_text_file_is_a_passage(tmp_path: Path, name: str, title: str, 
     assert (passage.passage_id, passage.title) == (name, title)
 
 
+def test_a_text_file_may_hold_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "c.txt").write_text('{"id": 1, "text": "a"}\n{"id": 2, "text": "b"}\n')
+    assert [passage.passage_id for passage in open_corpus(tmp_path / "c.txt")] == ["1", "2"]
+    assert not caplog.messages
+    (tmp_path / "c.txt").write_text("1\ta\n2\tb\n")
+    assert [passage.text for passage in open_corpus(tmp_path / "c.txt")] == ["1\ta\n2\tb"]
+    assert "name it .tsv" in caplog.text
+
+
 @pytest.mark.parametrize(
     "content", ["[", '[{"id": 1, "text": "a"}', '[{"id": 1, "text": "a"}] x', "[]", "[NaN]"]
 )
