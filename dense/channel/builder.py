@@ -103,18 +103,23 @@ class ChannelBuilder:
         self._language, self._check = language, check
         self._warned: set[str] = set()
         self.manifest = describe_vectors(identity, vector_width(identity.name), PRECISION, unit)
-        matching_stores = {number: store for number, store in channel_folder.stores() if self._fits(store)}
+        matching_stores = {n: store for n, store in channel_folder.stores() if store.is_like(self.manifest)}
         self.matching_stores = list(matching_stores.values())
-        self.store = self._choose_store(matching_stores)
+        self.store = self._choose_store(
+            {n: store for n, store in matching_stores.items() if len(self._reusable(store)) == len(store)}
+        )
         self._arithmetic = self._stored_arithmetic()
         if self._arithmetic:
             self.manifest["arithmetic"] = self._arithmetic
 
-    def _fits(self, store: VectorFolder) -> bool:
-        """Return whether a store has vectors as this channel's."""
-        if not store.is_like(self.manifest):
-            return False
-        return not self._reencodes or store.arithmetic == self.encoder.runtime_name()
+    def _reusable(self, vectors: VectorFolder) -> Rows:
+        """Return the rows of a folder that need not be encoded again."""
+        return vectors.reusable(self.encoder.runtime_name() if self._reencodes else None)
+
+    def _rows_in(self, vectors: VectorFolder) -> Rows:
+        """Return the reusable row of each live passage in a folder, or −1."""
+        reusable = self._reusable(vectors)
+        return np.append(reusable, -1)[find(vectors.hashes[reusable], self.hashes)]
 
     def _stored_arithmetic(self) -> str | None:
         """Return the arithmetic of the vectors to extend: empty if unknown, None if there are none yet."""
@@ -179,15 +184,17 @@ class ChannelBuilder:
         _check_shared_passages(folders, self.hashes)
         if expect:
             expect(len(missing))
-        sources = [(source, find(source.hashes, self.hashes)) for source in (*self.matching_stores, *folders)]
+        sources = [(source, self._rows_in(source)) for source in (*self.matching_stores, *folders)]
         n_done = 0
         try:
             size = min(self._shard_sizes.largest, self._shard_sizes.first)
             while n_done < len(missing):
                 block = missing[n_done : n_done + size]
                 started = time.monotonic()
-                vectors = self._vectors(block, sources, advance)
-                self._writer().add(self.passages.positions[block], self.hashes[block], vectors)
+                vectors, arithmetics = self._vectors(block, sources, advance)
+                self._writer().add(
+                    self.passages.positions[block], self.hashes[block], vectors, arithmetics=arithmetics
+                )
                 n_done += len(block)
                 size = self._shard_sizes.after(len(block), time.monotonic() - started)
         except KeyboardInterrupt:
@@ -196,8 +203,8 @@ class ChannelBuilder:
 
     def _vectors(
         self, block: Rows, sources: Sequence[tuple[VectorFolder, Rows]], advance: Advance | None
-    ) -> Floats:
-        """Return the vectors `(len(block), width) float32` of a block of live passages.
+    ) -> tuple[Floats, set[str]]:
+        """Return the vectors `(len(block), width) float32` of some live passages, and their arithmetics.
 
         Each vector comes from the first source that has it, or from the model.
 
@@ -206,6 +213,7 @@ class ChannelBuilder:
         """
         vectors = np.empty((len(block), self.manifest["width"]), np.float32)
         missing = np.ones(len(block), bool)
+        arithmetics: set[str] = set()
         for source, rows in sources:
             available = missing & (rows[block] >= 0)
             copied_rows = rows[block[available]]
@@ -215,14 +223,17 @@ class ChannelBuilder:
             # Vectors of the channel's current store only move to another file: do not count them.
             if not self.previous or source.folder != self.channel_folder.path / self.previous.store:
                 self.copied += int(available.sum())
-            if available.any():
-                self._use_arithmetic(source.arithmetic)
+            copied_arithmetics = source.arithmetics_of(copied_rows)
+            for name in sorted(copied_arithmetics):
+                self._use_arithmetic(name or source.arithmetic)
+            arithmetics |= copied_arithmetics
         self.encoded += int(missing.sum())
         if advance and not missing.all():
             advance(int((~missing).sum()))
         if missing.any():
             vectors[missing] = self._encode(block[missing], advance)
-        return vectors
+            arithmetics.add(self.encoder.runtime_name())
+        return vectors, arithmetics
 
     @property
     def truncated(self) -> tuple[int, float]:

@@ -40,6 +40,7 @@ from sparta.neural.devices import best_device
 from sparta.runtime.processor import mixed_with
 from sparta.shards.executors import Facts, LocalExecutor, Work
 from sparta.shards.folder import (
+    STORED_DTYPES,
     Block,
     ShardOptions,
     ShardReport,
@@ -72,7 +73,8 @@ class VectorReport(ShardReport):
     """Counts of one encoding.
 
     `truncated_passages` were longer than one window, so the encoder read only their first window.
-    `share_read` is the share of all wordpieces that was read.
+    `share_read` is the share of all wordpieces that was read. Both count over the encoded and the kept
+    passages.
     """
 
     truncated_passages: int = 0
@@ -82,10 +84,6 @@ class VectorReport(ShardReport):
         """Return the counts as the manifest stores them."""
         counts = asdict(self)
         return {**counts, "cut": counts.pop("truncated_passages")}
-
-
-_STORED_NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-"""The names of arithmetics in manifests; int8 has the same name there."""
 
 
 class PassageEncoder:
@@ -201,8 +199,17 @@ class VectorJob:
                 folded_passages = [folded(passage, language) for passage in passages]
                 stored = encoder(folded_passages, advance).astype(options.precision)
             positions = np.arange(first, first + len(passages), dtype=np.int64)
-            write_shard(self.folder, VectorShard(number, positions, hashes_of(passages, options), stored))
-            return {"count": len(passages), **(encoder.counts - before)}
+            counts = encoder.counts - before
+            shard = VectorShard(
+                number,
+                positions,
+                hashes_of(passages, options),
+                stored,
+                arithmetic=encoder.runtime_name(),
+                counts=counts,
+            )
+            write_shard(self.folder, shard)
+            return {"count": len(passages), **counts}
 
         return work
 
@@ -241,8 +248,10 @@ def encode_vectors(
     report, totals = VectorReport(), Counter[str]()
 
     def check_finished_shard(path: Path, block: Sequence[Passage]) -> None:
-        if not np.array_equal(open_shard(path).hashes, hashes_of(block, options)):
+        shard = open_shard(path)
+        if not np.array_equal(shard.hashes, hashes_of(block, options)):
             raise corpus_changed(path)
+        totals.update(shard.counts)
 
     shown = ReadingProgress(shown=progress, advance=advance)
     with shown, writing(output), kept_on_interrupt(output):
@@ -283,7 +292,7 @@ def _manifest(encoder: PassageEncoder, options: VectorOptions, source: str) -> d
     The options include the resolved dtype, so all machines that share a corpus must use the same dtype.
     """
     identity_options = options.identity()
-    identity_options["dtype"] = _STORED_NAMES.get(encoder.dtype, encoder.dtype)
+    identity_options["dtype"] = STORED_DTYPES.get(encoder.dtype, encoder.dtype)
     model_identity = identify(encoder.name)
     facts = {"source": source, "options": identity_options, "complete": False}
     facts["arithmetic"] = encoder.runtime_name()

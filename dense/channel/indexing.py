@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ from dense.channel.builder import PRECISION, SHARD_SIZES
 from dense.channel.encode import PassageEncoder, VectorOptions, hashes_of
 from dense.channel.folder import ChannelFolder
 from dense.channel.sync import DenseReport, build_dense, chosen_model
-from dense.search.store import Floats, Hashes, Rows, VectorFolder, VectorWriter, describe_vectors
+from dense.search.store import Floats, Hashes, Rows, VectorWriter, describe_vectors
 from sparta.base.closing import Closing
 from sparta.base.records import Passage
 from sparta.data.languages import folded, language_of
@@ -77,17 +76,11 @@ class VectorPass(Closing):
         places = np.searchsorted(self._stored_hashes, hashes)
         return self._stored_hashes[np.minimum(places, len(self._stored_hashes) - 1)] == hashes
 
-    def _is_alike(self, store: VectorFolder, manifest: Mapping[str, Any]) -> bool:
-        """Return whether a store has vectors as a manifest's, of the arithmetic if the caller named one."""
-        return store.is_like(manifest) and not (
-            self._reencodes and store.arithmetic != manifest["arithmetic"]
-        )
-
     def _write(self, writer: VectorWriter) -> None:
         """Write all waiting vectors as a shard."""
         self.folder.check_not_replaced()
         positions, hashes, vectors = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
-        writer.add(positions, hashes, vectors)
+        writer.add(positions, hashes, vectors, arithmetics=[self._encoder.runtime_name()])
         self._waiting.clear()
         self._last_write = time.monotonic()
 
@@ -106,11 +99,18 @@ class VectorPass(Closing):
                 arithmetic=self._encoder.runtime_name(),
             )
             stores = list(channel_folder.stores())
-            alike = {number: store for number, store in stores if self._is_alike(store, manifest)}
-            stored_hashes = [store.hashes for store in alike.values()]
+            arithmetic = manifest["arithmetic"] if self._reencodes else None
+            alike = {number: store for number, store in stores if store.is_like(manifest)}
+            reusable = {number: store.reusable(arithmetic) for number, store in alike.items()}
+            stored_hashes = [store.hashes[reusable[number]] for number, store in alike.items()]
             self._stored_hashes = np.unique(np.concatenate([self._stored_hashes, *stored_hashes]))
             number = max((number for number, _ in stores), default=0)
-            is_unfinished = number in alike and alike[number].folder.name > self._current_store
+            newest = alike.get(number)
+            is_unfinished = (
+                newest is not None
+                and newest.folder.name > self._current_store
+                and len(reusable[number]) == len(newest)
+            )
             name = f"vectors-{number if is_unfinished else number + 1:06d}"
             self._writer = VectorWriter(channel_folder.path / name, manifest)
         return self._writer

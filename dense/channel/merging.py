@@ -65,5 +65,9 @@ def _write_merged_shards(
         yield writer.next_number
         vectors.check_rows(shard_rows)
         writer.add(
-            vectors.positions[shard_rows], vectors.hashes[shard_rows], vectors.take(shard_rows), merged=True
+            vectors.positions[shard_rows],
+            vectors.hashes[shard_rows],
+            vectors.take(shard_rows),
+            arithmetics=vectors.arithmetics_of(shard_rows),
+            merged=True,
         )

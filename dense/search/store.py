@@ -8,8 +8,8 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Buffer, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Buffer, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -113,6 +113,10 @@ class VectorShard:
     stored_checksum: int | None = None
     merged: bool = False
     """Whether a merge wrote the shard. A merged shard is obsolete until a manifest names it."""
+    arithmetic: str = ""
+    """The runtime and the arithmetic that encoded all vectors of the shard; empty if unknown or mixed."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """`PassageEncoder.counts` for the shard's passages, if `dense encode` wrote the shard."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -150,10 +154,14 @@ def write_shard(folder: Path, shard: VectorShard) -> None:
     largest = np.finfo(vectors.dtype).max
     advice = f"use a model whose vectors fit into {vectors.dtype} (numbers up to {largest:g})"
     check_finite(vectors, str(path), advice)
-    facts = {"number": shard.number, "first": int(shard.positions[0]), "count": len(shard)}
+    facts: dict[str, Any] = {"number": shard.number, "first": int(shard.positions[0]), "count": len(shard)}
     facts["crc32"] = shard.checksum()
     if shard.merged:
         facts["merged"] = True
+    if shard.arithmetic:
+        facts["arithmetic"] = shard.arithmetic
+    if shard.counts:
+        facts["counts"] = dict(shard.counts)
     tensors = {"positions": shard.positions, "hashes": shard.hashes, "vectors": vectors}
     atomic_write(path, save(tensors, metadata={"shard": json.dumps(facts)}))
 
@@ -183,14 +191,23 @@ def open_shard(path: Path) -> VectorShard:
         if not n_vectors == facts["count"] == len(arrays["positions"]) == len(arrays["hashes"]):
             raise ValueError(f"the numbers of positions, hashes and vectors ({n_vectors}) differ")
         positions, hashes = np.array(arrays["positions"]), np.array(arrays["hashes"])
+        counts = {name: int(count) for name, count in facts.get("counts", {}).items()}
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise _too_many_open_files(path) from error
         if isinstance(error, OSError) and disk_fails(error):
             raise storage_error(path, error) from error
         raise _damaged_shard(path, error) from error
-    checksum, merged = facts.get("crc32"), facts.get("merged", False)
-    return VectorShard(facts["number"], positions, hashes, arrays["vectors"], checksum, merged)
+    return VectorShard(
+        facts["number"],
+        positions,
+        hashes,
+        arrays["vectors"],
+        facts.get("crc32"),
+        facts.get("merged", False),
+        facts.get("arithmetic", ""),
+        counts,
+    )
 
 
 def _data_size(header: dict[str, Any]) -> int:
@@ -322,10 +339,24 @@ class VectorFolder:
         :raises InputError: names the first damaged shard.
         """
         if self._in_memory is None:
-            for place in np.unique(np.searchsorted(self.starts, rows, side="right") - 1).tolist():
+            for place in self._places_of(rows):
                 if place not in self._checked:
                     self.shards[place].check(self.paths[place])
                     self._checked.add(place)
+
+    def _places_of(self, rows: Rows) -> list[int]:
+        """Return the places in `shards` of the shards that have some rows."""
+        places: list[int] = np.unique(np.searchsorted(self.starts, rows, side="right") - 1).tolist()
+        return places
+
+    def arithmetics_of(self, rows: Rows) -> set[str]:
+        """Return the arithmetics of the shards of some rows; a shard without a name has an empty one."""
+        return {self.shards[place].arithmetic for place in self._places_of(rows)}
+
+    def reusable(self, arithmetic: str | None) -> Rows:
+        """Return the rows of the shards that name an arithmetic, `(n,) int64`; None returns all rows."""
+        fits = [arithmetic in (None, shard.arithmetic) for shard in self.shards]
+        return np.flatnonzero(np.repeat(np.array(fits, bool), np.diff(self.starts)))
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -378,15 +409,24 @@ class VectorWriter:
             write_manifest(folder, manifest)
 
     def add(
-        self, positions: Rows, hashes: Hashes, vectors: npt.NDArray[Any], *, merged: bool = False
+        self,
+        positions: Rows,
+        hashes: Hashes,
+        vectors: npt.NDArray[Any],
+        *,
+        arithmetics: Collection[str] = (),
+        merged: bool = False,
     ) -> Self:
         """Write the next shard, and return the writer.
 
+        :param arithmetics: the arithmetics of the vectors; the shard stores the name if there is just one
         :param merged: the shard's rows are copies of rows in other shards
         """
         with np.errstate(over="ignore"):  # `write_shard` refuses infinity, so overflow needs no warning
             stored = np.ascontiguousarray(vectors, self.precision)
-        write_shard(self.folder, VectorShard(self.next_number, positions, hashes, stored, merged=merged))
+        arithmetic = next(iter(arithmetics)) if len(arithmetics) == 1 else ""
+        shard = VectorShard(self.next_number, positions, hashes, stored, merged=merged, arithmetic=arithmetic)
+        write_shard(self.folder, shard)
         self.next_number += 1
         return self
 

@@ -29,6 +29,8 @@ from sparta.data.units import check_unit
 logger = logging.getLogger(__name__)
 
 SHARD_SIZE = 2048
+STORED_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""The names of arithmetics in the manifests of dense vectors; int8 has the same name there."""
 _NAME = re.compile(r"shard-(\d{5,})\.safetensors")
 _LOCK = "lock"
 _LEFT_OVER = ".sparta-*.tmp"  # left by a process that was killed while it wrote
@@ -224,7 +226,8 @@ def open_output(
     ]:
         differing.append(f"model ({', '.join(model_fields)})")
     if differing:
-        dtype = existing["options"].get("dtype")
+        stored = existing["options"].get("dtype")
+        dtype = {stored: name for name, stored in STORED_DTYPES.items()}.get(stored, stored)
         repeat = remedy("repeat the original command with {}", Option("resume", True))
         if "dtype" in differing:  # `auto` may have meant another arithmetic then
             repeat += remedy(" and {}", Option("dtype", dtype))

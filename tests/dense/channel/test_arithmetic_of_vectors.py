@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ import pytest
 
 from dense.channel.builder import ShardSizes
 from dense.channel.sync import build_dense
-from dense.search.store import VectorFolder
-from sparta.base.errors import Interrupted
+from dense.models.resolve import ModelIdentity
+from dense.search.store import VectorFolder, describe_vectors, write_shard
+from sparta.base.errors import IndexStateError, Interrupted
 from sparta.runtime.processor import capabilities, mixed_with
+from sparta.shards.folder import open_output
 from tests.dense.channel.channels import done
 from tests.moments import at, ctrl_c
 from tests.programs import dense, sparta
@@ -21,6 +25,7 @@ pytestmark = pytest.mark.jvm
 OTHER = "int8" if "int8" in capabilities() else "bf16"
 """An arithmetic that is not the default one of the tiny model, fp32."""
 OTHER_NAME = f"openvino {OTHER}{mixed_with(OTHER)}"
+SIZES = ShardSizes(largest=24, first=16, seconds=1e6)
 needs_another = pytest.mark.skipif(OTHER not in capabilities(), reason="this processor computes in fp32 only")
 
 
@@ -91,6 +96,31 @@ def test_overwrite_with_a_named_arithmetic_encodes_all_again(made: Path, model: 
     assert build_dense(made, str(model), overwrite=True, dtype=OTHER, device="cpu").encoded == 0
 
 
+def test_a_named_arithmetic_replaces_only_vectors_of_others(index: Path, model: Path, tmp_path: Path) -> None:
+    """One of three shards has another arithmetic; the manifest of the vectors names that of the first."""
+    build_dense(index, str(model), device="cpu", shard_sizes=SIZES)
+    mixed = store(index)
+    assert [len(shard) for shard in mixed.shards] == [16, 24, 10]
+    assert {shard.arithmetic for shard in mixed.shards} == {"openvino fp32"}
+    write_shard(mixed.folder, replace(mixed.shards[1], arithmetic="torch bf16"))
+    outside = Path(shutil.copytree(mixed.folder, tmp_path / "v"))
+    report = build_dense(index, str(model), overwrite=True, dtype="fp32", device="cpu", vectors=[outside])
+    assert (report.encoded, report.copied_vectors) == (24, 26)
+    assert {shard.arithmetic for shard in store(index).shards} == {"openvino fp32"}
+    assert build_dense(index, str(model), overwrite=True, dtype="fp32", device="cpu").encoded == 0
+
+
+def test_a_remedy_names_the_arithmetic_as_the_option_takes_it(tmp_path: Path) -> None:
+    (tmp_path / "v").mkdir()
+    manifest = describe_vectors(
+        ModelIdentity("m", "0"), 4, "float16", "passage", options={"dtype": "float32"}
+    )
+    open_output(tmp_path / "v", manifest, resume=False)
+    with pytest.raises(IndexStateError) as refused:
+        open_output(tmp_path / "v", {**manifest, "options": {"dtype": "int8"}}, resume=True)
+    assert "--resume and --dtype fp32," in refused.value.for_command_line()
+
+
 @needs_another
 def test_resuming_an_encoding_with_another_arithmetic_is_refused(
     model: Path, corpus: Path, tmp_path: Path
@@ -99,4 +129,5 @@ def test_resuming_an_encoding_with_another_arithmetic_is_refused(
     done(dense, *command)
     again = dense(*command, "--resume", "--dtype", OTHER)
     assert again.exit_code
-    assert "--dtype float32" in again.output
+    assert "repeat the original command with --resume and --dtype fp32" in " ".join(again.output.split())
+    done(dense, *command, "--resume", "--dtype", "fp32")

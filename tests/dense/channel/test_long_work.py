@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,5 +59,11 @@ def test_what_is_not_read_of_long_passages_is_told(
     both = write_jsonl(
         tmp_path / "both.jsonl", [{"id": "a", "text": "the moon " * 281}, {"id": "b", "text": "x"}]
     )
-    report, _ = encode_vectors(both, tmp_path / "v", str(model), VectorOptions())
-    assert (report.truncated_passages, report.share_read) == (1, pytest.approx((62 + 1) / (562 + 1)))
+    encode = partial(encode_vectors, both, tmp_path / "v", str(model), VectorOptions(shard_size=1))
+    truncated = (1, pytest.approx((62 + 1) / (562 + 1)))
+    report, _ = encode()
+    assert (report.truncated_passages, report.share_read) == truncated
+    (tmp_path / "v/shard-00001.safetensors").unlink()
+    resumed, _ = encode(resume=True)
+    assert (resumed.encoded, resumed.kept) == (1, 1)
+    assert (resumed.truncated_passages, resumed.share_read) == truncated, "kept shards count too"
