@@ -225,6 +225,7 @@ class Miner:
         record = {
             "question": question.text,
             "answers": list(question.answers),
+            **({"match": self.match} if self.match != "string" else {}),
             "positive_ctxs": list(positives),
             "negative_ctxs": [],
             "hard_negative_ctxs": negatives,

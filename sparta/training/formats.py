@@ -43,7 +43,7 @@ def form_of(path: Path) -> str:
 def read_records(path: Path, form: str) -> Iterator[dict[str, Any]]:
     """Yield the records of a file: question, positive, and optional fields. No text is truncated.
 
-    The optional fields are title, context, start, answers, negative, passage_id (of the positive) and
+    The optional fields are title, context, start, answers, match, negative, passage_id (of the positive) and
     negative_ctxs. DPR's format also has all positive_ctxs, the first of which is `positive`, and the evidence
     from which an expanded query continues.
 
@@ -69,7 +69,7 @@ def _read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
                     )
             _check_negatives(record.get("negative"))
         fields = {name: value for name, value in record.items() if name not in _DPR_FIELDS}
-        yield {**fields, "answers": _answers(record)}
+        yield {**fields, "answers": _answers(record), "match": _match(record)}
 
 
 def _answers(record: Mapping[str, Any]) -> tuple[str, ...]:
@@ -77,6 +77,11 @@ def _answers(record: Mapping[str, Any]) -> tuple[str, ...]:
     stored = record.get("answers")
     listed = [stored] if isinstance(stored, str) else stored if isinstance(stored, list) else []
     return tuple(str(answer) for answer in listed if isinstance(answer, str | int | float))
+
+
+def _match(record: Mapping[str, Any]) -> str:
+    """Return how a record's answers match texts, `string` or `regex`, as `has_answer` takes it."""
+    return "regex" if record.get("match") == "regex" else "string"
 
 
 def _check_negatives(negatives: Any) -> None:
@@ -120,6 +125,7 @@ def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
             yield {
                 "question": str(record["question"]),
                 "answers": _answers(record),
+                "match": _match(record),
                 "title": positives[0].title,
                 "positive": positives[0].text,
                 "passage_id": positives[0].passage_id,

@@ -48,15 +48,25 @@ class KnownAnswers:
         self.language = language
         self._fold = language_of(language).fold
         self._right: dict[str, set[Key]] = {}
-        self._answers: dict[str, dict[str, None]] = {}
+        self._answers: dict[str, dict[str, dict[str, None]]] = {"string": {}, "regex": {}}
 
-    def add(self, question: str, passages: Iterable[Context], answers: Iterable[str] = ()) -> None:
-        """Add right passages and answers of a question; labels such as yes do not count as answers."""
+    def add(
+        self,
+        question: str,
+        passages: Iterable[Context],
+        answers: Iterable[str] = (),
+        *,
+        match: str = "string",
+    ) -> None:
+        """Add right passages and answers of a question; labels such as yes do not count as answers.
+
+        :param match: how the answers match texts, `string` or `regex`, as in `has_answer`
+        """
         question = self._fold(question)
         keys = (key for passage in passages for key in keys_of(self._fold(passage.text), passage.passage_id))
         self._right.setdefault(question, set()).update(keys)
         if texts := without_labels(answers):
-            self._answers.setdefault(question, {}).update(dict.fromkeys(texts))
+            self._answers[match].setdefault(question, {}).update(dict.fromkeys(texts))
 
     def add_record(self, record: Mapping[str, Any], max_characters: int) -> None:
         """Add the right passages and answers of a record, whole and truncated to `max_characters`."""
@@ -68,7 +78,8 @@ class KnownAnswers:
             for passage in passages
             for context in whole_and_truncated(passage._replace(text=passage.text.strip()), max_characters)
         )
-        self.add(str(record["question"]), contexts, record.get("answers") or ())
+        match = record.get("match", "string")
+        self.add(str(record["question"]), contexts, record.get("answers") or (), match=match)
 
     def all_right(self) -> Iterator[Key]:
         """Yield the keys of the right passages of all questions."""
@@ -83,15 +94,18 @@ class KnownAnswers:
         keys = keys_of(self._fold(text), passage_id)
         return all(not self.right(question).isdisjoint(keys) for question in questions)
 
-    def answers(self, question: str) -> Iterator[str]:
-        """Yield the answers of a question, for a search in texts."""
-        return iter(self._answers.get(self._fold(question), ()))
+    def answers(self, question: str, match: str = "string") -> Iterator[str]:
+        """Yield the answers of a question that match texts as strings, or as regular expressions."""
+        return iter(self._answers[match].get(self._fold(question), ()))
 
     def fingerprint(self) -> str:
         """Return a hash of all questions, keys and answers."""
         keys_by_question = (
             (question, sorted(map(repr, keys))) for question, keys in sorted(self._right.items())
         )
+        strings, patterns = (
+            sorted((q, [*a]) for q, a in self._answers[match].items()) for match in ("string", "regex")
+        )
         return short_hash(
-            [self.language, *keys_by_question, *sorted((q, [*a]) for q, a in self._answers.items())]
+            [self.language, *keys_by_question, *strings, *(("regex", *pattern) for pattern in patterns)]
         )

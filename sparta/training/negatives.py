@@ -15,7 +15,7 @@ import scipy.sparse
 
 from sparta.base.checks import vocabulary_size
 from sparta.base.files import atomic_write
-from sparta.data.answers import holds, token_line
+from sparta.data.answers import has_answer, holds, token_line
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.training.known import Key, keys_of
 from sparta.training.paragraphs import ParagraphSet
@@ -115,23 +115,27 @@ class _Excluded:
             for paragraph, paragraph_keys in zip(data.paragraphs, keys, strict=True)
         ]
         self.most = max(map(len, self.right), default=0)
-        self.answers = [
-            tuple(
-                dict.fromkeys(
-                    answer for question, _ in paragraph.questions for answer in data.known.answers(question)
+        self.answers, self.patterns = (
+            [
+                tuple(
+                    dict.fromkeys(answer for q, _ in p.questions for answer in data.known.answers(q, match))
                 )
-            )
-            for paragraph in data.paragraphs
-        ]
+                for p in data.paragraphs
+            ]
+            for match in ("string", "regex")
+        )
         self._lines: dict[int, str] = {}
 
     def holds(self, i: int, j: int) -> bool:
         """Return whether paragraph `j` must not become a negative of paragraph `i`."""
-        if j in self.right[i] or not self.answers[i]:
+        if j in self.right[i] or not (self.answers[i] or self.patterns[i]):
             return j in self.right[i]
+        text = self.paragraphs[j].text
         if j not in self._lines:
-            self._lines[j] = token_line(self.paragraphs[j].text, self.language)
-        return holds(self._lines[j], self.answers[i], self.language)
+            self._lines[j] = token_line(text, self.language)
+        return holds(self._lines[j], self.answers[i], self.language) or has_answer(
+            text, self.patterns[i], match="regex"
+        )
 
 
 class Bm25:

@@ -177,6 +177,8 @@ def test_judged_passages_and_expressions(
     [regex] = mined(index, tmp_path / "curated.jsonl", tmp_path / "r.json", "--match", "regex")
     assert ids(regex["positive_ctxs"]) == ["far"]
     assert ids(regex["hard_negative_ctxs"]) == ["moon"]
+    assert (regex["answers"], regex["match"]) == ([r"f[a-z]r\b"], "regex")
+    assert "match" not in one
 
 
 def test_the_dense_channel_mines(index: Path, tmp_path: Path, make_tiny_model: Callable[..., Any]) -> None:

@@ -64,6 +64,21 @@ def test_a_label_is_no_answer_that_a_text_holds(tmp_path: Path) -> None:
     assert negatives_of(mined, 0) == {"no b"}
 
 
+def test_a_pattern_matches_texts_as_a_regular_expression(tmp_path: Path) -> None:
+    """The pattern of another question is a string without `match`, so that its dots match nothing."""
+    patterns = {"answers": ["par.s"], "match": "regex"}
+    made = dpr_set(
+        tmp_path,
+        record("q1", passage("a"), **patterns),
+        record("q2", passage("in Paris"), answers=["par.s"]),
+        record("q3", passage("b")),
+    )
+    mined = mine(made, lambda questions: np.ones((len(questions), 3), np.float32))
+    assert [negatives_of(mined, i) for i in range(2)] == [{"b"}, {"a", "b"}]
+    strings = dpr_set(tmp_path, record("q1", passage("a"), answers=["par.s"]), record("q3", passage("b")))
+    assert made.known.fingerprint() != strings.known.fingerprint()
+
+
 def test_more_is_ranked_where_the_best_hold_the_answer(tmp_path: Path) -> None:
     held = [record(f"h{i}", passage(f"text {i} has paris")) for i in range(40)]
     free = [record(f"f{i}", passage(f"free {i}")) for i in range(9)]
