@@ -79,7 +79,7 @@ def mine(mining: _Mining) -> None:
     """  # noqa: D301 (click looks for the backspace)
     from tqdm import tqdm
 
-    from dense.training.mining import mine_index
+    from dense.training.mining import MiningOptions, mine_index
     from hybrid.replications.question_mining import is_dpr, mining_questions
 
     index, output, skill = mining.index, mining.output, mining.skill
@@ -95,14 +95,16 @@ def mine(mining: _Mining) -> None:
     names = ("channel", "depth", "negatives", "match", "keep", "with_answers", "threads")
     settings = {name: getattr(mining, name) for name in names}
     with tqdm(unit="question", disable=True if mining.quiet else None) as bar:
+        options = MiningOptions(advance=bar.update, **settings)
         if skill == "single":
             questions = (question for path in mining.paths for question in mining_questions(path, index))
-            mined = mine_index(index, questions, output, advance=bar.update, **settings)
+            mined = mine_index(index, questions, output, options)
         else:
             from hybrid.replications.skill_mining import mine_skill
 
-            settings |= {"texts": mining.texts, "model": mining.model}
-            mined = mine_skill(index, mining.paths, skill, output, advance=bar.update, **settings)
+            mined = mine_skill(
+                index, mining.paths, skill, output, options, texts=mining.texts, model=mining.model
+            )
     without = f", {mined.left_out:,} left out for lack of a positive passage" if mined.left_out else ""
     click.echo(
         f"{output}: {counted(mined.written, 'question')} with {mined.negatives / mined.written:.1f}"

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import batched
 from pathlib import Path
-from typing import Any, TextIO, TypedDict, Unpack
+from typing import Any, TextIO
 
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
@@ -125,28 +125,30 @@ def _read_dpr[T](path: Path, read: Callable[[Mapping[str, Any]], T]) -> Iterator
         yield result
 
 
-class MiningOptions(TypedDict, total=False):
-    """The options of mining, with their defaults.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MiningOptions:
+    """The options of mining.
 
-    `channel` (bm25) ranks passages. Of the first `depth` (100) passages, those that do not answer the
-    question become negatives, at most `negatives` (100). `match` (string) is the way to search for answers,
-    as in `has_answer`. With `with_answers`, passages that hold an answer may become negatives, as in the
-    paper's P2; in a large collection this teaches many right passages as wrong. `keep` puts the negatives of
-    the question's file before the mined ones (P1 ∪ P2).
+    `channel` ranks passages. Of the first `depth` passages, those that do not answer the question become
+    negatives, at most `negatives`. `match` is the way to search for answers, as in `has_answer`. With
+    `with_answers`, passages that hold an answer may become negatives, as in the paper's P2; in a large
+    collection this teaches many right passages as wrong. `keep` puts the negatives of the question's file
+    before the mined ones (P1 ∪ P2). `advance` is called with the number of questions that were mined since
+    the last call.
     """
 
-    channel: str
-    depth: int
-    negatives: int
-    match: str
-    keep: bool
-    with_answers: bool
-    threads: int
-    advance: Advance | None
+    channel: str = BM25
+    depth: int = 100
+    negatives: int = 100
+    match: str = "string"
+    keep: bool = False
+    with_answers: bool = False
+    threads: int = 2
+    advance: Advance = lambda _: None
 
 
 def mine_index(
-    index: Path | None, questions: Iterable[Question], output: Path, **options: Unpack[MiningOptions]
+    index: Path | None, questions: Iterable[Question], output: Path, options: MiningOptions
 ) -> MiningReport:
     """Write DPR training JSON: each question with its positives and hard negatives from an index.
 
@@ -188,17 +190,17 @@ class Miner:
         self, lexical: Searcher, ranked: Any, out: Callable[[dict[str, Any]], None], options: MiningOptions
     ) -> None:
         self.lexical, self.searcher, self.out, self.report = lexical, ranked, out, MiningReport()
-        self.depth, self.most = options.get("depth", 100), options.get("negatives", 100)
-        self.match, self.threads = options.get("match", "string"), options.get("threads", 2)
-        self.keep, self.with_answers = options.get("keep", False), options.get("with_answers", False)
-        self.advance = options.get("advance") or (lambda _: None)
+        self.depth, self.most = options.depth, options.negatives
+        self.match, self.threads = options.match, options.threads
+        self.keep, self.with_answers = options.keep, options.with_answers
+        self.advance = options.advance
 
     @classmethod
     @contextmanager
     def writing(cls, index: Path | None, output: Path, options: MiningOptions) -> Iterator[Miner]:
         """Open the channels of an index, and yield a miner. The output file appears if the block succeeds."""
         check_json_name(output)
-        channel = options.get("channel", BM25)
+        channel = options.channel
         with ExitStack() as stack:
             lexical = stack.enter_context(Searcher(index, channel=BM25))
             ranked = lexical if channel == BM25 else stack.enter_context(open_channel(index, channel))

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from haystack import Document, default_from_dict, default_to_dict
 from haystack.document_stores.errors import DuplicateDocumentError
@@ -15,7 +15,7 @@ from haystack.errors import FilterError
 
 from hybrid.integrations.haystack import filter_of
 from hybrid.integrations.metadata import filter_on_fields, plain
-from hybrid.integrations.store import IndexStore, StoreSettings, ids_of, metadata_of_hit, text_of_passage
+from hybrid.integrations.store import IndexStore, ids_of, metadata_of_hit, text_of_passage
 from sparta.base.errors import InputError
 from sparta.base.filters import Filter
 from sparta.base.records import Hit
@@ -39,16 +39,19 @@ class HaystackDocumentStore:
 
     :param index: an index folder, which may not exist yet
     :param channels: channels of `search`, as in `open_retriever`; with `dense`, the first write adds vectors
-    :param settings: `options` of a new index, and the `dense_model` of its vectors
+    :param options: the options of a new index
+    :param dense_model: the model of a new index's vectors, a folder or hub id; None is the shipped model
     """
 
     def __init__(
         self,
         index: str | Path | None = None,
         channels: str | None = None,
-        **settings: Unpack[StoreSettings],
+        *,
+        options: IndexOptions | None = None,
+        dense_model: str | None = None,
     ) -> None:
-        self.store = IndexStore(index, channels, **settings)
+        self.store = IndexStore(index, channels, options=options, dense_model=dense_model)
 
     def count_documents(self) -> int:
         """Return the number of documents."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 from uuid import uuid4
 
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
@@ -15,10 +15,12 @@ from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from pydantic import Field, SkipValidation
 
-from hybrid.integrations.metadata import filter_on_fields, plain
+from hybrid.integrations.metadata import field_of, filter_on_fields, plain
 from hybrid.integrations.source import Source, metadata_of, open_source
-from hybrid.integrations.store import IndexStore, StoreSettings, ids_of, metadata_of_hit, text_of_passage
+from hybrid.integrations.store import IndexStore, ids_of, metadata_of_hit, text_of_passage
+from sparta.base.errors import InputError
 from sparta.base.records import Hit
+from sparta.index.pipeline import IndexOptions
 from sparta.search.retriever import Retriever
 
 
@@ -75,16 +77,19 @@ class LangChainVectorStore(VectorStore):
 
     :param index: an index folder, which may not exist yet
     :param channels: channels to search, as in `open_retriever`; with `dense`, the first write adds vectors
-    :param settings: `options` of a new index, and the `dense_model` of its vectors
+    :param options: the options of a new index
+    :param dense_model: the model of a new index's vectors, a folder or hub id; None is the shipped model
     """
 
     def __init__(
         self,
         index: str | Path | None = None,
         channels: str | None = None,
-        **settings: Unpack[StoreSettings],
+        *,
+        options: IndexOptions | None = None,
+        dense_model: str | None = None,
     ) -> None:
-        self.store = IndexStore(index, channels, **settings)
+        self.store = IndexStore(index, channels, options=options, dense_model=dense_model)
 
     def add_texts(
         self,
@@ -119,14 +124,30 @@ class LangChainVectorStore(VectorStore):
     def similarity_search(
         self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[Document]:
-        """Return the `k` best documents for a query; `filter` is a condition on the metadata."""
-        return [document for document, _ in self.similarity_search_with_score(query, k, filter)]
+        """Return the `k` best documents for a query; arguments as in `similarity_search_with_score`."""
+        return [document for document, _ in self.similarity_search_with_score(query, k, filter, **kwargs)]
 
     def similarity_search_with_score(
-        self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
+        self,
+        query: str,
+        k: int = 4,
+        filter: dict[str, Any] | None = None,
+        collapse: str | None = None,
+        **kwargs: Any,
     ) -> list[tuple[Document, float]]:
-        """Return the `k` best documents with their scores; a higher score is better."""
-        hits = self.store.search(query, k, filter_on_fields(filter))
+        """Return the `k` best documents with their scores; a higher score is better.
+
+        :param filter: a condition on the metadata
+        :param collapse: a metadata key; return only the best document for each of its values
+        :raises InputError: an argument is unknown
+        """
+        if kwargs:
+            raise InputError(
+                f"the store cannot search with {', '.join(kwargs)}",
+                remedy="use k, filter and collapse; LangChainRetriever takes all arguments of search",
+            )
+        field = field_of(collapse) if collapse else None
+        hits = self.store.search(query, k, filter_on_fields(filter), collapse=field)
         return [(_document(hit), float(hit.score)) for hit in hits]
 
     @classmethod

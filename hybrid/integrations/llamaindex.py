@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.retrievers import BaseRetriever
@@ -30,9 +30,10 @@ from llama_index.core.vector_stores.types import (
 from hybrid.integrations.filters import combined, condition_of
 from hybrid.integrations.metadata import filter_on_fields, plain
 from hybrid.integrations.source import Source, kind_of_hits, metadata_of, open_source
-from hybrid.integrations.store import IndexStore, StoreSettings, ids_of, metadata_of_hit, text_of_passage
+from hybrid.integrations.store import IndexStore, ids_of, metadata_of_hit, text_of_passage
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
+from sparta.index.pipeline import IndexOptions
 from sparta.search.ranked import DOCUMENTS
 
 _DOCUMENT = "ref_doc_id"
@@ -110,7 +111,8 @@ class LlamaIndexVectorStore(BasePydanticVectorStore):
 
     :param index: an index folder, which may not exist yet
     :param channels: channels to search, as in `open_retriever`; with `dense`, the first write adds vectors
-    :param settings: `options` of a new index, and the `dense_model` of its vectors
+    :param options: the options of a new index
+    :param dense_model: the model of a new index's vectors, a folder or hub id; None is the shipped model
     """
 
     stores_text: bool = True
@@ -121,10 +123,12 @@ class LlamaIndexVectorStore(BasePydanticVectorStore):
         self,
         index: str | Path | None = None,
         channels: str | None = None,
-        **settings: Unpack[StoreSettings],
+        *,
+        options: IndexOptions | None = None,
+        dense_model: str | None = None,
     ) -> None:
         super().__init__(stores_text=True, is_embedding_query=False)
-        self._store = IndexStore(index, channels, **settings)
+        self._store = IndexStore(index, channels, options=options, dense_model=dense_model)
 
     @property
     def client(self) -> IndexStore:
@@ -178,7 +182,11 @@ class LlamaIndexVectorStore(BasePydanticVectorStore):
         if query.doc_ids is not None:
             conditions.append({_DOCUMENT: {"in": query.doc_ids}})
         filter = filter_on_fields(combined("and", [condition for condition in conditions if condition]))
-        hits = self._store.search(query.query_str, query.similarity_top_k, filter, query.node_ids)
+        text, k, node_ids = query.query_str, query.similarity_top_k, query.node_ids
+        if node_ids is None:
+            hits = self._store.search(text, k, filter)
+        else:
+            hits = self._store.search_among(node_ids, text, k, filter)
         return VectorStoreQueryResult(
             nodes=[_node(hit) for hit in hits],
             similarities=[float(hit.score) for hit in hits],

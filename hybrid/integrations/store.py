@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,23 +32,13 @@ Docids = npt.NDArray[np.integer[Any]]
 WHOLE = "passage"
 
 
-class StoreSettings(TypedDict, total=False):
-    """Further arguments of every vector store.
-
-    `options` are the options of a new index, `dense_model` is the model of its vectors [default: the shipped
-    model].
-    """
-
-    options: IndexOptions | None
-    dense_model: str | None
-
-
 class IndexStore(Closing):
     """Writes, deletes, searches and lists the passages of an index folder.
 
     The folder may be empty: the first write creates the index, with `options`. If `channels` names `dense`,
     the first write adds the dense channel too, with `dense_model`. A document is one whole passage.
 
+    :param dense_model: folder or hub id; None is the shipped model
     :raises InputError: the index, or an index with these options, would cut documents into parts
     """
 
@@ -56,11 +46,12 @@ class IndexStore(Closing):
         self,
         index: str | Path | None = None,
         channels: str | None = None,
-        **settings: Unpack[StoreSettings],
+        *,
+        options: IndexOptions | None = None,
+        dense_model: str | None = None,
     ) -> None:
         self.path = Path(index) if index is not None else default_index()
-        self.channels = channels
-        self.options, self.dense_model = settings.get("options"), settings.get("dense_model")
+        self.channels, self.options, self.dense_model = channels, options, dense_model
         self._opening, self._writing = threading.Lock(), threading.RLock()
         self._index: Index | None = None
         self._is_closed = False
@@ -151,18 +142,28 @@ class IndexStore(Closing):
         query: str,
         k: int,
         filter: Mapping[str, Any] | None = None,
-        passage_ids: Collection[str] | None = None,
+        *,
+        collapse: str | None = None,
     ) -> Sequence[Hit]:
-        """Return the `k` best passages for a query, best first.
-
-        :param passage_ids: keep only passages with these ids; a fusion keeps those of its candidates
-        """
+        """Return the `k` best passages for a query, best first; `collapse` as in `Index.search`."""
         index = self._newest()
         if not index or not len(index):
             return []
         parsed = self._filter(index, filter)
-        if passage_ids is None:
-            return index.search(query, k, channel=self.channels, filter=parsed)
+        return index.search(query, k, channel=self.channels, filter=parsed, collapse=collapse)
+
+    def search_among(
+        self,
+        passage_ids: Collection[str],
+        query: str,
+        k: int,
+        filter: Mapping[str, Any] | None = None,
+    ) -> Sequence[Hit]:
+        """Return the `k` best passages that have one of these ids; a fusion keeps those of its candidates."""
+        index = self._newest()
+        if not index or not len(index):
+            return []
+        parsed = self._filter(index, filter)
         candidates = max(CANDIDATES, whole("k", k)) if is_fusion(self.channels) else None
         retriever, wanted_ids = index.retriever(self.channels, candidates=candidates), set(passage_ids)
         with retriever.holding():

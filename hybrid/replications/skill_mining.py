@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import batched
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,10 +42,10 @@ def mine_skill(
     files: Sequence[Path],
     skill: str,
     output: Path,
+    options: MiningOptions,
     *,
     texts: Sequence[Path] = (),
     model: str | None = None,
-    **options: Unpack[MiningOptions],
 ) -> MiningReport:
     """Write DPR training JSON for `dense train-skills --expanded` or `--link`.
 

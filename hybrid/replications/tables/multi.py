@@ -134,7 +134,7 @@ def _mined(experiment: Experiment, channel: str, model: Path | None) -> list[Pat
     The index gets the model's vectors.
     """
     from dense.channel.sync import build_dense
-    from dense.training.mining import mine_index
+    from dense.training.mining import MiningOptions, mine_index
     from hybrid.evaluation.questions import questions_of
     from hybrid.replications.question_mining import mining_questions
     from hybrid.replications.tables.collection import index_of, kilt_texts
@@ -150,7 +150,8 @@ def _mined(experiment: Experiment, channel: str, model: Path | None) -> list[Pat
         mined = first.with_name(first.name.replace("bm25", channel))
         if not mined.exists():
             questions = mining_questions(path if channel == "bm25" else first, index)
-            mine_index(index, questions, mined, channel=channel, depth=20, negatives=5, keep=bool(model))
+            options = MiningOptions(channel=channel, depth=20, negatives=5, keep=bool(model))
+            mine_index(index, questions, mined, options)
         files.append(mined)
     return files
 

@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from dense.training.mining import Miner, Question, distinct, questions_of_dpr, questions_of_queries
+from dense.training.mining import (
+    Miner,
+    MiningOptions,
+    Question,
+    distinct,
+    questions_of_dpr,
+    questions_of_queries,
+)
 from dense.training.stages import DEPTH, second_stage_set
 from sparta.base.records import Hit, Query
 from sparta.training.negatives import mine
@@ -29,7 +37,7 @@ class Fixed:
 
 def mined(question: Question, *hits: tuple[str, str], most: int = 10) -> tuple[list[str], list[str]]:
     searcher: Any = Fixed(*hits)
-    miner = Miner(searcher, searcher, lambda _: None, {"negatives": most, "threads": 1})
+    miner = Miner(searcher, searcher, lambda _: None, MiningOptions(negatives=most, threads=1))
     ((_, positives, found),) = miner.ranked([question])
     negatives = miner.negatives(question, positives, found)
     return [p["passage_id"] for p in positives], [n["passage_id"] for n in negatives]
@@ -80,6 +88,12 @@ def test_given_negatives_come_before_mined_ones_that_repeat_them() -> None:
     given = {"title": "", "text": "same", "passage_id": "given"}
     again = {"title": "", "text": "same", "passage_id": "mined"}
     assert distinct([given, again]) == [given]
+
+
+def test_an_unknown_option_of_mining_is_refused() -> None:
+    unknown: Any = {"depht": 5}
+    with pytest.raises(TypeError, match="'depht'"):
+        MiningOptions(**unknown)
 
 
 def texts_with_questions(*texts: str) -> ParagraphSet:

@@ -179,7 +179,7 @@ def test_confounders_are_mined_for_the_questions_within_the_cut(
     models = [str(one.folder / "models" / name) for name in ("bm25", "bm25-+-adv")]
     assert [call["name"] for name, call in recorded if name == "measured_as"] == models
     mined = [call for name, call in recorded if name == "mine_index"]
-    assert [(call["options"]["channel"], call["output"].name, call["options"]["keep"]) for call in mined] == [
+    assert [(call["options"].channel, call["output"].name, call["options"].keep) for call in mined] == [
         *(("bm25", name, False) for name, _ in first),
         *(("dense", name, True) for name, _ in second),
     ]
