@@ -40,7 +40,7 @@ PRECISION = "float16"
 _LARGEST_DEAD_SHARE = 0.5
 """If more than this share of a store's rows has no live passage, live rows move to a new store."""
 _LARGEST_GROWTH = 2.0
-"""If an IVF index grows by more than this factor, its lists are trained again."""
+"""If an IVF index has grown by more than this factor since its training, its lists are trained again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,7 @@ class ChannelBuilder:
         if channel.index_name is None:
             return channel
         nodes = faiss_index.nodes_of(vectors) if channel.nodes_name else None
-        extendable = self._extendable_channel(channel, vectors)
+        extendable = self._extendable_channel(channel)
         if extendable and extendable.index_name:
             index = faiss_index.read(self.channel_folder.path / extendable.index_name)
             faiss_index.extend(index, vectors, nodes)
@@ -335,7 +335,7 @@ class ChannelBuilder:
             self.channel_folder.write_rows(channel.nodes_name, nodes)
         return channel
 
-    def _extendable_channel(self, channel: Channel, vectors: VectorFolder) -> Channel | None:
+    def _extendable_channel(self, channel: Channel) -> Channel | None:
         """Return the previous channel if its FAISS file only needs the new vectors, else None."""
         previous = self.previous
         if not previous or not previous.index_name:
@@ -344,8 +344,9 @@ class ChannelBuilder:
             return None
         if (previous.store, previous.search.kind) != (channel.store, channel.search.kind):
             return None
-        outgrown = len(vectors) > _LARGEST_GROWTH * max(1, len(self.channel_folder.vectors(previous)))
-        return None if outgrown and channel.search.kind in ("ivf", "ivfpq") else previous
+        # The number of lists grows with the root of the number of vectors that an index was trained on.
+        outgrown = channel.search.lists > _LARGEST_GROWTH**0.5 * previous.search.lists
+        return None if outgrown else previous
 
 
 def _check_shared_passages(folders: Sequence[VectorFolder], hashes: Hashes) -> None:

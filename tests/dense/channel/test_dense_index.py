@@ -85,6 +85,21 @@ def test_an_ivfpq_channel_follows_the_index(
 
 
 @pytest.mark.jvm
+def test_an_ivf_index_that_grows_in_small_steps_is_trained_again(
+    index: Path, model: Path, make_records: Any, write_jsonl: Any, tmp_path: Path
+) -> None:
+    """No step doubles the number of vectors. An index gets another list for each 39 vectors."""
+    build_dense(index, str(model), kind="ivf")
+    place = ChannelFolder(next(index.glob("dense-*")))
+    records, lists = make_records(70, seed=2, prefix="more"), [place.read().search.lists]
+    for first in (0, 35):
+        path = write_jsonl(tmp_path / f"{first}.jsonl", records[first : first + 35])
+        done(sparta, "index", "--append", "--corpus", path, "--index", index, "--quiet")
+        lists.append(place.read().search.lists)
+    assert (place.read().passages, lists) == (N + 70, [1, 2, 3])
+
+
+@pytest.mark.jvm
 def test_vectors_that_move_to_a_new_store_are_kept(index: Path, model: Path) -> None:
     build_dense(index, str(model), shard_sizes=SIZES)
     gone = N * 2 // 3
