@@ -22,7 +22,7 @@ from hybrid.retrieval.fusion import (
 from hybrid.retrieval.hits import FusedRanking, check_page, fused
 from sparta.base.records import Hit, Ranking
 from sparta.index.folder import default_index, lasting_path
-from sparta.index.reader import IndexReader
+from sparta.index.reader import IndexReader, reopened
 from sparta.lucene.bridge import Bm25
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.contexts import joined_hits
@@ -67,8 +67,7 @@ class HybridSearcher(Retriever):
         self._first = channels.searchers[next(iter(fusion.weights))]
 
     def __reduce__(self) -> tuple[object, ...]:
-        reader = self.channels.reader
-        return partial(type(self), reader.folder.path, self.fusion, bm25=reader.bm25), ()
+        return reopened, (type(self), self.channels.reader.settings, self.fusion)
 
     @property
     def reader(self) -> IndexReader:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,11 @@ class IndexReader(Closing):
         self._users: Counter[int] = Counter()
         self._last_look = time.monotonic()
         self._snapshot: IndexSnapshot | None = self._open()
+
+    @property
+    def settings(self) -> tuple[Path, Bm25 | None, Sequence[str] | None, float | None]:
+        """The arguments of this reader, with which another process opens the index again."""
+        return self.folder.path, self.bm25, self._channels, self.refresh_seconds
 
     @property
     def version(self) -> IndexVersion:
@@ -215,3 +220,8 @@ class IndexReader(Closing):
             job_name(generation.job),
             how_to_finish(generation, path).for_command_line(),
         )
+
+
+def reopened[T](create: Callable[..., T], settings: tuple[Any, ...], *arguments: Any) -> T:
+    """Create a copy of a searcher on a new reader, with the `settings` of the searcher's reader."""
+    return create(IndexReader(*settings), *arguments)

@@ -19,7 +19,7 @@ from sparta.base.records import Hit, PassageRecord, Ranking
 from sparta.data.languages import Language
 from sparta.data.units import SENTENCE, is_chunk, is_cut, passage_of
 from sparta.index.folder import default_index
-from sparta.index.reader import IndexReader
+from sparta.index.reader import IndexReader, reopened
 from sparta.index.snapshot import IndexSnapshot, IndexVersion
 from sparta.lucene.bridge import Bm25
 from sparta.lucene.packing import EXACT_SCORES, Hits
@@ -62,7 +62,7 @@ class ChannelSearcher(Retriever):
 
     def __reduce__(self) -> tuple[object, ...]:
         factory = cast(Callable[..., Self], type(self))
-        return partial(factory, self.reader.folder.path, channel=self.channel, bm25=self.reader.bm25), ()
+        return reopened, (partial(factory, channel=self.channel), self.reader.settings)
 
     @property
     def ranking_name(self) -> str:

@@ -14,8 +14,9 @@ import pytest
 
 from hybrid.multihop.searcher import ChainSearcher
 from hybrid.retrieval.fusion import Fusion
-from hybrid.retrieval.searcher import HybridSearcher
+from hybrid.retrieval.searcher import HybridSearcher, open_retriever
 from sparta import Index
+from sparta.lucene.bridge import Bm25
 
 pytestmark = pytest.mark.jvm
 QUERY = "the moon"
@@ -99,6 +100,14 @@ def test_copies_find_the_same(make: Callable[[Path], Any], dense_index: Path, tm
         assert ids(copy.deepcopy(retriever)) == expected
     finally:
         os.chdir(before)
+
+
+@pytest.mark.parametrize("channels", ["impact", "dense", "bm25=1,dense"])
+def test_a_copy_looks_for_new_commits_as_often(dense_index: Path, channels: str) -> None:
+    with open_retriever(dense_index, channels, bm25=Bm25(1.2, 0.5), refresh_seconds=5) as retriever:
+        for copied in (pickle.loads(pickle.dumps(retriever)), copy.deepcopy(retriever)):
+            with copied:
+                assert (copied.reader.refresh_seconds, copied.reader.bm25) == (5, Bm25(1.2, 0.5))
 
 
 @pytest.mark.slow
