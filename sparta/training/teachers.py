@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from sparta.base.errors import ModelError, first_line_of
 from sparta.base.records import Passage
+from sparta.base.remedies import Option, remedy
+from sparta.models.folders.kinds import MODULES, module_entries
 from sparta.models.folders.pairs import check_kind
 from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
 from sparta.models.registered import local_folder
@@ -35,6 +37,8 @@ BM25 = "bm25"
 QUERY_PREFIX = "Represent this sentence for searching relevant passages: "
 COSINE_SCALE = 20.0
 MOST_CACHED = 500_000
+_POOLING_MODES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+"""Values of `pooling_mode` by the keys that sentence-transformers wrote before version 6."""
 _MAX_LENGTH = 256
 _MAX_TERMS = 500
 _TOKEN_BUDGET = 4096
@@ -163,8 +167,10 @@ class DenseTeacher:
     """The cosine of a bi-encoder, times 20, from a folder or a hub id; vectors of repeated texts are cached.
 
     The cosines of such models lie close together, so they are multiplied by 20 (a temperature of 0.05) to
-    separate candidates. Pooling follows sentence-transformers' `1_Pooling/config.json`. Without this file,
-    the state of [CLS] is used, and questions get bge's prefix.
+    separate candidates. A model of sentence-transformers says how it pools states: by their mean or by the
+    state of [CLS]. A plain encoder uses [CLS]. With [CLS], questions get bge's prefix.
+
+    :raises ModelError: the model has another pooling or further layers, or its files cannot be read.
     """
 
     reads_context = False
@@ -174,7 +180,7 @@ class DenseTeacher:
         self.encoder = load_encoder(name).to(device or "cpu")
         self.tokenizer = load_tokenizer(name)
         self.tokenizer.enable_truncation(_MAX_LENGTH)
-        self.mean = _pools_by_mean(name)
+        self.mean = _pooling(name) == "mean"
         self.prefix = "" if self.mean else QUERY_PREFIX
         self._cache: VectorCache[str, torch.Tensor] = VectorCache()
 
@@ -251,13 +257,64 @@ def _file_of(name: str, file: str) -> Path | None:
     return Path(path) if path else None
 
 
-def _pools_by_mean(name: str) -> bool:
-    path = _file_of(name, "1_Pooling/config.json")
+def _pooling(name: str) -> str:
+    """Return how an encoder pools the states of its tokens: `mean` or `cls`.
+
+    :raises ModelError: sentence-transformers would compute other vectors, or a file cannot be read.
+    """
+    modules = _file_for_pooling(name, MODULES)
+    entries = module_entries(modules.parent) if modules else []
+    paths: dict[str, str] = {}
+    for entry in entries:
+        kind, path = (entry.get("type"), entry.get("path")) if isinstance(entry, dict) else (None, None)
+        paths[str(kind).rpartition(".")[2]] = str(path or "")
+    if entries and not {"Transformer", "Pooling"} <= paths.keys() <= {"Transformer", "Pooling", "Normalize"}:
+        raise _not_a_teacher(name, f"the modules {' + '.join(paths)}")
+    file = _file_for_pooling(name, f"{paths.get('Pooling', '1_Pooling')}/config.json")
+    if file is None and not entries:
+        return "cls"
+    config = read_json(file) if file else {}
+    modes = config.get("pooling_mode") or [
+        _POOLING_MODES.get(key, key)
+        for key, value in config.items()
+        if key.startswith("pooling_mode_") and value
+    ]
+    modes = [modes] if isinstance(modes, str) else modes
+    if modes not in (["mean"], ["cls"]):
+        raise _not_a_teacher(name, f"the pooling {', '.join(map(str, modes)) or 'nothing'}")
+    return str(modes[0])
+
+
+def _file_for_pooling(name: str, file: str) -> Path | None:
+    """Return a file of a folder or of a model on the hub, or None if the model lacks the file.
+
+    :raises ModelError: the file is not in the cache, and there is no way to the hub.
+    """
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+
+    if Path(name).is_dir():
+        return Path(name, file) if Path(name, file).is_file() else None
     try:
-        config = json.loads(path.read_text(encoding="utf-8")) if path else None
-    except (OSError, ValueError):
-        return False
-    return bool(isinstance(config, dict) and config.get("pooling_mode_mean_tokens"))
+        return Path(hf_hub_download(name, file))
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        is_missing = isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError)
+        cached = try_to_load_from_cache(name, file)  # a path, None, or an object that marks a missing file
+        if is_missing or (cached is not None and not isinstance(cached, str)):
+            return None
+        raise ModelError(
+            f"cannot tell how the model pools states, because {file} cannot be read: {first_line_of(error)}",
+            where=name,
+            remedy=remedy("repeat this with a network, or name a complete folder with {}", Option("teacher")),
+        ) from error
+
+
+def _not_a_teacher(name: str, found: str) -> ModelError:
+    return ModelError(
+        f"a dense teacher is a Transformer that pools states by mean or cls, found {found}",
+        where=name,
+        remedy=remedy("name another teacher with {}", Option("teacher")),
+    )
 
 
 def _interaction_teacher(
@@ -272,7 +329,7 @@ def _interaction_teacher(
 
     folder = installed_folder(name) if is_shipped(name, "reranker") else local_folder(name)
     source = str(folder) if folder.is_dir() else name
-    interaction.refuse_pylate(source, _file_of(source, "modules.json"))
+    interaction.refuse_pylate(source, _file_of(source, MODULES))
     config = _file_of(source, "config.json")
     raw = read_json(config) if config else {}
     architecture = str((raw.get("architectures") or [""])[0])

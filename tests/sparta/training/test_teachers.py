@@ -1,12 +1,14 @@
 """What teachers think of candidates, and that a training learns it."""
 
+import json
+import shutil
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, ModelError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -77,6 +79,69 @@ def test_teachers_score_as_they_say(encoder_folder, pairs_file, tiny_tokenizer):
     np.testing.assert_allclose(
         mixture.scores(asked, inside), expected, rtol=1e-4, err_msg="context counts too"
     )
+
+
+KINDS = ("Transformer", "Pooling")
+
+
+@pytest.mark.parametrize(
+    ("pooling", "kinds", "expected"),
+    [
+        ({"pooling_mode": "mean"}, KINDS, True),
+        ({"pooling_mode": "cls"}, (*KINDS, "Normalize"), False),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, KINDS, True),
+        ({"pooling_mode_cls_token": True}, KINDS, False),
+        ({"pooling_mode": "lasttoken"}, KINDS, None),
+        ({"pooling_mode": ["mean", "max"]}, KINDS, None),
+        ({"pooling_mode_weightedmean_tokens": True}, KINDS, None),
+        (None, KINDS, None),
+        ({"pooling_mode": "mean"}, (*KINDS, "Dense"), None),
+        (None, ("Transformer", "MultiVectorMask"), None),
+    ],
+)
+def test_a_bi_encoder_of_sentence_transformers_pools_as_it_says(
+    encoder_folder, tmp_path, pooling, kinds, expected
+):
+    """Other vectors than those of sentence-transformers would teach wrong scores."""
+    from sparta.training.teachers import DenseTeacher
+
+    folder = shutil.copytree(encoder_folder, tmp_path / "encoder")
+    modules = [
+        {"type": f"sentence_transformers.any.module.{kind}", "path": f"{i}_{kind}" if i else ""}
+        for i, kind in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    if pooling:
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    if expected is None:
+        with pytest.raises(ModelError, match="pools states by mean or cls, found"):
+            DenseTeacher(str(folder))
+    else:
+        teacher = DenseTeacher(str(folder))
+        assert (teacher.mean, bool(teacher.prefix)) == (expected, not expected)
+
+
+def test_a_cache_must_tell_offline_how_an_encoder_pools(encoder_folder, tmp_path, monkeypatch):
+    """The cache remembers which files a model lacks. Another program may not have looked for them."""
+    from sparta.training import teachers
+
+    encoder = teachers.load_encoder(encoder_folder), teachers.load_tokenizer(encoder_folder)
+    monkeypatch.setattr(teachers, "load_encoder", lambda name: encoder[0])
+    monkeypatch.setattr(teachers, "load_tokenizer", lambda name: encoder[1])
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ModelError, match=r"because modules\.json cannot be read"):
+        teachers.DenseTeacher("me/encoder")
+    cache = tmp_path / "models--me--encoder"
+    for path, text in (("refs/main", "0"), (".no_exist/0/modules.json", "")):
+        (cache / path).parent.mkdir(parents=True)
+        (cache / path).write_text(text)
+    with pytest.raises(ModelError, match=r"because 1_Pooling/config\.json cannot be read"):
+        teachers.DenseTeacher("me/encoder")
+    (cache / ".no_exist/0/1_Pooling").mkdir()
+    (cache / ".no_exist/0/1_Pooling/config.json").touch()
+    assert teachers.DenseTeacher("me/encoder").prefix
 
 
 def test_a_sparta_model_teaches(tiny_model_folder):
