@@ -244,7 +244,8 @@ class ChannelBuilder:
         self._use_arithmetic(self.encoder.runtime_name())
         docids = self.passages.docids[block]
         context = self.encoder.wants_context and self.unit == SENTENCE
-        return self.encoder(self.passages.passages(docids, context=context), advance)
+        parts = [self.encoder(part, advance) for part in self.passages.blocks(docids, context=context)]
+        return np.concatenate(parts)
 
     @property
     def encoder(self) -> PassageEncoder:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,10 @@ from sparta.index.snapshot import replaced, retry_if_replaced, segments_of
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.contexts import passages_of
 
-_RECORDS_PER_READ = 4096
+_RECORDS_PER_READ = 128
+"""Java returns the records of one read in an array of at most 2 GiB."""
+BLOCK_SIZE = 32 << 20
+"""Number of characters from which the records of a block are encoded, so that long passages fit in memory."""
 
 
 def commit_of(path: Path) -> str:
@@ -82,8 +87,7 @@ class LivePassages(Closing):
         record_parts, sentence_parts = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
         passage_numbers: dict[str, int] = {}
         passage_number_of_row: list[int] = []
-        for start in range(0, len(self), _RECORDS_PER_READ):
-            raws = self.lucene.raws(self.docids[start : start + _RECORDS_PER_READ])
+        for raws in self._raws(self.docids):
             record_parts.append(record_hashes(raws))
             if unit == "sentence":
                 records = [json.loads(raw) for raw in raws]
@@ -103,12 +107,33 @@ class LivePassages(Closing):
             hashes[in_passage] += sums[passage_of_row[in_passage]]
         return hashes
 
-    def passages(self, docids: npt.NDArray[np.int32], *, context: bool) -> list[Passage]:
-        """Read passages and normalize their text as the index's language does.
+    def _raws(self, docids: npt.NDArray[np.int32]) -> Iterator[list[str]]:
+        """Yield the stored records of passages, some at a time."""
+        for start in range(0, len(docids), _RECORDS_PER_READ):
+            yield self.lucene.raws(docids[start : start + _RECORDS_PER_READ])
+
+    def blocks(
+        self, docids: npt.NDArray[np.int32], *, context: bool, block_size: int = BLOCK_SIZE
+    ) -> Iterator[list[Passage]]:
+        """Read passages in blocks, and normalize their text as the index's language does.
 
         :param context: read each sentence together with the text of its passage
+        :param block_size: a block ends when its records have this many characters
         """
-        records = [json.loads(raw) for raw in self.lucene.raws(docids)]
+        block: list[str] = []
+        size = 0
+        for raw in chain.from_iterable(self._raws(docids)):
+            block.append(raw)
+            size += len(raw)
+            if size >= block_size:
+                yield self._passages(block, context=context)
+                block, size = [], 0
+        if block:
+            yield self._passages(block, context=context)
+
+    def _passages(self, raws: Sequence[str], *, context: bool) -> list[Passage]:
+        """Return the passages of stored records."""
+        records = [json.loads(raw) for raw in raws]
         passage_ids = (record["passage_id"] for record in records if context and is_sentence(record))
         texts = passages_of(self.lucene, passage_ids)
         return [folded(_passage(record, texts), self._language) for record in records]

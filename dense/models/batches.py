@@ -48,16 +48,14 @@ def dot_products(questions: Vectors, passages: Vectors) -> Vectors:
 def first_windows(
     passages: Sequence[Passage], layout: InputLayout, tokenizer: Tokenizer, on_read: OnRead | None = None
 ) -> list[EncoderInput]:
-    """Return the first window of each passage."""
-    windows = layout.windows_of(passages, tokenizer)
-    inputs = [passage_windows[0] for passage_windows in windows]
+    """Return the first window of each passage; the other windows of long passages are only counted."""
+    inputs, n_cut, n_wordpieces = [], 0, 0
+    for first, *others in layout.windows_of(passages, tokenizer):
+        inputs.append(first)
+        n_cut += bool(others)
+        n_wordpieces += sum(window.end - window.start for window in (first, *others))
+        n_wordpieces -= layout.overlap_of(first.end - first.start) * len(others)
     if on_read:
-        n_wordpieces = sum(
-            window.end - window.start for passage_windows in windows for window in passage_windows
-        )
-        for first, *others in windows:
-            n_wordpieces -= layout.overlap_of(first.end - first.start) * len(others)
-        n_cut = sum(len(passage_windows) > 1 for passage_windows in windows)
         on_read(n_cut, sum(item.end - item.start for item in inputs), n_wordpieces)
     return inputs
 

@@ -48,7 +48,7 @@ class DocumentEncoder:
 
         :param advance: called with the number of newly finished passages
         """
-        windows_by_passage = self.model.config.layout.windows_of(passages, self.model.tokenizer)
+        windows_by_passage = list(self.model.config.layout.windows_of(passages, self.model.tokenizer))
         windows = [window for passage_windows in windows_by_passage for window in passage_windows]
         per_passage = np.array(
             [len(passage_windows) for passage_windows in windows_by_passage], dtype=np.int64

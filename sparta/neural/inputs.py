@@ -122,12 +122,11 @@ class InputLayout:
 
     def windows_of(
         self, passages: Sequence[Passage], tokenizer: Tokenizer, at_once: tuple[int, int] = TOGETHER
-    ) -> list[list[EncoderInput]]:
-        """Return the `windows` of each passage; texts are tokenized on all processors.
+    ) -> Iterator[list[EncoderInput]]:
+        """Yield the `windows` of each passage; texts are tokenized on all processors.
 
         :param at_once: the maximum numbers of passages and characters that are tokenized together
         """
-        windows: list[list[EncoderInput]] = []
         texts: dict[str, None] = {}
         pending, characters = [], 0
         for number, passage in enumerate(passages, 1):
@@ -137,9 +136,8 @@ class InputLayout:
                 texts[text] = None
             if len(pending) == at_once[0] or characters >= at_once[1] or number == len(passages):
                 reading = _Reading(tokenizer, list(texts))
-                windows += [self._windows(passage, reading) for passage in pending]
+                yield from (self._windows(passage, reading) for passage in pending)
                 texts, pending, characters = {}, [], 0
-        return windows
 
     def first_windows(self, passages: Sequence[Passage], tokenizer: Tokenizer) -> list[EncoderInput]:
         """Return the first window of each passage."""

@@ -42,7 +42,7 @@ def expected(index: Path, model: Path, questions: list[str], k: int) -> dict[str
     folder = IndexFolder(index)
     live = folder.state().live
     with LivePassages.open(folder.lucene_path(live), live.language) as there:
-        passages = there.passages(there.docids, context=True)
+        [passages] = there.blocks(there.docids, context=True)
         positions = there.positions
     vectors = loaded.encode_passages(passages)[:, 0].astype(np.float16).astype(np.float64)
     found = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,9 @@ def test_a_sentence_is_encoded_again_when_its_passage_changes(
     live = folder.state().live
     assert live is not None
     with LivePassages.open(folder.lucene_path(live), live.language) as there:
-        expected = loaded.encode_passages(there.passages(there.docids, context=True))[:, 0]
+        blocks = list(there.blocks(there.docids, context=True, block_size=1))
+        expected = loaded.encode_passages(list(chain.from_iterable(blocks)))[:, 0]
         for passage_id, vector in zip(there.lucene.ids(there.docids), expected, strict=True):
             assert abs(third[passage_id] - vector).max() < 0.03
+        assert len(blocks) == 4, "a block ends at its size"
+        assert [len(block) for block in there.blocks(there.docids, context=True)] == [4]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -124,8 +125,18 @@ def test_passages_read_together_are_as_each_alone(layout: InputLayout, tiny_toke
     passages = random_passages(random.Random(5), 40)
     passages += [Passage("", "the [SEP] moon [CLS]", "[MASK]"), Passage("", "", ""), passages[0]]
     expected = [layout.windows(passage, tiny_tokenizer) for passage in passages]
-    assert layout.windows_of(passages, tiny_tokenizer, (7, 900)) == expected
-    assert layout.windows_of([], tiny_tokenizer) == []
+    assert list(layout.windows_of(passages, tiny_tokenizer, (7, 900))) == expected
+    assert list(layout.windows_of([], tiny_tokenizer)) == []
+    read: list[Passage] = []
+
+    class Read(list[Passage]):
+        def __iter__(self) -> Iterator[Passage]:
+            for passage in super().__iter__():
+                read.append(passage)
+                yield passage
+
+    next(layout.windows_of(Read(passages), tiny_tokenizer, (7, 900)))
+    assert len(read) <= 7, "the windows of all passages may not fit in memory"
 
 
 def test_the_window_is_the_best_of_all_windows() -> None:
