@@ -253,7 +253,7 @@ class ChannelBuilder:
         from dense.channel.encode import PassageEncoder
 
         if self._encoder is None:
-            self._encoder = PassageEncoder(self.identity.name, self.device, self.dtype)
+            self._encoder = PassageEncoder(self.identity, self.device, self.dtype)
         return self._encoder
 
     def _use_arithmetic(self, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -14,7 +14,7 @@ import numpy as np
 
 from dense.encoding.load import load_dense, load_module, moved
 from dense.encoding.stored_model import StoredDenseModel
-from dense.models.resolve import dense_model_folder, identify, vector_width
+from dense.models.resolve import ModelIdentity, dense_model_folder, identify, vector_width
 from dense.search.store import (
     Floats,
     Hashes,
@@ -36,6 +36,7 @@ from sparta.data.corpus import CorpusReader, open_corpus
 from sparta.data.languages import folded, language_of
 from sparta.data.sentences import sentence_splitter, split_units
 from sparta.data.units import is_sentence
+from sparta.models.resolve import check_unchanged
 from sparta.neural.devices import best_device
 from sparta.runtime.processor import mixed_with
 from sparta.shards.executors import Facts, LocalExecutor, Work
@@ -91,13 +92,13 @@ class PassageEncoder:
 
     `width` is the length of a vector.
 
-    :param name: model folder or hub id; None is the default model
+    :param identity: the name and the hash of the model
     :param dtype: the arithmetic of the encoder, as `pick_dtype` takes it
     """
 
-    def __init__(self, name: str | Path | None, device: str | None = None, dtype: str = "auto") -> None:
-        self.width = vector_width(name)
-        self.name, self.dtype = name, dtype
+    def __init__(self, identity: ModelIdentity, device: str | None = None, dtype: str = "auto") -> None:
+        self.width = vector_width(identity.name)
+        self.identity, self.dtype = identity, dtype
         self.device = device or best_device()
         self.truncated = 0
         """Number of passages that were longer than one window; the encoder read only the first window."""
@@ -106,10 +107,20 @@ class PassageEncoder:
 
     @property
     def model(self) -> DenseModel | StoredDenseModel:
-        """The model on the encoder's device, loaded at the first use."""
+        """The model on the encoder's device, loaded at the first use.
+
+        :raises ReplacedError: the files have another hash than the model's identity.
+        """
         if self._model is None:
-            self._model = load_dense(dense_model_folder(self.name), self.device)
+            self._model = self._loaded(load_dense)
         return self._model
+
+    def _loaded[M](self, load: Callable[[Path, str], M]) -> M:
+        """Load the model, and check afterwards that its files are those of its identity."""
+        folder = dense_model_folder(self.identity.name)
+        model = load(folder, self.device)
+        check_unchanged(folder, self.identity.sha256)
+        return model
 
     def to(self, device: str) -> PassageEncoder:
         """Move the encoder to a device, and return it."""
@@ -136,7 +147,7 @@ class PassageEncoder:
 
     def use_torch(self) -> None:
         """Load the model in torch: workers with GPUs get it pickled, and may lack the model's folder."""
-        self._model = load_module(dense_model_folder(self.name), self.device)
+        self._model = self._loaded(load_module)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle, including the model: another machine may not have the model folder."""
@@ -238,7 +249,7 @@ def encode_vectors(
     output = path_of(output, "a folder")
     reader = open_corpus(source, skip_invalid=skip_invalid)
     dtype = cluster.dtype(options.dtype) if cluster else options.dtype
-    encoder = PassageEncoder(model, "cpu" if cluster else device, dtype)
+    encoder = PassageEncoder(identify(model), "cpu" if cluster else device, dtype)
     if cluster and cluster.gpus_per_worker:
         encoder.use_torch()
     encoder.dtype = encoder.arithmetic()  # resolved here, so that all machines use the same
@@ -293,7 +304,6 @@ def _manifest(encoder: PassageEncoder, options: VectorOptions, source: str) -> d
     """
     identity_options = options.identity()
     identity_options["dtype"] = STORED_DTYPES.get(encoder.dtype, encoder.dtype)
-    model_identity = identify(encoder.name)
     facts = {"source": source, "options": identity_options, "complete": False}
     facts["arithmetic"] = encoder.runtime_name()
-    return describe_vectors(model_identity, encoder.width, options.precision, options.unit, **facts)
+    return describe_vectors(encoder.identity, encoder.width, options.precision, options.unit, **facts)

@@ -41,7 +41,7 @@ class VectorPass(Closing):
             previous = channel_folder.read() if channel_folder.exists() else None
         self._identity = chosen_model(None, previous, (), language, index, overwrite=False)
         self._current_store = previous.store if previous else ""
-        self._encoder = PassageEncoder(self._identity.name, device, dtype)
+        self._encoder = PassageEncoder(self._identity, device, dtype)
         self._device, self._dtype = device, dtype
         self._reencodes = dtype != "auto"
         self._writer: VectorWriter | None = None

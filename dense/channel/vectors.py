@@ -28,6 +28,7 @@ from sparta.index.folder import IndexFolder, require_fields
 from sparta.index.generation import Generation
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.query_encoder import is_blank
+from sparta.models.resolve import check_unchanged
 from sparta.search.ranked import deepened, reduction
 from sparta.search.retriever import Page
 
@@ -165,7 +166,10 @@ class DenseChannel:
         except SpartaError as error:
             error.remedy = find_or_replace_model(self.folder.path)
             raise
-        return open_question_encoder(dense_model_folder(identity.name))
+        folder = dense_model_folder(identity.name)
+        encoder = open_question_encoder(folder)
+        check_unchanged(folder, identity.sha256)
+        return encoder
 
     def encode(self, queries: Iterable[str]) -> dict[str, Floats]:
         """Return the vector `(width,)` of each distinct query that is not blank, from one run."""

@@ -45,6 +45,7 @@ class StoredDenseModel:
     """
 
     def __init__(self, folder: Path) -> None:
+        self._hash = hash_folder(folder)  # before any file is read
         raw, self.config = read_config(folder)
         check_length(max(self.config.layout.max_length, self.config.question_length), raw, str(folder))
         self.tokenizer = fitting_tokenizer(folder, raw["vocab_size"])
@@ -60,19 +61,19 @@ class StoredDenseModel:
         self._networks: dict[tuple[int, str, str], EncoderNetwork | ExportedEncoder] = {}
         self._lock = threading.Lock()
         self._ranges: dict[str, Ranges] = {}
-        self._hash = ""
         self._passage_weights: Encoder | None = None
 
     def for_passages(self) -> StoredDenseModel:
         """Read the weights of the passage encoder, and return this model.
 
         :raises ValueError: the weights do not fit config.json.
+        :raises ReplacedError: the files have changed since the model was opened.
         """
-        self._identity()  # of the files that are read now
         if self._is_bert:
             self._passage_weights = self._weights(PASSAGE, "passage")
         else:
             self._network(PASSAGE, "passage", self.arithmetic("auto"))
+        check_unchanged(self.folder, self._hash)
         return self
 
     def encode_questions(self, texts: Sequence[str], task: str = "") -> Vectors:
@@ -197,14 +198,13 @@ class StoredDenseModel:
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle: everything but the compiled networks.
 
-        Another machine may lack the folder, so its hash and the ranges of the passage encoder are included.
+        Another machine may lack the folder, so the ranges of the passage encoder are included.
         """
         if self.arithmetic("auto") == "int8":
             self._network(PASSAGE, "passage", "int8")
         sides = () if self._is_bert else ("passage",) if self.config.shared else ("passage", "question")
         return {
             **vars(self),
-            "_hash": self._identity(),
             "_graphs": {side: self._graph(side) for side in sides},
             "_stored": self._stored.tensors(),
             "_passage_weights": None,
@@ -248,18 +248,13 @@ class StoredDenseModel:
         def module() -> nn.Module:
             with optional_packages():
                 from dense.models.bi_encoder import DenseModel
-            check_unchanged(self.folder, self._identity())
             model = DenseModel.load(self.folder)
+            check_unchanged(self.folder, self._hash)
             return model.passage_encoder if side == "passage" else model.question_encoder
 
         if side in self._graphs:
             return self._graphs[side]
-        return exported(f"{self._identity()} {side}_encoder", self._longest, module)
-
-    def _identity(self) -> str:
-        """Return the hash of the model's files."""
-        self._hash = self._hash or hash_folder(self.folder)
-        return self._hash
+        return exported(f"{self._hash} {side}_encoder", self._longest, module)
 
     def _compiled(self, weights: Encoder, name: str, arithmetic: str) -> EncoderNetwork:
         with_segments = self.config.layout.marks_answers
@@ -273,7 +268,7 @@ class StoredDenseModel:
             return graph.encoder(weights, with_segments=with_segments)
 
         if arithmetic == "int8" and name not in self._ranges:
-            key = f"{self._identity()} {name}"
+            key = f"{self._hash} {name}"
             self._ranges[name] = ranges_of(build_all_states, self.tokenizer, self.folder, key)
         ranges = self._ranges[name] if arithmetic == "int8" else None
         return EncoderNetwork(build, arithmetic, ranges, self._raw["max_position_embeddings"])

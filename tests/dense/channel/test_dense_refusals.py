@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dense.channel import sync
+from dense.channel import encode, sync, vectors
 from dense.channel.builder import ShardSizes
 from dense.channel.encode import VectorOptions, encode_vectors
 from dense.channel.folder import ChannelFolder
@@ -19,7 +20,7 @@ from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
 from dense.channel.table import exists as has_dense
 from dense.models.bi_encoder import DenseModel
-from sparta.base.errors import InputError, ModelError
+from sparta.base.errors import InputError, ModelError, ReplacedError
 from sparta.base.manifest import write_manifest
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
@@ -160,6 +161,32 @@ def test_a_model_that_moved_or_changed(made: Path, model: Path, make_dense: Any,
     delete_passages(IndexFolder(again), ["n1"])
     refused("dense index --model FOLDER", "index", "--index", again)
     refused("no such model folder", "search", "the moon", "--index", again)
+
+
+def test_a_model_that_is_replaced_while_it_is_read(
+    index: Path, make_dense: Any, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stored hash is that of the files that were read."""
+    model = Path(shutil.copytree(make_dense(seed=11), tmp_path / "model"))
+    before = (model / "tokenizer.json").read_text()
+
+    def replaced_before(read: Callable[..., Any]) -> Callable[..., Any]:
+        def replace_and_read(*arguments: Any) -> Any:
+            (model / "tokenizer.json").write_text(before + " ")
+            return read(*arguments)
+
+        return replace_and_read
+
+    monkeypatch.setattr(encode, "load_dense", replaced_before(encode.load_dense))
+    with pytest.raises(ReplacedError, match="the files of the model have changed"):
+        encode_vectors(corpus, tmp_path / "v", model, VectorOptions(), device="cpu")
+    assert not (tmp_path / "v" / "manifest.json").exists()
+    monkeypatch.undo()
+    (model / "tokenizer.json").write_text(before)
+    build_dense(index, str(model), device="cpu")
+    monkeypatch.setattr(vectors, "open_question_encoder", replaced_before(vectors.open_question_encoder))
+    with DenseSearcher(index) as searcher, pytest.raises(ReplacedError):
+        searcher.search("the moon")
 
 
 def test_models_that_no_index_holds(
