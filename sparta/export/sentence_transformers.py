@@ -44,7 +44,8 @@ documents = model.encode_document(["Bill Gates founded Microsoft with Paul Allen
 print(model.similarity(model.encode_query(["who founded microsoft"]), documents))
 ```
 
-A title stands before its text, with a space between them.
+A title stands before its text, with a space between them. Titled passages of several windows get slightly
+other weights than in sparta: only their first window has the title.
 """
 
 
@@ -52,8 +53,9 @@ A title stands before its text, with a space between them.
 def export_sentence_transformers(model: SparseEncoder | str | Path | None, output: Path) -> Path:
     """Write a SPARTA model to a folder that `SparseEncoder(folder, trust_remote_code=True)` opens.
 
-    The exported model gives the same weights as `encode_document` in float32 and `encode_query`. The folder
-    contains the code that reads it. The folder appears only when it is complete.
+    The exported model gives the same weights as `encode_document` in float32 and `encode_query`, except for
+    titled passages of several windows: only their first window has the title. The folder contains the code
+    that reads it. The folder appears only when it is complete.
 
     :param model: a model, or an argument of `load_module`
     :raises ModelError: the model is not a SPARTA model.

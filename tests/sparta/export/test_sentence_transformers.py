@@ -136,6 +136,7 @@ def test_the_command(tiny_model_folder: Path, tmp_path: Path) -> None:
         "modeling_sparta.py",
         "README.md",
     }
+    assert "only their first window has the title" in (tmp_path / "out" / "README.md").read_text()
     refused(sparta(*given), 2, "output folder already contains files")
 
 
