@@ -102,7 +102,8 @@ class ChannelBuilder:
         self._reencodes, self._shard_sizes = reencodes, shard_sizes
         self._language, self._check = language, check
         self._warned: set[str] = set()
-        self.manifest = describe_vectors(identity, vector_width(identity.name), PRECISION, unit)
+        facts = {"language": language} if language else {}
+        self.manifest = describe_vectors(identity, vector_width(identity.name), PRECISION, unit, **facts)
         matching_stores = {n: store for n, store in channel_folder.stores() if store.is_like(self.manifest)}
         self.matching_stores = list(matching_stores.values())
         self.store = self._choose_store(

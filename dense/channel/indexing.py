@@ -97,6 +97,7 @@ class VectorPass(Closing):
                 PRECISION,
                 self._options.unit,
                 arithmetic=self._encoder.runtime_name(),
+                language=self._options.language,
             )
             stores = list(channel_folder.stores())
             arithmetic = manifest["arithmetic"] if self._reencodes else None

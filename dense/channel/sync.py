@@ -22,6 +22,7 @@ from sparta.base.files import storage_errors
 from sparta.base.records import Advance
 from sparta.base.remedies import Command, Option, remedy
 from sparta.base.renames import renamed_fields
+from sparta.data.languages import is_folded_alike
 from sparta.data.units import options_of_unit
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import Generation
@@ -212,7 +213,7 @@ def chosen_model(
 
 
 def _check_vectors(vector_folder: VectorFolder, identity: ModelIdentity, generation: Generation) -> None:
-    """Raise an InputError if a folder's vectors have another model or unit than the channel."""
+    """Raise an InputError if a folder's vectors have another model, unit or folding than the channel."""
     where = str(vector_folder.folder)
     if vector_folder.model.sha256 != identity.sha256:
         raise InputError(
@@ -229,4 +230,11 @@ def _check_vectors(vector_folder: VectorFolder, identity: ModelIdentity, generat
             f"the vectors are of the unit {vector_folder.manifest['unit']!r}, not {generation.unit!r}",
             where=where,
             remedy=remedy("encode with {}", options_of_unit(generation.unit)),
+        )
+    if not is_folded_alike(vector_folder.language, generation.language):
+        raise InputError(
+            f"the texts of the vectors were folded for the language {vector_folder.language!r},"
+            f" not for {generation.language!r}",
+            where=where,
+            remedy=remedy("encode with {}", Option("language", generation.language)),
         )

@@ -24,6 +24,7 @@ from sparta.base.errors import InputError, SpartaError
 from sparta.base.files import allow_open_files, atomic_write, disk_fails, refuse_links, storage_error
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.base.remedies import Option, Remedy, remedy
+from sparta.data.languages import is_folded_alike
 from sparta.shards.folder import SHARD_SIZE, check_finished, remove_left_overs, shard_files
 
 KIND = "dense-vectors"
@@ -41,6 +42,7 @@ FIELDS: dict[str, Any] = {
     "unit": str,
     "complete?": bool,
     "arithmetic?": str,
+    "language?": str,
     "source?": str,
     "options?": dict,
     "counts?": dict,
@@ -286,6 +288,9 @@ class VectorFolder:
         self.model = ModelIdentity(**self.manifest["model"])
         self.arithmetic: str = self.manifest.get("arithmetic", "")
         """The runtime and the arithmetic that encoded the first vectors; empty if unknown."""
+        options = self.manifest.get("options", {})
+        self.language = str(self.manifest.get("language") or options.get("language", ""))
+        """The language of the encoded texts; empty if unknown."""
         files = shard_files(folder)
         paths = [files[number] for number in (files if shards is None else shards) if number in files]
         allow_open_files(len(paths))
@@ -302,9 +307,10 @@ class VectorFolder:
             self.check()
 
     def is_like(self, manifest: Mapping[str, Any]) -> bool:
-        """Return whether the vectors have the model, width, number format and unit of a manifest."""
+        """Return whether the vectors have the model, width, number format, unit and folding of a manifest."""
         is_same_form = all(self.manifest[field] == manifest[field] for field in ("width", "dtype", "unit"))
-        return is_same_form and self.model.sha256 == manifest["model"]["sha256"]
+        is_same_text = is_folded_alike(self.language, manifest.get("language", ""))
+        return is_same_form and is_same_text and self.model.sha256 == manifest["model"]["sha256"]
 
     def _read_into_memory(self) -> None:
         empty = np.empty((0, self.width), self.dtype)

@@ -230,6 +230,11 @@ def language_of(code: str) -> Language:
     return LANGUAGES[code]
 
 
+def is_folded_alike(first: str, second: str) -> bool:
+    """Return whether two languages fold texts in the same way. An empty code, of older files, fits any."""
+    return not (first and second) or language_of(first).fold == language_of(second).fold
+
+
 def check_language(language: str) -> None:
     """Check a language code before any passage is encoded or written.
 

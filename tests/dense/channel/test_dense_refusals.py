@@ -20,6 +20,7 @@ from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
 from dense.channel.table import exists as has_dense
 from dense.models.bi_encoder import DenseModel
+from dense.search.store import VectorFolder
 from sparta.base.errors import InputError, ModelError, ReplacedError
 from sparta.base.manifest import write_manifest
 from sparta.index.build import delete_passages
@@ -70,6 +71,13 @@ def test_vectors_of_other_passages_or_units_are_refused(
         "--vectors",
         tmp_path / "s",
     )
+    encode_vectors(other, tmp_path / "zh", model, VectorOptions(language="zh"))
+    folding = "for the language 'zh', not for 'en'"
+    assert "--language en" in refused(folding, "index", "--index", index, "--vectors", tmp_path / "zh")
+    chinese = VectorFolder(tmp_path / "zh")
+    manifest = {name: value for name, value in chinese.manifest.items() if name != "options"}
+    likes = [chinese.is_like({**manifest, "language": language}) for language in ("zh", "en", "")]
+    assert likes == [True, False, True]
     refused(
         "kind 'dense-vectors'",
         "index",
