@@ -16,7 +16,7 @@ from sparta.base.closing import Closing
 from sparta.base.files import storage_errors
 from sparta.base.records import Passage
 from sparta.data.languages import Language, folded, language_of
-from sparta.data.units import is_sentence
+from sparta.data.units import is_sentence, is_sentence_of_passage
 from sparta.index.folder import lost_commit
 from sparta.index.inputs.impact_batches import stored_title
 from sparta.index.snapshot import replaced, retry_if_replaced, segments_of
@@ -134,7 +134,9 @@ class LivePassages(Closing):
     def _passages(self, raws: Sequence[str], *, context: bool) -> list[Passage]:
         """Return the passages of stored records."""
         records = [json.loads(raw) for raw in raws]
-        passage_ids = (record["passage_id"] for record in records if context and is_sentence(record))
+        passage_ids = (
+            record["passage_id"] for record in records if context and is_sentence_of_passage(record)
+        )
         texts = passages_of(self.lucene, passage_ids)
         return [folded(_passage(record, texts), self._language) for record in records]
 

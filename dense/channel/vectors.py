@@ -146,8 +146,8 @@ class DenseChannel:
         """
         rows = self.rows[:n]
         passages = LivePassages(self.lucene, self.generation.analysis)
-        docids = self.docids[rows].astype(np.int32)
-        return passages.passages(docids, context=context), self.vectors.take(rows)
+        blocks = passages.blocks(self.docids[rows].astype(np.int32), context=context)
+        return list(itertools.chain.from_iterable(blocks)), self.vectors.take(rows)
 
     @cached_property
     def model(self) -> QuestionEncoder:
