@@ -22,11 +22,11 @@ from sparta.data.corpus import Corpus
 from sparta.index.build import IndexReport
 from sparta.index.channels import other_channels
 from sparta.index.folder import default_index, lasting_path
+from sparta.index.inputs.open_encoders import OpenEncoders
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
 from sparta.index.reader import IndexReader
 from sparta.index.snapshot import IndexVersion
 from sparta.lucene.bridge import Bm25
-from sparta.models.open_encoders import OpenEncoders
 from sparta.models.resolve import default_name
 from sparta.search.explain import Explanation, explain, top_terms
 from sparta.search.explain_bm25 import Bm25Explanation, explain_bm25

@@ -37,6 +37,7 @@ from sparta.models.lexical_terms import LexicalTerms, TermSettings
 from sparta.models.query_encoder import QueryTokenizer, WordTokenizer, load_tokenizer
 from sparta.models.resolve import default_model_folder
 from sparta.reader.config import ReaderLayout
+from sparta.reader.records import Text
 from sparta.reader.windows import windows
 from sparta.search.explain import marked_snippet, marked_words
 
@@ -189,7 +190,7 @@ def _characters() -> Tokenizer:
 
 
 def _reader_windows(text: str) -> object:
-    return windows("who is it", [(text, "a title")], _characters(), ReaderLayout())
+    return windows("who is it", [Text(text, "a title")], _characters(), ReaderLayout())
 
 
 @cache

@@ -30,7 +30,7 @@ from sparta.base.files import (
 from sparta.base.records import Passage, Skip
 from sparta.base.remedies import Option, remedy
 from sparta.data.files import beginning, files_of, format_of, is_columnar, is_text_of, warn_of_ignored
-from sparta.data.formats.fields import ID_NAMES, USUAL_FIELDS, Fields, is_content_hash
+from sparta.data.formats.fields import HASH, ID_NAMES, USUAL_FIELDS, Fields, is_content_hash
 from sparta.data.formats.irds import check_irds, document_count, irds_documents, is_irds
 from sparta.data.formats.limited import Documents, check_packages, is_document
 from sparta.data.formats.objects import columns_of, is_collection, is_rereadable, row_count, rows_of
@@ -345,7 +345,7 @@ class CorpusReader:
         for number, (self.position, outcome) in enumerate(batch):
             if isinstance(outcome, Passage) and number not in duplicate_of:
                 self.counts.used += 1
-                if is_content_hash(outcome.record):
+                if HASH.fullmatch(outcome.passage_id) and is_content_hash(outcome.record):
                     self._count_hashed(outcome)
                 yield outcome
                 continue

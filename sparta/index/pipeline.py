@@ -59,7 +59,7 @@ from sparta.models.resolve import (
 
 if TYPE_CHECKING:
     from sparta.index.channels import ChannelPass
-    from sparta.models.open_encoders import OpenEncoders
+    from sparta.index.inputs.open_encoders import OpenEncoders
     from sparta.shards.encode import EncodeOptions
 
 logger = logging.getLogger(__name__)

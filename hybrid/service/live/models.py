@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from sparta.base.extras import optional_packages
-from sparta.models.open_encoders import OpenEncoders
+from sparta.index.inputs.open_encoders import OpenEncoders
 
 if TYPE_CHECKING:
     from hybrid.answering.open_readers import OpenReaders

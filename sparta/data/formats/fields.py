@@ -15,7 +15,8 @@ from sparta.data.parsing import BadRecordError, shortened
 ID_NAMES = {"id", "_id", "docid", "doc_id", "docno", "pid"}
 """Common names of the field that holds the id, in lower case; records are read by `id` and `_id` only."""
 _HASH_DIGITS = 20
-_HASH = re.compile(rf"[0-9a-f]{{{_HASH_DIGITS}}}")
+HASH = re.compile(rf"[0-9a-f]{{{_HASH_DIGITS}}}")
+"""The form of the hashes that are ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +196,8 @@ def _content_hash(record: Mapping[str, Any]) -> str:
 
 
 def is_content_hash(record: Mapping[str, Any]) -> bool:
-    """Return whether the id of a record is the hash of its content."""
-    value = record.get("id")
-    return isinstance(value, str) and bool(_HASH.fullmatch(value)) and value == _content_hash(record)
+    """Return whether the id of a record, which has the form of `HASH`, is the hash of its content."""
+    return record.get("id") == _content_hash(record)
 
 
 USUAL_FIELDS = Fields()

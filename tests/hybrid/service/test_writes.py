@@ -16,8 +16,8 @@ from hybrid.service.live.models import SharedModels
 from hybrid.service.settings import Limits
 from sparta.api import Index
 from sparta.index.folder import IndexFolder
+from sparta.index.inputs.open_encoders import OpenEncoders
 from sparta.index.pipeline import IndexOptions, build_index
-from sparta.models.open_encoders import OpenEncoders
 from tests.hybrid.service.services import NDJSON, QUESTION, lines
 
 pytestmark = pytest.mark.jvm

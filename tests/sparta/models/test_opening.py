@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from sparta.base.errors import ModelError
+from sparta.index.inputs.open_encoders import OpenEncoders
 from sparta.models.document_encoder import fit_quantizer
 from sparta.models.load import calibration_passages, load_model, load_module
-from sparta.models.open_encoders import OpenEncoders
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import load_tokenizer, shared_tokenizer
 from sparta.models.resolve import hash_folder, known_query_side
