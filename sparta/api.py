@@ -22,7 +22,7 @@ from sparta.data.corpus import Corpus
 from sparta.index.build import IndexReport
 from sparta.index.channels import other_channels
 from sparta.index.folder import default_index, lasting_path
-from sparta.index.inputs.open_encoders import OpenEncoders
+from sparta.index.inputs.open_encoder import OpenEncoder
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
 from sparta.index.reader import IndexReader
 from sparta.index.snapshot import IndexVersion
@@ -51,8 +51,9 @@ class Index(Closing):
 
     The base installation searches and writes. This object searches its own writes at once, and commits of
     other processes after `refresh`. Threads may share the object; only one writes at a time. A pickled or
-    copied object opens the index again by its path. Models that `append`, `update` and `answer` open stay
-    open. `report` is the report of the last write (None before a write). Skipped records cause a warning.
+    copied object opens the index again by its path. Models that `append`, `update`, `sync` and `answer` open
+    stay open. `report` is the report of the last write (None before a write). Skipped records cause a
+    warning.
 
     :param path: an index folder [default: `$SPARTA_INDEX` or `./sparta-index`]
     :param bm25: BM25's k1 and b [default: 0.9 and 0.4]
@@ -73,7 +74,7 @@ class Index(Closing):
         self.reader = IndexReader(self.path, bm25, refresh_seconds=refresh_seconds)
         self.searcher = Searcher(self.reader)
         self._readers: OpenReaders | None = None
-        self._encoders = OpenEncoders()
+        self._encoder = OpenEncoder()
         self._writing = threading.Lock()
         self.report: IndexReport | None = None
 
@@ -123,9 +124,7 @@ class Index(Closing):
         self, passages: Corpus, mode: str, options: IndexOptions | None, progress: bool | None
     ) -> IndexReport:
         with self._write():
-            report = build_index(
-                self.path, passages, mode, options, progress=progress, encoders=self._encoders
-            )
+            report = build_index(self.path, passages, mode, options, progress=progress, encoder=self._encoder)
         return self._keep(report)
 
     def _keep(self, report: IndexReport, stacklevel: int = 4) -> IndexReport:
@@ -177,7 +176,15 @@ class Index(Closing):
         from sparta.index.sync import sync_index
 
         with self._write():
-            report = sync_index(self.path, corpus, options, dry_run=dry_run, yes=yes, progress=progress)
+            report = sync_index(
+                self.path,
+                corpus,
+                options,
+                dry_run=dry_run,
+                yes=yes,
+                progress=progress,
+                encoder=self._encoder,
+            )
         if report.skipped:
             warnings.warn(f"{self.path}: {report.skipped}", stacklevel=2)
         return report
@@ -479,7 +486,7 @@ class Index(Closing):
     def close(self) -> None:
         """Release the index and the models that are open."""
         self.reader.close()
-        self._readers, self._encoders = None, OpenEncoders()
+        self._readers, self._encoder = None, OpenEncoder()
 
     def __enter__(self) -> Self:
         self._require_open()

@@ -463,7 +463,8 @@ def _decompressed(stream: BinaryIO, suffix: str, path: str | Path) -> Any:
             raise InputError(
                 "the zstd file has a window of more than 128 MB, which takes too much memory",
                 where=shown_name(path),
-                remedy=f"decompress it, and name the new file: zstd -d -M2048MB {_shell_path(path)}",
+                remedy="decompress it, and name the new file:"
+                f" zstd -dc -M2048MB {_shell_path(path)} > NEW_FILE",
             )
     return _Stream(_zstd(stream, zstandard.ZstdDecompressor().decompressobj))
 

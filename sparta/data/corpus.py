@@ -30,7 +30,7 @@ from sparta.base.files import (
 from sparta.base.records import Passage, Skip
 from sparta.base.remedies import Option, remedy
 from sparta.data.files import beginning, files_of, format_of, is_columnar, is_text_of, warn_of_ignored
-from sparta.data.formats.fields import HASH, ID_NAMES, USUAL_FIELDS, Fields, is_content_hash
+from sparta.data.formats.fields import HASH, USUAL_FIELDS, Fields, is_content_hash
 from sparta.data.formats.irds import check_irds, document_count, irds_documents, is_irds
 from sparta.data.formats.limited import Documents, check_packages, is_document
 from sparta.data.formats.objects import columns_of, is_collection, is_rereadable, row_count, rows_of
@@ -176,6 +176,7 @@ class CorpusReader:
         self.position = 0
         """Where the last yielded passage ends, in bytes of the files or in records of a list."""
         self._paths, self._left_out = files_of(self.source)
+        self._has_warned = False
         self._file: BinaryIO | None = None
         self._documents = Documents()
         self._is_database = False
@@ -201,9 +202,9 @@ class CorpusReader:
             is_text = format_of(self.source, start) == "text"
             if is_text and b"\t" in start:
                 logger.warning(
-                    "%s: the file is one passage; to read a passage from each line, name it .tsv", self.source
+                    "%s: the file is one passage; if each line is one, rename the file to .tsv", self.source
                 )
-        if is_text and fields.typed:
+        if is_text and fields.user_names:
             raise InputError(
                 "a text, Markdown, HTML or PDF file has no fields that an option could name",
                 where=self.source,
@@ -220,7 +221,7 @@ class CorpusReader:
         self.position = 0
         with SeenIds() as seen_ids:
             for batch in self._batches():
-                self._warn_of_unseen_fields(sum(isinstance(outcome, Passage) for _, outcome in batch))
+                self._warn_of_fields([outcome for _, outcome in batch if isinstance(outcome, Passage)])
                 yield from self._release(batch, seen_ids)
         self._at_end = True
         self.close()
@@ -345,8 +346,7 @@ class CorpusReader:
         for number, (self.position, outcome) in enumerate(batch):
             if isinstance(outcome, Passage) and number not in duplicate_of:
                 self.counts.used += 1
-                if HASH.fullmatch(outcome.passage_id) and is_content_hash(outcome.record):
-                    self._count_hashed(outcome)
+                self.counts.hashed += _is_hashed(outcome)
                 yield outcome
                 continue
             if isinstance(outcome, Passage):
@@ -357,39 +357,36 @@ class CorpusReader:
                 raise outcome
             self._skip_or_raise(outcome)
 
-    def _count_hashed(self, passage: Passage) -> None:
-        """Count a passage whose id is a hash; warn of the first if another field may hold its id."""
-        self.counts.hashed += 1
-        if self.counts.hashed > 1:
-            return
-        if similar := [name for name in passage.record if name != "id" and name.lower() in ID_NAMES]:
-            logger.warning(
-                "%s: the record has no field id, so its id is a hash of its content; the field %s looks like"
-                " an id",
-                passage.where,
-                similar[0],
-            )
+    def _warn_of_fields(self, passages: Sequence[Passage]) -> None:
+        """Warn, once, of the user's names that no passage has, and of fields that may hold ids or titles.
 
-    def _warn_of_unseen_fields(self, count: int) -> None:
-        """Warn, once, of the user's names of fields that no record of the first batch has.
-
-        :param count: the number of passages in the batch
+        :param passages: the first passages that are read together
         """
-        for name in sorted(self.fields.unseen) if count else ():
+        if self._has_warned or not passages:
+            return
+        self._has_warned = True
+        for name in sorted(self.fields.unseen):
+            message = "%s: none of the first %s records has the field %r; check the name"
+            logger.warning(message, self.source, f"{len(passages):,}", name)
+        first = passages[0]
+        for option in self.fields.similar(
+            [*first.record], lacks_id=_is_hashed(first), lacks_title=not first.title
+        ):
+            role = option.name.removesuffix("_field")
             logger.warning(
-                "%s: no record so far has the field %r (%s read); check the name",
+                "%s: the records have no field %r; %s",
                 self.source,
-                name,
-                f"{count:,}",
+                role,
+                remedy(f"if {option.value} holds it, add {{}}", option),
             )
-            self.fields.unseen.discard(name)
 
-    def take_back(self, bad: BadRecordError) -> None:
+    def take_back(self, passage: Passage, bad: BadRecordError) -> None:
         """Discard the last yielded passage, which the caller cannot use: skip it, or raise the error.
 
         :raises BadRecordError: `skip_invalid` is not set.
         """
         self.counts.used -= 1
+        self.counts.hashed -= _is_hashed(passage)
         self._skip_or_raise(bad)
 
     def _skip_or_raise(self, bad: BadRecordError) -> None:
@@ -506,12 +503,18 @@ class PartOfCorpus(RecordReader):
         self.fields, self.query = whole.fields, whole.query
         self._whole = whole
         self.source = whole.source
+        self._has_warned = True  # the reader of the corpus warns
 
     def identity(self) -> dict[str, Any]:
         """Return the path of the corpus, without a hash: an index must not take the part for the whole."""
         source = self._whole.source
         named = source if is_irds(source) else str(Path(source).resolve())
         return {"source": named, "bytes": None, "sha256": None}
+
+
+def _is_hashed(passage: Passage) -> bool:
+    """Return whether the id of a passage is the hash of its content, as of a record without an id."""
+    return bool(HASH.fullmatch(passage.passage_id)) and is_content_hash(passage)
 
 
 def source_fingerprint(source: str | Path, opened: BinaryIO | None = None) -> dict[str, Any]:

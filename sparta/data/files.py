@@ -25,7 +25,7 @@ from sparta.data.parsing import shortened
 BEIR_CORPUS = "corpus.jsonl"
 _RECORD_SUFFIXES = (".jsonl", ".ndjson", ".tsv")
 _TEXT_SUFFIXES = (".txt", ".md", ".markdown")
-_RECORDS_IN_TEXT = (b'{"', b"[{")
+_RECORDS_IN_TEXT = re.compile(rb'\{\s*"|\[\s*(\{\s*"|$)')
 _PASSAGE_SUFFIXES = (*_TEXT_SUFFIXES, *DOCUMENT_SUFFIXES)
 _COLUMN_SUFFIXES = (".parquet", ".arrow", ".feather")
 # Read from a folder only if the folder has neither texts nor JSONL nor TSV.
@@ -170,7 +170,7 @@ def format_of(path: str | Path, first_line: bytes) -> Format:
         return "jsonl"
     if name.endswith((".tsv", ".csv")):
         return "table"
-    if name.endswith(_TEXT_SUFFIXES) and not (name.endswith(".txt") and start.startswith(_RECORDS_IN_TEXT)):
+    if name.endswith(_TEXT_SUFFIXES) and not (name.endswith(".txt") and _RECORDS_IN_TEXT.match(start)):
         return "text"
     if first_character in (b"{", b"["):
         return "json" if first_character == b"[" else "jsonl"

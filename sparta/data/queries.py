@@ -29,9 +29,7 @@ def read_queries(path: str | Path) -> Iterator[Query]:
     first_line = next(lines, None)
     if first_line is None:
         raise no_records(path)
-    form = format_of(path, first_line[1])
-    is_json = form == "text" and first_line[1].removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"["))
-    parse = _from_json if is_json or form in ("jsonl", "json") else _from_row
+    parse = _from_json if format_of(path, first_line[1]) in ("jsonl", "json") else _from_row
     seen: dict[str, str] = {}
     for line_number, line in itertools.chain([first_line], lines):
         where = f"{shown_name(path)}:{line_number}"

@@ -65,7 +65,7 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
             )
             if not isinstance(passages, CorpusReader):
                 raise bad
-            passages.take_back(bad)
+            passages.take_back(passage, bad)
             continue
         if passage.context:
             yield passage

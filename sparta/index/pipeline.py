@@ -59,7 +59,7 @@ from sparta.models.resolve import (
 
 if TYPE_CHECKING:
     from sparta.index.channels import ChannelPass
-    from sparta.index.inputs.open_encoders import OpenEncoders
+    from sparta.index.inputs.open_encoder import OpenEncoder
     from sparta.shards.encode import EncodeOptions
 
 logger = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ def build_index(
     *,
     advance: Advance | None = None,
     progress: bool | None = False,
-    encoders: OpenEncoders | None = None,
+    encoder: OpenEncoder | None = None,
 ) -> IndexReport:
     """Encode a corpus and write it into an index. A crash at any moment keeps the last commit.
 
@@ -168,7 +168,7 @@ def build_index(
     :param mode: `create`, `overwrite`, `append` or `update` (replace passages by id, add new passages)
     :param advance: called with the number of passages just encoded
     :param progress: whether to show a progress bar of the corpus's bytes; None shows it only on a terminal
-    :param encoders: keeps the model open for later calls; None means the model is opened for this call
+    :param encoder: keeps the model open for later calls; None means the model is opened for this call
     :raises InputError: a bad record or option.
     :raises IndexStateError: `mode` forbids changing the existing index, or there is no index to extend.
     :raises Interrupted: Ctrl-C; reports how many passages are committed.
@@ -196,7 +196,7 @@ def build_index(
                 for channel_pass in passes.values():
                     stack.callback(channel_pass.close)
                 in_pass = () if mode in GROWING else passes.values()
-                source = _source(folder, mode, reader, job, chosen, shown, encoders, in_pass)
+                source = _source(folder, mode, reader, job, chosen, shown, encoder, in_pass)
                 report = write_index(folder, source, chosen.for_writing(mode))
         reader.close()
     return _with_channels(folder, report, chosen, passes, mode)
@@ -222,7 +222,7 @@ def _source(
     job: Job,
     options: IndexOptions,
     progress: ReadingProgress,
-    encoders: OpenEncoders | None,
+    encoder: OpenEncoder | None,
     passes: Collection[ChannelPass],
 ) -> Source:
     """Return the source of a corpus: passages with impacts, or without impacts for a BM25-only index."""
@@ -234,7 +234,7 @@ def _source(
     from sparta.models.load import open_encoder
 
     encoding = options.for_encoding()
-    opened = encoders.encoder if encoders else open_encoder
+    opened = encoder.open if encoder else open_encoder
     model = opened(options.model, options.bits, encoding.devices, options.query_encoder)
     side = with_lexical_terms(model.query_side(), folder, writing, options.lexical_terms)
     if bm25_only:

@@ -17,6 +17,7 @@ from sparta.data.sentences import split_units
 from sparta.data.units import is_cut, passage_of
 from sparta.index.folder import IndexFolder, no_passages
 from sparta.index.generation import codec_name
+from sparta.index.inputs.open_encoder import OpenEncoder
 from sparta.index.pipeline import (
     IndexOptions,
     build_index,
@@ -65,6 +66,7 @@ def sync_index(
     dry_run: bool = False,
     yes: bool = False,
     progress: bool | None = False,
+    encoder: OpenEncoder | None = None,
 ) -> SyncReport:
     """Add, update and delete passages, so that an index holds exactly the passages of a file or folder.
 
@@ -75,6 +77,7 @@ def sync_index(
     :param options: a channel that they name and the index lacks, such as `dense`, is added
     :param dry_run: only report the differences
     :param yes: whether more than half of the index may be deleted
+    :param encoder: keeps the model open for later calls; None means the model is opened for this call
     :raises InputError: the corpus has no passages or is standard input, or more than half of the index would
         be deleted; nothing is changed.
     """
@@ -103,7 +106,7 @@ def sync_index(
     changed = {*found.added, *found.updated}
     if changed or not folder.require_live().complete:
         part = PartOfCorpus(reader, changed)
-        behind = build_index(path, part, "update", requested, progress=progress).behind
+        behind = build_index(path, part, "update", requested, progress=progress, encoder=encoder).behind
     if found.deleted:
         behind = delete_from_index(path, found.deleted).behind
     if not behind:

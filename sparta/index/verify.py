@@ -87,8 +87,11 @@ def _is_finished(folder: IndexFolder, generation: Generation) -> bool:
         return False
 
 
-def _check_part(folder: IndexFolder, name: str, describe: Callable[[Generation], str]) -> Part:
-    """Check a part of the newest commit, because a writer may remove the files of older commits meanwhile."""
+def _check_part(folder: IndexFolder, name: str, describe: Callable[[Generation], str | SpartaError]) -> Part:
+    """Check a part of the newest commit, because a writer may remove the files of older commits meanwhile.
+
+    :param describe: returns an error for damage; it raises errors that the removal of files may also cause
+    """
 
     def newest() -> tuple[Generation, *tuple[object, ...]]:
         with storage_errors(folder.path):
@@ -99,7 +102,7 @@ def _check_part(folder: IndexFolder, name: str, describe: Callable[[Generation],
 
     try:
         state = retry_if_replaced(lambda commit: describe(commit[0]), newest, newest(), folder.path)
-        return Part(name, state)
+        return Part(name, state) if isinstance(state, str) else _damaged_part(name, state)
     except SpartaError as error:
         return _damaged_part(name, error)
 
@@ -116,12 +119,12 @@ def _check_tokenizer(folder: IndexFolder, generation: Generation) -> str:
     return f"{side.tokenizer.get_vocab_size():,} terms{lexical}"
 
 
-def _check_lucene(folder: IndexFolder, quick: bool, generation: Generation) -> str:
+def _check_lucene(folder: IndexFolder, quick: bool, generation: Generation) -> str | SpartaError:
     path = folder.lucene_path(generation)
     if not any(path.glob("segments_*")):
         raise lost_commit(path)
     if not quick and (damage := check_index(path)):
-        raise IndexStateError(
+        return IndexStateError(
             f"the index is damaged ({damage})",
             where=str(path),
             remedy=rebuild_index(folder.path),

@@ -183,9 +183,9 @@ def _events(reader: int, child: int) -> Iterator[dict[str, Any]]:
     while True:
         if not select.select([reader], [], [], _KILLED_AFTER)[0]:
             os.kill(child, signal.SIGKILL)
-        if not (told := os.read(reader, 1 << 16)):
+        if not (data := os.read(reader, 1 << 16)):
             return
-        *lines, rest = (rest + told).split(b"\n")
+        *lines, rest = (rest + data).split(b"\n")
         yield from map(json.loads, lines)
 
 

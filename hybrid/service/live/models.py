@@ -1,4 +1,4 @@
-"""The models of a service: each is opened at its first use, once for all indexes."""
+"""The readers of a service: each is opened at its first use, once for all indexes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import threading
 from typing import TYPE_CHECKING
 
 from sparta.base.extras import optional_packages
-from sparta.index.inputs.open_encoders import OpenEncoders
 
 if TYPE_CHECKING:
     from hybrid.answering.open_readers import OpenReaders
@@ -14,10 +13,9 @@ if TYPE_CHECKING:
 
 
 class SharedModels:
-    """Opens readers and the models that encode written passages; threads and indexes share them.
+    """Opens readers, which threads and indexes share; a reader whose folder has changed is opened again.
 
-    The dense channels of a process share their question encoders without this object. A model whose folder
-    has other files than before is opened again.
+    The indexes of a process share encoders of questions and of written passages without this object.
 
     :param reader: folder or name of the reader; None is the shipped reader of an index's language
     :param device: device of the reader
@@ -26,7 +24,6 @@ class SharedModels:
     def __init__(self, reader: str | None = None, device: str | None = None) -> None:
         self.reader_name, self._device = reader, device
         self._readers: OpenReaders | None = None
-        self.encoders = OpenEncoders()
         self._lock = threading.Lock()
 
     @optional_packages()

@@ -46,7 +46,7 @@ class Service:
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, models: SharedModels) -> None:
-        self.settings, self.metrics, self._models = settings, metrics, models
+        self.settings, self.metrics = settings, metrics
         self.ready = False
         self._aside: Counter[ThreadPoolExecutor] = Counter()
         self._answers = Answers(models)
@@ -61,7 +61,7 @@ class Service:
             self.reader = await loop.run_in_executor(self._side, self._open_reader)
             self._search = BatchSearch(self.reader, settings.threads, self.metrics, settings.reranker)
             self._batcher, self._dense_batcher = self._batcher_named("search"), self._batcher_named("dense")
-            self.writer = Writer(self.reader, self._refresh, settings, self._models)
+            self.writer = Writer(self.reader, self._refresh, settings)
             self._watch_metrics()
             self._examples = await loop.run_in_executor(self._side, example_questions, settings.index)
             following = asyncio.create_task(self._follow())

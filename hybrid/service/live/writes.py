@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from hybrid.service.errors import BusyError, HttpError, contained
-from hybrid.service.live.models import SharedModels
 from hybrid.service.live.ndjson import Line, LineErrors, read_lines, value_bytes
 from hybrid.service.schemas import DeleteRequest, parsed
 from hybrid.service.settings import Settings
 from sparta.base.closing import Closing
 from sparta.data.formats.fields import USUAL_FIELDS
 from sparta.data.units import is_cut, passage_of
+from sparta.index.inputs.open_encoder import OpenEncoder
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index, options_to_grow
 from sparta.index.reader import IndexReader
 
@@ -36,9 +36,9 @@ class Writer(Closing):
         reader: IndexReader,
         refresh: Callable[[], object],
         settings: Settings,
-        models: SharedModels,
     ) -> None:
-        self._reader, self._refresh, self._settings, self._models = reader, refresh, settings, models
+        self._reader, self._refresh, self._settings = reader, refresh, settings
+        self._encoder = OpenEncoder()
         self._thread = ThreadPoolExecutor(1, "writer")
         self._parser = ThreadPoolExecutor(1, "parser")
         self._parsed = asyncio.Semaphore(_MOST_PARSED)
@@ -183,7 +183,7 @@ class Writer(Closing):
         behind: Sequence[str] = ()
         if passages:
             options, path = self._options(), self._settings.index
-            behind = build_index(path, passages, mode, options, encoders=self._models.encoders).behind
+            behind = build_index(path, passages, mode, options, encoder=self._encoder).behind
         replaced = sum(line.passage_id in held_ids for line in lines)
         report: Report = {"added": len(lines) - replaced}
         if mode == "update":

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparta.base.errors import InputError
+from sparta.base.records import Passage
 from sparta.base.remedies import Option, Remedy, remedy
 from sparta.data.parsing import BadRecordError, shortened
 
@@ -38,7 +39,7 @@ class Fields:
     _dropped: frozenset[str] = field(default=frozenset(), init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.unseen.update(self.typed)
+        self.unseen.update(self.user_names)
         # A usual name keeps its role if no other field has it.
         kept = set() if self.id else {"id", "_id"}
         kept |= set() if self.text else {"text", "contents"}
@@ -60,13 +61,17 @@ class Fields:
     def or_those_of(self, index_fields: Mapping[str, Any]) -> Fields:
         """Return the fields with the names of an index where these fields have none.
 
+        A name that both have counts as inherited: a printed command repeats the names of the index.
+
         :param index_fields: the index's names, as `options` has them
         """
-        if index_fields.keys() <= self.options.keys():
-            return self
         names = {**index_fields, **self.options}
         filled = Fields.of(names.get("id_field"), names.get("text_field"), names.get("title_field"))
-        return replace(filled, inherited=frozenset(filled.names) - {*self.names})
+        shared = [value for option, value in names.items() if index_fields.get(option) == value]
+        inherited = frozenset(
+            name for value in shared for name in ([value] if isinstance(value, str) else value)
+        )
+        return replace(filled, inherited=inherited) if inherited else filled
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,7 +79,7 @@ class Fields:
         return tuple(name for name in (self.id, *self.text, self.title) if name is not None)
 
     @property
-    def typed(self) -> set[str]:
+    def user_names(self) -> set[str]:
         """The names that the user named."""
         return {*self.names} - self.inherited
 
@@ -85,21 +90,20 @@ class Fields:
         return {option: name for option, name in named.items() if name}
 
     @property
-    def typed_options(self) -> list[Option]:
+    def user_options(self) -> list[Option]:
         """The options that the user named, without their values."""
         roles = {"id_field": (self.id,), "text_field": self.text, "title_field": (self.title,)}
-        return [Option(option) for option, names in roles.items() if self.typed & {*names}]
+        return [Option(option) for option, names in roles.items() if self.user_names & {*names}]
 
     def omit(self) -> Remedy:
         """Return the advice to omit the options that the user named."""
-        options = self.typed_options
+        options = self.user_options
         return remedy("omit " + " and ".join("{}" for _ in options), *options)
 
     def check_columns(self, columns: Sequence[str], where: str) -> None:
         """Check the names of a table's columns before any row is read.
 
-        :raises InputError: two columns have the same name, the user named a column that the table lacks, or
-            the id or the title has another usual name, such as `docid`.
+        :raises InputError: two columns have the same name, or the user named a column that the table lacks.
         """
         listed = shortened(", ".join(columns))
         if len({*columns}) < len(columns):
@@ -116,21 +120,20 @@ class Fields:
                     where=where,
                     remedy=remedy("name one of the columns with {}", Option(option)),
                 )
-        usual = {"title_field": {"title"}} if self.title is None and "title" not in columns else {}
-        if self.id is None and {"id", "_id"}.isdisjoint(columns):
-            usual = {"id_field": ID_NAMES, **usual}
-        others = [name for name in columns if name not in self.names]
-        similar = [(option, name) for option in usual for name in others if name.lower() in usual[option]]
-        if similar:
-            options = dict(reversed(similar))  # of several names, the first
-            raise InputError(
-                f"expected the columns id and title, found {listed}",
-                where=where,
-                remedy=remedy(
-                    f"add {' '.join('{}' for _ in options)}, or rename a column that holds something else",
-                    *(Option(option, options[option]) for option in usual if option in options),
-                ),
-            )
+        self.unseen.difference_update(columns)
+
+    def similar(self, names: Sequence[str], *, lacks_id: bool, lacks_title: bool) -> list[Option]:
+        """Return options that name the fields of a record which may hold its id or its title."""
+        roles = {
+            "id_field": ID_NAMES if lacks_id and self.id is None else set(),
+            "title_field": {"title"} if lacks_title and self.title is None else set(),
+        }
+        return [
+            Option(option, name)
+            for option, usual_names in roles.items()
+            for name in names
+            if name.lower() in usual_names and name not in ("id", "_id", "title")
+        ]
 
     def remedy(self, advice: str) -> Remedy:
         """Return advice, and the option that names the field of the text."""
@@ -195,9 +198,9 @@ def _content_hash(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
 
 
-def is_content_hash(record: Mapping[str, Any]) -> bool:
-    """Return whether the id of a record, which has the form of `HASH`, is the hash of its content."""
-    return record.get("id") == _content_hash(record)
+def is_content_hash(passage: Passage) -> bool:
+    """Return whether the id of a passage, which has the form of `HASH`, is the hash of its content."""
+    return passage.passage_id == _content_hash(passage.record)
 
 
 USUAL_FIELDS = Fields()

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, MappingView, Set, Sized
+from functools import partial
 from typing import Any
 
 
@@ -19,7 +20,8 @@ def rows_of(corpus: Any) -> Any:
     splits. Any other iterable is returned unchanged. A `LazyFrame` of polars is collected in memory.
     """
     if table := _table(corpus):
-        return table[1]
+        _, rows = table
+        return rows()
     if splits := _splits(corpus):
         return itertools.chain.from_iterable(splits)
     return corpus
@@ -31,17 +33,16 @@ def columns_of(corpus: Any) -> list[str]:
     return table[0] if table else []
 
 
-def _table(corpus: Any) -> tuple[list[str], Iterator[dict[str, Any]]] | None:
-    """Return the columns and the rows of a table of pandas, polars or pyarrow."""
+def _table(corpus: Any) -> tuple[list[str], Callable[[], Iterator[dict[str, Any]]]] | None:
+    """Return the columns of a table of pandas, polars or pyarrow, and a function that returns its rows."""
     if hasattr(corpus, "collect_schema") and hasattr(corpus, "collect"):  # a LazyFrame of polars
-        return list(corpus.collect_schema().names()), _collected_rows(corpus)
+        return list(corpus.collect_schema().names()), lambda: corpus.collect().iter_rows(named=True)
     if hasattr(corpus, "iter_rows") and hasattr(corpus, "columns"):  # polars
-        return list(corpus.columns), corpus.iter_rows(named=True)
+        return list(corpus.columns), partial(corpus.iter_rows, named=True)
     if hasattr(corpus, "to_batches") and hasattr(corpus, "schema"):  # pyarrow
-        rows = itertools.chain.from_iterable(batch.to_pylist() for batch in corpus.to_batches())
-        return list(corpus.schema.names), rows
+        return list(corpus.schema.names), partial(_arrow_rows, corpus)
     if hasattr(corpus, "itertuples") and hasattr(corpus, "columns"):  # pandas
-        return [*map(str, (*_named_levels(corpus), *corpus.columns))], _pandas_rows(corpus)
+        return [*map(str, (*_named_levels(corpus), *corpus.columns))], partial(_pandas_rows, corpus)
     return None
 
 
@@ -70,17 +71,18 @@ def is_rereadable(corpus: Any) -> bool:
     """
     if splits := _splits(corpus):
         return all(map(is_rereadable, splits))
-    is_hugging_face = hasattr(corpus, "features") and isinstance(corpus, Sized)
-    return is_hugging_face or isinstance(corpus, Sequence) or rows_of(corpus) is not corpus
+    has_places = isinstance(corpus, Sized) and hasattr(corpus, "__getitem__")  # a progress bar has none
+    return has_places or isinstance(corpus, Set | MappingView) or _table(corpus) is not None
 
 
 def is_collection(corpus: Any) -> bool:
     """Return whether a mapping is a collection of records, as a `DatasetDict` is, and not one record."""
-    return rows_of(corpus) is not corpus
+    return _table(corpus) is not None or bool(_splits(corpus))
 
 
-def _collected_rows(frame: Any) -> Iterator[dict[str, Any]]:
-    yield from frame.collect().iter_rows(named=True)
+def _arrow_rows(table: Any) -> Iterator[dict[str, Any]]:
+    for batch in table.to_batches():
+        yield from batch.to_pylist()
 
 
 def _pandas_rows(frame: Any) -> Iterator[dict[str, Any]]:

@@ -223,9 +223,9 @@ def _passages_of(
     try:
         record = parse(decoded(line))
         is_table_row, is_kilt = is_row(record), is_page(record)
-        if (is_table_row or is_kilt) and fields.typed:
+        if (is_table_row or is_kilt) and fields.user_names:
             kind = "a table row" if is_table_row else "a page of KILT"
-            raise BadRecordError("fixed fields", f"{kind} has no other fields to read", remedy=fields.omit())
+            raise BadRecordError("fixed fields", f"the fields of {kind} cannot be chosen", remedy=fields.omit())
         if is_table_row:
             return [read_passage(row_passage(record, where.rpartition(":")[2]), where)]
         passages = page_passages(record) if is_kilt else [fields.of_record(record)]

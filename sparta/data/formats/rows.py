@@ -89,7 +89,7 @@ def read_header(path: str, first_line: tuple[int, bytes], delimiter: str, fields
         line = decoded(first_line[1])
         cells = line.split(delimiter)
         names = {name.strip('" ').lower() for name in cells} & known_names
-        may_lack_header = delimiter == "\t" and not names and not fields.typed
+        may_lack_header = delimiter == "\t" and not names and not fields.user_names
         if may_lack_header and len(cells) == 2 and all(map(str.strip, cells)):
             return None
         columns = [name.strip() for name in split_row(line, delimiter)]
@@ -112,7 +112,7 @@ def read_header(path: str, first_line: tuple[int, bytes], delimiter: str, fields
 
 def _has_texts(columns: Sequence[str], fields: Fields) -> bool:
     """Return whether one of the columns holds texts. The user's own names are checked one by one later."""
-    return bool(fields.typed & {*fields.text} or {*(fields.text or ("text", "contents"))} & {*columns})
+    return bool(fields.user_names & {*fields.text} or {*(fields.text or ("text", "contents"))} & {*columns})
 
 
 def check_columns(path: str, columns: Sequence[str], fields: Fields) -> None:

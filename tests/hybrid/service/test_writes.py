@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from hybrid.service.live.models import SharedModels
 from hybrid.service.settings import Limits
 from sparta.api import Index
 from sparta.index.folder import IndexFolder
-from sparta.index.inputs.open_encoders import OpenEncoders
+from sparta.index.inputs.open_encoder import OpenEncoder
 from sparta.index.pipeline import IndexOptions, build_index
 from tests.hybrid.service.services import NDJSON, QUESTION, lines
 
@@ -164,34 +163,35 @@ def test_an_index_is_written_with_its_own_model_where_none_is_named(index, open_
     assert client.get("/terms/n").json()["terms"]
 
 
-class LateEncoders(OpenEncoders):
-    """Encoders of which a writer gets one when `go` is set."""
+class Late:
+    """Lets a writer open its encoder once `go` is set."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.go = threading.Event(), threading.Event()
+        opened = OpenEncoder.open
 
-    def encoder(self, *arguments: Any) -> Any:
-        self.begun.set()
-        assert self.go.wait(60)
-        return super().encoder(*arguments)
+        def late(encoder: OpenEncoder, *arguments: Any) -> Any:
+            self.begun.set()
+            assert self.go.wait(60)
+            return opened(encoder, *arguments)
+
+        monkeypatch.setattr(OpenEncoder, "open", late)
 
 
-def test_an_upload_that_takes_too_long_says_what_may_become_of_it(index, open_client) -> None:
-    models = SharedModels()
-    models.encoders = encoders = LateEncoders()
-    client = open_client(index, models, writable=True, limits=Limits(upload_timeout=1))
+def test_an_upload_that_takes_too_long_says_what_may_become_of_it(index, open_client, monkeypatch) -> None:
+    late = Late(monkeypatch)
+    client = open_client(index, writable=True, limits=Limits(upload_timeout=1))
     with ThreadPoolExecutor(1) as other:
         first = other.submit(
             client.put, "/passages", content=lines({"id": "n1", "text": "x"}), headers=NDJSON
         )
-        assert encoders.begun.wait(60)
+        assert late.begun.wait(60)
         second = client.put("/passages", content=lines({"id": "n2", "text": "x"}), headers=NDJSON)
         told = [answer.json()["error"] for answer in (first.result(), second)]
     assert [first.result().status_code, second.status_code] == [503, 503]
     assert "may still be committed" in told[0]["message"]
     assert "nothing is written" in told[1]["message"]
-    encoders.go.set()
+    late.go.set()
     ends = time.monotonic() + 60
     while client.get("/passages/n1").status_code == 404 and time.monotonic() < ends:
         time.sleep(0.05)
@@ -317,21 +317,20 @@ def test_a_full_disk_for_temporary_files_is_no_fault_of_the_service(index, open_
     ids=["bad lines", "empty lines", "empty lists"],
 )
 def test_a_bomb_is_refused_while_another_upload_is_written(
-    index, open_client, body: bytes, status: int
+    index, open_client, monkeypatch, body: bytes, status: int
 ) -> None:
     """It is parsed before it waits for the writer."""
-    models = SharedModels()
-    models.encoders = encoders = LateEncoders()
-    client = open_client(index, models, writable=True)
+    late = Late(monkeypatch)
+    client = open_client(index, writable=True)
     with ThreadPoolExecutor(1) as threads:
         try:
             first = threads.submit(write, client, "PUT", lines({"id": "slow", "text": "sun"}))
-            assert encoders.begun.wait(60)
+            assert late.begun.wait(60)
             answer = client.put("/passages", content=body, headers=NDJSON)
             assert answer.status_code == status, answer.text[:200]
             assert not first.done()
         finally:
-            encoders.go.set()
+            late.go.set()
         assert first.result()["added"] == 1
 
 

@@ -17,12 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from tqdm import tqdm
 
 from sparta.base.errors import StorageError
 from sparta.base.records import Passage
-from sparta.data.corpus import CorpusReader, source_fingerprint
+from sparta.data.corpus import CorpusReader, open_corpus, source_fingerprint
 from sparta.data.seen_ids import SeenIds
 from tests.sparta.data.corpora import small, written
 
@@ -240,3 +242,12 @@ def test_a_full_temporary_disk_is_a_storage_error() -> None:
             seen.add([(f"{i:0500d}", f"f:{i}") for i in range(1000)])
     assert "TMPDIR" in str(caught.value.remedy)
     assert isinstance(caught.value.__cause__, sqlite3.Error)
+
+
+def test_collections_that_can_be_read_twice() -> None:
+    records = [{"id": "1", "text": "a"}]
+    by_name = {"a": records[0]}
+    for corpus in (records, tuple(records), by_name.values(), np.array(records)):
+        assert open_corpus(corpus).is_rereadable
+    for iterator in (iter(records), tqdm(iter(records), total=1, disable=True)):
+        assert not open_corpus(iterator).is_rereadable

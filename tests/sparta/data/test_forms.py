@@ -487,7 +487,7 @@ def test_a_text_file_may_hold_records(tmp_path: Path, caplog: pytest.LogCaptureF
     assert not caplog.messages
     (tmp_path / "c.txt").write_text("1\ta\n2\tb\n")
     assert [passage.text for passage in open_corpus(tmp_path / "c.txt")] == ["1\ta\n2\tb"]
-    assert "name it .tsv" in caplog.text
+    assert "rename the file to .tsv" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from dense.channel.sync import build_dense
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from sparta import Index, IndexOptions
+from sparta.base.errors import IndexStateError
 from sparta.index.verify import verify_index
 from sparta.lucene.bridge import check_index
 from sparta.neural.inputs import InputLayout
@@ -238,7 +239,7 @@ def test_a_commit_during_the_check_is_no_damage(index: Path, monkeypatch: pytest
         if len(checks) == 1:
             with Index(index) as changed:
                 changed.delete(["p1"])
-            return "NoSuchFileException: _0_1.liv"
+            raise IndexStateError("NoSuchFileException: _0_1.liv")
         return check_index(path)
 
     monkeypatch.setattr("sparta.index.verify.check_index", check)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import time
+import weakref
 from pathlib import Path
 
 import pytest
 
 from sparta.base.errors import ModelError
-from sparta.index.inputs.open_encoders import OpenEncoders
+from sparta.index.inputs.open_encoder import OpenEncoder
 from sparta.models.document_encoder import fit_quantizer
 from sparta.models.load import calibration_passages, load_model, load_module
 from sparta.models.quantize import Quantizer
@@ -61,15 +63,18 @@ def test_an_open_encoder_is_opened_again_when_its_files_have_changed(
     tiny_model_folder: Path, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(tiny_model_folder, tmp_path / "copy"))
-    encoders = OpenEncoders()
-    first = encoders.encoder(str(folder), 8)
-    assert encoders.encoder(str(folder), 8) is first
-    assert encoders.encoder(str(folder), 4).config.quantizer.bits == 4
-    broken_copy(
-        tiny_model_folder, tmp_path / "other", lambda c: c["sparta"]["quantizer"].update(max_weight=7)
-    )
-    shutil.copy(tmp_path / "other" / "config.json", folder)
-    assert encoders.encoder(str(folder), 8).config.quantizer.max_weight == 7
+    kept, second = OpenEncoder(), OpenEncoder()
+    first = kept.open(str(folder), 8)
+    assert kept.open(str(folder), 8) is second.open(str(folder), 8) is first
+    assert kept.open(str(folder), 4).config.quantizer.bits == 4
+    change = {"max_weight": 7}
+    other = broken_copy(folder, tmp_path / "other", lambda c: c["sparta"]["quantizer"].update(change))
+    shutil.copy(other / "config.json", folder)
+    assert kept.open(str(folder), 8).config.quantizer.max_weight == 7
+    released = weakref.ref(first)
+    del first, second
+    gc.collect()
+    assert released() is None
 
 
 def test_a_changed_file_of_the_same_size_and_time_has_another_hash(
