@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,6 +63,38 @@ class ShardSizes:
 SHARD_SIZES = ShardSizes()
 
 
+def stores_like(
+    stores: Iterable[tuple[int, VectorFolder]], current: Channel | None, manifest: dict[str, Any]
+) -> dict[int, VectorFolder]:
+    """Return the stores whose vectors fit a manifest (`VectorFolder.is_like`), by number.
+
+    :param current: the channel on disk; its language is that of its store, if the store names none
+    """
+    matching_stores = {}
+    for number, store in stores:
+        language = current.language if current and store.folder.name == current.store else ""
+        if store.is_like(manifest, language):
+            matching_stores[number] = store
+    return matching_stores
+
+
+def unnamed_hashes(stores: Collection[VectorFolder], arithmetic: str) -> Hashes:
+    """Return the distinct hashes of vectors that name no arithmetic and that no store has in `arithmetic`."""
+    nameless, reusable = (
+        np.concatenate([np.empty(0, np.uint64), *(store.hashes[store.reusable(name)] for store in stores)])
+        for name in ("", arithmetic)
+    )
+    return np.setdiff1d(nameless, reusable)
+
+
+def warn_of_unnamed(channel_folder: ChannelFolder, n: int) -> None:
+    """Log a warning if `n` vectors name no arithmetic, so that a named arithmetic cannot reuse them."""
+    if n:
+        logger.warning(
+            "%s: %d vectors do not name their arithmetic and are encoded again", channel_folder.path, n
+        )
+
+
 class ChannelBuilder:
     """Updates the files of one dense channel. The caller holds the index's write lock.
 
@@ -73,6 +105,7 @@ class ChannelBuilder:
     :param previous: the channel to update; None builds a new channel
     :param unit: the unit of the index, such as `passage` or `sentence`
     :param language: the language of the passages
+    :param folding: a language that folds texts as the index does
     :param check: called before files are written; raises if the index was replaced
     :param reencodes: reuse no vectors of another runtime or arithmetic
     :param shard_sizes: how many vectors a new shard has
@@ -89,6 +122,7 @@ class ChannelBuilder:
         dtype: str,
         *,
         language: str = "",
+        folding: str = "",
         check: Callable[[], None] = lambda: None,
         reencodes: bool = False,
         shard_sizes: ShardSizes = SHARD_SIZES,
@@ -102,9 +136,10 @@ class ChannelBuilder:
         self._reencodes, self._shard_sizes = reencodes, shard_sizes
         self._language, self._check = language, check
         self._warned: set[str] = set()
-        facts = {"language": language} if language else {}
+        facts = {"language": folding} if folding else {}
         self.manifest = describe_vectors(identity, vector_width(identity.name), PRECISION, unit, **facts)
-        matching_stores = {n: store for n, store in channel_folder.stores() if store.is_like(self.manifest)}
+        current = channel_folder.read() if channel_folder.exists() else None
+        matching_stores = stores_like(channel_folder.stores(), current, self.manifest)
         self.matching_stores = list(matching_stores.values())
         self.store = self._choose_store(
             {n: store for n, store in matching_stores.items() if len(self._reusable(store)) == len(store)}
@@ -186,6 +221,9 @@ class ChannelBuilder:
         if expect:
             expect(len(missing))
         sources = [(source, self._rows_in(source)) for source in (*self.matching_stores, *folders)]
+        if self._reencodes:
+            unnamed = unnamed_hashes([source for source, _ in sources], self.encoder.runtime_name())
+            warn_of_unnamed(self.channel_folder, int((find(unnamed, self.hashes[missing]) >= 0).sum()))
         n_done = 0
         try:
             size = min(self._shard_sizes.largest, self._shard_sizes.first)

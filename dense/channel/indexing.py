@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dense.channel.builder import PRECISION, SHARD_SIZES
+from dense.channel.builder import PRECISION, SHARD_SIZES, stores_like, unnamed_hashes, warn_of_unnamed
 from dense.channel.encode import PassageEncoder, VectorOptions, hashes_of
 from dense.channel.folder import ChannelFolder
+from dense.channel.passages import folding_language
 from dense.channel.sync import DenseReport, build_dense, chosen_model
 from dense.search.store import Floats, Hashes, Rows, VectorWriter, describe_vectors
 from sparta.base.closing import Closing
@@ -40,11 +41,12 @@ class VectorPass(Closing):
             channel_folder = ChannelFolder(self.folder.dense_path(live))
             previous = channel_folder.read() if channel_folder.exists() else None
         self._identity = chosen_model(None, previous, (), language, index, overwrite=False)
-        self._current_store = previous.store if previous else ""
+        self._previous = previous
         self._encoder = PassageEncoder(self._identity, device, dtype)
         self._device, self._dtype = device, dtype
         self._reencodes = dtype != "auto"
         self._writer: VectorWriter | None = None
+        self._folding = language
         self._stored_hashes = np.empty(0, np.uint64)
         self._waiting: list[tuple[Rows, Hashes, Floats]] = []
         self._last_write = time.monotonic()
@@ -61,7 +63,7 @@ class VectorPass(Closing):
         if is_stored.all():
             return
         missing = np.flatnonzero(~is_stored).tolist()
-        language = language_of(self._options.language)
+        language = language_of(self._folding)
         vectors = self._encoder([folded(passages[i], language) for i in missing])
         self._waiting.append((first + np.array(missing, np.int64), hashes[missing], vectors))
         self.encoded += len(missing)
@@ -90,6 +92,7 @@ class VectorPass(Closing):
             self.folder.watch()
             generation = self.folder.state().building
             assert generation is not None  # only jobs that build a generation encode in the same pass
+            self._folding = folding_language(generation)
             channel_folder = ChannelFolder(self.folder.dense_path(generation))
             manifest = describe_vectors(
                 self._identity,
@@ -97,11 +100,14 @@ class VectorPass(Closing):
                 PRECISION,
                 self._options.unit,
                 arithmetic=self._encoder.runtime_name(),
-                language=self._options.language,
+                language=self._folding,
             )
             stores = list(channel_folder.stores())
             arithmetic = manifest["arithmetic"] if self._reencodes else None
-            alike = {number: store for number, store in stores if store.is_like(manifest)}
+            alike = stores_like(stores, self._previous, manifest)
+            if self._reencodes:
+                n_unnamed = len(unnamed_hashes(alike.values(), manifest["arithmetic"]))
+                warn_of_unnamed(channel_folder, n_unnamed)
             reusable = {number: store.reusable(arithmetic) for number, store in alike.items()}
             stored_hashes = [store.hashes[reusable[number]] for number, store in alike.items()]
             self._stored_hashes = np.unique(np.concatenate([self._stored_hashes, *stored_hashes]))
@@ -109,7 +115,7 @@ class VectorPass(Closing):
             newest = alike.get(number)
             is_unfinished = (
                 newest is not None
-                and newest.folder.name > self._current_store
+                and newest.folder.name > (self._previous.store if self._previous else "")
                 and len(reusable[number]) == len(newest)
             )
             name = f"vectors-{number if is_unfinished else number + 1:06d}"

@@ -15,18 +15,19 @@ from dense.search.store import Hashes, Rows, record_hashes, sentence_hashes
 from sparta.base.closing import Closing
 from sparta.base.files import storage_errors
 from sparta.base.records import Passage
-from sparta.data.languages import Language, folded, language_of
+from sparta.data.languages import DEFAULT_LANGUAGE, Language, folded, language_of
 from sparta.data.units import is_sentence, is_sentence_of_passage
 from sparta.index.folder import lost_commit
+from sparta.index.generation import Generation
 from sparta.index.inputs.impact_batches import stored_title
 from sparta.index.snapshot import replaced, retry_if_replaced, segments_of
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.contexts import passages_of
 
 _RECORDS_PER_READ = 128
-"""Java returns the records of one read in an array of at most 2 GiB."""
+"""Java returns the records of a read in an array of at most 2 GiB: 128 records of 16 MiB each."""
 BLOCK_SIZE = 32 << 20
-"""Number of characters from which the records of a block are encoded, so that long passages fit in memory."""
+"""A block ends when its records have this many characters. So blocks of long passages fit in memory."""
 
 
 def commit_of(path: Path) -> str:
@@ -44,6 +45,15 @@ def commit_name(number: int, segments: bytes) -> str:
     """Return the name of a commit, from its number and the content of its file segments_N."""
     name = f"segments_{np.base_repr(number, 36).lower()}"
     return f"{name}-{int(record_hashes([segments.hex()])[0]):016x}"
+
+
+def folding_language(generation: Generation) -> str:
+    """Return the code of a language that folds texts as an index does.
+
+    The code differs from the index's language if an older release built the index, which folds no texts.
+    """
+    is_folded = language_of(generation.language).fold == generation.analysis.fold
+    return generation.language if is_folded else DEFAULT_LANGUAGE
 
 
 class LivePassages(Closing):

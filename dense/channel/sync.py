@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dense.channel.builder import SHARD_SIZES, ChannelBuilder, ShardSizes
 from dense.channel.folder import Channel, ChannelFolder, find_or_replace_model
-from dense.channel.passages import LivePassages, commit_of
+from dense.channel.passages import LivePassages, commit_of, folding_language
 from dense.models.resolve import ModelIdentity, find_dense_model, identify
 from dense.search import faiss_index
 from dense.search.faiss_index import Parameters
@@ -138,6 +138,7 @@ def build_dense(
                 device,
                 dtype,
                 language=generation.language,
+                folding=folding_language(generation),
                 check=folder.check_not_replaced,
                 reencodes=overwrite and dtype != "auto",
                 shard_sizes=shard_sizes,
@@ -231,10 +232,11 @@ def _check_vectors(vector_folder: VectorFolder, identity: ModelIdentity, generat
             where=where,
             remedy=remedy("encode with {}", options_of_unit(generation.unit)),
         )
-    if not is_folded_alike(vector_folder.language, generation.language):
+    folding = folding_language(generation)
+    if not is_folded_alike(vector_folder.language, folding):
         raise InputError(
             f"the texts of the vectors were folded for the language {vector_folder.language!r},"
-            f" not for {generation.language!r}",
+            f" not for {folding!r}",
             where=where,
-            remedy=remedy("encode with {}", Option("language", generation.language)),
+            remedy=remedy("encode with {}", Option("language", folding)),
         )

@@ -290,7 +290,7 @@ class VectorFolder:
         """The runtime and the arithmetic that encoded the first vectors; empty if unknown."""
         options = self.manifest.get("options", {})
         self.language = str(self.manifest.get("language") or options.get("language", ""))
-        """The language of the encoded texts; empty if unknown."""
+        """A language that folds texts as the encoded texts were folded; empty if unknown."""
         files = shard_files(folder)
         paths = [files[number] for number in (files if shards is None else shards) if number in files]
         allow_open_files(len(paths))
@@ -306,10 +306,13 @@ class VectorFolder:
             self._read_into_memory()
             self.check()
 
-    def is_like(self, manifest: Mapping[str, Any]) -> bool:
-        """Return whether the vectors have the model, width, number format, unit and folding of a manifest."""
+    def is_like(self, manifest: Mapping[str, Any], language: str = "") -> bool:
+        """Return whether the vectors have the model, width, number format, unit and folding of a manifest.
+
+        :param language: the language of the encoded texts, if the folder names none
+        """
         is_same_form = all(self.manifest[field] == manifest[field] for field in ("width", "dtype", "unit"))
-        is_same_text = is_folded_alike(self.language, manifest.get("language", ""))
+        is_same_text = is_folded_alike(self.language or language, manifest.get("language", ""))
         return is_same_form and is_same_text and self.model.sha256 == manifest["model"]["sha256"]
 
     def _read_into_memory(self) -> None:
@@ -360,7 +363,10 @@ class VectorFolder:
         return {self.shards[place].arithmetic for place in self._places_of(rows)}
 
     def reusable(self, arithmetic: str | None) -> Rows:
-        """Return the rows of the shards that name an arithmetic, `(n,) int64`; None returns all rows."""
+        """Return the rows of the shards that name an arithmetic, `(n,) int64`; None returns all rows.
+
+        An empty arithmetic returns the rows of the shards that name none.
+        """
         fits = [arithmetic in (None, shard.arithmetic) for shard in self.shards]
         return np.flatnonzero(np.repeat(np.array(fits, bool), np.diff(self.starts)))
 

@@ -37,7 +37,8 @@ class Question:
 
     `judged` are ids of passages that answer the question. `excluded` are ids and hashes of passages that must
     not become negatives. `positives` are passages that answer the question, `negatives` come from the
-    question's file.
+    question's file. `match` is the way to search for the answers, as in `has_answer`; empty means the
+    `match` of the options.
     """
 
     text: str
@@ -46,6 +47,7 @@ class Question:
     excluded: frozenset[Key] = frozenset()
     positives: tuple[Context, ...] = ()
     negatives: tuple[Context, ...] = ()
+    match: str = ""
 
 
 @dataclass(slots=True)
@@ -111,6 +113,7 @@ def questions_of_dpr(path: Path) -> Iterator[Question]:
             excluded=frozenset(right),
             positives=tuple(map(_context, record["positive_ctxs"])),
             negatives=tuple(context for context in hard_negatives if right.isdisjoint(_keys(context))),
+            match=str(record.get("match") or ""),
         )
 
     for _ in _read_dpr(path, add):
@@ -130,11 +133,11 @@ class MiningOptions:
     """The options of mining.
 
     `channel` ranks passages. Of the first `depth` passages, those that do not answer the question become
-    negatives, at most `negatives`. `match` is the way to search for answers, as in `has_answer`. With
-    `with_answers`, passages that hold an answer may become negatives, as in the paper's P2; in a large
-    collection this teaches many right passages as wrong. `keep` puts the negatives of the question's file
-    before the mined ones (P1 ∪ P2). `advance` is called with the number of questions that were mined since
-    the last call.
+    negatives, at most `negatives`. `match` is the way to search for answers, as in `has_answer`, unless the
+    question's record has a `match`. With `with_answers`, passages that hold an answer may become negatives,
+    as in the paper's P2; in a large collection this teaches many right passages as wrong. `keep` puts the
+    negatives of the question's file before the mined ones (P1 ∪ P2). `advance` is called with the number of
+    questions that were mined since the last call.
     """
 
     channel: str = BM25
@@ -224,10 +227,11 @@ class Miner:
         negatives = self.negatives(question, positives, hits)
         if self.keep:
             negatives = distinct([*question.negatives, *negatives])
+        match = question.match or self.match
         record = {
             "question": question.text,
             "answers": list(question.answers),
-            **({"match": self.match} if self.match != "string" else {}),
+            **({"match": match} if match != "string" else {}),
             "positive_ctxs": list(positives),
             "negative_ctxs": [],
             "hard_negative_ctxs": negatives,
@@ -268,7 +272,7 @@ class Miner:
     def _answers(self, question: Question, passage: Context) -> bool:
         language = self.lexical.language
         answers = without_labels(question.answers)
-        return has_answer(passage["text"], answers, match=self.match, language=language)
+        return has_answer(passage["text"], answers, match=question.match or self.match, language=language)
 
     def negatives(
         self, question: Question, positives: Sequence[Context], hits: Sequence[Hit]

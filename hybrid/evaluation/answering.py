@@ -106,7 +106,7 @@ class Readings:
     ) -> Iterator[tuple[Text, ...]]:
         """Yield the distinct texts of a question that the reader reads in one call."""
         groups = dict.fromkeys(
-            self._texts(name, query_id, run[query_id][:depth])
+            tuple(dict.fromkeys(self._texts(name, query_id, run[query_id][:depth])))
             for name, run in runs.items()
             for depth, _ in answering.names(reranked.get(name, 0))
         )
@@ -115,23 +115,22 @@ class Readings:
         else:
             yield tuple(dict.fromkeys(itertools.chain.from_iterable(groups)))
 
-    def _texts(self, name: str, query_id: str, best: Sequence[ScoredPassage]) -> tuple[Text, ...]:
-        """Return the distinct texts of the passages in `best`, in order."""
-        hits = (self.hit(name, query_id, passage.passage_id) for passage in best)
-        return tuple(dict.fromkeys(map(text_of, hits)))
+    def _texts(self, name: str, query_id: str, best: Sequence[ScoredPassage]) -> list[Text]:
+        """Return the text of each passage in `best`."""
+        return [text_of(self.hit(name, query_id, passage.passage_id)) for passage in best]
 
-    def _key(self, texts: tuple[Text, ...]) -> tuple[Text, ...]:
-        """Return the texts in the key of `_spans`: all of `texts` with global tokens, else none.
+    def _key(self, texts: Sequence[Text]) -> tuple[Text, ...]:
+        """Return the texts in the key of `_spans`: the distinct `texts` with global tokens, else none.
 
         A reader with global tokens reads the passages of a question together, so a passage's spans depend on
         the other passages. Any other reader reads each passage separately.
         """
-        return texts if self.config.global_tokens else ()
+        return tuple(dict.fromkeys(texts)) if self.config.global_tokens else ()
 
-    def _spans_of(self, name: str, query_id: str, best: Sequence[ScoredPassage]) -> list[Sequence[Span]]:
-        """Return the reader's spans of each passage in `best`."""
-        spans_by_text = self._spans[query_id, self._key(self._texts(name, query_id, best))]
-        return [spans_by_text[text_of(self.hit(name, query_id, passage.passage_id))] for passage in best]
+    def _spans_of(self, query_id: str, texts: Sequence[Text]) -> list[Sequence[Span]]:
+        """Return the reader's spans of each text."""
+        spans_by_text = self._spans[query_id, self._key(texts)]
+        return [spans_by_text[text] for text in texts]
 
     def hit(self, name: str, query_id: str, passage_id: str) -> Hit:
         """Return a passage of the ranking `name` with the text that the reader reads for a question."""
@@ -150,9 +149,10 @@ class Readings:
         self, name: str, query_id: str, ranking: Sequence[ScoredPassage]
     ) -> Iterator[tuple[str, Span]]:
         """Yield the text and the best span of each passage that has a span."""
-        for passage, spans in zip(ranking, self._spans_of(name, query_id, ranking), strict=True):
+        texts = self._texts(name, query_id, ranking)
+        for text, spans in zip(texts, self._spans_of(query_id, texts), strict=True):
             if spans:
-                yield text_of(self.hit(name, query_id, passage.passage_id)).text, spans[0]
+                yield text.text, spans[0]
 
     def answer(
         self,
@@ -171,11 +171,11 @@ class Readings:
         """
         best = ranking[:depth]
         hits = [self.hit(name, query_id, passage.passage_id) for passage in best]
-        spans = self._spans_of(name, query_id, best)
+        texts = [text_of(hit) for hit in hits]
+        spans = self._spans_of(query_id, texts)
         scores = [passage.score for passage in best]
         if is_reranked:
             spans = [*map(with_share, spans, rerank_shares(scores))]
-        texts = [text_of(hit) for hit in hits]
         answers = combine(self.config, hits, texts, ranker_scores(scores), spans, weight, 1, self.language)
         return answers[0] if answers else None
 

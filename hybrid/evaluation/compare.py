@@ -89,10 +89,8 @@ def compare(
     :param reranking: also measure the rankings of channels and fusions with their first passages ordered anew
     """
     measure_names = _measures(query_set, measures, chains)
-    depth = depth or max(
-        *(depth_of(fusion, name) for name in measure_names for fusion in fusions or [Fusion()]),
-        *(answering.depths if answering else ()),
-    )
+    depths = [depth_of(fusion, name) for name in measure_names for fusion in fusions or [Fusion()]]
+    depth = depth or max([*depths, *(answering.depths if answering else ())])
     searched_depth = max(depth, reranking.depth if reranking else 0)
     hybrids = [fusion for fusion in fusions if len(fusion.weights) > 1]
     warn_of_few_candidates(min((fusion.candidates for fusion in hybrids), default=depth), measure_names)

@@ -72,6 +72,23 @@ class Holds:
         return self._known[key]
 
 
+class FusedHolds(Holds):
+    """Returns whether a fusion's chunk contains an answer, from the results of the chunk's channel.
+
+    :param channel_holds: returns the `Holds` of the channel that found a passage, from the same ids
+    """
+
+    def __init__(
+        self, answers: Mapping[str, Sequence[str]], channel_holds: Callable[[str, str], Holds]
+    ) -> None:
+        super().__init__(answers, lambda *_: "")
+        self._channel_holds = channel_holds
+
+    def __call__(self, query_id: str, passage_id: str) -> bool:
+        """Return whether the passage contains an answer to the question."""
+        return self._channel_holds(query_id, passage_id)(query_id, passage_id)
+
+
 def answer_recall(name: str, run: Run, holds: Holds, ks: Sequence[int] = (20, 100)) -> Evaluation:
     """Return DPR's top-K accuracy: the share of questions with an answer in the first K passages.
 
@@ -117,9 +134,10 @@ class Retrieved:
         """Return these rankings with the records of one ranking, also if a cross-encoder ordered it anew."""
         return self.by_ranking.get(name.removesuffix(RERANKED), self)
 
-    def with_records(self, name: str, record: Record) -> Retrieved:
+    def with_records(self, name: str, record: Record, holds: Holds | None = None) -> Retrieved:
         """Return these rankings with the records of one more ranking, for `in_ranking`."""
-        view = replace(self, record=record, holds=_holds_of(self.query_set, record), by_ranking={})
+        holds = holds or _holds_of(self.query_set, record)
+        view = replace(self, record=record, holds=holds, by_ranking={})
         return replace(self, by_ranking={**self.by_ranking, name: view})
 
     def with_fusion(self, name: str, fusion: Fusion) -> Retrieved:
@@ -136,11 +154,16 @@ class Retrieved:
             for hit in ranking[: fusion.candidates]
         }
 
-        def record(query_id: str, passage_id: str) -> dict[str, Any]:
-            channel = channel_by_passage[query_id, passage_id]
-            return self.by_ranking[channel].record(query_id, passage_id)
+        def channel(query_id: str, passage_id: str) -> Retrieved:
+            return self.by_ranking[channel_by_passage[query_id, passage_id]]
 
-        return self.with_records(name, record)
+        def record(query_id: str, passage_id: str) -> dict[str, Any]:
+            return channel(query_id, passage_id).record(query_id, passage_id)
+
+        def channel_holds(query_id: str, passage_id: str) -> Holds:
+            return channel(query_id, passage_id).holds
+
+        return self.with_records(name, record, FusedHolds(self.holds.answers, channel_holds))
 
     def with_pages(self, runs: Iterable[Run]) -> Retrieved:
         """Return the rankings with the pages of further runs' passages added, if the questions have pages."""

@@ -55,7 +55,10 @@ class ChainTools(Protocol):
         """Return, for each passage, the best passages for the question combined with the passage."""
 
     def link(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
-        """Return, for each passage (or the question as the only passage), descriptions of its entities."""
+        """Return, for each passage (or the question as the only passage), the passages about its entities.
+
+        The passages come from the chain's index.
+        """
 
     def rerank(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[float]:
         """Return a score for each passage: how well the passage supports the question."""

@@ -51,7 +51,8 @@ class Evidence:
     def as_dict(self) -> dict[str, Any]:
         """Return the passage, its scores and its supporting sentences as a dictionary for JSON.
 
-        A sentence that was read has its passage's text as `context`, in which the reader's places count.
+        `context` is the text that a reader reads, if it is not `text`: the passage of a sentence that was
+        read, or the context in the record. The reader's places count in it.
         """
         passage = {"id": self.hit.passage_id, "title": self.hit.title, "text": self.hit.text}
         context = text_of(self.hit).text

@@ -107,7 +107,7 @@ class IndexTools(Closing):
             if skill and step.skill == EXPAND:
                 self._check_model(self._dense)
             elif skill and step.skill == LINK:
-                self._check_entities(self._entity_index)
+                check_entities(self._skills, self._entity_index)
 
     @property
     def num_docs(self) -> int:
@@ -223,50 +223,6 @@ class IndexTools(Closing):
                     Command.of("dense index", overwrite=True, model=model.name, index=searcher.folder.path),
                 ),
             )
-
-    def _check_entities(self, searcher: DenseSearcher) -> None:
-        """Raise if the entity index was not encoded by the model's expert for entities."""
-        from dense.models.resolve import identify
-        from dense.models.skill_config import NONE
-
-        index, converted = searcher.folder.path, "ENTITY-MODEL"
-        by_expert = remedy(
-            "encode the index with the model's expert for entities: {}; {}",
-            Command.of("dense convert", **{"from": self._skills.where}, reader="entity", output=converted),
-            Command.of("dense index", overwrite=True, model=converted, index=index),
-        )
-        is_passage_encoder = identify(Path(self._skills.where)).sha256 == searcher.vectors.model.sha256
-        if is_passage_encoder and self._skills.config.placement != NONE:
-            raise IndexStateError(
-                "the index of entities was encoded by the expert for passages, not for entities",
-                where=str(index),
-                remedy=by_expert,
-            )
-        if searcher.vectors.width != self._skills.model.width:
-            raise IndexStateError(
-                f"the vectors of entities have the width {searcher.vectors.width}, the model has the width"
-                f" {self._skills.model.width}",
-                where=str(index),
-                remedy=by_expert,
-            )
-        if not self._encoded(searcher):
-            raise IndexStateError(
-                "the index of entities was encoded by another model than the chain's",
-                where=str(index),
-                remedy=by_expert,
-            )
-
-    def _encoded(self, searcher: DenseSearcher) -> bool:
-        """Return whether the vectors of the entity index are those of the model's expert for entities."""
-        with searcher.opened() as channel:
-            context = self._skills.model.config.layout.use_context
-            passages, stored = channel.examples(_EXAMPLES, context=context)
-        if not passages:
-            return True
-        vectors = self._skills.encode_entities(passages)
-        norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(stored, axis=1)
-        cosines = np.einsum("nw,nw->n", vectors, stored) / np.maximum(norms, np.finfo(np.float32).tiny)
-        return float(np.median(cosines)) >= _SAME
 
     # ------------------------------------------------------------------ the operations of ChainTools
 
@@ -407,6 +363,53 @@ class IndexTools(Closing):
     def holding(self) -> AbstractContextManager[IndexSnapshot]:
         """Pin the current snapshot of the index for the block."""
         return self._reader.holding()
+
+
+def check_entities(skills: Skills, searcher: DenseSearcher) -> None:
+    """Raise unless the model's expert for entities encoded the dense channel of an entity index.
+
+    :raises IndexStateError: another expert or another model encoded the vectors.
+    """
+    from dense.models.resolve import identify
+    from dense.models.skill_config import NONE
+
+    is_same_model = identify(Path(skills.where)).sha256 == searcher.vectors.model.sha256
+    if is_same_model and skills.config.placement == NONE:
+        return
+    if is_same_model:
+        problem = "the index of entities was encoded by the expert for passages, not for entities"
+    elif searcher.vectors.width != skills.model.width:
+        problem = (
+            f"the vectors of entities have the width {searcher.vectors.width}, the model has the width"
+            f" {skills.model.width}"
+        )
+    elif not _is_encoded_by_expert(skills, searcher):
+        problem = f"the index of entities was encoded by another model than {skills.where}"
+    else:
+        return
+    index, converted = searcher.folder.path, "ENTITY-MODEL"
+    raise IndexStateError(
+        problem,
+        where=str(index),
+        remedy=remedy(
+            "encode the index with the model's expert for entities: {}; {}",
+            Command.of("dense convert", **{"from": skills.where}, reader="entity", output=converted),
+            Command.of("dense index", overwrite=True, model=converted, index=index),
+        ),
+    )
+
+
+def _is_encoded_by_expert(skills: Skills, searcher: DenseSearcher) -> bool:
+    """Return whether the vectors of an entity index are those of the model's expert for entities."""
+    with searcher.opened() as channel:
+        context = skills.model.config.layout.use_context
+        passages, stored = channel.examples(_EXAMPLES, context=context)
+    if not passages:
+        return True
+    vectors = skills.encode_entities(passages)
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(stored, axis=1)
+    cosines = np.einsum("nw,nw->n", vectors, stored) / np.maximum(norms, np.finfo(np.float32).tiny)
+    return float(np.median(cosines)) >= _SAME
 
 
 def _candidates_by_channel(steps: Sequence[Step]) -> dict[str, int]:

@@ -94,7 +94,7 @@ def push(
         index = same_content[0] if same_content else f"{name}-{source.identity}"
         others = [other for other in live if other != index]
         replaced = tuple(dict.fromkeys([*others, *replaced_by(live.get(index, {}))]))
-        _check_shards(server, index, push_options.shards)
+        _check_shards(server, index, push_options.shards, is_live=index in live)
         save_side(server, source.side)
         n_kept, n_sent = len(source), 0
         if not same_content:
@@ -121,8 +121,11 @@ def push(
     return PushReport(index, n_kept + n_sent, n_sent, n_kept, replaced, seconds, bool(same_content))
 
 
-def _check_shards(server: Server, index: str, shards: int | None) -> None:
-    """Raise InputError if the index exists with another number of primary shards than `shards`."""
+def _check_shards(server: Server, index: str, shards: int | None, *, is_live: bool) -> None:
+    """Raise InputError if the index exists with another number of primary shards than `shards`.
+
+    :param is_live: the alias points to the index, so searches fail without the index
+    """
     answer = server.request("GET", f"/{index}/_settings", ignore=(404,)) if shards else {}
     if index not in answer:
         return
@@ -132,6 +135,12 @@ def _check_shards(server: Server, index: str, shards: int | None) -> None:
             f"the index {index!r} already exists with {n_shards} primary shards, expected {shards}",
             where=server.where,
             remedy=remedy(
+                "omit {}, or push with another {} (without this index, searches fail)",
+                Option("shards"),
+                Option("name"),
+            )
+            if is_live
+            else remedy(
                 "omit {}, or push again after this request to OpenSearch: {}",
                 Option("shards"),
                 _deletion(server, index),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ _AT_ONCE = 100  # searches in a request
 _AT_A_POSITION = 2  # documents with one position, while an update replaces a passage by another
 _POSITION_BITS, _HASH_BITS = 44, 32
 _POSITIONS = (1 << _POSITION_BITS) - 1
+_VIEWS = 2  # the current index, and the index before it
 Asked = tuple[str, str]
 """A channel, and a query for this channel."""
 
@@ -74,7 +76,8 @@ class RemoteIndex:
 
     Searches use the index itself, not the alias. A passage's number combines the index's stamp, a hash of
     the id and the corpus position. So rankings and records belong to the same passages, even if the alias
-    moves or an update replaces a passage in between.
+    moves or an update replaces a passage in between. If another thread follows the alias between a ranking
+    and its records, the records come from the previous index while the previous index exists.
 
     A search through `newest` follows the alias, at most `CHECK_SECONDS` after the alias moves.
 
@@ -84,16 +87,25 @@ class RemoteIndex:
     def __init__(self, server: Server, name: str, kind: str | None = None) -> None:
         self.server, self.name, self._kind = server, name, kind
         self._known: set[tuple[str, str]] = set()
-        self.now = self.open()
+        self._lock, self._last_check = threading.Lock(), 0.0
+        self._views: tuple[View, ...] = ()  # newest first
+        self.open()
+
+    @property
+    def now(self) -> View:
+        """The index that searches use."""
+        return self._views[0]
 
     def open(self) -> View:
         """Open the index that has the alias now, and search it from now on."""
         index, meta = live_index(self.server, self.name)
         side = load_side(self.server, meta)
         kind = self._kind or query_kind(self.server, index)
-        self.now = View(index, meta, side, side.query_tokenizer(), kind)
-        self._last_check = time.monotonic()
-        return self.now
+        view = View(index, meta, side, side.query_tokenizer(), kind)
+        with self._lock:
+            self._views = (view, *(other for other in self._views if other.index != index))[:_VIEWS]
+            self._last_check = time.monotonic()
+        return view
 
     def rank(self, channel_queries: Sequence[Asked], page: Page, threads: int = 1) -> list[Ranking]:
         """Return a page of hits for each query in its channel; an index of chunks returns their documents."""
@@ -142,7 +154,8 @@ class RemoteIndex:
 
         :raises InputError: no passage has the field.
         """
-        self._require([field], self.now)
+        for view, _ in self._by_view(docids):
+            self._require([field], view)
         hits = self._at(docids, {"docvalue_fields": [FIELDS]})
         prefix = f"{field}\0"
         values_of_hits = (
@@ -167,22 +180,29 @@ class RemoteIndex:
 
     def _at(self, docids: Sequence[int], fields: Json) -> list[Json]:
         """Return the hits with these document numbers; `fields` names the fields that each hit has."""
-        view = self.now
         documents: dict[int, Json] = {}
         positions_at_once = self.server.access.most_hits // _AT_A_POSITION
-        for block in itertools.batched(dict.fromkeys(docids), positions_at_once):
-            positions = [docid & _POSITIONS for docid in block]
-            n_hits = _AT_A_POSITION * len(block)
-            body = {**search_body({"terms": {POSITION: positions}}, n_hits), **fields}
-            (answer,) = self.search([body], view)
-            documents |= {_docid(view, hit): hit for hit in answer["hits"]["hits"]}
-        if any(docid not in documents for docid in docids):
-            raise IndexStateError(
-                "passages were replaced or deleted during the search",
-                where=self._where(view),
-                remedy="repeat the search",
-            )
+        for view, view_docids in self._by_view(docids):
+            for block in itertools.batched(view_docids, positions_at_once):
+                positions = [docid & _POSITIONS for docid in block]
+                n_hits = _AT_A_POSITION * len(block)
+                body = {**search_body({"terms": {POSITION: positions}}, n_hits), **fields}
+                (answer,) = self.search([body], view)
+                documents |= {_docid(view, hit): hit for hit in answer["hits"]["hits"]}
+            if any(docid not in documents for docid in view_docids):
+                raise self._changed(view)
         return [documents[docid] for docid in docids]
+
+    def _by_view(self, docids: Sequence[int]) -> list[tuple[View, list[int]]]:
+        """Return the distinct document numbers of each index; an unknown index counts as the current one."""
+        views = self._views
+        docids_by_stamp: dict[int, list[int]] = {}
+        for docid in dict.fromkeys(docids):
+            docids_by_stamp.setdefault(docid >> _HASH_BITS + _POSITION_BITS, []).append(docid)
+        return [
+            (next((view for view in views if view.stamp == stamp), views[0]), stamp_docids)
+            for stamp, stamp_docids in docids_by_stamp.items()
+        ]
 
     def hits(self, queries: Sequence[Json], depth: int, now: View, threads: int = 1) -> list[list[Json]]:
         """Return the `depth` best hits of each query; each request returns at most `most_hits`."""
@@ -243,6 +263,8 @@ class RemoteIndex:
 
     def _refused(self, answer: Json, now: View) -> ServerError | IndexStateError:
         if answer.get("status") == 404:
+            if now.index != self.now.index:
+                return self._changed(now)
             return IndexStateError(
                 "the index was replaced after it was opened",
                 where=self._where(now),
@@ -250,17 +272,32 @@ class RemoteIndex:
             )
         return ServerError(f"the search failed: {reason_of(answer)}", where=self._where(now))
 
+    def _changed(self, view: View) -> IndexStateError:
+        return IndexStateError(
+            "passages were replaced or deleted during the search",
+            where=self._where(view),
+            remedy="repeat the search",
+        )
+
     def _where(self, now: View) -> str:
         return f"{self.server.where}/{now.index}"
 
     def newest[T](self, work: Callable[[], T]) -> T:
-        """Open the index that has the alias now, if it is another, and return the result of `work`."""
-        if time.monotonic() - self._last_check >= CHECK_SECONDS:
+        """Follow the alias, then return the result of `work`."""
+        if self._is_check_due():
             indices = indices_of(self.server, self.name)
             if len(indices) == 1 and indices != [self.now.index]:
                 self.open()
-            self._last_check = time.monotonic()
         return self.again(work)
+
+    def _is_check_due(self) -> bool:
+        """Return whether to check the alias; of several threads, a single thread checks."""
+        with self._lock:
+            time_now = time.monotonic()
+            is_due = time_now - self._last_check >= CHECK_SECONDS
+            if is_due:
+                self._last_check = time_now
+            return is_due
 
     def again[T](self, work: Callable[[], T]) -> T:
         """Return the result of `work`; if the open index was replaced, open the new one and repeat once."""

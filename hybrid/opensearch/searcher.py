@@ -17,6 +17,7 @@ from hybrid.retrieval.searcher import HybridSearcher
 from sparta.base.closing import Closing
 from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import Hit, Ranking
+from sparta.data.units import SENTENCE
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.contexts import with_contexts
 from sparta.search.explain import Explanation
@@ -82,7 +83,11 @@ class OpenSearchSearcher(Retriever):
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
         """Return hits for a reader: a hit that is a sentence gets its passage's text as `context`."""
-        return self.opened.again(partial(with_contexts, hits, self.opened.texts))
+
+        def contexts() -> list[Hit]:
+            return with_contexts(hits, self.opened.texts) if self.unit == SENTENCE else list(hits)
+
+        return self.opened.again(contexts)
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """Return the values of a metadata field for each passage; None without a value."""

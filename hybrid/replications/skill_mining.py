@@ -12,7 +12,7 @@ import numpy as np
 
 from dense.channel.searcher import DenseSearcher
 from dense.models.resolve import identify
-from dense.models.skill_config import EXPANDED, LINK, NONE
+from dense.models.skill_config import LINK
 from dense.training.mining import (
     BM25,
     QUESTIONS_AT_ONCE,
@@ -24,6 +24,7 @@ from dense.training.mining import (
 )
 from dense.training.skill_data import SkillFile, read_skill_sets
 from dense.training.skill_examples import SkillExample
+from hybrid.multihop.tools import check_entities
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import Hit, Passage
 from sparta.base.remedies import Command, Option, remedy
@@ -131,20 +132,13 @@ def _skills_for(searcher: DenseSearcher, skill: str, model: str | None) -> Skill
 
     skills = Skills.open(model)
     skills.check(skill)
-    is_same_model = identify(Path(skills.where)).sha256 == searcher.vectors.model.sha256
-    fits = is_same_model or (skill == LINK and searcher.vectors.width == skills.model.width)
-    if not fits or (skill == LINK and is_same_model and skills.config.placement != NONE):
-        reader = "passage" if skill == EXPANDED else "entity"
+    if skill == LINK:
+        check_entities(skills, searcher)
+    elif identify(Path(skills.where)).sha256 != searcher.vectors.model.sha256:
         raise IndexStateError(
-            f"the vectors of the dense channel are not from the model's expert for {reader}",
+            "the vectors of the dense channel are not from the model's expert for passages",
             where=str(searcher.folder.path),
             remedy=remedy(
-                "index with this expert: {}, {}",
-                Command.of("dense convert", reader=reader),
-                Command.of("dense index", overwrite=True, index=searcher.folder.path),
-            )
-            if skill == LINK
-            else remedy(
                 "rebuild the dense channel: {}",
                 Command.of("dense index", overwrite=True, model=model, index=searcher.folder.path),
             ),

@@ -106,7 +106,18 @@ def _dpr_examples(path: Path, language: str) -> Iterator[ReadingExample]:
             question, answers = _text(record["question"]), _answers_of(record["answers"])
             texts = [_passage_text(context) for context in contexts]
             keys = [keys_of(p.text, p.passage_id) for p in map(context_in_file, contexts)]
-            spans = [tuple(answer_spans(text.text, answers, language=language)) for text in texts]
+            match = str(record.get("match") or "string")
+            spans = [
+                tuple(answer_spans(text.text, answers, match=match, language=language)) for text in texts
+            ]
+            if match == "regex":  # patterns are no answers that a reader could give
+                answers = tuple(
+                    dict.fromkeys(
+                        text.text[a:b]
+                        for text, text_spans in zip(texts, spans, strict=True)
+                        for a, b in text_spans
+                    )
+                )
             right_keys = known_answers.right(question)
             kept_numbers = [
                 i for i, text_spans in enumerate(spans) if text_spans or right_keys.isdisjoint(keys[i])

@@ -246,15 +246,38 @@ class SpartaTeacher:
         return [rows[i] for i in range(len(candidates))]
 
 
-def _file_of(name: str, file: str) -> Path | None:
-    """Return a file of a folder or of a model on the hub; None if there is none, or no way to the hub."""
-    from transformers.utils.hub import cached_file
+def _file_of(name: str, file: str, *, is_needed: bool = False) -> Path | None:
+    """Return a file of a folder or of a model on the hub, or None if the model lacks the file.
 
+    :param is_needed: raise if the file is not in the cache, and there is no way to the hub; else return None
+    :raises ModelError: nothing shows whether the model has the file, and `is_needed` is set.
+    """
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+    )
+
+    if Path(name).is_dir():
+        return Path(name, file) if Path(name, file).is_file() else None
     try:
-        path = cached_file(name, file, _raise_exceptions_for_missing_entries=False)
-    except (OSError, ValueError):
-        return None
-    return Path(path) if path else None
+        return Path(hf_hub_download(name, file))
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        is_missing = isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError)
+        is_id = not isinstance(error, HFValidationError)
+        # The cache returns a path, None, or an object that marks a missing file.
+        cached = try_to_load_from_cache(name, file) if is_id and not is_missing else None
+        if isinstance(cached, str):
+            return Path(cached)
+        if is_missing or cached is not None or not is_needed:
+            return None
+        raise ModelError(
+            f"cannot tell how the model pools states, because {file} cannot be read: {first_line_of(error)}",
+            where=name,
+            remedy=remedy("repeat this with a network, or name a complete folder with {}", Option("teacher")),
+        ) from error
 
 
 def _pooling(name: str) -> str:
@@ -262,7 +285,7 @@ def _pooling(name: str) -> str:
 
     :raises ModelError: sentence-transformers would compute other vectors, or a file cannot be read.
     """
-    modules = _file_for_pooling(name, MODULES)
+    modules = _file_of(name, MODULES, is_needed=True)
     entries = module_entries(modules.parent) if modules else []
     paths: dict[str, str] = {}
     for entry in entries:
@@ -270,7 +293,7 @@ def _pooling(name: str) -> str:
         paths[str(kind).rpartition(".")[2]] = str(path or "")
     if entries and not {"Transformer", "Pooling"} <= paths.keys() <= {"Transformer", "Pooling", "Normalize"}:
         raise _not_a_teacher(name, f"the modules {' + '.join(paths)}")
-    file = _file_for_pooling(name, f"{paths.get('Pooling', '1_Pooling')}/config.json")
+    file = _file_of(name, f"{paths.get('Pooling', '1_Pooling')}/config.json", is_needed=True)
     if file is None and not entries:
         return "cls"
     config = read_json(file) if file else {}
@@ -285,33 +308,9 @@ def _pooling(name: str) -> str:
     return str(modes[0])
 
 
-def _file_for_pooling(name: str, file: str) -> Path | None:
-    """Return a file of a folder or of a model on the hub, or None if the model lacks the file.
-
-    :raises ModelError: the file is not in the cache, and there is no way to the hub.
-    """
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
-
-    if Path(name).is_dir():
-        return Path(name, file) if Path(name, file).is_file() else None
-    try:
-        return Path(hf_hub_download(name, file))
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        is_missing = isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError)
-        cached = try_to_load_from_cache(name, file)  # a path, None, or an object that marks a missing file
-        if is_missing or (cached is not None and not isinstance(cached, str)):
-            return None
-        raise ModelError(
-            f"cannot tell how the model pools states, because {file} cannot be read: {first_line_of(error)}",
-            where=name,
-            remedy=remedy("repeat this with a network, or name a complete folder with {}", Option("teacher")),
-        ) from error
-
-
-def _not_a_teacher(name: str, found: str) -> ModelError:
+def _not_a_teacher(name: str, layers: str) -> ModelError:
     return ModelError(
-        f"a dense teacher is a Transformer that pools states by mean or cls, found {found}",
+        f"a dense teacher is a Transformer that pools states by mean or cls, found {layers}",
         where=name,
         remedy=remedy("name another teacher with {}", Option("teacher")),
     )

@@ -225,7 +225,8 @@ def _passages_of(
         is_table_row, is_kilt = is_row(record), is_page(record)
         if (is_table_row or is_kilt) and fields.user_names:
             kind = "a table row" if is_table_row else "a page of KILT"
-            raise BadRecordError("fixed fields", f"the fields of {kind} cannot be chosen", remedy=fields.omit())
+            message = f"the fields of {kind} cannot be chosen"
+            raise BadRecordError("fixed fields", message, remedy=fields.omit())
         if is_table_row:
             return [read_passage(row_passage(record, where.rpartition(":")[2]), where)]
         passages = page_passages(record) if is_kilt else [fields.of_record(record)]

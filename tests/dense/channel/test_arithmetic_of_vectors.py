@@ -110,6 +110,18 @@ def test_a_named_arithmetic_replaces_only_vectors_of_others(index: Path, model: 
     assert build_dense(index, str(model), overwrite=True, dtype="fp32", device="cpu").encoded == 0
 
 
+def test_vectors_that_name_no_arithmetic_are_encoded_again_with_one_warning(
+    made: Path, model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for shard in store(made).shards:
+        write_shard(store(made).folder, replace(shard, arithmetic=""))
+    warning = "do not name their arithmetic and are encoded again"
+    for n_encoded, n_warnings in ((50, 1), (0, 0)):
+        caplog.clear()
+        report = build_dense(made, str(model), overwrite=True, dtype="fp32", device="cpu")
+        assert (report.encoded, caplog.text.count(f" 50 vectors {warning}")) == (n_encoded, n_warnings)
+
+
 def test_a_remedy_names_the_arithmetic_as_the_option_takes_it(tmp_path: Path) -> None:
     (tmp_path / "v").mkdir()
     manifest = describe_vectors(

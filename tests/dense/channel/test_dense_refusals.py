@@ -6,6 +6,7 @@ import gc
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from dense.channel import encode, sync, vectors
 from dense.channel.builder import ShardSizes
 from dense.channel.encode import VectorOptions, encode_vectors
 from dense.channel.folder import ChannelFolder
+from dense.channel.passages import folding_language
 from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
 from dense.channel.table import exists as has_dense
@@ -78,6 +80,10 @@ def test_vectors_of_other_passages_or_units_are_refused(
     manifest = {name: value for name, value in chinese.manifest.items() if name != "options"}
     likes = [chinese.is_like({**manifest, "language": language}) for language in ("zh", "en", "")]
     assert likes == [True, False, True]
+    english = replace(IndexFolder(index).require_live(), analyzer="smart")
+    chinese_index = replace(english, language="zh")
+    generations = [english, chinese_index, replace(chinese_index, analyzer="")]
+    assert [folding_language(generation) for generation in generations] == ["en", "zh", "en"]
     refused(
         "kind 'dense-vectors'",
         "index",

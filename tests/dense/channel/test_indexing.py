@@ -20,8 +20,9 @@ from dense.channel.builder import ShardSizes
 from dense.channel.folder import ChannelFolder
 from dense.channel.sync import build_dense
 from dense.channel.table import exists, is_begun
-from dense.search.store import Floats
+from dense.search.store import Floats, VectorFolder, write_shard
 from sparta.base.errors import IndexStateError, InputError, Interrupted
+from sparta.base.manifest import write_manifest
 from sparta.index.folder import IndexFolder
 from sparta.index.info import describe_index
 from sparta.index.pipeline import IndexOptions, build_index
@@ -214,6 +215,31 @@ def test_another_language_does_not_keep_the_dense_model_of_the_first(
     build_dense(tmp_path / "ix", str(model), overwrite=True)  # as a user who names the model
     more = write_jsonl(tmp_path / "more.jsonl", [{"id": "more", "text": "an old city"}])
     assert build_index(tmp_path / "ix", more, "append", other).behind == ()
+
+
+@pytest.mark.usefixtures("shipped")
+def test_vectors_of_an_earlier_release(
+    corpus: Path, tiny_model_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their folder names no language, their shards name no arithmetic."""
+    build_index(tmp_path / "ix", corpus, options=options(tiny_model_folder))
+    [path] = (tmp_path / "ix").glob("dense-*/vectors-*")
+    store = VectorFolder(path)
+    manifest = {k: v for k, v in store.manifest.items() if k not in ("language", "checksum")}
+    write_manifest(path, manifest)
+    for shard in store.shards:
+        write_shard(path, replace(shard, arithmetic=""))
+    for change, n_encoded, n_warnings in (
+        ({"language": "de"}, 0, 0),
+        ({"dtype": "fp32"}, N, 1),
+        ({"language": "zh"}, N, 0),
+    ):
+        copy = Path(shutil.copytree(tmp_path / "ix", tmp_path / next(iter(change))))
+        caplog.clear()
+        [report] = build_index(copy, corpus, "overwrite", options(tiny_model_folder, **change)).channels
+        warning = f"{N} vectors do not name their arithmetic and are encoded again"
+        assert (report.encoded, caplog.text.count(warning)) == (n_encoded, n_warnings)
+        shutil.rmtree(copy)
 
 
 def test_no_vectors_go_into_an_index_that_takes_the_folder(index: Path, model: Path, tmp_path: Path) -> None:

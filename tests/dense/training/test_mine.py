@@ -179,6 +179,8 @@ def test_judged_passages_and_expressions(
     assert ids(regex["hard_negative_ctxs"]) == ["moon"]
     assert (regex["answers"], regex["match"]) == ([r"f[a-z]r\b"], "regex")
     assert "match" not in one
+    [again] = mined(index, tmp_path / "r.json", tmp_path / "second.json", "--depth", 7)
+    assert (ids(again["hard_negative_ctxs"]), again["match"]) == (["moon"], "regex")
 
 
 def test_the_dense_channel_mines(index: Path, tmp_path: Path, make_tiny_model: Callable[..., Any]) -> None:

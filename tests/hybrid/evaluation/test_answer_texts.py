@@ -56,6 +56,13 @@ def test_titles_are_left_out() -> None:
     assert [found.mean(measure) for measure in measures] == [0.0, 1.0]
 
 
+def test_a_single_channel_is_measured_by_a_single_measure() -> None:
+    questions = QuestionSet("made", (Query("q", "who founded google", ("Larry Page",)),))
+    channel: Any = Channel()
+    results = compare(channel, questions, [Fusion({"bm25": 1.0})], measures=["answer_recall@2"])
+    assert [(row.name, row.mean("answer_recall@2")) for row in results.evaluations] == [("bm25", 1.0)]
+
+
 def test_labels_in_texts_are_no_answers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     lines = [{"id": "1", "question": "where", "answers": ["California"]}]
     lines.append({"id": "2", "question": "is it there", "answers": ["no"]})
@@ -100,6 +107,20 @@ def test_each_question_reads_its_own_chunk_of_a_document() -> None:
     assert [retrieved.record(q, "d") for q in "qr"] == [RECORDS[1], RECORDS[0]]
     found = retrieved.measured("bm25", retrieved.runs["bm25"], ["answer_recall@1"])
     assert found.per_query["answer_recall@1"] == {"q": 1.0, "r": 0.0}
+
+
+def test_a_fusion_of_chunks_reads_no_record_again() -> None:
+    channel: Any = Channel()
+    reads: list[int] = []
+    channel.searchers["bm25"].unit = "chunk:5:0"
+    channel.searchers["bm25"].records = lambda docids: [RECORDS[reads.append(i) or i] for i in docids]
+    questions = QuestionSet("made", (Query("q", "who founded google", ("Sergey Brin",)),))
+    retrieved = search_all(channel, questions, 4).with_fusion("fused", Fusion({"bm25": 1.0}))
+    run = retrieved.runs["bm25"]
+    for name in ("bm25", "fused"):
+        evaluation = retrieved.measured(name, run, ["answer_recall@4"])
+        assert evaluation.mean("answer_recall@4") == 1.0
+    assert reads == [0, 1, 2, 3]
 
 
 def test_each_ranking_is_measured_on_its_own_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

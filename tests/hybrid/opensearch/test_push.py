@@ -344,9 +344,14 @@ def test_shards_of_an_existing_index_are_compared(opened, fake, whole) -> None:
         assert push(opened, server, "wiki", PushOptions(shards=2)).unchanged == whole
         remedy = refused.value.remedy.for_command_line()
         assert "omit --shards" in remedy
-        method, url = remedy.split(": ")[1].split()
-        server.request(method, url.removeprefix(fake.url))
-        index = push(opened, server, "wiki", PushOptions(shards=3)).index
+        if whole:
+            assert "push with another --name" in remedy
+            assert "DELETE" not in remedy, "the index is live"
+            index = push(opened, server, "wiki3", PushOptions(shards=3)).index
+        else:
+            method, url = remedy.split(": ")[1].split()
+            server.request(method, url.removeprefix(fake.url))
+            index = push(opened, server, "wiki", PushOptions(shards=3)).index
     assert fake.indices[index].settings["index"]["number_of_shards"] == 3
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from hybrid.opensearch.push import push
+from hybrid.opensearch import remote
+from hybrid.opensearch.push import PushOptions, push
 from hybrid.opensearch.remote import RemoteIndex
 from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
 from hybrid.opensearch.server import Access, Server
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.errors import IndexStateError, InputError, ServerError
+from sparta.base.records import Hit
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.models.quantize import QueryQuantizer
 from sparta.search.explain import explain
@@ -140,6 +146,60 @@ def test_a_hit_never_gets_the_record_of_a_passage_that_took_its_place(opened, fa
         with pytest.raises(IndexStateError, match="replaced or deleted during the search"):
             there.records(docids)
         assert "new" in [hit.passage_id for hit in there.search(questions[0], 5) if hit.text == "another"]
+
+
+def test_records_are_of_the_index_that_was_ranked(
+    opened, builder, docs, fake, questions, monkeypatch
+) -> None:
+    """Another thread follows the alias between a ranking and its records."""
+    monkeypatch.setattr(remote, "CHECK_SECONDS", 0)
+    with Server(Access(fake.url, environment={})) as server:
+        push(opened, server, "wiki")
+        there = OpenSearchSearcher(server, "wiki")
+        (before,) = there.rank([questions[0]], Page(5))
+        builder.write(builder.source(docs("a", 60, seed=9), name="b.jsonl"), "overwrite")
+        opened.refresh()
+        push(opened, server, "wiki", PushOptions(keep_old=True))
+        (after,) = there.rank([questions[0]], Page(5))
+        assert set(before.docids).isdisjoint(after.docids)
+        for ranking in (before, after):
+            assert [record["id"] for record in there.records(ranking.docids)] == ranking.passage_ids
+        both = [*after.docids, *before.docids]
+        ids = [*after.passage_ids, *before.passage_ids]
+        assert [record["id"] for record in there.records(both)] == ids
+
+
+def test_a_single_thread_checks_the_alias(opened, fake, questions, monkeypatch) -> None:
+    with Server(Access(fake.url, environment={})) as server:
+        push(opened, server, "wiki")
+        there = OpenSearchSearcher(server, "wiki")
+        expected = there.search(questions[0])
+        later = time.monotonic() + 10 * remote.CHECK_SECONDS
+        monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: later))
+        checks, searched = threading.Event(), threading.Event()
+
+        def fault(_method: str, path: str, _body: bytes) -> None:
+            if path.startswith("/_alias/"):
+                checks.set()
+                searched.wait(20)  # the check ends after the other thread's search
+
+        fake.fault = fault
+        fake.requests.clear()
+        with ThreadPoolExecutor(1) as pool:
+            checking = pool.submit(there.search, questions[0])
+            assert checks.wait(20)
+            assert there.search(questions[0]) == expected
+            searched.set()
+            assert checking.result() == expected
+        assert fake.requests.count(("GET", "/_alias/wiki")) == 1
+
+
+def test_whole_passages_with_the_fields_of_a_sentence_have_no_context(opened, fake) -> None:
+    place = {"passage_id": "a1", "start": 0, "end": 4}
+    hits = [Hit("a0", 1.0, text="text", metadata=place)]
+    with Server(Access(fake.url, environment={})) as server:
+        push(opened, server, "wiki")
+        assert open_opensearch(server, "wiki").in_context(hits) == hits == opened.in_context(hits)
 
 
 @pytest.mark.cluster

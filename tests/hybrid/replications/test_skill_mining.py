@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from dense.training.skill_data import SkillFile, read_skill_sets
 from dense.training.skill_examples import SkillExample
@@ -136,7 +137,10 @@ def test_the_model_mines(index: Path, mined: Any, encoder_folder: Path, tmp_path
         options = ("--channel", "dense", "--model", tmp_path / "skills", "--with-answers")
         first, _ = mined(skill, record, *options)
         assert set(ids(first["hard_negative_ctxs"])) == PASSAGES.keys() - right, "all passages have vectors"
-    other = recipe(str(encoder_folder), seed=5).model(["expanded"])
+    other = recipe(str(encoder_folder), seed=5).model(["expanded", "link"])
+    with torch.no_grad():
+        for weights in other.parameters():
+            weights.normal_(std=0.1)
     other.save_pretrained(tmp_path / "other")
     data = tmp_path / "data.jsonl"
     data.write_text(json.dumps(HOPS))
@@ -154,6 +158,10 @@ def test_the_model_mines(index: Path, mined: Any, encoder_folder: Path, tmp_path
     for wrong in ((), ("--model", tmp_path / "other")):
         refused = dense(*common, "--skill", "expanded", *wrong)
         assert (refused.exit_code != 0, "model" in refused.output) == (True, True)
+    data.write_text(json.dumps(PARAGRAPH))
+    foreign = dense(*common, "--skill", "link", "--model", tmp_path / "other")
+    assert (foreign.exit_code != 0, "encoded by another model" in foreign.output) == (True, True)
+    assert f"dense convert --from {tmp_path / 'other'} --reader entity --output" in foreign.output
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,8 @@ def test_dpr_keeps_negatives_and_marks_every_mention(tmp_path: Path) -> None:
     [one] = read(tmp_path / "a.json", [record])
     assert spans_of(one)[:2] == [["Larry Page", "Larry Page"], []]
     assert len(one.passages) == PASSAGES
+    [regex] = read(tmp_path / "r.json", [{**record, "answers": [r"l[a-z]+ page"], "match": "regex"}])
+    assert (spans_of(regex)[:2], regex.answers) == ([["Larry Page", "Larry Page"], []], ("Larry Page",))
 
 
 def test_a_pair_looks_near_its_sentence_first(tmp_path: Path) -> None:
