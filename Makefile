@@ -30,6 +30,7 @@ $(VENV)/.dev: requirements.lock requirements-install.lock $(SOURCES)
 
 demo: install ## Index the example corpus and ask it a question
 	@cd examples && env -u SPARTA_INDEX $(abspath $(BIN))/sparta demo
+	@echo "  (in the folder examples, with the environment: cd examples && source ../.venv/bin/activate)"
 
 test: dev ## Run the fast tests, two at a time
 	@$(PYTEST) -n 2 -m "not slow and not release"
