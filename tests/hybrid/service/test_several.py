@@ -181,8 +181,9 @@ def test_models_are_opened_once(
         build_dense(indexes[name], str(tmp_path / "dense"))
 
     gc.collect()  # encoders of other tests
+    model = shutil.copytree(tiny_model_folder, tmp_path / "model")  # other tests may hold the original's
     opened = calls(open_question_encoder, open_encoder, Reader.open)
-    client = open_several(indexes, writable=True, model=str(tiny_model_folder))
+    client = open_several(indexes, writable=True, model=str(model))
     for name in indexes:
         body = {"query": "moon", "channels": "dense", "k": 1}
         assert client.post(f"/indexes/{name}/search", json=body).json()["hits"]
