@@ -166,7 +166,7 @@ def mine_index(
         for block in batched(questions, QUESTIONS_AT_ONCE):
             for question, positives, hits in miner.ranked(block):
                 miner.write(question, positives, hits)
-            miner.advance(len(block))
+            options.advance(len(block))
         if not miner.report.written:
             raise InputError(
                 f"no passage of the index answers any of the {miner.report.left_out:,} questions",
@@ -193,10 +193,7 @@ class Miner:
         self, lexical: Searcher, ranked: Any, out: Callable[[dict[str, Any]], None], options: MiningOptions
     ) -> None:
         self.lexical, self.searcher, self.out, self.report = lexical, ranked, out, MiningReport()
-        self.depth, self.most = options.depth, options.negatives
-        self.match, self.threads = options.match, options.threads
-        self.keep, self.with_answers = options.keep, options.with_answers
-        self.advance = options.advance
+        self.options = options
 
     @classmethod
     @contextmanager
@@ -225,9 +222,9 @@ class Miner:
             self.report.left_out += 1
             return
         negatives = self.negatives(question, positives, hits)
-        if self.keep:
+        if self.options.keep:
             negatives = distinct([*question.negatives, *negatives])
-        match = question.match or self.match
+        match = self._match(question)
         record = {
             "question": question.text,
             "answers": list(question.answers),
@@ -254,7 +251,7 @@ class Miner:
 
     def _search(self, searcher: Any, texts: Sequence[str]) -> list[list[Hit]]:
         query_ids = [str(i) for i in range(len(texts))]
-        rankings = searcher.batch_search(texts, query_ids, self.depth, self.threads)
+        rankings = searcher.batch_search(texts, query_ids, self.options.depth, self.options.threads)
         return [rankings[name] for name in query_ids]
 
     def _positives(self, question: Question, lexical: Sequence[Hit]) -> list[Context]:
@@ -272,7 +269,11 @@ class Miner:
     def _answers(self, question: Question, passage: Context) -> bool:
         language = self.lexical.language
         answers = without_labels(question.answers)
-        return has_answer(passage["text"], answers, match=question.match or self.match, language=language)
+        return has_answer(passage["text"], answers, match=self._match(question), language=language)
+
+    def _match(self, question: Question) -> str:
+        """Return the way to search for a question's answers, as in `has_answer`."""
+        return question.match or self.options.match
 
     def negatives(
         self, question: Question, positives: Sequence[Context], hits: Sequence[Hit]
@@ -285,10 +286,10 @@ class Miner:
         }
         negatives: list[Context] = []
         for hit in hits:
-            if len(negatives) == self.most:
+            if len(negatives) == self.options.negatives:
                 break
             passage = _context_of_hit(hit)
-            answers = not self.with_answers and self._answers(question, passage)
+            answers = not self.options.with_answers and self._answers(question, passage)
             if used_keys.isdisjoint(_keys(passage)) and not answers:
                 used_keys.update(_keys(passage))
                 negatives.append(passage)

@@ -67,7 +67,7 @@ def mine_skill(
         for skill_set in sets:
             positive_keys = _right_of(skill_set.examples)
             for block in batched(skill_set.examples, QUESTIONS_AT_ONCE):
-                for example, hits in zip(block, search(block, miner.depth, miner.threads), strict=True):
+                for example, hits in zip(block, search(block, options.depth, options.threads), strict=True):
                     negatives = tuple(map(_context, example.negatives))
                     question = Question(
                         _query(example, skill),
@@ -82,7 +82,7 @@ def mine_skill(
                         hits = [hit for hit in hits if hit.title not in titles]
                     evidence = {"evidence": _context(example.evidence)} if example.evidence else {}
                     miner.write(question, [*map(_context, example.positives)], hits, evidence)
-                miner.advance(len(block))
+                options.advance(len(block))
     return miner.report
 
 

@@ -247,7 +247,7 @@ class CorpusReader:
 
     @property
     def is_rereadable(self) -> bool:
-        """Whether a second iteration reads the same corpus again."""
+        """Whether the corpus can be read twice."""
         return all(Path(path).is_file() for path in self._paths)
 
     @property
@@ -476,7 +476,7 @@ class RecordReader(CorpusReader):
 
     @property
     def is_rereadable(self) -> bool:
-        """Whether a second iteration gives the same records again; False for an iterator."""
+        """Whether the records can be read twice. An iterator cannot."""
         return is_rereadable(self._records)
 
     def identity(self) -> dict[str, Any]:

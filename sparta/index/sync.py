@@ -91,7 +91,8 @@ def sync_index(
         added = SyncReport(folder.path, tuple(ids), (), (), 0, source=reader.counts.for_report())
         if dry_run:
             return replace(added, dry_run=True)
-        return replace(added, behind=build_index(path, reader, "create", requested, progress=progress).behind)
+        built = build_index(path, reader, "create", requested, progress=progress, encoder=encoder)
+        return replace(added, behind=built.behind)
     chosen = options_to_grow(path, requested)
     if generation := folder.state().searchable:  # perhaps no update will check the options
         form = {name: getattr(chosen, name) for name in generation.form}

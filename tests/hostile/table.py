@@ -49,7 +49,7 @@ Commands = Sequence[Sequence[str]]
 
 
 class Ran(NamedTuple):
-    """What the commands of a case did: exit codes, time, memory above what the process had, and output."""
+    """What the commands of a case did. `megabytes` is the growth of the memory of their process."""
 
     codes: list[int]
     seconds: float

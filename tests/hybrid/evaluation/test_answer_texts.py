@@ -148,7 +148,7 @@ def test_each_ranking_is_measured_on_its_own_chunks(monkeypatch: pytest.MonkeyPa
         return [Span(0, text.index(answer), text.index(answer) + len(answer), 1.0)] if answer in text else []
 
     reader: Any = SimpleNamespace(
-        config=ReaderConfig(), read_all=lambda _, texts, n: [[spans(t.text) for t in own] for own in texts]
+        config=ReaderConfig(), read_all=lambda _, texts, n: [[spans(t.text) for t in row] for row in texts]
     )
     results = compare(
         channel,
@@ -159,7 +159,7 @@ def test_each_ranking_is_measured_on_its_own_chunks(monkeypatch: pytest.MonkeyPa
         chains=[chain],
         reranking=Reranking("made"),
     )
-    values = {one.name: (one.mean("answer_recall@1"), one.mean("EM")) for one in results.evaluations}
+    values = {run.name: (run.mean("answer_recall@1"), run.mean("EM")) for run in results.evaluations}
     right = dict.fromkeys(("impact", "impact + bm25", "chain made"), (1.0, 1.0))
     wrong = dict.fromkeys(("bm25", "bm25 + impact"), (0.0, 0.0))
     plain = {name: value for name, value in values.items() if not name.endswith(RERANKED)}

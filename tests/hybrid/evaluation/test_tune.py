@@ -479,9 +479,9 @@ def test_hits_below_the_measured_ones_are_reranked(monkeypatch: pytest.MonkeyPat
     )
     monkeypatch.setattr("sparta.rerank.reranked.open_reranker", lambda _: reranker)
     channels = Made(runs, names=("bm25",)).channels()
-    found = compare(channels, asked, [], measures=["R@25"], depth=3, reranking=Reranking("made", 25))
+    cut = compare(channels, asked, [], measures=["R@25"], depth=3, reranking=Reranking("made", 25))
     deep = compare(channels, asked, [], measures=["R@25"], depth=25)
-    values = [one.mean("R@25") for one in (*found.evaluations, *deep.evaluations)]
+    values = [run.mean("R@25") for run in (*cut.evaluations, *deep.evaluations)]
     assert values[0] < values[1] == values[2]
 
 

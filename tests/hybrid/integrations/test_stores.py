@@ -115,7 +115,7 @@ def test_langchain_finds_what_the_index_finds(tmp_path: Path) -> None:
     assert store.as_retriever(search_kwargs={"k": 1}).invoke("moon")[0].id == "b"
     best = store.as_retriever(search_kwargs={"filter": {"lang": {"exists": True}}, "collapse": "lang"})
     store.add_texts(["Who founded it?"], [{"lang": "en"}], ids=["d"])
-    assert [found.id for found in best.invoke("founded the moon")] == ["b", "d"]
+    assert [document.id for document in best.invoke("founded the moon")] == ["b", "d"]
     with pytest.raises(InputError, match="cannot search with fetch_k"):
         store.as_retriever(search_kwargs={"fetch_k": 5}).invoke("moon")
     with pytest.raises(InputError, match="has no text"):

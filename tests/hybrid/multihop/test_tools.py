@@ -61,8 +61,8 @@ def made(
     )
     entities = write_jsonl(folder / "entities.jsonl", [{**r, "kind": "description"} for r in records])
     for name, encoder, source in (("index", "skills", corpus), ("entities", "entity", entities)):
-        given = ("--corpus", source, "--model", tiny_model_folder, "--index", folder / name)
-        done(sparta, "index", *given)
+        options = ("--corpus", source, "--model", tiny_model_folder, "--index", folder / name)
+        done(sparta, "index", *options)
         done(dense, "index", "--model", folder / encoder, "--index", folder / name)
     passages = [Passage(r["id"], r["text"], r["title"]) for r in records]
     return {"folder": folder, "passages": passages, "skills": Skills.open(folder / "skills")}
@@ -146,7 +146,7 @@ def test_descriptions_in_chunks(made: dict[str, Any]) -> None:
         [linked] = tools.link(Step("l", "link", depth=3), [Hit("", 0.0, text=ASKED)])
         texts = {p.passage_id: p.text for p in made["passages"]}
         assert linked
-        assert all(one.hit.text == texts[one.hit.passage_id] for one in linked)
+        assert all(link.hit.text == texts[link.hit.passage_id] for link in linked)
 
 
 def test_linked_passages_are_those_of_the_index(tools: IndexTools) -> None:

@@ -88,10 +88,10 @@ def test_uploads_have_the_fields_of_the_index(tmp_path, tiny_model_folder, open_
     options = IndexOptions(channels="bm25", model=str(tiny_model_folder), **names)
     build_index(tmp_path / "ix", [record], "create", options)
     client = open_client(tmp_path / "ix", writable=True)
-    told = write(client, "PUT", lines({**record, "body": "new text"}, {"id": "18", "text": "no url"}))
-    assert (told["added"], told["updated"]) == (0, 1)
-    assert [error["line"] for error in told["errors"]] == [2]
-    assert '"url"' in told["errors"][0]["message"]
+    report = write(client, "PUT", lines({**record, "body": "new text"}, {"id": "18", "text": "no url"}))
+    assert (report["added"], report["updated"]) == (0, 1)
+    assert [error["line"] for error in report["errors"]] == [2]
+    assert '"url"' in report["errors"][0]["message"]
     assert client.get("/passages/example.org/moon").json()["text"] == "new text"
     sun = {"url": "example.org/sun", "body": "sun"}
     assert write(client, "POST", lines(record, sun))["added"] == 1
