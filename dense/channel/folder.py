@@ -32,7 +32,7 @@ from dense.search.store import FORMAT_VERSION as VECTORS_VERSION
 from dense.search.store import KIND as VECTORS_KIND
 from dense.search.store import MODEL_FIELDS, Rows, VectorFolder, shard_path
 from sparta.base.errors import IndexStateError, NewerFormatError, SpartaError, StorageError
-from sparta.base.files import atomic_write, disk_fails, storage_error
+from sparta.base.files import atomic_write, raise_if_unreadable, storage_errors
 from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
 from sparta.base.remedies import Command, Remedy, remedy
 from sparta.shards.folder import shard_facts, shard_files
@@ -121,7 +121,7 @@ def _model_hash(store: Path) -> str:
 
 def _crc32(path: Path) -> int:
     checksum = 0
-    with path.open("rb") as stream:
+    with storage_errors(path, reading=True), path.open("rb") as stream:
         while data := stream.read(1 << 20):
             checksum = zlib.crc32(data, checksum)
     return checksum
@@ -307,8 +307,7 @@ class ChannelFolder:
             if numbers.min(initial=0) < 0:
                 raise ValueError(f"the numbers must not be negative, found {numbers.min()}")
         except (OSError, ValueError, EOFError, OverflowError, MemoryError, TypeError) as error:
-            if isinstance(error, OSError) and disk_fails(error):
-                raise storage_error(path, error) from error
+            raise_if_unreadable(path, error)
             raise IndexStateError(
                 f"a file of the dense channel cannot be read: {error}",
                 where=str(path),

@@ -21,7 +21,7 @@ from safetensors.numpy import save
 from dense.models.resolve import ModelIdentity
 from dense.search.stored_rows import StoredRows, read_rows
 from sparta.base.errors import InputError, SpartaError
-from sparta.base.files import allow_open_files, atomic_write, disk_fails, refuse_links, storage_error
+from sparta.base.files import allow_open_files, atomic_write, raise_if_unreadable, refuse_links
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.base.remedies import Option, Remedy, remedy
 from sparta.data.languages import is_folded_alike
@@ -197,8 +197,7 @@ def open_shard(path: Path) -> VectorShard:
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise _too_many_open_files(path) from error
-        if isinstance(error, OSError) and disk_fails(error):
-            raise storage_error(path, error) from error
+        raise_if_unreadable(path, error)
         raise _damaged_shard(path, error) from error
     return VectorShard(
         facts["number"],

@@ -8,7 +8,7 @@ SpartaError                 exit code 1
 │   └── LackingError   2    the index has no impacts, metadata or texts, which the request needs
 ├── ModelError         2    the model folder cannot be used
 ├── JavaError          1    there is no usable Java runtime, or Java failed
-├── StorageError       1    the disk is full, fails or is not writable
+├── StorageError       1    the disk is full or fails, or a file cannot be opened or written
 ├── ServerError        1    a server cannot be reached, or fails to answer a request
 └── MissingPackageError 1   an optional Python package is not installed
 
@@ -138,7 +138,7 @@ class JavaError(SpartaError):
 
 
 class StorageError(SpartaError):
-    """The disk is full, fails or is not writable."""
+    """The disk is full or fails, or a permission or limit prevents opening or writing a file."""
 
     code = "storage"
 

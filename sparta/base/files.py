@@ -14,6 +14,7 @@ import resource
 import secrets
 import shlex
 import shutil
+import stat
 import sys
 import tempfile
 import zlib
@@ -59,6 +60,8 @@ _LONGEST_ZSTD_WINDOW = 128 << 20  # zstd itself reads no longer window without -
 _SPARE_FILES = 256
 _FAILED_DISK = "the disk or its network connection fails: look into the system log (dmesg)"
 _FAILURES = ("EIO", "ESTALE", "ENODEV", "ENXIO", "EREMOTEIO", "EBADMSG", "EUCLEAN", "ETIMEDOUT", "ENOTCONN")
+NOT_PERMITTED = "change the permissions of the file and of its folders, or read as the user who owns them"
+MORE_OPEN_FILES = "raise the limit on open files (ulimit -n 65536)"
 _STORAGE_REMEDIES = {
     errno.ENOSPC: "free some space on this disk, or write to another one",
     errno.EDQUOT: "free some of your quota, or write to another disk",
@@ -67,21 +70,24 @@ _STORAGE_REMEDIES = {
     errno.EACCES: "change the permissions of the folder, or write to another one",
     errno.EPERM: "change the permissions of the folder, or write to another one",
     **{getattr(errno, name): _FAILED_DISK for name in _FAILURES if hasattr(errno, name)},
-    errno.EMFILE: "raise the limit on open files (ulimit -n 65536)",
+    errno.EMFILE: MORE_OPEN_FILES,
     errno.ENFILE: "close other programs: the machine has reached its limit on open files",
     errno.ENAMETOOLONG: "choose a shorter path",
     errno.ELOOP: "remove the symbolic links that point to each other",
 }
+_PERMISSIONS, _LIMITS = (errno.EACCES, errno.EPERM), (errno.EMFILE, errno.ENFILE)
 _UNKNOWN_CAUSE = "look for the reason in the system log (dmesg), then repeat the command"
 
 
 @contextlib.contextmanager
-def storage_errors(where: str | Path) -> Iterator[None]:
+def storage_errors(where: str | Path, *, reading: bool = False) -> Iterator[None]:
     """Convert the operating system's file errors into errors meant for the user.
 
     A missing file, a missing folder, a file in place of a folder and a folder in place of a file become
     InputError. All other file errors (full disk or quota, missing permission, failing disk) become
     StorageError. Errors of pipes and sockets, and errors without an error number, pass unchanged.
+
+    :param reading: whether the block only reads files
     """
     try:
         yield
@@ -93,19 +99,43 @@ def storage_errors(where: str | Path) -> Iterator[None]:
             culprit = f" ({error.filename})" if error.filename else ""
             message = f"{error.strerror}{culprit}"
             raise InputError(message, where=str(where), remedy="check the path") from error
-        raise storage_error(where, error) from error
+        raise storage_error(where, error, reading=reading) from error
 
 
-def storage_error(where: str | Path, error: OSError) -> StorageError:
-    """Return the StorageError for a file that is not writable, or not readable because the disk fails."""
-    verb = "read or written" if disk_fails(error) or error.errno not in _STORAGE_REMEDIES else "written"
+def storage_error(where: str | Path, error: OSError, *, reading: bool = False) -> StorageError:
+    """Return the StorageError for a file that cannot be written, or read.
+
+    :param reading: whether the file was only read
+    """
     remedy = _STORAGE_REMEDIES.get(error.errno or 0, _UNKNOWN_CAUSE)
+    is_of_both = error.errno in _LIMITS or remedy in (_FAILED_DISK, _UNKNOWN_CAUSE)
+    verb = "read" if reading else "read or written" if is_of_both else "written"
+    if reading and error.errno in _PERMISSIONS:
+        remedy = NOT_PERMITTED
     return StorageError(f"the file cannot be {verb}: {error.strerror}", where=str(where), remedy=remedy)
 
 
-def disk_fails(error: BaseException) -> bool:
-    """Return whether an error comes from a failing disk, which says nothing about the file's content."""
-    return isinstance(error, OSError) and _STORAGE_REMEDIES.get(error.errno or 0) == _FAILED_DISK
+def raise_if_unreadable(path: str | Path, error: BaseException) -> None:
+    """Raise StorageError for an error in reading a file that says nothing about the file's content.
+
+    Such errors are a failing disk, a missing permission and the limit on open files.
+    """
+    if isinstance(error, OSError) and (
+        error.errno in (*_PERMISSIONS, *_LIMITS) or _STORAGE_REMEDIES.get(error.errno or 0) == _FAILED_DISK
+    ):
+        raise storage_error(path, error, reading=True) from error
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a path is a file.
+
+    :raises StorageError: nobody can tell, because a folder of the path cannot be read.
+    """
+    with storage_errors(path, reading=True):
+        try:
+            return stat.S_ISREG(path.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
 
 def make_folder(path: str | Path) -> None:
@@ -167,16 +197,15 @@ def refuse_links_below(folder: Path) -> None:
     """Check that no file or folder below `folder` is a symbolic link. The folder itself may be a link.
 
     :raises IndexStateError: there is a symbolic link; the error names it.
+    :raises StorageError: a folder cannot be read.
     """
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_symlink():
-                    refuse_links(Path(entry.path))
-                if entry.is_dir(follow_symlinks=False):
-                    refuse_links_below(Path(entry.path))
-    except (FileNotFoundError, NotADirectoryError):  # a writer may remove old files meanwhile
-        return
+    removed = FileNotFoundError, NotADirectoryError  # a writer may remove old files meanwhile
+    with storage_errors(folder, reading=True), contextlib.suppress(*removed), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                refuse_links(Path(entry.path))
+            if entry.is_dir(follow_symlinks=False):
+                refuse_links_below(Path(entry.path))
 
 
 def is_standard_output(path: str | Path) -> bool:
@@ -257,7 +286,7 @@ def atomic_write(path: str | Path, data: bytes | Callable[[BinaryIO], object]) -
 
 def sha256_file(path: str | Path) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal."""
-    with storage_errors(path), Path(path).open("rb") as stream:
+    with storage_errors(path, reading=True), Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import IndexStateError, NewerFormatError
-from sparta.base.files import atomic_write, disk_fails, refuse_links, storage_error
+from sparta.base.files import atomic_write, raise_if_unreadable, refuse_links
 from sparta.base.remedies import Remedy
 
 MANIFEST_NAME = "manifest.json"
@@ -66,6 +66,7 @@ def read_manifest(
     :param fields: all fields of this kind of manifest, as in `check_fields`; None accepts every field
     :raises IndexStateError: the manifest is missing or broken, has a wrong checksum, names another kind, or
         has neither a checksum nor only known fields.
+    :raises StorageError: the manifest cannot be read, whatever its content.
     :raises NewerFormatError: the manifest's format version is above `newest_version`.
     """
     path = Path(folder) / MANIFEST_NAME
@@ -192,8 +193,7 @@ def _parsed(path: Path, kind: str, content: bytes | None) -> dict[str, Any]:
             remedy="check the path, or run the command that writes this folder first",
         ) from error
     except OSError as error:
-        if disk_fails(error):
-            raise storage_error(path, error) from error
+        raise_if_unreadable(path, error)
         raise _unusable(path, f"cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise _unusable(path, f"expected JSON, found: {error}") from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from sparta.base.checks import path_of
 from sparta.base.disk.locks import is_locked, lock
 from sparta.base.errors import IndexStateError, LackingError, ModelError, NewerFormatError, rebuild_index
-from sparta.base.files import refuse_links_below, storage_errors
+from sparta.base.files import is_file, refuse_links_below, storage_errors
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import language_of
@@ -101,7 +101,7 @@ class IndexFolder:
 
     def exists(self) -> bool:
         """Return whether the folder holds an index."""
-        return (self.path / "manifest.json").is_file()
+        return is_file(self.path / "manifest.json")
 
     def state(self) -> IndexState:
         """Read the manifest.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, LackingError, SpartaError
+from sparta.base.files import storage_errors
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.base.remedies import Command, remedy
 from sparta.index.changes import carried, changed_by, how_to_add_impacts, is_whole
@@ -154,10 +157,9 @@ def manifests_of(folder: IndexFolder, generation: Generation) -> dict[str, bytes
     """Return the manifests of the channels outside Lucene's index, by channel name."""
     manifests = {}
     for name in CHANNELS:
-        try:
-            manifests[name] = (folder.channel_path(name, generation) / MANIFEST_NAME).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            continue
+        path = folder.channel_path(name, generation) / MANIFEST_NAME
+        with storage_errors(path, reading=True), suppress(FileNotFoundError, NotADirectoryError):
+            manifests[name] = path.read_bytes()
     return manifests
 
 
@@ -184,15 +186,24 @@ def segments_of(lucene: Path) -> tuple[int, bytes | None] | None:
     """Return the number and content of a Lucene folder's newest segments file; None if there is no commit.
 
     The content is None if a writer has just removed the file.
+
+    :raises StorageError: the folder or the file cannot be read.
     """
-    commits = {int(path.name.removeprefix("segments_"), 36): path for path in lucene.glob("segments_*")}
+    with storage_errors(lucene, reading=True):
+        try:
+            names = os.listdir(lucene)  # glob takes an unreadable folder for an empty one
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+    prefix = "segments_"
+    commits = {int(name.removeprefix(prefix), 36): lucene / name for name in names if name.startswith(prefix)}
     if not commits:
         return None
     number = max(commits)
-    try:
-        return number, commits[number].read_bytes()
-    except FileNotFoundError:
-        return number, None
+    with storage_errors(commits[number], reading=True):
+        try:
+            return number, commits[number].read_bytes()
+        except FileNotFoundError:
+            return number, None
 
 
 def _commit_of(folder: IndexFolder, state: IndexState) -> tuple[Generation, Committed]:

@@ -59,11 +59,9 @@ def _check_manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
     try:
         generation = folder.state().searchable
         folder.refuse_links()
+        has_commit = generation and (generation.complete or segments_of(folder.lucene_path(generation)))
     except SpartaError as error:
         return _damaged_part("manifest", error), None
-    has_commit = generation and (
-        generation.complete or any(folder.lucene_path(generation).glob("segments_*"))
-    )
     if not generation or not has_commit:
         command = Command.of("sparta index", corpus="FILE", index=folder.path)
         advice = how_to_finish(generation, folder.path) if generation else remedy("{}", command)
@@ -121,7 +119,7 @@ def _check_tokenizer(folder: IndexFolder, generation: Generation) -> str:
 
 def _check_lucene(folder: IndexFolder, quick: bool, generation: Generation) -> str | SpartaError:
     path = folder.lucene_path(generation)
-    if not any(path.glob("segments_*")):
+    if segments_of(path) is None:
         raise lost_commit(path)
     if not quick and (damage := check_index(path)):
         return IndexStateError(

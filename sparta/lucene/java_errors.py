@@ -15,6 +15,7 @@ from sparta.base.errors import (
     StorageError,
     rebuild_index,
 )
+from sparta.base.files import MORE_OPEN_FILES, NOT_PERMITTED
 from sparta.base.remedies import Option, Remedy, remedy
 from sparta.lucene import jvm
 
@@ -35,7 +36,7 @@ _STATE_ERRORS: dict[str, tuple[str, str | None]] = {
 }
 """The problem and the remedy for each class of exceptions; None stands for the remedy `_rebuild`."""
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "Read-only file system", "File too large")
-_DISK_FAILURE = "Input/output error"
+_DISK_FAILURE, _TOO_MANY_FILES = "Input/output error", "Too many open files"
 _SIGN_IN_FIELDS = re.compile(r"expected a metadata field of the passages \(.*[=<>!].*\), found ", re.DOTALL)
 _NAMED_IN_JSON = remedy(
     "write a filter on a field name with =, <, > or ! as JSON, as in {}", Option("filter", '{"a=b": "en"}')
@@ -111,6 +112,15 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
     if short == "IllegalArgumentException":
         json_form = _NAMED_IN_JSON if _SIGN_IN_FIELDS.match(message) else ""
         return InputError(message, where=str(Path(where).parent) if reading else where, remedy=json_form)
+    verb = "read" if reading else "written"
+    if _TOO_MANY_FILES in message:
+        return StorageError(
+            f"the index cannot be {verb} ({short}: {message})", where=where, remedy=MORE_OPEN_FILES
+        )
+    if reading and short == "AccessDeniedException":
+        return StorageError(
+            f"the index cannot be read ({short}: {message})", where=where, remedy=NOT_PERMITTED
+        )
     if any(words in message for words in _NO_ROOM) or (short in _NOT_WRITABLE and not reading):
         return StorageError(
             f"the index cannot be written ({short}: {message})",
@@ -119,7 +129,7 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
         )
     if _DISK_FAILURE in message:
         return StorageError(
-            f"the index cannot be {'read' if reading else 'written'} ({short}: {message})",
+            f"the index cannot be {verb} ({short}: {message})",
             where=where,
             remedy="the disk is failing: read the system log (dmesg); all committed passages are kept",
         )

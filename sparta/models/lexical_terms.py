@@ -23,7 +23,7 @@ from tokenizers import Encoding, Tokenizer
 
 from sparta.base.checks import vocabulary_size
 from sparta.base.errors import InputError, ModelError
-from sparta.base.files import atomic_write, short_hash
+from sparta.base.files import atomic_write, raise_if_unreadable, short_hash
 from sparta.base.normal_form import normal_form
 from sparta.base.records import Passage
 
@@ -308,6 +308,7 @@ class LexicalTerms:
                 raise ValueError(f"format version {version}, expected {_FORMAT}")
             return LexicalTerms(TermSettings(**settings), tokenizer)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise_if_unreadable(path, error)
             raise ModelError(
                 f"the file of lexical terms cannot be read: {type(error).__name__}: {error}",
                 where=str(path),

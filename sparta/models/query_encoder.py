@@ -24,7 +24,7 @@ from tokenizers.models import WordLevel
 
 from sparta.base.checks import check_vocabulary, json_object, vocabulary_size
 from sparta.base.errors import IndexStateError, InputError, ModelError
-from sparta.base.files import atomic_write, storage_errors
+from sparta.base.files import atomic_write, is_file, raise_if_unreadable, storage_errors
 from sparta.data.languages import Language
 from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms, encoded
 from sparta.models.quantize import Quantizer, QueryQuantizer
@@ -118,6 +118,7 @@ def _from_file(folder: Path, parse: Callable[[str, str], Tokenizer]) -> Tokenize
     try:
         return parse(path.read_text("utf-8"), json.dumps(settings))
     except Exception as error:  # tokenizers raises bare Exception
+        raise_if_unreadable(path, error)
         raise ModelError(f"the tokenizer file cannot be read: {error}", where=str(path)) from error
 
 
@@ -457,9 +458,11 @@ class QuerySide:
         """Load a query side that `save` wrote; `identity` comes from the manifest.
 
         :raises IndexStateError: a file is missing or damaged.
+        :raises StorageError: a file cannot be read, whatever its content.
         """
         try:
-            return QuerySide._load(folder, identity)
+            with storage_errors(folder, reading=True):
+                return QuerySide._load(folder, identity)
         except (KeyError, TypeError, ValueError, SafetensorError, InputError, ModelError) as error:
             raise IndexStateError(
                 f"the folder with tokenizer and query weights is damaged ({type(error).__name__}: {error})",
@@ -473,7 +476,7 @@ class QuerySide:
         weight_files = [WEIGHTS_FILE] if identity["weighted_queries"] else []
         term_files = [TERMS_FILE] if "lexical_terms" in identity else []
         for name in ["tokenizer.json", *weight_files, *term_files]:
-            if not (folder / name).is_file():
+            if not is_file(folder / name):
                 raise IndexStateError(
                     "the file is missing",
                     where=str(folder / name),

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from sparta.base.disk.locks import lock
 from sparta.base.errors import IndexStateError, InputError, Interrupted, folder_in_use
-from sparta.base.files import disk_fails, make_folder, storage_error, storage_errors
+from sparta.base.files import make_folder, raise_if_unreadable, storage_errors
 from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy
@@ -127,8 +127,7 @@ def shard_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (SafetensorError, OSError, LookupError, TypeError, ValueError, RecursionError) as error:
-        if isinstance(error, OSError) and disk_fails(error):
-            raise storage_error(path, error) from error
+        raise_if_unreadable(path, error)
         raise InputError(
             f"the shard cannot be read: {error}",
             where=str(path),

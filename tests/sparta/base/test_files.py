@@ -24,6 +24,7 @@ from sparta.base.files import (
     atomic_write,
     numbered_lines,
     open_decompressed,
+    raise_if_unreadable,
     sha256_file,
     storage_errors,
 )
@@ -164,6 +165,25 @@ def test_a_disk_that_fails_is_told(number: int) -> None:
     assert os.strerror(number) in caught.value.message
     assert caught.value.where == "x"
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.EACCES, "permissions"), (errno.EPERM, "permissions"), (errno.EMFILE, "ulimit -n")],
+)
+def test_a_file_that_cannot_be_opened_for_reading_says_nothing_about_its_content(
+    number: int, advice: str
+) -> None:
+    error = OSError(number, os.strerror(number))
+    with pytest.raises(StorageError, match="cannot be read: ") as caught:
+        raise_if_unreadable("x", error)
+    assert advice in str(caught.value.remedy)
+    with pytest.raises(StorageError) as in_block, storage_errors("x", reading=True):
+        raise error
+    assert str(in_block.value) == str(caught.value)
+    assert "writ" not in str(caught.value)
+    raise_if_unreadable("x", IsADirectoryError(errno.EISDIR, "x"))
+    raise_if_unreadable("x", ValueError())
 
 
 def test_other_errors_pass() -> None:

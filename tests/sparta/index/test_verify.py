@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import zlib
 from collections.abc import Iterator
@@ -15,11 +17,12 @@ from dense.channel.sync import build_dense
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from sparta import Index, IndexOptions
-from sparta.base.errors import IndexStateError
+from sparta.base.errors import IndexStateError, StorageError
+from sparta.index.snapshot import newest_commit
 from sparta.index.verify import verify_index
 from sparta.lucene.bridge import check_index
 from sparta.neural.inputs import InputLayout
-from tests.moments import at
+from tests.moments import at, watched
 from tests.programs import dense, sparta
 
 pytestmark = pytest.mark.jvm
@@ -247,6 +250,35 @@ def test_a_commit_during_the_check_is_no_damage(index: Path, monkeypatch: pytest
     assert len(checks) == 2
     with Index(index) as changed, at("read", "rows-*.npy", lambda: changed.delete(["p2"])):
         assert problems_of(index) == [""] * 4
+
+
+@pytest.mark.parametrize(
+    ("pattern", "part"),
+    [
+        ("ix/manifest.json", "manifest"),
+        ("tokenizer.json", "tokenizer"),
+        ("segments_*", "Lucene index"),
+        ("rows-*.npy", "dense channel"),
+    ],
+)
+def test_a_file_without_permission_is_not_damaged(whole: Path, pattern: str, part: str) -> None:
+    def refuse(action: str, path: Path) -> None:
+        if action == "read" and path.match(pattern):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with watched(refuse):
+        parts = {part.name: part for part in verify_index(whole, quick=True)}
+    assert "the file cannot be read: Permission denied" in parts[part].problem
+    assert str(parts[part].remedy).startswith("change the permissions")
+
+
+def test_a_folder_that_cannot_be_listed_is_not_empty(whole: Path, monkeypatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(StorageError, match="cannot be read: Permission denied"):
+        newest_commit(whole)
 
 
 def test_an_overwrite_during_the_check_is_no_damage(index: Path) -> None:

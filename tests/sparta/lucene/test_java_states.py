@@ -193,6 +193,9 @@ def test_batch_larger_than_javas_memory(tmp_path):
         ("org.apache.lucene.index.IndexFormatTooNewException", "version 99", True, NewerFormatError),
         ("org.apache.lucene.index.CorruptIndexException", "checksum", True, IndexStateError),
         ("java.nio.file.NoSuchFileException", "_0.cfs", True, IndexStateError),
+        ("java.nio.file.AccessDeniedException", "/ix/_0.cfs", True, StorageError),
+        ("java.nio.file.FileSystemException", "/ix/_0.cfs: Too many open files", True, StorageError),
+        ("java.nio.file.FileSystemException", "/ix/_0.si: Too many open files", False, StorageError),
         ("java.lang.ArrayIndexOutOfBoundsException", "Index 9 out of bounds", True, IndexStateError),
         ("java.lang.InternalError", "a fault in an unsafe memory access operation", True, IndexStateError),
         ("java.lang.NullPointerException", "", True, JavaError),
@@ -219,6 +222,8 @@ def test_translation(name, message, reading, kind):
     assert error.remedy
     if "OutOfMemory" in name:
         assert "SPARTA_JVM_HEAP" in str(error.remedy)
+    if "Too many" in message:
+        assert "ulimit -n" in str(error.remedy)
     if "Thai" in message:
         assert "SPARTA_JAVA_HOME" in str(error.remedy)
 
