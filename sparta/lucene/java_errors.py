@@ -87,6 +87,19 @@ def _causes(thrown: Any) -> list[tuple[str, str]]:
     return [top_exception, *((name, message) for name, _, message in causes)]
 
 
+def _of_storage(short: str, message: str, reading: bool) -> str:
+    """Return the remedy for an error of the file system that says nothing about the index; else empty."""
+    if _TOO_MANY_FILES in message:
+        return MORE_OPEN_FILES
+    if reading and short == "AccessDeniedException":
+        return NOT_PERMITTED
+    if any(words in message for words in _NO_ROOM) or (short in _NOT_WRITABLE and not reading):
+        return "free space or use another writable disk; all committed passages are kept"
+    if _DISK_FAILURE in message:
+        return "the disk is failing: read the system log (dmesg); all committed passages are kept"
+    return ""
+
+
 def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | None:
     """Recognize an exception by its class, or by its message for file system errors.
 
@@ -112,27 +125,9 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
     if short == "IllegalArgumentException":
         json_form = _NAMED_IN_JSON if _SIGN_IN_FIELDS.match(message) else ""
         return InputError(message, where=str(Path(where).parent) if reading else where, remedy=json_form)
-    verb = "read" if reading else "written"
-    if _TOO_MANY_FILES in message:
-        return StorageError(
-            f"the index cannot be {verb} ({short}: {message})", where=where, remedy=MORE_OPEN_FILES
-        )
-    if reading and short == "AccessDeniedException":
-        return StorageError(
-            f"the index cannot be read ({short}: {message})", where=where, remedy=NOT_PERMITTED
-        )
-    if any(words in message for words in _NO_ROOM) or (short in _NOT_WRITABLE and not reading):
-        return StorageError(
-            f"the index cannot be written ({short}: {message})",
-            where=where,
-            remedy="free space or use another writable disk; all committed passages are kept",
-        )
-    if _DISK_FAILURE in message:
-        return StorageError(
-            f"the index cannot be {verb} ({short}: {message})",
-            where=where,
-            remedy="the disk is failing: read the system log (dmesg); all committed passages are kept",
-        )
+    if advice := _of_storage(short, message, reading):
+        verb = "read" if reading and not any(words in message for words in _NO_ROOM) else "written"
+        return StorageError(f"the index cannot be {verb} ({short}: {message})", where=where, remedy=advice)
     if reading and short in _BROKEN_DATA:
         return IndexStateError(
             f"the index is damaged: its data is inconsistent ({short}: {message})",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import shutil
 import zlib
 from collections.abc import Iterator
@@ -276,7 +275,7 @@ def test_a_folder_that_cannot_be_listed_is_not_empty(whole: Path, monkeypatch) -
     def refuse(path: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(Path, "iterdir", refuse)
     with pytest.raises(StorageError, match="cannot be read: Permission denied"):
         newest_commit(whole)
 
