@@ -144,11 +144,15 @@ def changed_by(generation: Generation, deleted: int) -> str:
 def how_to_rebuild(index: Path, generation: Generation | None = None, **changes: Any) -> Command:
     """Return the command that builds an index anew, from a corpus that the user names.
 
-    :param generation: the index gets its options
+    :param generation: the index gets its options, without a model that no longer ships
     :param changes: other values of these options; None leaves an option out
     """
+    from sparta.models.resolve import FORMER_MODELS
+
     options: list[Option] = []
     if generation:
+        if generation.model["name"] in FORMER_MODELS:
+            changes = {"model": None, "query_encoder": None, **changes}
         kind = JSON if generation.job.kind == JSON else CORPUS  # the model of JSON vectors is unknown
         fields = _options_of_fields(generation.job.named_fields)  # other fields would give other ids
         options = [*fields, *_options(generation, kind)]

@@ -228,7 +228,7 @@ def _source(
     """Return the source of a corpus: passages with impacts, or without impacts for a BM25-only index."""
     bm25_only = options.channels == BM25
     writing = options.for_writing(mode)
-    if bm25_only and (known_side := _known_side(options)):
+    if bm25_only and (known_side := _known_side(folder, options, mode)):
         side = with_lexical_terms(known_side, folder, writing, options.lexical_terms)
         return text_source(reader, job, side, options.language or DEFAULT_LANGUAGE, progress)
     from sparta.models.load import open_encoder
@@ -369,7 +369,10 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
     filled = replace(
         options, **{name: index_form[name] for name in index_form if getattr(options, name) is None}
     )
-    return with_model(_with_index_model(filled, live, folder)) if encodes else filled
+    if not encodes:
+        return filled
+    filled = _with_index_model(filled, live, folder)
+    return filled if live.channels == BM25 else with_model(filled)
 
 
 def _with_index_chunks(options: IndexOptions, generation: Generation | None) -> IndexOptions:
@@ -434,7 +437,7 @@ def _with_index_queries(options: IndexOptions, generation: Generation) -> IndexO
 def _with_index_model(options: IndexOptions, live: Generation, folder: IndexFolder) -> IndexOptions:
     """Return the options with the index's model and bits, where the options leave them open.
 
-    :raises ModelError: the index's model was moved.
+    :raises ModelError: the index has impacts, and its model was moved.
     """
     name = str(live.model["name"])
     if not name or name.startswith(JSON_VECTORS):
@@ -445,13 +448,15 @@ def _with_index_model(options: IndexOptions, live: Generation, folder: IndexFold
     try:
         name = find_model(name, live.model["sha256"])
     except ModelError as error:
+        if live.channels == BM25:
+            return filled  # no impacts to encode: `_known_side` reads the index's own tokenizer
         if name in FORMER_MODELS:
             raise ModelError(
                 f"the model of the index, {name}, no longer ships with sparta",
                 where=str(folder.path),
                 remedy=remedy(
                     "rebuild the index: {}; or {}",
-                    how_to_rebuild(folder.path, live, model=None),
+                    how_to_rebuild(folder.path, live),
                     how_to_get(name),
                 ),
             ) from error
@@ -487,8 +492,14 @@ def with_model(options: IndexOptions) -> IndexOptions:
     return replace(options, channels=BM25)
 
 
-def _known_side(options: IndexOptions) -> QuerySide | None:
-    """Return the model's query side, or None if loading it needs torch."""
+def _known_side(folder: IndexFolder, options: IndexOptions, mode: str) -> QuerySide | None:
+    """Return the model's query side, or None if loading it needs torch.
+
+    A BM25-only index that grows without a model has the side that is stored in it.
+    """
+    live = folder.state().searchable if mode in GROWING else None
+    if live and live.channels == BM25 and options.model is None:
+        return folder.query_side(live)
     if (
         options.model is None
         and options.channels == BM25
@@ -507,7 +518,7 @@ def _report_if_up_to_date(
     """
     if not folder.exists():
         return None
-    side = _known_side(options)
+    side = _known_side(folder, options, mode)
     if side is None:
         return None
     side = with_lexical_terms(side, folder, options.for_writing(mode), options.lexical_terms)

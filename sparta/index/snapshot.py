@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -117,7 +116,7 @@ class IndexSnapshot(Closing):
             path = self.folder.path
             changed = changed_by(self.generation, carried(self.lucene.user_data).get("deleted", 0))
             add_impacts = how_to_add_impacts(self.generation, path, changed)
-            since = f", changed since by {changed}" if changed else ""
+            since = f"; it was changed since by {changed}" if changed else ""
             search_bm25 = Command.of("sparta search", "QUERY", channel="bm25", index=path)
             raise LackingError(
                 f"the index is BM25-only and has no impacts{since}",
@@ -191,11 +190,13 @@ def segments_of(lucene: Path) -> tuple[int, bytes | None] | None:
     """
     with storage_errors(lucene, reading=True):
         try:
-            names = os.listdir(lucene)  # glob takes an unreadable folder for an empty one
+            paths = list(lucene.iterdir())  # glob takes an unreadable folder for an empty one
         except (FileNotFoundError, NotADirectoryError):
             return None
     prefix = "segments_"
-    commits = {int(name.removeprefix(prefix), 36): lucene / name for name in names if name.startswith(prefix)}
+    commits = {
+        int(path.name.removeprefix(prefix), 36): path for path in paths if path.name.startswith(prefix)
+    }
     if not commits:
         return None
     number = max(commits)

@@ -13,6 +13,7 @@ import pytest
 
 from sparta.api import Index
 from sparta.base.errors import ModelError
+from sparta.index.changes import how_to_rebuild
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.models.resolve import (
@@ -110,6 +111,20 @@ def test_a_model_that_ships_is_found_by_its_hash(tmp_path: Path) -> None:
     assert find_model(str(tmp_path / "gone"), hash_folder(folder)) == folder.name
     with pytest.raises(ModelError):
         find_model(str(tmp_path / "gone"), "0" * 64)
+
+
+@pytest.mark.jvm
+def test_a_bm25_only_index_needs_no_model_to_grow(model: Path, tmp_path: Path) -> None:
+    index, options = tmp_path / "index", IndexOptions(model=str(model), channels="bm25")
+    build_index(index, [{"id": "a", "text": "the moon"}], options=options)
+    for name in FORMER_MODELS:
+        rename(index, name)
+    assert appended(index, "b") == 2
+    assert build_index(index, [{"id": "b", "text": "a star"}], "update").documents == 2
+    with Index(index) as opened:
+        assert opened.passage("b")["text"] == "a star"
+    rebuild = how_to_rebuild(index, IndexFolder(index).require_live()).for_command_line()
+    assert rebuild == f"sparta index --corpus FILE --overwrite --channels bm25 --index {index}"
 
 
 @pytest.mark.slow
