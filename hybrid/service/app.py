@@ -32,7 +32,7 @@ from hybrid.service.live.ndjson import (
 )
 from hybrid.service.live.parameters import ANSWER_PARAMETERS, SEARCH_PARAMETERS
 from hybrid.service.live.service import Service
-from hybrid.service.metrics import CONTENT_TYPE, Metrics
+from hybrid.service.metrics import CONTENT_TYPE, IndexMetrics, Metrics
 from hybrid.service.middleware import OPEN_PATHS, middleware, route_path
 from hybrid.service.schemas import dumps
 from hybrid.service.settings import Settings
@@ -91,7 +91,7 @@ def create_app(settings: Settings, models: SharedModels | None = None) -> FastAP
 
     :param models: the models, which other indexes may share; None opens new models
     """
-    metrics = Metrics()
+    metrics = IndexMetrics()
     models = models or SharedModels(settings.reader, settings.device)
     service, journal = Service(settings, metrics, models), Journal(metrics)
 
@@ -126,6 +126,12 @@ def add_pages(app: FastAPI, first: str) -> None:
 
     add_page("/", first)
     add_page("/docs", "docs.html")
+
+    @app.get("/favicon.ico", include_in_schema=False)  # browsers ask for it on pages without an icon
+    async def icon() -> Response:
+        return Response(
+            (static / "favicon.svg").read_bytes(), headers=_PAGE_HEADERS, media_type="image/svg+xml"
+        )
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -9,12 +9,18 @@ from secrets import token_hex
 
 from hybrid.service.errors import HttpError, error_body, status_of
 from hybrid.service.metrics import Metrics
+from sparta.base.errors import SpartaError
 
 logger = logging.getLogger("sparta.serve")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _METHODS = frozenset(("GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE"))
 OTHER = "other"
 """Metrics label of all unknown methods and routes."""
+
+
+def shown(error: Exception) -> str:
+    """Return an error for the log, whose reader has a shell: the remedy names commands and their options."""
+    return error.for_command_line() if isinstance(error, SpartaError) else str(error)
 
 
 class Journal:
@@ -60,7 +66,7 @@ class Journal:
         if status == 500:
             logger.error("request failed", exc_info=error, extra={"request_id": request_id})
         elif status in (409, 503):
-            logger.warning("request refused", extra={"request_id": request_id, "error": str(error)})
+            logger.warning("request refused", extra={"request_id": request_id, "error": shown(error)})
 
     def refusal(self, error: HttpError, seconds: float, client: str) -> bytes:
         """Count and log an error on a connection without a whole request; return the response's JSON body."""

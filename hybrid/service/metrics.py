@@ -13,7 +13,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """Counters, histograms and gauges of one service."""
+    """Requests of a service, and the resources of its process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -29,6 +29,23 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request and its time."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def text(self) -> bytes:
+        """Return all metrics in the text format of Prometheus."""
+        return generate_latest(self.registry)
+
+
+class IndexMetrics(Metrics):
+    """The metrics of a service with one index, or of one of its indexes: also batches and the open commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        registry = self.registry
         self._batches = Histogram(
             "sparta_batch_queries",
             "Queries that went into the index together.",
@@ -45,11 +62,6 @@ class Metrics:
             )
         }
 
-    def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request and its time."""
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
-
     def batch(self, queries: int) -> None:
         """Count a batch of so many queries."""
         self._batches.observe(queries)
@@ -57,7 +69,3 @@ class Metrics:
     def watch(self, name: str, value: Callable[[], float]) -> None:
         """Let a gauge (queue, passages, generation or commit) take its value from a function."""
         self._gauges[name].set_function(value)
-
-    def text(self) -> bytes:
-        """Return all metrics in the text format of Prometheus."""
-        return generate_latest(self.registry)

@@ -72,10 +72,11 @@ def application(indexes: Sequence[Settings]) -> FastAPI:
 
     @app.api_route("/{path:path}", methods=_METHODS, include_in_schema=False)
     async def not_of_an_index(path: str) -> Response:
+        names_shown = "" if common.keys else f"; the indexes: {', '.join(names)}"  # POST /health needs no key
         raise HttpError(
             404,
-            f"the path names no index; the indexes: {', '.join(names)}",
-            remedy=f"begin the path with {INDEXES}{names[0]}/; GET /docs lists the endpoints",
+            f"the path names no index{names_shown}",
+            remedy=f"begin the path with {INDEXES}NAME/; GET /indexes lists the names",
         )
 
     return app

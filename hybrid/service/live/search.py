@@ -16,7 +16,7 @@ from hybrid.retrieval.fusion import Fusion, parse_weights
 from hybrid.retrieval.searcher import HybridSearcher
 from hybrid.service.errors import as_exception
 from hybrid.service.live.hits import hit_objects
-from hybrid.service.metrics import Metrics
+from hybrid.service.metrics import IndexMetrics
 from hybrid.service.schemas import dumps
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
@@ -93,7 +93,7 @@ class BatchSearch(Closing):
     """
 
     def __init__(
-        self, reader: IndexReader, threads: int, metrics: Metrics, reranker: str | None = None
+        self, reader: IndexReader, threads: int, metrics: IndexMetrics, reranker: str | None = None
     ) -> None:
         self.reader, self._threads, self._metrics = reader, threads, metrics
         self._reranker = reranker

@@ -14,15 +14,17 @@ from typing import Any
 
 from hybrid.answering.answerer import default_depth
 from hybrid.service.errors import BusyError, HttpError, contained, within
+from hybrid.service.journal import shown
 from hybrid.service.live.answers import Answers
 from hybrid.service.live.batching import Batcher
 from hybrid.service.live.models import SharedModels
 from hybrid.service.live.page import example_questions, marks_of_text
 from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
 from hybrid.service.live.writes import Writer
-from hybrid.service.metrics import Metrics
+from hybrid.service.metrics import IndexMetrics
 from hybrid.service.schemas import AnswerRequest, SearchRequest
 from hybrid.service.settings import Settings
+from sparta.base.errors import SpartaError
 from sparta.base.filters import Filter
 from sparta.base.remedies import Command
 from sparta.data.units import is_chunk
@@ -45,7 +47,7 @@ class Service:
     :param models: the models, which other indexes of the process may share
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, models: SharedModels) -> None:
+    def __init__(self, settings: Settings, metrics: IndexMetrics, models: SharedModels) -> None:
         self.settings, self.metrics = settings, metrics
         self.ready = False
         self._aside: Counter[ThreadPoolExecutor] = Counter()
@@ -278,12 +280,12 @@ class Service:
                 await asyncio.get_running_loop().run_in_executor(self._side, contained, self._refresh)
                 last_error = ""
             except Exception as error:  # the next commit may open again
-                if str(error) != last_error:
-                    last_error = str(error)
+                if shown(error) != last_error:
+                    last_error = shown(error)
                     logger.warning(
                         "the new commit cannot be opened, so searches use the previous commit: %s",
                         last_error,
-                        exc_info=error,
+                        exc_info=None if isinstance(error, SpartaError) else error,
                         extra={"index": self.settings.shown_name},
                     )
 

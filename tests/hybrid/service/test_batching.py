@@ -14,7 +14,7 @@ import pytest
 from hybrid.service.errors import BusyError
 from hybrid.service.live.batching import Batcher
 from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
-from hybrid.service.metrics import Metrics
+from hybrid.service.metrics import IndexMetrics
 from sparta.index.reader import IndexReader
 from sparta.search.retriever import Page
 from tests.conftest import WORDS
@@ -40,7 +40,7 @@ def test_a_batch_of_everything_equals_single_searches_bit_for_bit(built) -> None
     ]
     jobs.append(Job(queries[:5], Plan("impact", weights_of("impact")), one=False))
     with IndexReader(built, channels=None) as index:
-        search = BatchSearch(index, 2, Metrics())
+        search = BatchSearch(index, 2, IndexMetrics())
         together = search(jobs)
         alone = [search([job])[0] for job in jobs]
     assert [plain(answer) for answer in together] == [plain(answer) for answer in alone]
@@ -54,7 +54,7 @@ def test_what_is_batched_goes_into_java_once(built, calls) -> None:
 
     recorded = calls(Searcher.rank, ImpactSearcher.raws)
     with IndexReader(built, channels=None) as index:
-        answers = BatchSearch(index, 2, Metrics())(
+        answers = BatchSearch(index, 2, IndexMetrics())(
             [Job([w], Plan("impact", weights_of("impact"))) for w in WORDS[:9]]
         )
     hits = sum(len(plain(answer)["hits"]) for answer in answers)
@@ -65,7 +65,7 @@ def test_what_is_batched_goes_into_java_once(built, calls) -> None:
 @pytest.mark.jvm
 def test_one_job_that_fails_fails_alone(built) -> None:
     with IndexReader(built, channels=None) as index:
-        search = BatchSearch(index, 2, Metrics())
+        search = BatchSearch(index, 2, IndexMetrics())
         good, bad = Plan("impact", weights_of("impact")), Plan("dense", weights_of("dense"))
         found = search([Job(["moon"], good), Job(["moon"], bad), Job(["moon"], good)])
     assert plain(found[0]) == plain(found[2])
@@ -215,6 +215,6 @@ def test_a_panic_fails_only_its_query_in_every_endpoint(index, open_client, monk
     assert client.get("/ready").status_code == 200
     with IndexReader(index, channels=None) as live:
         plan = Plan("impact", weights_of("impact"))
-        found = BatchSearch(live, 2, Metrics())([Job(["panic"], plan), Job(["moon"], plan)])
+        found = BatchSearch(live, 2, IndexMetrics())([Job(["panic"], plan), Job(["moon"], plan)])
     assert type(found[0]) is RuntimeError
     assert plain(found[1])["hits"]

@@ -26,6 +26,7 @@ from hybrid.service.errors import HttpError, error_body
 from hybrid.service.live.ndjson import LineErrors, as_lines, read_lines
 from hybrid.service.settings import Limits, Settings
 from sparta.base.errors import IndexStateError, InputError, ModelError, SpartaError, StorageError
+from sparta.base.remedies import Option, remedy
 from tests.hybrid.service.services import guarded
 
 
@@ -61,6 +62,16 @@ def test_a_traceback_is_told_of_faults_alone(
     assert asyncio.run(answered(app))[0]["status"] == status
     [told] = [record for record in caplog.records if record.levelno > logging.INFO]
     assert (told.levelname, bool(told.exc_info)) == ("ERROR" if traceback else "WARNING", traceback)
+
+
+def test_the_log_has_the_remedy_as_a_command(caplog: pytest.LogCaptureFixture) -> None:
+    async def app(*_: Any) -> None:
+        raise IndexStateError("in the way", remedy=remedy("use {}", Option("overwrite", True)))
+
+    asyncio.run(answered(app))
+    assert [vars(record)["error"] for record in caplog.records if "error" in vars(record)] == [
+        "in the way\n  → use --overwrite"
+    ]
 
 
 @pytest.mark.parametrize(

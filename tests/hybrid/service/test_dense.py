@@ -17,7 +17,7 @@ import pytest
 from dense.encoding.question_encoder import BertQuestionEncoder
 from hybrid.retrieval.searcher import open_retriever
 from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
-from hybrid.service.metrics import Metrics
+from hybrid.service.metrics import IndexMetrics
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.index.reader import IndexReader
 from sparta.search.retriever import Page
@@ -135,7 +135,7 @@ def test_waiting_queries_of_all_plans_share_one_run_of_the_network(
     channels = ("dense", "dense,impact", "dense=0.5,impact,bm25", "impact")
     jobs = [job(query, channels[i % 4], 1 + i % 6) for i, query in enumerate(queries + queries[:9])]
     with IndexReader(dense_index, channels=None) as index:
-        search = BatchSearch(index, 2, Metrics())
+        search = BatchSearch(index, 2, IndexMetrics())
         together = [found(answer) for answer in search(jobs)]
         need_vectors = [job.queries[0] for job in jobs if job.plan.is_dense and job.queries[0].strip()]
         assert [list(run["texts"]) for _, run in runs] == [list(dict.fromkeys(need_vectors))]
@@ -158,7 +158,7 @@ def test_a_query_that_the_network_refuses_fails_alone(
 
     monkeypatch.setattr(BertQuestionEncoder, "encode_questions", refusing)
     with IndexReader(dense_index, channels=None) as index:
-        search = BatchSearch(index, 2, Metrics())
+        search = BatchSearch(index, 2, IndexMetrics())
         answers = search([job("moon", "dense", 3), job("panic", "dense", 3), job("moon", "dense,bm25", 3)])
     assert [isinstance(answer, bytes) for answer in answers] == [True, False, True]
     assert len(found(answers[0])) == 3

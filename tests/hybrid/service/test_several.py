@@ -91,6 +91,18 @@ def test_each_index_has_the_routes_of_a_service_with_one(built, moons, open_seve
 
 
 @pytest.mark.jvm
+def test_without_a_key_the_service_names_no_index(built, moons, open_several) -> None:
+    keys = {"secret": Keys([f"read {KEY_A}"]), "moons": Keys([f"read {KEY_B}"])}
+    client = open_several({"secret": built, "moons": moons}, keys)
+    icon = client.get("/favicon.ico")
+    assert (icon.status_code, icon.headers["content-type"]) == (200, "image/svg+xml")
+    for method, path in (("POST", "/health"), ("PUT", "/"), ("GET", "/nothing"), ("GET", "/indexes")):
+        answer = client.request(method, path)
+        assert answer.status_code in (401, 404)
+        assert "secret" not in answer.text
+
+
+@pytest.mark.jvm
 def test_the_service_lists_its_indexes_and_describes_their_paths(built, moons, open_several) -> None:
     client = open_several({"built": built, "moons": moons})
     assert client.get("/indexes").json() == {"indexes": ["built", "moons"]}
@@ -98,7 +110,9 @@ def test_the_service_lists_its_indexes_and_describes_their_paths(built, moons, o
     assert client.get("/ready").json() == {"status": "ready"}
     assert "static/indexes.js" in client.get("/").text
     assert client.get("/static/indexes.js").status_code == 200
-    assert "sparta_requests_total" in client.get("/metrics").text
+    metrics = client.get("/metrics").text
+    assert "sparta_requests_total" in metrics
+    assert not any(name in metrics for name in ("sparta_passages", "sparta_queue", "sparta_batch"))
     described = client.get("/openapi.json").json()
     assert {"/health", "/ready", "/indexes", "/indexes/{index}/search"} <= described["paths"].keys()
     search = described["paths"]["/indexes/{index}/search"]["get"]
