@@ -39,13 +39,14 @@ def serve(
 
     :param indexes: the settings of one index, or of several named indexes, which differ in their names,
         folders and keys only
-    :param announce: called with the service's address once the service listens
+    :param announce: called with the service's address once the indexes are open
 
     If a reader still runs after that, the process exits at once, because a reading cannot be interrupted.
 
     :raises IndexStateError: there is no index
     :raises InputError: the address cannot be used, or the index lacks a channel of `settings`
     :raises ModelError: a named model, reader or cross-encoder does not exist
+    :raises SpartaError: an index or Java cannot be opened
     """
     import uvicorn
 
@@ -70,18 +71,27 @@ def serve(
         access_log=False,
         server_header=False,
         date_header=False,
-        lifespan="on",
+        lifespan="off",  # uvicorn would log an error of the index as a traceback, and exit with code 3
         limit_concurrency=settings.connections,
         timeout_graceful_shutdown=settings.drain,
     )
-    server = uvicorn.Server(config)
-    # A signal may come before uvicorn listens, and uvicorn raises it again at the end: both end the service.
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signal_number, server.handle_exit)
     port = listening_socket.getsockname()[1]
-    logger.info("service is listening", extra={"host": settings.host, "port": port})
-    if announce:
-        announce(f"http://{_shown_host(settings.host)}:{port}")
+
+    class Server(uvicorn.Server):
+        """Answers requests while the indexes are open."""
+
+        async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+            async with app.router.lifespan_context(app):
+                logger.info("service is listening", extra={"host": settings.host, "port": port})
+                if announce:
+                    announce(f"http://{_shown_host(settings.host)}:{port}")
+                await super().serve(sockets)
+
+    server = Server(config)
+    # A signal may come before uvicorn listens, and uvicorn raises it again at the end: both end the service.
+    for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal_number != signal.SIGHUP or signal.getsignal(signal_number) != signal.SIG_IGN:  # else nohup
+            signal.signal(signal_number, server.handle_exit)
     server.run([listening_socket])
     if any(thread.name.startswith(READER) for thread in threading.enumerate()):
         logging.shutdown()

@@ -63,7 +63,7 @@ def open_client(tiny_model_folder: Path) -> Iterator[Callable[..., Any]]:
 @pytest.fixture
 def as_before() -> Iterator[None]:
     """The signals and loggers that a server in this process takes over are given back."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     handlers = [signal.getsignal(number) for number in numbers]
     loggers = [logging.getLogger(name) for name in ("sparta", "uvicorn")]
     states = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]

@@ -245,13 +245,14 @@ def test_a_service_answers_to_the_address_it_listens_at(listens: str, host: byte
 
 @pytest.mark.jvm
 @pytest.mark.usefixtures("as_before")
-def test_a_signal_before_the_server_listens_to_it_ends_it(built: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_the_server_listens_to_it_ends_it(built: Path, number: signal.Signals) -> None:
     """Between the last line of ours and uvicorn's first."""
     from hybrid.service.server import serve
 
     late = threading.Timer(60, os.kill, (os.getpid(), signal.SIGTERM))
     late.start()
-    serve(Settings(index=built, port=0), announce=lambda _: signal.raise_signal(signal.SIGTERM))
+    serve(Settings(index=built, port=0), announce=lambda _: signal.raise_signal(number))
     assert late.is_alive()
     late.cancel()
 

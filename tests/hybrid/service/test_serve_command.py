@@ -21,6 +21,7 @@ def refused(*arguments: object) -> str:
     assert done.exit_code == 2, done.output
     assert done.stderr.count("error: ") == 1
     assert "→" in done.stderr
+    assert "in a browser" not in done.output
     return done.stderr
 
 
@@ -50,6 +51,17 @@ def test_a_channel_that_lacks_is_told_with_the_command_that_adds_it(built, tmp_p
     assert "sparta index --corpus FILE --resume" in told
     assert "dense index" not in told
     assert "dense index" in refused("--index", built, "--channel", "dense")
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("as_before")
+def test_a_damaged_index_ends_the_command_as_any_other(index: Path) -> None:
+    [compound, *_] = index.glob("sparta-*/*.cfs")
+    compound.write_bytes(compound.read_bytes()[:100])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert "--overwrite" in refused("--index", index, "--port", port)
 
 
 @pytest.mark.slow
