@@ -160,8 +160,8 @@ def _unmeasured(questions: QuestionSet) -> Iterator[str]:
     if n_labels:
         n_left_out = counted(n_labels, "question")
         yield (
-            f"{questions.name}: answer_recall leaves out {n_left_out} whose answers are only labels (yes, no,"
-            " SUPPORTS, REFUTES)"
+            f"{questions.name}: answer_recall leaves out {n_left_out} whose answers are only labels, such as"
+            " yes or SUPPORTS"
         )
     for judgments, n_covered in questions.known().items():
         if 0 < n_covered < total:

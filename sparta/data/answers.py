@@ -17,7 +17,9 @@ from sparta.base.normal_form import normal_form
 from sparta.data.languages import Language, language_of
 
 _FLAGS = regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
-LABELS = frozenset(("yes", "no", "supports", "refutes"))
+LABELS = frozenset(
+    ("yes", "no", "supports", "refutes", "supported", "not_supported", "not supported", "not enough info")
+)
 """Answers of questions with fixed choices.
 
 A text contains these words by chance, so a match is no evidence.

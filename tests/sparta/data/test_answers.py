@@ -10,7 +10,15 @@ from difflib import SequenceMatcher
 
 import pytest
 
-from sparta.data.answers import answer_spans, has_answer, longest_stretch, normalized, token_f1, tokens
+from sparta.data.answers import (
+    answer_spans,
+    has_answer,
+    longest_stretch,
+    normalized,
+    token_f1,
+    tokens,
+    without_labels,
+)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +44,12 @@ def test_answers_are_tokens_side_by_side(text: str, answers: list[str], holds: b
 
 def test_tokens_are_decomposed_and_lower_case() -> None:
     assert tokens("\u00c9t\u00e9, 2x!") == ["e\u0301te\u0301", ",", "2x", "!"]
+
+
+def test_labels_of_claims_are_no_answers() -> None:
+    """Those of FEVER and of HoVer."""
+    labels = ["SUPPORTS", "REFUTES", "NOT ENOUGH INFO", "SUPPORTED", "NOT_SUPPORTED", " yes ", "No"]
+    assert without_labels([*labels, "not supported", "not", "Paris"]) == ["not", "Paris"]
 
 
 def test_regular_expressions() -> None:
