@@ -28,7 +28,7 @@ from sparta.base.remedies import Command, Option, remedy
 from sparta.data.corpus import open_corpus
 from sparta.data.languages import folded, language_of
 from sparta.data.qa_formats import misplacement
-from sparta.data.trec import read_qrels, read_run
+from sparta.data.trec import read_qrels, read_run, with_ties
 from sparta.data.units import is_chunk
 from sparta.search.searcher import BM25, CHANNELS
 
@@ -67,7 +67,8 @@ def evaluate_runs(
     if not paths:
         raise InputError("no run is named: at least one run is needed")
     for name, path in named_runs(paths_of(paths, "runs")).items():
-        runs[name] = without_query_ids(read_run(path), None) if excludes_ids else read_run(path)
+        run: Run = with_ties(read_run(path))
+        runs[name] = without_query_ids(run, None) if excludes_ids else run
         if not runs[name].keys() & judged.keys():
             raise InputError(
                 "the run contains none of the judged queries",

@@ -11,7 +11,7 @@ import numpy as np
 
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path, numbered_lines, shown_name
-from sparta.base.records import ScoredPassage
+from sparta.base.records import Run, ScoredPassage
 from sparta.data.files import no_records
 from sparta.data.parsing import BadRecordError, decoded, placed
 
@@ -93,6 +93,28 @@ def read_run(path: str | Path) -> dict[str, list[ScoredPassage]]:
         query_id: sorted(itertools.starmap(ScoredPassage, scores.items()), key=lambda hit: -hit.score)
         for query_id, scores in runs.items()
     }
+
+
+def with_ties(rankings: Run) -> dict[str, Sequence[ScoredPassage]]:
+    """Return rankings with the ties that `write_run` separated, because fusions stretch small differences.
+
+    A score exactly one single-precision step below the previous score becomes the score of the passage above.
+    """
+    return {query_id: _with_ties(ranking) for query_id, ranking in rankings.items()}
+
+
+def _with_ties(ranking: Sequence[ScoredPassage]) -> Sequence[ScoredPassage]:
+    scores = np.array([hit.score for hit in ranking])
+    with np.errstate(over="ignore"):
+        next_smaller = np.nextafter(scores.astype(np.float32), np.float32(-np.inf))
+    is_tied = scores[1:] == next_smaller[:-1]
+    if not is_tied.any():
+        return ranking
+    first_rows = np.maximum.accumulate(np.append(0, np.where(is_tied, 0, np.arange(1, len(scores)))))
+    return [
+        ScoredPassage(hit.passage_id, ranking[row].score)
+        for hit, row in zip(ranking, first_rows.tolist(), strict=True)
+    ]
 
 
 def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:

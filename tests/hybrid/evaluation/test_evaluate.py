@@ -22,7 +22,7 @@ from hybrid.evaluation.testsets import open_test_set
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
 from sparta.base.records import ScoredPassage
-from sparta.data.trec import write_run
+from sparta.data.trec import read_run, write_run
 from tests.programs import sparta
 
 TEXT = "Google was founded by Larry Page and Sergey Brin in 1998. They were students. The moon is far."
@@ -338,6 +338,20 @@ def test_runs_against_qrels(beir, tmp_path, caplog):
     write_run(tmp_path / "other.trec", [("x", [ScoredPassage("google", 1.0)])])
     result = sparta("eval", "--run", tmp_path / "other.trec", "--qrels", qrels)
     assert (result.exit_code, "other.trec" in result.stderr) == (2, True)
+
+
+def test_runs_with_ties_fuse_as_their_channels(beir, tmp_path):
+    """The steps between tied scores in a file would become differences between passages."""
+    rankings = {
+        "tied": [ScoredPassage(p, 0.1) for p in ("moon", "paris", "google")],
+        "other": [ScoredPassage(p, 3.0 - i) for i, p in enumerate(("google", "paris", "moon"))],
+    }
+    for name, ranking in rankings.items():
+        write_run(tmp_path / f"{name}.trec", [("1", ranking)])
+    paths, fusion = [tmp_path / f"{name}.trec" for name in rankings], Fusion({"tied": 1.0, "other": 1.0})
+    evaluate_runs(paths, beir / "qrels" / "test.tsv", ["RR"], fusion=fusion, output_runs=tmp_path / "runs")
+    fused = read_run(tmp_path / "runs" / "test-tied+other.trec")["1"]
+    assert fused == list(fusion.fuse(rankings))
 
 
 @pytest.mark.jvm

@@ -9,7 +9,7 @@ import pytest
 
 from sparta.base.errors import InputError
 from sparta.base.records import ScoredPassage
-from sparta.data.trec import read_qrels, read_run, write_run
+from sparta.data.trec import read_qrels, read_run, with_ties, write_run
 
 
 def run_of(*scores: float) -> list[ScoredPassage]:
@@ -34,6 +34,14 @@ def test_ties_are_lowered_by_the_least_that_single_precision_shows(tmp_path: Pat
     write_run(tmp_path / "r", [("q", run_of(8.0, 8.0, 8.0, 7.0))])
     scores = [hit.score for hit in read_run(tmp_path / "r")["q"]]
     assert scores == [8.0, 8.0 - 2**-21, 8.0 - 2**-20, 7.0]  # singles below 8 are 2^-21 apart
+
+
+def test_ties_are_ties_again_for_a_fusion(tmp_path: Path) -> None:
+    rankings = {"q": run_of(0.1 + 0.2, 0.1 + 0.2, 0.0, 0.0, 0.0, -5, -7, -7), "tied": run_of(7), "none": []}
+    write_run(tmp_path / "r", rankings.items())
+    assert read_run(tmp_path / "r")["q"] != rankings["q"]
+    assert {**with_ties(read_run(tmp_path / "r")), "none": []} == rankings
+    assert with_ties({"none": [], "huge": run_of(1e300, 1e299)})["huge"] == run_of(1e300, 1e299)
 
 
 def random_scores(rng: random.Random) -> list[float]:
