@@ -169,12 +169,16 @@ def open_test_set(path: Path, work: Path, language: str = "en") -> QuestionSet:
 
 
 def check_test_set(path: Path) -> None:
-    """Raise if a path is no test set, by its name, files or first line; runs before a model loads."""
+    """Raise if a path is no test set, by its name, files or first line; runs before a model loads.
+
+    Of a BEIR folder, also reads the queries and judgments.
+    """
     if is_irds(path):
         check_irds(path, "docs", "queries", "qrels")
     elif path.is_dir():
         if not _multireqa(path):
-            _beir(path)
+            _, queries, judgments = _beir_files(path)
+            _judged_queries(path.name, list(read_queries(queries)), read_qrels(judgments), queries, judgments)
     elif not plain_name(path.name).endswith((".json", ".jsonl")) or not path.exists():
         open_test_set(path, path.parent)
     elif plain_name(path.name).endswith(".jsonl"):
@@ -233,9 +237,14 @@ def _multireqa(folder: Path) -> tuple[Path, Path] | None:
 
 def _beir(folder: Path) -> QuestionSet:
     """Return the test set of a BEIR folder, or of a folder with questions.jsonl and qrels.tsv."""
+    return judged_set(folder.name, *_beir_files(folder))
+
+
+def _beir_files(folder: Path) -> tuple[Path, Path, Path]:
+    """Return the corpus, the queries and the judgments of a BEIR folder; the corpus may be the folder."""
     questions, judgments = (maybe_compressed(folder / name) for name in ("questions.jsonl", "qrels.tsv"))
     if questions.is_file() and judgments.is_file():
-        return judged_set(folder.name, folder, questions, judgments)
+        return folder, questions, judgments
     corpus, queries = (maybe_compressed(folder / name) for name in ("corpus.jsonl", "queries.jsonl"))
     qrels_files = beir_qrels(folder)
     missing = [file.name for file in (corpus, queries) if not file.is_file()] + (
@@ -250,7 +259,7 @@ def _beir(folder: Path) -> QuestionSet:
             where=str(folder),
             remedy="add the missing file, or name another folder",
         )
-    return judged_set(folder.name, corpus, queries, qrels_files[0])
+    return corpus, queries, qrels_files[0]
 
 
 def maybe_compressed(path: Path) -> Path:
@@ -276,8 +285,9 @@ def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> Quest
 
     :raises InputError: none of the queries is judged.
     """
-    qrels = read_qrels(judgments)
-    judged_queries = _judged_queries(name, list(read_queries(queries)), qrels, queries, judgments)
+    qrels, all_queries = read_qrels(judgments), list(read_queries(queries))
+    judged_queries = _judged_queries(name, all_queries, qrels, queries, judgments)
+    warn_of_unknown(name, qrels, all_queries)
     return replace(
         judged_queries, corpus=corpus, excludes_query_id=excludes_query_ids(judgments, judged_queries.qrels)
     )
@@ -291,6 +301,7 @@ def irds_set(source: str | Path) -> QuestionSet:
     check_irds(source, "queries", "qrels")
     queries, qrels = irds_queries(source), irds_judgments(source)
     judged_queries = _judged_queries(_name_of(Path(source)), queries, qrels, source, source)
+    warn_of_unknown(judged_queries.name, qrels, queries)
     excludes_query_id = irds_name(source).startswith("beir/") and not _is_own_id_relevant(
         judged_queries.qrels
     )
@@ -313,7 +324,6 @@ def _judged_queries(
             where=str(where),
             remedy=f"check that the queries and {judgments} have the same query ids",
         )
-    warn_of_unknown(name, qrels, queries)
     set_qrels = {query.query_id: qrels[query.query_id] for query in judged_queries}
     omitted_questions = len(queries) - len(judged_queries)
     return QuestionSet(name, judged_queries, set_qrels, omitted_questions=omitted_questions, judged=True)

@@ -18,7 +18,7 @@ from hybrid.evaluation.measures import Evaluation, evaluate, holm, p_values, par
 from hybrid.evaluation.plots import add_legend, figure
 from hybrid.evaluation.results import SetResults, results_table
 from hybrid.evaluation.tables import Table
-from hybrid.evaluation.testsets import open_test_set
+from hybrid.evaluation.testsets import check_test_set, open_test_set
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
 from sparta.base.records import ScoredPassage
@@ -288,11 +288,15 @@ def test_incomplete_beir_folders(beir, tmp_path):
         open_test_set(beir, tmp_path)
 
 
-def test_judgments_of_questions_that_are_not_asked(beir, tmp_path):
+def test_judgments_of_questions_that_are_not_asked(beir, tmp_path, caplog):
     """They would count as questions that nothing was found for."""
     with (beir / "qrels" / "test.tsv").open("a") as lines:
         lines.write("9\tmoon\t1\n")
+    check_test_set(beir)
     assert open_test_set(beir, tmp_path).qrels.keys() == {"1", "2"}
+    assert [record.message for record in caplog.records] == [
+        "small: 1 of 3 judged questions have no text and are not measured, for example 9"
+    ]
 
 
 def test_a_plot_that_cannot_be_drawn_is_refused_before_the_work(beir, tmp_path):
