@@ -29,6 +29,7 @@ from hybrid.evaluation.rankings import (
     search_all,
     warn_if_none_judged,
     warn_of_few_candidates,
+    warn_of_few_hits,
     words,
 )
 from hybrid.evaluation.results import SetResults, save_run
@@ -92,8 +93,8 @@ def compare(
     depths = [depth_of(fusion, name) for name in measure_names for fusion in fusions or [Fusion()]]
     depth = depth or max([*depths, *(answering.depths if answering else ())])
     searched_depth = max(depth, reranking.depth if reranking else 0)
-    hybrids = [fusion for fusion in fusions if len(fusion.weights) > 1]
-    warn_of_few_candidates(min((fusion.candidates for fusion in hybrids), default=depth), measure_names)
+    warn_of_few_hits(depth, measure_names)
+    warn_of_few_candidates(fusions, measure_names)
     if output_runs:
         make_folder(path_of(output_runs, "a folder"))  # raises for a wrong path before hours of searching
     retrieved = search_all(channels, query_set, searched_depth, threads, one_by_one=one_by_one)

@@ -78,8 +78,7 @@ def evaluate_runs(
     results = [evaluate(name, run, judged, measures) for name, run in runs.items()]
     if fusion is None:
         return SetResults(qrels.stem, results)
-    if len(fusion.weights) > 1:
-        warn_of_few_candidates(fusion.candidates, measures)
+    warn_of_few_candidates([fusion], measures)
     run = fusion.fuse_runs(runs, max(len(hits) for run in runs.values() for hits in run.values()))
     if output_runs:
         save_run(output_runs, qrels.stem, fusion.label, run)

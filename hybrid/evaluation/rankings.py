@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -220,15 +221,30 @@ def depth_of(fusion: Fusion, measure: str = "") -> int:
     return max(fusion.candidates, *RECALL_AT, cutoff_of(measure))
 
 
-def warn_of_few_candidates(candidates: int, measures: Sequence[str]) -> None:
-    """Warn of measures that need more passages than a fusion has candidates per channel."""
-    for measure in measures:
-        if cutoff_of(measure) > candidates:
-            logger.warning(
-                "the measure %s needs more passages than the %d candidates per channel of a fusion",
-                measure,
-                candidates,
-            )
+def warn_of_few_candidates(fusions: Iterable[Fusion], measures: Sequence[str]) -> None:
+    """Warn of measures that need more passages than a fusion of channels has candidates per channel."""
+    candidates = min((fusion.candidates for fusion in fusions if len(fusion.weights) > 1), default=math.inf)
+    for measure in _deeper(measures, candidates):
+        logger.warning(
+            "the measure %s needs more passages than the %d candidates per channel of a fusion",
+            measure,
+            candidates,
+        )
+
+
+def warn_of_few_hits(depth: int, measures: Sequence[str]) -> None:
+    """Warn of measures that need more passages than each ranking has."""
+    for measure in _deeper(measures, depth):
+        logger.warning(
+            "the measure %s needs more than the %d passages of each ranking: raise -k (in Python: depth)",
+            measure,
+            depth,
+        )
+
+
+def _deeper(measures: Sequence[str], depth: float) -> list[str]:
+    """Return the measures whose cutoff is above a depth."""
+    return [measure for measure in measures if cutoff_of(measure) > depth]
 
 
 class FirstHit(NamedTuple):

@@ -148,7 +148,7 @@ def tune(
                 Option("candidates"),
             ),
         )
-    warn_of_few_candidates(fusions[0].candidates, [measure])
+    warn_of_few_candidates(fusions, [measure])
     grid = list(itertools.product(alphas, repeat=len(tuned)))
     values: list[Values] = []
     singles: dict[str, list[float]] = {}

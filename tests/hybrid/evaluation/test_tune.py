@@ -469,7 +469,7 @@ def test_fusions_that_differ_in_their_candidates_alone() -> None:
         assert values[name] == slow(asked, runs, dict(Fusion().weights), candidates=k)
 
 
-def test_hits_below_the_measured_ones_are_reranked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hits_below_the_measured_ones_are_reranked(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     asked, runs = made_up(1, 20)
     texts = {
         f"text of {q}": f"the answer of {next(iter(judged))} is here" for q, judged in asked.qrels.items()
@@ -480,6 +480,7 @@ def test_hits_below_the_measured_ones_are_reranked(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("sparta.rerank.reranked.open_reranker", lambda _: reranker)
     channels = Made(runs, names=("bm25",)).channels()
     cut = compare(channels, asked, [], measures=["R@25"], depth=3, reranking=Reranking("made", 25))
+    assert "R@25 needs more than the 3 passages of each ranking: raise -k" in caplog.text
     deep = compare(channels, asked, [], measures=["R@25"], depth=25)
     values = [run.mean("R@25") for run in (*cut.evaluations, *deep.evaluations)]
     assert values[0] < values[1] == values[2]
