@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from hybrid.evaluation.results import SetResults
 
 _OF_SETS = (
-    *("model", "bits", "device", "dtype", "language"),
+    *("model", "bits", "query_encoder", "device", "dtype", "language"),
     *("unit", "chunk", "overlap", "top_k", "min_weight", "skip_invalid"),
     *("channels", "dense", "depth", "threads", "output_runs", "answers", "rerank"),
 )

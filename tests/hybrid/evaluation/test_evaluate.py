@@ -310,7 +310,12 @@ def test_runs_are_measured_as_they_are(beir, tmp_path):
     """What says how a test set is searched would be ignored."""
     given = ["eval", "--run", tmp_path / "a.trec", "--qrels", beir / "qrels" / "test.tsv"]
     cut = (["--top-k", "3"], ["--chunk", "20"], ["--overlap", "5"])
-    for option in (*cut, ["--output-runs", tmp_path / "runs"], ["--channel", "bm25"]):
+    for option in (
+        *cut,
+        ["--output-runs", tmp_path / "runs"],
+        ["--channel", "bm25"],
+        ["--query-encoder", "none"],
+    ):
         result = sparta(*given, *option)
         assert result.exit_code == 2
         assert f"{option[0]} needs test sets, found runs" in result.output
