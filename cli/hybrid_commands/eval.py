@@ -139,9 +139,9 @@ class _Evaluation:
 
         :raises InputError: a measure needs a chain that is not there
         """
-        from hybrid.evaluation.measures import SENTENCES, kind_of, parse_any
+        from hybrid.evaluation.measures import SENTENCES, kind_of, parse_any, split_measures
 
-        measures = [parse_any(name) for name in self.measures.split(",")] if self.measures else []
+        measures = [parse_any(name) for name in split_measures(self.measures)] if self.measures else []
         of_chains = [name for name in measures if kind_of(name).of_chains]
         of_sentences = [name for name in of_chains if kind_of(name) is SENTENCES]
         if of_sentences and not self.chains:
@@ -288,7 +288,7 @@ def _bar_of_questions(sets: Sequence[QuestionSet], chains: int, *, reads: bool, 
 def _evaluate_runs(chosen: _Evaluation) -> None:
     """Measure TREC runs and their fusion against --qrels, and print the table."""
     from hybrid.evaluation.evaluate import evaluate_runs, named_runs
-    from hybrid.evaluation.measures import MEASURES, parse_measures
+    from hybrid.evaluation.measures import MEASURES, parse_measures, split_measures
     from hybrid.evaluation.results import results_table, write_per_query
 
     runs = (*chosen.runs, *chosen.more_runs)
@@ -303,7 +303,7 @@ def _evaluate_runs(chosen: _Evaluation) -> None:
     if chosen.weights is not None:
         weights = typed_weights(chosen.weights, names)
     fusion = chosen.method.fusion(weights, chosen.method.candidates)
-    measures = parse_measures(chosen.measures.split(",")) if chosen.measures else MEASURES
+    measures = parse_measures(split_measures(chosen.measures)) if chosen.measures else MEASURES
     results = evaluate_runs(runs, chosen.qrels, measures, fusion=fusion, output_runs=chosen.output_runs)
     print_table(
         results_table([results]),

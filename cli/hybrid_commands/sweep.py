@@ -74,7 +74,7 @@ def sweep(chosen: _Sweep) -> None:
     \b
     hybrid sweep beir/nfcorpus -K 50,100,500
     """  # noqa: D301 (click looks for the backspace)
-    from hybrid.evaluation.measures import parse_measures
+    from hybrid.evaluation.measures import parse_measures, split_measures
     from hybrid.evaluation.plots import check_plot
     from hybrid.evaluation.questions import set_beside
     from hybrid.evaluation.sweep import draw, sweep_table
@@ -86,7 +86,7 @@ def sweep(chosen: _Sweep) -> None:
         check_test_set(path)
     if chosen.sets and typed("index"):
         raise InputError("--index cannot be combined with test sets", remedy="omit --index or the test sets")
-    measures = parse_measures(chosen.measures.split(","))
+    measures = parse_measures(split_measures(chosen.measures))
     check_plot(chosen.plot)
     from sparta.index.folder import default_index
     from sparta.models.load import open_encoder

@@ -134,7 +134,7 @@ def eval_command(chosen: _Evaluation) -> None:
     """  # noqa: D301 (click looks for the backspace)
     chosen.check()
     from hybrid.evaluation.evaluate import evaluate_runs
-    from hybrid.evaluation.measures import parse_measures
+    from hybrid.evaluation.measures import parse_measures, split_measures
     from hybrid.evaluation.plots import check_plot
     from hybrid.evaluation.results import (
         draw,
@@ -144,7 +144,7 @@ def eval_command(chosen: _Evaluation) -> None:
         write_per_query,
     )
 
-    measures, plot = parse_measures(chosen.measures.split(",")), chosen.plot
+    measures, plot = parse_measures(split_measures(chosen.measures)), chosen.plot
     check_plot(plot)
     answering = chosen.answering.open(
         chosen.depth, "-k", plot=plot, device=chosen.model.device, language=chosen.language

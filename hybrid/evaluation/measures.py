@@ -23,6 +23,8 @@ DEFAULT_MEASURES = ("RR", "Success@1", "R@20", "nDCG@10")
 _OTHER_NAMES = {"MRR": "RR", "MAP": "AP", "Recall": "R"}
 _NOT_IN_UNIT_RANGE = ("Accuracy", "NumQ", "NumRet", "NumRel", "NumRelRet")
 _ROUNDING = 1e-9
+_HIGHEST_GRADE = 4
+"""The highest grade in qrels that gdeval accepts; gdeval computes ERR and nDCG with exponential gains."""
 _REMEDY = "name a measure of ir_measures, such as RR, RR@10, Success@5, R@100, nDCG@10, AP"
 
 
@@ -113,6 +115,11 @@ def parse_any(name: str) -> str:
     return f"{head}@{int(depth)}" if separator else head
 
 
+def split_measures(text: str) -> list[str]:
+    """Split measures at the commas outside parentheses: `RR,P(rel=2,judged_only=True)@5` has two."""
+    return re.split(r",(?![^(]*\))", text)
+
+
 def parse_measures(names: Sequence[str]) -> list[str]:
     """Return measure names in ir_measures' form: RR, Success@1, R@20, nDCG@10, AP. MRR and MAP are accepted.
 
@@ -130,6 +137,8 @@ def parse_measures(names: Sequence[str]) -> list[str]:
             measure.validate_params()
             if measure.NAME in _NOT_IN_UNIT_RANGE:
                 raise ValueError("the measure is a count, or undefined if all hits are relevant")
+            if measure.params.get("cutoff", 1) < 1:
+                raise ValueError("the cutoff must be at least 1")
             if not ir_measures.DefaultPipeline.supports(measure):
                 raise ValueError("no provider of this measure is installed")
             parsed.append(str(measure))
@@ -145,6 +154,8 @@ def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Eval
     """Measure a run on all questions of the qrels.
 
     The measures use the order of the passages, not the scores: evaluation tools break ties in different ways.
+
+    :raises InputError: a ranking has the same passage twice, or a measure refuses a grade of the qrels.
     """
     for query_id, ranking in run.items():
         if len({hit.passage_id for hit in ranking}) < len(ranking):
@@ -154,8 +165,10 @@ def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Eval
                 remedy="remove the repeated passage from the ranking",
             )
     measure_names = {ir_measures.parse_measure(measure): measure for measure in measures}
+    _check_grades(list(measure_names), qrels)
+    # Compat gives a passage that was not retrieved the score 0, so the scores of a ranking are positive.
     rank_scores = {
-        query_id: {passage.passage_id: float(-rank) for rank, passage in enumerate(ranking)}
+        query_id: {passage.passage_id: float(len(ranking) - rank) for rank, passage in enumerate(ranking)}
         for query_id, ranking in run.items()
         if ranking
     }
@@ -172,6 +185,21 @@ def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Eval
     for metric in ir_measures.iter_calc(list(measure_names), judged, scored):
         per_query[measure_names[metric.measure]][query_ids[metric.query_id]] = metric.value
     return Evaluation(name, per_query)
+
+
+def _check_grades(measures: Sequence[ir_measures.Measure], qrels: Qrels) -> None:
+    """Raise if a judgment is above the highest grade that gdeval accepts, for gdeval's measures."""
+    of_gdeval = next(filter(ir_measures.gdeval.supports, measures), None)
+    if of_gdeval is None:
+        return
+    for query_id, judgments in qrels.items():
+        grade = max(judgments.values(), default=0)
+        if grade > _HIGHEST_GRADE:
+            raise InputError(
+                f"the measure {of_gdeval} accepts grades up to {_HIGHEST_GRADE}, found {grade}",
+                where=f"judgments of query {query_id}",
+                remedy="lower the grades, or use a measure without this limit, such as nDCG@10",
+            )
 
 
 def without_query_ids(run: Run, depth: int | None) -> dict[str, list[ScoredPassage]]:

@@ -135,7 +135,7 @@ def test_a_bar_of_the_questions_that_chains_are_asked(
     ("more", "said"),
     [
         (
-            ["--measures", "R@20,path_recall@5"],
+            ["--measures", "P(rel=1,judged_only=True)@5,path_recall@5"],
             "the measure path_recall@5 applies only to chains: --chain is missing",
         ),
         (

@@ -313,7 +313,8 @@ def test_runs_are_fused(folder: Path, tmp_path: Path) -> None:
         query: pytest.approx(value) for query, value in zip(RIGHT, ranks, strict=True)
     }
     assert list(read_run(out / "qrels-impact+0.7xbm25.trec")) == list(runs["impact"])
-    weighed = hybrid("eval", *several, "--weights", "bm25=0.7,impact=1")
+    measures = "RR,P(rel=1,judged_only=True)@1"
+    weighed = hybrid("eval", *several, "--weights", "bm25=0.7,impact=1", "--measures", measures)
     assert json.loads(weighed.stdout)[2]["channel"] == "0.7·bm25 + impact"
     assert json.loads(weighed.stdout)[2]["RR"] == rows[2]["RR"]
     foreign = tmp_path / "foreign.trec"

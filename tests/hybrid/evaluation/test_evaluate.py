@@ -14,7 +14,7 @@ import ir_measures
 import pytest
 
 from hybrid.evaluation.evaluate import evaluate_runs
-from hybrid.evaluation.measures import Evaluation, evaluate, holm, p_values, parse_measures
+from hybrid.evaluation.measures import Evaluation, evaluate, holm, p_values, parse_measures, split_measures
 from hybrid.evaluation.plots import add_legend, figure
 from hybrid.evaluation.results import SetResults, results_table
 from hybrid.evaluation.tables import Table
@@ -84,9 +84,10 @@ def test_measures_are_those_of_ir_measures():
     queries, passages = [f"q{i}" for i in range(30)], [f"p{i}" for i in range(12)]
     qrels = {q: {p: rng.randint(0, 2) for p in rng.sample(passages, 4)} for q in queries}
     run = a_run(rng, queries, passages)
-    names = parse_measures(["MRR", "Success@1", "R@5", " nDCG@10", "AP", "P@3", "RR@10"])
+    names = parse_measures(["MRR", "Success@1", "R@5", " nDCG@10", "AP", "P@3", "RR@10", "Compat(p=0.9)"])
     assert names[0] == "RR"
     ours = evaluate("x", run, qrels, names)
+    assert max(ours.per_query["Compat(p=0.9)"].values()) <= 1
     scored = [ir_measures.ScoredDoc(q, p.passage_id, p.score) for q, ranking in run.items() for p in ranking]
     theirs = ir_measures.calc_aggregate([ir_measures.parse_measure(n) for n in names], qrels, scored)
     for name in names:
@@ -125,10 +126,27 @@ def test_a_question_without_an_answer_counts_nought():
         assert all(values == {"a": 0.0, "b": 0.0} for values in found.per_query.values())
 
 
-@pytest.mark.parametrize("bad", ["", "nonsense", "RR@", "nDCG@x", "__import__('os')", "R", "P", "Accuracy"])
+@pytest.mark.parametrize(
+    "bad", ["", "nonsense", "RR@", "nDCG@x", "__import__('os')", "R", "P", "Accuracy", "RR@0"]
+)
 def test_unknown_measures_are_refused(bad):
     with pytest.raises(InputError, match="unknown or unsupported measure"):
         parse_measures([bad])
+
+
+@pytest.mark.parametrize("measure", ["ERR@10", "nDCG(dcg='exp-log2')@5"])
+def test_grades_that_a_measure_refuses(measure):
+    run = {"q": [ScoredPassage("p", 1.0)]}
+    assert evaluate("x", run, {"q": {"p": 4}}, [measure]).mean(measure) > 0
+    with pytest.raises(InputError, match="accepts grades up to 4, found 5") as caught:
+        evaluate("x", run, {"other": {"p": 0}, "q": {"p": 5}}, ["RR", measure])
+    assert caught.value.where == "judgments of query q"
+
+
+def test_commas_in_parentheses_belong_to_a_measure():
+    names = ["RR", "P(rel=2,judged_only=True)@5", " nDCG(gains={0:0,1:2},judged_only=True)@10"]
+    assert split_measures(",".join(names)) == names
+    assert split_measures("RR,") == ["RR", ""]
 
 
 def evaluation(name: str, values: list[float]) -> Evaluation:
@@ -338,7 +356,8 @@ def test_runs_against_qrels(beir, tmp_path, caplog):
     evaluate_runs(paths, qrels, ["RR", "R@200"], fusion=Fusion({"good": 1.0, "bad": 1.0}))
     assert "R@200 needs more passages than the 100 candidates" in caplog.text
     given = [x for path in paths for x in ("--run", path)]
-    result = sparta("eval", *given, "--qrels", qrels, "--measures", "MRR", "--format", "json")
+    measures = "MRR,P(rel=1,judged_only=True)@1"
+    result = sparta("eval", *given, "--qrels", qrels, "--measures", measures, "--format", "json")
     assert result.exit_code == 0, result.output
     assert [(row["ranking"], row["RR"]) for row in json.loads(result.output)] == [
         ("good", 50.0),

@@ -36,7 +36,7 @@ def test_sweep(beir: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
     plot = tmp_path / "plot.png"
     result = hybrid(
         *("sweep", beir, "--model", tiny_model_folder, "-K", "30,2", "--dtype", "fp32", "--quiet"),
-        *("--measures", "MRR,Success@1", "--format", "json", "--plot", plot),
+        *("--measures", "MRR,P(rel=1,judged_only=True)@1", "--format", "json", "--plot", plot),
     )
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)
