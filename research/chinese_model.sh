@@ -4,8 +4,8 @@
 #   bash research/chinese_model.sh DATA WORK
 #
 # DATA holds zh/wiki.jsonl.gz and zh/cmrc2018_train.json.gz. Needs opencc, jieba and scikit-learn beside the
-# extra `train`. Trainings run the code of the commit that made the model, which does not cut Chinese texts at
-# characters, and resume: the script can be repeated after an interruption.
+# extra `train`. All steps run the code of the commit that made the model, which does not cut Chinese texts at
+# characters. Trainings resume: the script can be repeated after an interruption.
 set -euo pipefail
 data=$(realpath "$1") work=$(realpath -m "$2")
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -14,13 +14,14 @@ export OMP_NUM_THREADS=1
 mkdir -p "$work"
 [ -d "$work/code" ] || { mkdir "$work/code" && git -C "$root" archive "$commit" | tar -x -C "$work/code"; }
 export PYTHONPATH=$work/code
+steps=$work/code/research
 
 # 1. Simplified texts, a vocabulary of characters and words, the model to begin with, and questions.
-[ -f "$work/held.json" ] || python "$root/research/chinese_text.py" --wiki "$data/zh/wiki.jsonl.gz" \
+[ -f "$work/held.json" ] || python "$steps/chinese_text.py" --wiki "$data/zh/wiki.jsonl.gz" \
   --train "$data/zh/cmrc2018_train.json.gz" --output "$work"
-[ -d "$work/start" ] || python "$root/research/chinese_start.py" "$work"
+[ -d "$work/start" ] || python "$steps/chinese_start.py" "$work"
 [ -f "$work/made.jsonl" ] || {
-  python "$root/research/chinese_questions.py" "$work" --most 40000 --output "$work/all-made.jsonl"
+  python "$steps/chinese_questions.py" "$work" --most 40000 --output "$work/all-made.jsonl"
   tail -n 9000 "$work/all-made.jsonl" > "$work/made.jsonl"
 }
 

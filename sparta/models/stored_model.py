@@ -224,24 +224,30 @@ def language_model(folder: Path, *, keeps_stored: bool = True) -> TermWeights:
     encoder = read_encoder(stored, _prefix(stored, str(raw.get("model_type"))), raw)
     n_terms, width = encoder.words.numbers.shape
     names = _DECODERS[raw["model_type"]]
-    is_tied = names.terms not in stored and raw.get("tie_word_embeddings", True)
+    ties = raw.get("tie_word_embeddings", True)
+    is_tied = names.terms not in stored and ties
+    has_own_bias = not ties and names.untied_bias in stored
     return TermWeights(
         encoder,
         (stored.linear(names.dense, width, width), stored.norm(names.norm, width)),
         encoder.words if is_tied else stored.matrix(names.terms, n_terms, width),
         1.0,
-        stored.floats(names.bias, n_terms),
+        stored.floats(names.untied_bias if has_own_bias else names.bias, n_terms),
         None,
     )
 
 
 class _Decoder(NamedTuple):
-    """The names of the weights between a language model's encoder and its logits."""
+    """The names of the weights between a language model's encoder and its logits.
+
+    An untied decoder of BERT has a bias of its own beside the usual one, which transformers 5 then ignores.
+    """
 
     dense: str
     norm: str
     terms: str
     bias: str
+    untied_bias: str
 
 
 _DECODERS = {
@@ -250,9 +256,14 @@ _DECODERS = {
         "cls.predictions.transform.LayerNorm",
         "cls.predictions.decoder.weight",
         "cls.predictions.bias",
+        "cls.predictions.decoder.bias",
     ),
     "distilbert": _Decoder(
-        "vocab_transform", "vocab_layer_norm", "vocab_projector.weight", "vocab_projector.bias"
+        "vocab_transform",
+        "vocab_layer_norm",
+        "vocab_projector.weight",
+        "vocab_projector.bias",
+        "vocab_projector.bias",
     ),
 }
 

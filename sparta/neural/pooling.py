@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from sparta.neural import batches
 from sparta.neural.inputs import EncoderInput, Lexical
@@ -38,7 +39,7 @@ def mixed(answers: torch.Tensor, contexts: torch.Tensor, index: Sequence[int], s
     if not len(contexts):
         return answers
     context_indexes = torch.tensor(index, device=answers.device)
-    around = contexts[context_indexes.clamp_min(0)]
+    around = functional.embedding(context_indexes.clamp_min(0), contexts)  # its gradient has one order
     return torch.where((context_indexes >= 0)[:, None], answers + share * (around - answers), answers)
 
 

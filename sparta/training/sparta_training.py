@@ -319,7 +319,9 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
 
     def _weights(self, encoded: EncodedCandidates, columns: torch.Tensor) -> torch.Tensor:
         """Return the term weights of eq. 4 to 6, `(n_candidates, n_columns)`, with gradients."""
-        products = encoded.hidden @ self.model.term_matrix()[columns].T.to(encoded.hidden.dtype)
+        # The gradient of an index that repeats terms is summed in any order, that of an embedding in one.
+        terms = functional.embedding(columns, self.model.term_matrix())
+        products = encoded.hidden @ terms.T.to(encoded.hidden.dtype)
         pooled = functional.embedding(encoded.positions, products).amax(dim=1).float()
         above = torch.relu(pooled * self.model.scale + self.model.bias)
         return self._mixed(encoded, torch.log1p(above) * encoded.any_at_all[:, None])

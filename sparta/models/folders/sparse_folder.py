@@ -137,7 +137,10 @@ def _config(transformer: _Module, log_count: int) -> SpartaConfig:
 
 
 def _check_settings(folder: Path) -> None:
-    """Refuse prompts and other similarities, which would change all weights or scores."""
+    """Refuse prompts and other similarities, which would change all weights or scores.
+
+    A limit on the number of terms leaves their weights as they are, so it is only named.
+    """
     settings = _Module("", folder).settings("config_sentence_transformers.json")
     prompts = settings.get("prompts") or {}
     if prompts.get("query") or prompts.get("document"):
@@ -147,6 +150,14 @@ def _check_settings(folder: Path) -> None:
         raise ModelError(
             f"the model must compare by dot product, but its similarity_fn_name is {similarity}",
             where=str(folder),
+        )
+    if limit := settings.get("max_active_dims"):
+        logger.warning(
+            "%s: the model keeps the %s strongest terms of a text, sparta keeps all; "
+            "--top-k %s keeps as many of each passage",
+            folder,
+            limit,
+            limit,
         )
 
 

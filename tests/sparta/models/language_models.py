@@ -42,12 +42,16 @@ def bert_config(vocabulary: int, **others: Any) -> Any:
 
 
 def language_model(kind: str, vocabulary: int) -> Any:
-    """A masked language model with random weights, biases of the decoder included."""
+    """A masked language model with random weights, biases of the decoder included.
+
+    :param kind: `bert`, `untied` (a BERT whose decoder has weights and a bias of its own) or `distilbert`
+    """
     from transformers import BertForMaskedLM, DistilBertConfig, DistilBertForMaskedLM
 
     torch.manual_seed(3)
-    if kind == "bert":
-        model: Any = BertForMaskedLM(bert_config(vocabulary))
+    if kind in ("bert", "untied"):
+        ties = kind == "bert"
+        model: Any = BertForMaskedLM(bert_config(vocabulary, tie_word_embeddings=ties))
     else:
         distil = DistilBertConfig(
             vocab_size=vocabulary,

@@ -44,7 +44,7 @@ TEXTS = [
     "the earth of all the years and the west of the east " * 2,
 ]
 QUERIES = ["who founded google?", "the moon of the moon", "what is the largest city in 中国"]
-LAYOUTS = ("bert", "distilbert", "gamma", "modules", "legacy", "router")
+LAYOUTS = ("bert", "untied", "distilbert", "gamma", "modules", "legacy", "router")
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def folders(tiny_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory)
     )
 
     root, size = tmp_path_factory.mktemp("splade"), tiny_tokenizer.get_vocab_size()
-    for kind in ("bert", "distilbert"):
+    for kind in ("bert", "untied", "distilbert"):
         language_model(kind, size).save_pretrained(root / kind)
         save_tokenizer(tiny_tokenizer, root / kind)
     shutil.copytree(root / "bert", root / "gamma")

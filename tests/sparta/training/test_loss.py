@@ -244,3 +244,17 @@ def test_a_text_of_one_sentence_is_taught_like_sentences_in_contexts(training):
     assert scores[0, lone_sentence] == 2
     whole = next(i for i, c in enumerate(batch.candidates) if i >= batch.n_sentences and c.text == "paris")
     assert scores[0, whole] == 1, "whole texts have no contexts"
+
+
+def test_gradients_are_summed_in_one_order(training):
+    """Threads sum the gradient of an index in any order, so a training would not give the same model twice."""
+    made = training(data=hand_made(), held_out=0)
+    nodes, seen = [made.loss(0)[0].grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            nodes += [parent for parent, _ in node.next_functions]
+    names = Counter(node.name() for node in seen)
+    assert names["EmbeddingBackward0"] >= 3
+    assert names["IndexBackward0"] == 2, "the rows of scores of sentences and of paragraphs, each once"
