@@ -11,6 +11,7 @@ from typing import Any
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.formats.reading import RECORDS
+from sparta.data.languages import is_folded_alike
 from sparta.index.changes import (
     changed_by,
     how_to_add_impacts,
@@ -50,6 +51,7 @@ def plan(
     job = replace(source.job, mode=options.mode)
     if job.grows:
         return _plan_growth(index, state, source, job, options)
+    _check_folding(source, options.language)
     job = replace(job, language=options.language, codec=codec_name(options.codec))
     if options.mode == "create" or options.resume:
         state = state.for_resuming
@@ -213,9 +215,20 @@ def _plan_growth(
 
 def _check_options(index: IndexFolder, live: Generation, source: Source, options: WriteOptions) -> None:
     """Raise if the source's unit, language, codec, channels or pruning differ from the index's."""
+    _check_folding(source, live.language)
     codec = codec_name(options.codec or live.codec)
     as_first_job = replace(source.job, codec=codec, language=_sentence_language(source) or live.language)
     check_form(index, live, {name: getattr(as_first_job, name) for name in ("codec", *live.form)})
+
+
+def _check_folding(source: Source, language: str) -> None:
+    """Raise if a source's texts were folded in another way than those of an index in this language."""
+    if not is_folded_alike(source.language or "", language):
+        raise InputError(
+            f"the texts were encoded for the language {source.language!r}, but the index has {language!r}",
+            where=", ".join(source.job.folders),
+            remedy=remedy("encode them again with {}", Option("language", language)),
+        )
 
 
 def check_form(index: IndexFolder, live: Generation, source_form: Mapping[str, Any]) -> None:

@@ -23,6 +23,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.inputs.impact_batches import ImpactBatch
 from sparta.index.inputs.sources import corpus_source, vectors_source
 from sparta.index.jobs import Source, WriteOptions
+from sparta.index.pipeline import IndexOptions, build_index_from_vectors
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.searcher import Searcher
 from tests.sparta.index.building import Builder, Doc
@@ -167,6 +168,21 @@ def test_shards_that_do_not_belong_together(encoded, tmp_path, make_tiny_model, 
         with pytest.raises(InputError, match=f"differ from the shards in .*: {named}") as caught:
             vectors_source([folders[0], folder])
         assert caught.value.where == str(folder)
+
+
+def test_shards_must_be_folded_as_the_index_is(encoded, builder, docs, tmp_path):
+    """Chinese is folded to simplified characters. Shards that state no language fit any index."""
+    _, folders, _ = encoded
+    source = vectors_source(folders)
+    with pytest.raises(InputError, match="for the language 'en', but the index has 'zh'") as caught:
+        build_index_from_vectors(tmp_path / "new", folders, options=IndexOptions(language="zh"))
+    assert caught.value.where == ", ".join(map(str, folders))
+    assert caught.value.remedy.for_command_line() == "encode them again with --language zh"
+    builder.side = source.side
+    builder.write(builder.source(docs("a", 2)), language="zh")
+    with pytest.raises(InputError, match="for the language 'en', but the index has 'zh'"):
+        builder.write(source, "append")
+    assert builder.write(replace(source, language=None), "append").documents == 32
 
 
 def test_unfinished_shards_are_refused(encoded):
