@@ -354,8 +354,13 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
     if live is None:
         new = replace(options, language=options.language or DEFAULT_LANGUAGE, unit=options.unit or "passage")
         existing = state.extended_by(mode, resume=options.resume)
+        if existing and options.resume:
+            job = existing.job  # perhaps of a BM25-only index, whose impacts the job adds
+            new = _with_open_settings(new, {"top_k": job.top_k, "min_weight": job.min_weight})
         if existing and existing.model["name"]:
             new = _with_index_queries(new, existing)
+            if options.resume:
+                new = _with_open_settings(new, {"bits": existing.model["quantizer"]["bits"]})
         return with_model(new) if encodes else new
     index_form = live.form
     if options.language not in (None, index_form["language"]):
@@ -366,9 +371,7 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
                 "omit {}, or index these texts in another folder with {}", Option("language"), Option("index")
             ),
         )
-    filled = replace(
-        options, **{name: index_form[name] for name in index_form if getattr(options, name) is None}
-    )
+    filled = _with_open_settings(options, index_form)
     if not encodes:
         return filled
     filled = _with_index_model(filled, live, folder)
@@ -426,6 +429,13 @@ def update_channels(path: str | Path, options: IndexOptions) -> tuple[str, ...]:
     missing = [name for name in names if name not in other_channels(folder.path)]
     passes, device = _begun(folder, options, missing), _first_device(options)
     return sync_channels(folder.path, device=device, dtype=options.dtype, passes=passes).behind
+
+
+def _with_open_settings(options: IndexOptions, settings: Mapping[str, Any]) -> IndexOptions:
+    """Return the options with the settings that they leave open (None)."""
+    return replace(
+        options, **{name: value for name, value in settings.items() if getattr(options, name) is None}
+    )
 
 
 def _with_index_queries(options: IndexOptions, generation: Generation) -> IndexOptions:

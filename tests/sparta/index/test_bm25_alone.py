@@ -101,6 +101,21 @@ def test_impacts_are_added_by_resume_alone(built: Path, corpus: Path, options: I
     assert add_impacts(built, corpus, options).unchanged
 
 
+def test_added_impacts_have_the_pruning_and_bits_of_the_index(
+    tmp_path: Path, corpus: Path, options: IndexOptions
+) -> None:
+    stored = {"top_k": 2, "min_weight": 0.01, "bits": 4}
+    built = tmp_path / "ix"
+    build_index(built, corpus, options=replace(options, **stored))
+    interrupt_adding(built, corpus, options)
+    assert add_impacts(built, corpus, options).documents == 3
+    live = IndexFolder(built).require_live()
+    bits = live.model["quantizer"]["bits"]
+    assert stored == {"top_k": live.job.top_k, "min_weight": live.job.min_weight, "bits": bits}
+    with Index(built) as index:
+        assert len(index.terms("c")) <= 2
+
+
 CHANGES = {
     "append": ("the append of records", ["a", "b", "c", "d"]),
     "update": ("the update of records", ["a", "b", "c", "d"]),
