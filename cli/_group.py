@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
@@ -86,10 +86,28 @@ class SpartaGroup(click.Group):
             _refuse_conflicts(command, name, arguments, ctx)
         return name, command, arguments
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program; print an error if standard output is closed, full or broken, also for --help."""
+        _never_fail_to_print()
+        if sys.stdout is None:
+            _end(StorageError("standard output is closed", remedy="write it to a file, or to /dev/null"))
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.filename is not None or error.errno not in _FULL:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at exit
+            _end(
+                StorageError(
+                    f"cannot be written: {error.strerror}",
+                    where="standard output",
+                    remedy="free some space, or write to another disk",
+                )
+            )
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         _quiet_logging()
-        _never_fail_to_print()
         try:
             with optional_packages():
                 result = super().invoke(ctx)
@@ -109,20 +127,11 @@ class SpartaGroup(click.Group):
             sys.stderr.close()
             ctx.exit(0)
         except OSError as error:
-            if error.filename is not None or error.errno not in _FULL:
-                if error.errno is None:
-                    raise
-                failed = storage_error(error.filename or "a file", error)
-                click.echo(f"error: {visible(str(failed), keep='\n')}", err=True)
-                ctx.exit(failed.exit_code)
-            full = StorageError(
-                f"cannot be written: {error.strerror}",
-                where="standard output",
-                remedy="free some space, or write to another disk",
-            )
-            click.echo(f"error: {full}", err=True)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at exit
-            ctx.exit(full.exit_code)
+            if error.errno is None or (error.filename is None and error.errno in _FULL):
+                raise  # to `main`
+            failed = storage_error(error.filename or "a file", error)
+            click.echo(f"error: {visible(str(failed), keep='\n')}", err=True)
+            ctx.exit(failed.exit_code)
 
 
 def _refuse_conflicts(
@@ -160,15 +169,20 @@ def _interrupted(command: click.Command | None, interrupt: Interrupted | None) -
     return f"interrupted: {counted(interrupt.kept, interrupt.unit)} kept; {again} continues"
 
 
+def _end(error: StorageError) -> NoReturn:
+    """Print an error about standard output, and end the program."""
+    click.echo(f"error: {error}", err=True)
+    sys.exit(error.exit_code)
+
+
 def _never_fail_to_print() -> None:
     """Make standard output and error safe to print to.
 
-    Characters that the terminal's encoding lacks are printed as `?`. Closed streams are replaced by
+    Characters that the terminal's encoding lacks are printed as `?`. A closed standard error is replaced by
     the null device.
     """
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
