@@ -157,11 +157,10 @@ type Format = Literal["jsonl", "json", "table", "text"]
 """The formats of a corpus file: an object per line, a JSON list, TSV or CSV, and a text as one passage."""
 
 
-def format_of(path: str | Path, first_line: bytes) -> Format:
-    """Recognize a file's format by its name, otherwise by its first line.
+def known_format(path: str | Path, first_line: bytes) -> Format | None:
+    """Recognize a file's format by its name, otherwise by its first line; None for an unknown format.
 
     :param first_line: the line, or its beginning
-    :raises InputError: the format is unknown.
     """
     name = plain_name(path).lower()
     start = first_line.removeprefix(_BOM).lstrip()
@@ -174,8 +173,16 @@ def format_of(path: str | Path, first_line: bytes) -> Format:
         return "text"
     if first_character in (b"{", b"["):
         return "json" if first_character == b"[" else "jsonl"
-    if b"\t" in first_line:
-        return "table"
+    return "table" if b"\t" in first_line else None
+
+
+def format_of(path: str | Path, first_line: bytes) -> Format:
+    """Recognize the format of a corpus file, as `known_format` does.
+
+    :raises InputError: the format is unknown.
+    """
+    if form := known_format(path, first_line):
+        return form
     if b"\0" in first_line:
         raise InputError(
             "unknown format: the corpus file is binary, not text",

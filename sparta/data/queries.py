@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, shown_name
 from sparta.base.records import Query
-from sparta.data.files import format_of, no_records
+from sparta.data.files import known_format, no_records
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 
 _ID_COLUMNS = {"id", "_id", "qid", "query_id", "query-id"}
 _TEXT_COLUMNS = {"text", "query", "question"}
+_FORMATS = 'write each line as ID<TAB>QUERY, or as JSON: {"_id": "q1", "text": "who founded google"}'
 
 
 def read_queries(path: str | Path) -> Iterator[Query]:
@@ -29,7 +31,11 @@ def read_queries(path: str | Path) -> Iterator[Query]:
     first_line = next(lines, None)
     if first_line is None:
         raise no_records(path)
-    parse = _from_json if format_of(path, first_line[1]) in ("jsonl", "json") else _from_row
+    form = known_format(path, first_line[1])
+    if form is None and b"\0" in first_line[1]:
+        message = "unknown format: the file of queries is binary, not text"
+        raise InputError(message, where=shown_name(path), remedy=_FORMATS)
+    parse = _from_json if form in ("jsonl", "json") else _from_row
     seen: dict[str, str] = {}
     for line_number, line in itertools.chain([first_line], lines):
         where = f"{shown_name(path)}:{line_number}"
@@ -79,6 +85,8 @@ def _from_row(line: str) -> Query:
     columns = line.split("\t")
     if len(columns) != 2:
         raise BadRecordError(
-            "wrong number of columns", f"expected 2 columns (qid, text), found {len(columns)}"
+            "wrong number of columns",
+            f"expected 2 columns (qid, text), found {len(columns)}",
+            remedy=_FORMATS,
         )
     return Query(identifier({"id": columns[0]}), columns[1])

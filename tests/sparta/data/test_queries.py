@@ -75,7 +75,7 @@ def test_the_format_is_recognised_without_a_name(tmp_path: Path, content: str, z
         ("q.tsv", "1\ta\n2", 2, "found 1"),
         ("q.tsv", "\ta", 1, "invalid id"),
         ("q.tsv", "1\ta\n1\tb", 2, "already the id"),
-        ("q", "who founded google", 1, "unknown format"),
+        ("q", "who founded google", 1, "found 1"),
     ],
 )
 def test_bad_queries(tmp_path: Path, name: str, content: str | bytes, line: int, message: str) -> None:
@@ -84,6 +84,14 @@ def test_bad_queries(tmp_path: Path, name: str, content: str | bytes, line: int,
     assert caught.value.where == f"{tmp_path / name}:{line}"
     assert caught.value.remedy
     assert "skip" not in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize(("name", "content"), [("q", "moon"), ("q.csv", "1,moon"), ("q", "a\0b")])
+def test_a_wrong_format_names_the_formats_of_queries(tmp_path: Path, name: str, content: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, content, name)
+    assert "ID<TAB>QUERY, or as JSON" in str(caught.value.remedy)
+    assert ("binary" in caught.value.message) == ("\0" in content)
 
 
 @pytest.mark.parametrize(("name", "content"), [("q.jsonl", ""), ("q.tsv", "qid\ttext\n"), ("q", "\n \n")])
