@@ -72,7 +72,10 @@ class SearchRequest(_Model):
     ] = False
     rerank: _Rerank = None
     explain: Annotated[
-        bool, Field(description="Add to each hit a snippet, its words to mark, and each term's share.")
+        bool,
+        Field(
+            description="Add to each hit a snippet, words to mark, and the terms' shares of its impact score."
+        ),
     ] = False
 
     model_config = ConfigDict(
