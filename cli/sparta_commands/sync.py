@@ -69,3 +69,5 @@ def sync(sync: _Sync) -> None:
         f"{read_counts(report.source) if report.skipped else ''}"
     )
     print_skips(report.source)
+    if report.dry_run and report.deletes_most and not sync.yes:
+        click.echo("warning: this deletes more than half of the index, so the command needs --yes", err=True)

@@ -53,6 +53,11 @@ class SyncReport:
     source: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def deletes_most(self) -> bool:
+        """Whether more than half of the passages of the index are missing from the corpus."""
+        return len(self.deleted) > len(self.updated) + self.unchanged
+
+    @property
     def skipped(self) -> str:
         """Describe how many records were skipped, why, and the first skip; empty if no record was skipped."""
         return describe_skips(self.source)
@@ -75,7 +80,7 @@ def sync_index(
     update, the same call does what is missing.
 
     :param options: a channel that they name and the index lacks, such as `dense`, is added
-    :param dry_run: only report the differences
+    :param dry_run: only report the differences, also if more than half of the index would be deleted
     :param yes: whether more than half of the index may be deleted
     :param encoder: keeps the model open for later calls; None means the model is opened for this call
     :raises InputError: the corpus has no passages or is standard input, or more than half of the index would
@@ -99,9 +104,9 @@ def sync_index(
         check_form(folder, generation, {"codec": codec_name(chosen.codec or generation.codec), **form})
         check_named_model(folder, generation, requested.model, requested.bits)
     found = _differences(folder, reader, chosen)
-    _check_deletions(found, str(corpus), yes=yes)
     if dry_run:
         return replace(found, dry_run=True)
+    _check_deletions(found, str(corpus), yes=yes)
     behind: tuple[str, ...] = ()
     folder.accept_unfinished_build()
     changed = {*found.added, *found.updated}
@@ -157,8 +162,8 @@ def _stored_records(lucene: ImpactSearcher, unit_ids: list[str]) -> dict[str, st
 
 def _check_deletions(found: SyncReport, corpus: str, *, yes: bool) -> None:
     """Raise if more than half of the passages would be deleted, as with a folder that is not mounted."""
-    before = len(found.updated) + len(found.deleted) + found.unchanged
-    if not yes and 2 * len(found.deleted) > before:
+    if found.deletes_most and not yes:
+        before = len(found.updated) + len(found.deleted) + found.unchanged
         raise MostOfIndexError(
             f"{len(found.deleted):,} of the {before:,} passages of the index are missing from the corpus,"
             " which is more than half",

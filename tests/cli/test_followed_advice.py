@@ -110,6 +110,17 @@ def test_a_sync_names_the_skipped_records(tmp_path: Path) -> None:
     assert (report.added, report.skipped) == (("google",), "")
 
 
+def test_a_dry_run_of_a_sync_that_deletes_most_passages(tmp_path: Path) -> None:
+    command = ("sync", written(tmp_path / "texts.jsonl", *RECORDS), *BM25, "--index", "ix")
+    done(sparta(*command))
+    written(tmp_path / "texts.jsonl", RECORDS[0])
+    result = done(sparta(*command, "--dry-run"))
+    assert "would be: 0 added, 0 updated, 4 deleted, 1 passage unchanged" in result.stdout
+    assert "more than half of the index" in result.stderr
+    assert "--yes" in remedy_of(sparta(*command))
+    assert done(sparta(*command, "--dry-run", "--yes")).stderr == ""
+
+
 def test_options_that_the_command_has(index: Path, model: tuple[str, ...], tmp_path: Path) -> None:
     """`update` has no `--overwrite`, `answer` no `--channels`, and `hybrid search` no `--channel`."""
     more = written(tmp_path / "more.jsonl", {"id": "new", "text": "the sun"})
