@@ -395,7 +395,11 @@ class Index(Closing):
             )
         with self.reader.snapshot():  # a closed index opens nothing
             if channel != "dense" and not is_fusion(channel):
-                return self.searcher.beside(channel_name(channel))
+                try:
+                    name = channel_name(channel)
+                except InputError:
+                    raise no_channel(channel, self.channels) from None
+                return self.searcher.beside(name)
             if channel == "dense" and channel not in other_channels(self.path):
                 raise InputError(
                     "the index has no dense channel",

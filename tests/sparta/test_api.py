@@ -64,6 +64,12 @@ def test_what_is_refused(index: Index, name: str) -> None:
         call(index)
 
 
+def test_an_unknown_channel_names_those_of_the_index(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparta.api.other_channels", lambda path: ["dense"])
+    with pytest.raises(InputError, match="unknown channel 'x'; available channels: impact, bm25, dense"):
+        index.search("red", channel="x")
+
+
 def test_generators_of_queries(index: Index) -> None:
     asked = {"a": "red fox", "b": "moon"}
     expected = index.run(list(asked.values()), list(asked))
