@@ -38,6 +38,7 @@ _OF_CORPUS = (
     ),
     *("id_field", "text_field", "title_field", "query"),
 )
+_OF_ENCODING = ("device", "dtype")
 
 
 @arguments
@@ -77,8 +78,13 @@ class _Index:
         ),
     )
 
-    def check(self) -> None:
-        """Raise InputError unless there is either --corpus or --vectors, with options of that kind only."""
+    def check(self, path: Path) -> None:
+        """Raise InputError unless there is either --corpus or --vectors, with options of that kind only.
+
+        :param path: the index folder; --vectors encodes passages for its dense channel
+        """
+        from sparta.index.channels import other_channels
+
         corpus = self.corpus
         if corpus and self.more:
             raise InputError(
@@ -91,7 +97,8 @@ class _Index:
                 "name either --corpus or --vectors, found " + ("both" if corpus else "neither"),
                 remedy="for example: sparta index --corpus wiki.jsonl",
             )
-        if others := typed("tokenizer") if corpus else typed(*_OF_CORPUS):
+        of_corpus = _OF_CORPUS if corpus or other_channels(path) else (*_OF_CORPUS, *_OF_ENCODING)
+        if others := typed("tokenizer") if corpus else typed(*of_corpus):
             kind, remedy = (
                 ("--corpus", "omit the option: the model of --model tokenizes a corpus")
                 if corpus
@@ -112,11 +119,11 @@ def index(index: _Index) -> None:
     sparta index --corpus wiki.jsonl
     sparta index --corpus my-folder --index my-index --chunk 200 --overlap 50
     """  # noqa: D301 (click looks for the backspace)
-    index.check()
     from sparta.index.folder import default_index
     from sparta.index.pipeline import build_index, build_index_from_vectors
 
     path = index.index or default_index()
+    index.check(path)
     mode = "append" if index.append else "overwrite" if index.overwrite else "create"
     options = index_options(index, terms=index.terms)
     if index.corpus is None:
