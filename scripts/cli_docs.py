@@ -20,7 +20,7 @@ Three programs: `sparta` indexes and searches, `dense` adds a channel of vectors
 `scripts/cli_docs.py` makes this page from their own help; a test compares the two.
 
 Exit codes: 0; 1 something failed, or `sparta verify` found damage; 2 a wrong argument, file, index or model;
-130 Ctrl-C.
+3 `sparta answer` has no answer; 130 Ctrl-C.
 
 | variable | |
 |---|---|

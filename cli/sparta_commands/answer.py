@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hybrid.answering.path_answerer import PathAnswerer
 
 
-ABSTAINED = 3
+NO_ANSWER = 3
 """The exit code of a question without an answer in the index."""
 
 
@@ -126,7 +126,8 @@ def answer(answering: _Answering) -> None:
     Retrieves passages, lets a reader extract the answer, and prints answer, score and passage. With --chain,
     the reader reads the passages of the best paths; a chain that reads its paths prints its own answers.
 
-    If no answer reaches the threshold, the command prints its best guess and ends with exit code 3.
+    If no answer reaches the threshold, the command prints its best guess. The exit code without an answer
+    is 3.
 
     \b
     sparta answer "who founded google"
@@ -140,10 +141,8 @@ def answer(answering: _Answering) -> None:
             _answer_many(answerer, answering, answering.queries)
             return
         answers = answerer.answer(answering.query or "", answering.n)
-    if answers.abstained:
-        _abstain(answers, as_json=answering.as_json)
-    if not answers and not answering.as_json:
-        click.echo("no answer: no passage was found")
+    if not answers:
+        _print_no_answer(answers, as_json=answering.as_json)
     for result in answers:
         if answering.as_json:
             click.echo(dumps(result.as_dict()))
@@ -163,11 +162,16 @@ def _sentence(answer: Answer) -> str:
     return " ".join(f"{before}{marked}{after}".split())
 
 
-def _abstain(answers: AnswerList, *, as_json: bool) -> None:
-    """Print the best guess, which is below the threshold, and end with exit code 3."""
+def _no_answer(answers: AnswerList) -> dict[str, Any]:
+    """Return the fields that JSON shows in place of an answer."""
+    return {"answer": "", **answers.as_dict()}
+
+
+def _print_no_answer(answers: AnswerList, *, as_json: bool) -> NoReturn:
+    """Print the best guess if it is below the threshold, and end with exit code 3."""
     guess = answers.best_guess
     if as_json:
-        click.echo(dumps({"answer": "", **answers.as_dict()}))
+        click.echo(dumps(_no_answer(answers)))
     elif guess:
         click.echo(f"no sure answer (best guess: {visible(guess.answer)}, {guess.score:.2f})")
         click.echo(f"  {_place(guess)}\n  {_sentence(guess)}")
@@ -175,7 +179,7 @@ def _abstain(answers: AnswerList, *, as_json: bool) -> None:
         click.echo(f"  → {hint}", err=True)
     else:
         click.echo("no answer: no passage was found")
-    raise SystemExit(ABSTAINED)
+    raise SystemExit(NO_ANSWER)
 
 
 def _answer_many(answerer: Any, answering: _Answering, file: str) -> None:
@@ -188,8 +192,7 @@ def _answer_many(answerer: Any, answering: _Answering, file: str) -> None:
         texts, ids = [q.text for q in queries], [q.query_id for q in queries]
         for query_id, answers in answerer.batch_answer(texts, ids, answering.n, answering.threads):
             abstained += answers.abstained
-            none = {"answer": "", **(answers.as_dict() if answers.abstained else {})}
-            for answer_fields in [answer.as_dict() for answer in answers] or [none]:
+            for answer_fields in [answer.as_dict() for answer in answers] or [_no_answer(answers)]:
                 stream.write(dumps({"query_id": query_id, **answer_fields}, unicode=True) + "\n")
             lines += len(answers)
     counts = answerer.counts

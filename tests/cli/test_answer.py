@@ -76,8 +76,12 @@ def test_an_answer_names_its_passage(folder: Path) -> None:
         assert set(one) >= {"answer", "score", "passage_id", "start", "end", "text", "reader", "ranker"}
         assert one["text"][one["start"] : one["end"]] == one["answer"]
         assert one["text"] == PASSAGES[one["passage_id"]]
-    none = sparta("answer", "xyzzy", *where)
-    assert (none.exit_code, none.output) == (0, "no answer: no passage was found\n")
+    for threshold in ((), ("--threshold", "0")):
+        none = sparta("answer", "xyzzy", *threshold, *where)
+        assert (none.exit_code, none.output) == (3, "no answer: no passage was found\n")
+    printed = sparta("answer", "xyzzy", "--json", *where)
+    fields = {"answer": "", "abstained": False, "threshold": 0.0, "best_guess": None}
+    assert (printed.exit_code, json.loads(printed.output)) == (3, {"version": 1, **fields})
 
 
 @pytest.mark.slow
