@@ -3,6 +3,7 @@
 1. A sentence has at most 30 words, and the sentences of a page have at most 20 on average.
 2. README.md has at most 110 lines, and its tables have at most 7 rows.
 3. Relative links lead to files that exist, and anchors to headings that exist.
+4. The second line of a table separates its header from its rows.
 
 Code blocks, tables, headings, link targets, images and HTML hold no sentences. A list item begins a sentence.
 Code between backticks counts as one word. Decision records and generated pages only need working links.
@@ -43,6 +44,7 @@ _CODE_SPACE, _CODE_BREAK = "\x01", "\x02"  # in a code span, which is one word, 
 _CLOSING = ")]\"'”’*_"
 _FENCE = re.compile(r"\s*(?:>\s*)*(```+|~~~+)")
 _HEADING = re.compile(r"#{1,6}\s+(.*?)\s*#*$")
+_SEPARATOR = re.compile(r"\|(?:\s*:?-+:?\s*\|)+\s*$")
 _ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
 _CODE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 _LINK = re.compile(
@@ -163,6 +165,15 @@ def too_long(page: str) -> Iterator[tuple[int, str]]:
         rows = 0
 
 
+def broken_tables(page: str) -> Iterator[tuple[int, str]]:
+    """Yield line and description of each table without a header, such as the part after a blank line."""
+    lines = ["", *_without_code_blocks(page), ""]
+    for number in range(1, len(lines) - 1):
+        begins = lines[number].startswith("|") and not lines[number - 1].startswith("|")
+        if begins and not _SEPARATOR.match(lines[number + 1]):
+            yield number, "a table without a header"
+
+
 def anchors(page: str) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them, and of its HTML."""
     made: set[str] = set(re.findall(r"<a\s+(?:id|name)=\"([^\"]+)\"", page))
@@ -205,6 +216,7 @@ def faults(path: Path) -> Iterator[tuple[int, str]]:
         yield from long_sentences(page)
     if path.resolve() == ROOT / "README.md":
         yield from too_long(page)
+    yield from broken_tables(page)
     yield from broken_links(path)
 
 

@@ -91,6 +91,12 @@ def test_a_page_of_111_lines_and_a_table_of_8_rows_are_reported() -> None:
     assert list(SCRIPT_NAMES["too_long"](table.removesuffix("| b |\n") + "\n" * 101)) == []
 
 
+def test_a_table_that_a_blank_line_splits_is_reported() -> None:
+    table = "| a | b |\n|:--|---|\n| c | d |\n"
+    assert list(SCRIPT_NAMES["broken_tables"](f"text\n\n{table}\n```\n| x |\n```\n")) == []
+    assert list(SCRIPT_NAMES["broken_tables"](f"{table}\n| e | f |\n")) == [(5, "a table without a header")]
+
+
 def test_a_link_that_leads_nowhere_is_reported(tmp_path: Path) -> None:
     (tmp_path / "there.md").write_text("# The `first` part: 1.5 α_b\n\n## Same\n\n## Same\n")
     page = tmp_path / "page.md"
