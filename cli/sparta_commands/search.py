@@ -96,7 +96,8 @@ def search(chosen: _Search) -> None:
             return
 
         def contributions_of(hits: Sequence[Hit]) -> list[list[TermContribution]]:
-            contributions = term_contributions(index.searcher, search.query, [hit.passage_id for hit in hits])
+            places = [(hit.passage_id, hit.start) for hit in hits]
+            contributions = term_contributions(index.searcher, search.query, places)
             return [[term for term in terms if term.impact] for terms in contributions]
 
         contributions_function = contributions_of if retriever.channel == "impact" else None

@@ -118,10 +118,11 @@ def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike 
     """Explain a passage's impact score for a query, even if the passage is not among the top k.
 
     Each query term's contribution is its count times the passage's impact (SPARTA, eq. 8 and 9); the largest
-    contribution comes first. The rank of a document counts documents; the rank of a chunk, such as `d#3`,
-    counts chunks.
+    contribution comes first. A split passage has the score of its best part. The rank of a document counts
+    documents; the rank of a chunk, such as `d#3`, counts chunks.
 
-    :param filter: rank only among passages that match the filter; a passage that does not match has rank 0
+    :param filter: rank only among passages that match the filter, and explain a split passage by its best
+        part that matches; a passage that does not match has rank 0
     :raises InputError: the index lacks the passage.
     """
     checked_filter = Filter.of(filter)
@@ -131,7 +132,8 @@ def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike 
             snapshot.require_fields(checked_filter.fields)
         bag = snapshot.tokenizer.terms(query_of(query))
         words = snapshot.tokenizer.words_of_terms(query)
-        docid, contributions = _contributions(snapshot, passage_id, bag, words)
+        docids = docids_of(snapshot, passage_id, checked_filter)
+        docid, contributions = _contributions(snapshot, docids, bag, words)
         rank = snapshot.lucene.rank(bag, docid, checked_filter)
         if rank and is_chunk(snapshot.generation.unit) and passage_of(passage_id) == passage_id:
             better_hits = snapshot.lucene.search_impacts([bag], rank, filter=checked_filter)
@@ -140,19 +142,33 @@ def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike 
 
 
 def term_contributions(
-    searcher: Searcher, query: str, passage_ids: Iterable[str]
+    searcher: Searcher, query: str, hits: Iterable[tuple[str, int]]
 ) -> list[tuple[TermContribution, ...]]:
-    """Return each query term's contribution to each passage's score, as in `explain`, without ranks."""
+    """Return each query term's contribution to each hit's score, as in `explain`, without ranks.
+
+    :param hits: the passage id and the `start` of each hit; a document is explained by its chunk at `start`
+    """
     with searcher.reader.snapshot() as snapshot:
         snapshot.require_impacts()
         bag, words = snapshot.tokenizer.terms(query), snapshot.tokenizer.words_of_terms(query)
-        return [_contributions(snapshot, passage_id, bag, words)[1] for passage_id in passage_ids]
+        return [_contributions(snapshot, _docids_of_hit(snapshot, *hit), bag, words)[1] for hit in hits]
+
+
+def _docids_of_hit(snapshot: IndexSnapshot, passage_id: str, start: int) -> list[int]:
+    """Return the docid of a hit; the hit of a document is the document's chunk at `start`."""
+    docids = docids_of(snapshot, passage_id)
+    if len(docids) == 1:
+        return docids
+    records = map(json.loads, snapshot.lucene.raws(docids))
+    at_start = [docid for docid, record in zip(docids, records, strict=True) if record.get("start") == start]
+    return at_start or docids
 
 
 def _contributions(
-    snapshot: IndexSnapshot, passage_id: str, bag: Mapping[str, int], words: Mapping[str, str]
+    snapshot: IndexSnapshot, docids: Sequence[int], bag: Mapping[str, int], words: Mapping[str, str]
 ) -> tuple[int, tuple[TermContribution, ...]]:
-    docid, impacts = _best_part(snapshot, passage_id, bag)
+    """Return the best-scoring docid, the first one of equal scores, and its contributions."""
+    docid, impacts = _best_part(snapshot, docids, bag)
     step = snapshot.quantizer.step
     rows = zip(bag.items(), impacts, strict=True)
     contributions = [
@@ -162,9 +178,10 @@ def _contributions(
     return docid, tuple(sorted(contributions, key=lambda term: -term.contribution))
 
 
-def _best_part(snapshot: IndexSnapshot, passage_id: str, bag: Mapping[str, int]) -> tuple[int, list[int]]:
-    """Return the docid and impacts of a passage, or of a split passage's best-scoring part."""
-    docids = docids_of(snapshot, passage_id)
+def _best_part(
+    snapshot: IndexSnapshot, docids: Sequence[int], bag: Mapping[str, int]
+) -> tuple[int, list[int]]:
+    """Return the docid and impacts of the best-scoring part of a passage; the first part wins a tie."""
     rows = [(docid, snapshot.lucene.impacts(docid, list(bag)).tolist()) for docid in docids]
     return max(rows, key=lambda row: sum(c * impact for c, impact in zip(bag.values(), row[1], strict=True)))
 

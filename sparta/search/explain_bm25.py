@@ -57,7 +57,8 @@ def explain_bm25(
     The largest contribution comes first. A split passage has the score of its best part. The rank of a
     document counts documents; the rank of a chunk, such as `d#3`, counts chunks.
 
-    :param filter: rank only among passages that match the filter; a passage that does not match has rank 0
+    :param filter: rank only among passages that match the filter, and explain a split passage by its best
+        part that matches; a passage that does not match has rank 0
     :raises InputError: the index lacks the passage.
     """
     checked_filter = Filter.of(filter)
@@ -66,7 +67,7 @@ def explain_bm25(
             snapshot.require_fields(checked_filter.fields)
         text = bm25_query(query_of(query), snapshot.tokenizer.language)
         lucene, words = snapshot.lucene, snapshot.lucene.words(text)
-        docids = docids_of(snapshot, passage_id)
+        docids = docids_of(snapshot, passage_id, checked_filter)
         scores = lucene.word_scores(text, docids)
         sums = scores.sum(axis=1, dtype=np.float64).astype(np.float32)  # Lucene rounds the sum once, too
         best = int(sums.argmax())

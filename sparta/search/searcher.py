@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparta.base.errors import InputError, NoPassageError
+from sparta.base.filters import Filter
 from sparta.base.records import Hit, PassageRecord, Ranking
 from sparta.data.languages import Language
 from sparta.data.units import SENTENCE, is_chunk, is_cut, passage_of
@@ -270,17 +271,22 @@ class Searcher(ChannelSearcher):
             return np.maximum.reduceat(term_scores, first_rows, axis=0)
 
 
-def docids_of(snapshot: IndexSnapshot, passage_id: str) -> list[int]:
-    """Return the docid of a passage, or the docids of a split passage's sentences or chunks.
+def docids_of(snapshot: IndexSnapshot, passage_id: str, filter: Filter | None = None) -> list[int]:
+    """Return the docid of a passage, or the docids of a split passage's sentences or chunks in corpus order.
 
     In an index of whole passages, `p#0` does not count as a part of a passage `p`.
 
+    :param filter: return only the parts that pass the filter, or all parts if none passes
     :raises NoPassageError: the index lacks the passage.
     """
     lucene = snapshot.lucene
     docids = [docid for docid in lucene.docids([passage_id]).tolist() if docid >= 0]
     if not docids and is_cut(snapshot.generation.unit):
-        docids = lucene.docids(lucene.sentences([passage_id])).tolist()
+        parts = lucene.docids(lucene.sentences([passage_id]))
+        docids = parts[np.argsort(lucene.positions(parts))].tolist()
+        if filter:
+            matches = lucene.matching(filter)
+            docids = [docid for docid in docids if matches[docid]] or docids
     if not docids:
         raise NoPassageError(
             f"the index holds no passage with the id {passage_id!r}",

@@ -239,8 +239,8 @@ class BatchSearch(Closing):
         """
         tokenizer = self.lucene.tokenizer
         has_impacts = IMPACT in self.channels
-        ids = [hit["id"] for hit in hits]
-        contributions = term_contributions(self.lucene, query, ids) if has_impacts else [()] * len(hits)
+        places = [(hit["id"], hit.get("start", 0)) for hit in hits]
+        contributions = term_contributions(self.lucene, query, places) if has_impacts else [()] * len(hits)
         query_words = set(tokenizer.terms(query))
         word_snippet = None if has_impacts else word_snippets(self.lucene, query)
         explanations = []

@@ -147,6 +147,9 @@ def test_a_document_that_was_cut_is_opened_whole(open_client, tiny_model_folder,
     assert client.get("/terms/p").json()["terms"]
     why = ask(client, "/explain", query="moon google", id="p")
     assert {text[start:end] for start, end, _ in why["marks"]} & {"moon", "google"}
+    without_best = {"not": {"start": hit["start"]}}  # the terms are those of the best other chunk
+    [hit] = ask(client, "/search", query="moon google", explain=True, filter=without_best)["hits"]
+    assert sum(term["share"] for term in hit["terms"]) == hit["score"]
 
 
 def test_ids_with_slashes_and_numbers_above_64_bits(client) -> None:

@@ -160,8 +160,42 @@ def test_a_document_is_explained_by_its_best_chunk(built: tuple[Path, Path]) -> 
         for rank, hit in enumerate(hits, 1):
             explained = index.explain("star lake", hit.passage_id)
             assert (explained.score, explained.passage_id) == (hit.score, hit.passage_id)
-            ties = sum(other.score == hit.score for other in hits)
-            assert abs(explained.rank - rank) < ties
+            assert explained.rank == rank
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("channel", ["impact", "bm25"])
+def test_a_filter_chooses_the_chunk_that_explains_a_document(built: tuple[Path, Path], channel: str) -> None:
+    with Index(built[0]) as index:
+        for filter in ({"start": 0}, {"start": {"gt": 40}}):
+            hits = index.search("star lake", 20, channel=channel, filter=filter)
+            assert len(hits) > 3
+            for rank, hit in enumerate(hits, 1):
+                explained = index.explain("star lake", hit.passage_id, channel=channel, filter=filter)
+                assert (explained.rank, explained.score) == (rank, hit.score)
+        best = index.explain("star lake", hits[0].passage_id, channel=channel)
+        excluded = index.explain("star lake", best.passage_id, channel=channel, filter={"start": {"lt": 0}})
+        assert (excluded.rank, excluded.score) == (0, best.score)
+
+
+@pytest.mark.jvm
+def test_the_terms_of_a_hit_are_those_of_its_chunk(built: tuple[Path, Path]) -> None:
+    result = sparta("search", "star lake", "--index", str(built[0]), "--filter", "start=0", "--json")
+    hits = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(hits) > 3
+    assert [sum(term["share"] for term in hit["terms"]) for hit in hits] == [hit["score"] for hit in hits]
+
+
+@pytest.mark.jvm
+def test_of_chunks_with_equal_scores_the_first_explains_the_document(tmp_path: Path) -> None:
+    """An update keeps the positions of the old chunks, so other documents stand between `a#2` and `a#10`."""
+    ice, moon = "Ice rock dust sand.", "Moon tree lake ash."
+    records = [{"id": "a", "text": " ".join([ice] * 5)}, {"id": "b", "text": moon}]
+    options = IndexOptions(channels="bm25", unit=chunk_unit(4))
+    with Index.create(tmp_path / "ix", records, options=options) as index:
+        index.update([{"id": "a", "text": " ".join([ice, ice, moon, *[ice] * 7, moon])}])
+        assert [hit.passage_id for hit in index.search("moon", channel="bm25")] == ["a", "b"]
+        assert index.explain("moon", "a", channel="bm25").rank == 1
 
 
 @pytest.mark.jvm
