@@ -408,6 +408,7 @@ PARSERS: dict[str, tuple[Any, ...]] = {
         lambda t: _with_lexical_terms().terms(t),
         *("moon ", "kerensky ", "a's ", "r\u00e9sum\u00e9 "),
     ),
+    "words of the terms of queries": (lambda t: _shipped().words_of_terms(t), "a ", "ke-"),
     "lexical terms": (
         lambda t: list(_lexical().occurrences(t)),
         *(

@@ -8,9 +8,9 @@ import itertools
 import json
 import re
 import unicodedata
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -357,17 +357,32 @@ class QueryTokenizer:
         terms += [occurrence for occurrence in occurrences if occurrence.term not in pairs]
         spans = [word.span() for word in self.language.words.finditer(folded)]
         spans += [(start, end) for term, start, end in occurrences if term not in pairs]
-        spans.sort(key=lambda span: span[0] - span[1])  # the longest word around a term counts
+        starts, ends = _widest(spans)
         words: dict[str, str] = {}
         for term, start, end in terms:
-            around = next((span for span in spans if span[0] <= start and end <= span[1]), (start, end))
-            words.setdefault(term, folded[slice(*around)])
+            if term not in words:
+                around = range(bisect_left(ends, end), bisect_right(starts, start))
+                longest = max(around, key=lambda i: ends[i] - starts[i], default=None)
+                words[term] = (
+                    folded[start:end] if longest is None else folded[starts[longest] : ends[longest]]
+                )
         return {**words, **pairs}
 
     def pieces(self, text: str) -> list[tuple[str, int, int]]:
         """Return all tokens of a text with their character spans: `(token, start, end)`."""
         encoding = self._encoded(text)
         return [(token, *span) for token, span in zip(encoding.tokens, encoding.offsets, strict=True)]
+
+
+def _widest(spans: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """Return the starts and the ends of the spans that lie in no other span; both ascend."""
+    starts: list[int] = []
+    ends: list[int] = []
+    for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if not ends or end > ends[-1]:
+            starts.append(start)
+            ends.append(end)
+    return starts, ends
 
 
 class WordTokenizer(QueryTokenizer):
