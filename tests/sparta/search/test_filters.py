@@ -217,6 +217,19 @@ def test_an_older_index_says_that_it_must_be_built_again(tmp_path: Path, codec: 
     refused()
 
 
+def test_a_field_that_only_deleted_passages_have_is_none(tmp_path: Path) -> None:
+    records: list[dict[str, Any]] = [{"id": i, "text": "moon", "lang": "en"} for i in "abcdefghi"]
+    records.append({"id": "z", "text": "moon", "langs": ["de", "fr"]})
+    with Index.create(tmp_path / "ix", records, options=IndexOptions(channels="bm25")) as index:
+        assert index.fields == ["lang", "langs"]
+        index.delete(["a", "z"])  # so few deletions make no merge
+        assert index.fields == ["lang"]
+        for options in ({"filter": {"langs": "de"}}, {"collapse": "langs"}):
+            with pytest.raises(InputError, match=r"of the passages \(lang\), found langs"):
+                index.search("moon", **options)
+        assert len(index.search("moon", filter={"lang": "en"})) == 8
+
+
 def test_pages_begin_at_0(index: Path) -> None:
     with Searcher(index) as searcher:
         for given, match in (

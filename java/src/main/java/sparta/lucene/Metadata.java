@@ -8,14 +8,20 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.lucene.index.DocValues;
+import org.apache.lucene.index.LeafReader;
 import org.apache.lucene.index.LeafReaderContext;
+import org.apache.lucene.index.PostingsEnum;
 import org.apache.lucene.index.SortedSetDocValues;
 import org.apache.lucene.index.Terms;
 import org.apache.lucene.index.TermsEnum;
+import org.apache.lucene.search.DocIdSetIterator;
 import org.apache.lucene.search.IndexSearcher;
+import org.apache.lucene.util.Bits;
 import org.apache.lucene.util.BytesRef;
 import org.apache.lucene.util.BytesRefBuilder;
 import org.apache.lucene.util.StringHelper;
@@ -31,6 +37,10 @@ final class Metadata {
   private static final int REMEMBERED = 16;
 
   private final IndexSearcher searcher;
+
+  /** Fields that a live document has: in a segment with deletions, a check may read many postings. */
+  private final Set<BytesRef> checked = ConcurrentHashMap.newKeySet();
+
   private final Map<ByteBuffer, KeptDocs> kept =
       new LinkedHashMap<>(REMEMBERED, 0.75f, true) {
         @Override
@@ -72,7 +82,7 @@ final class Metadata {
     return found;
   }
 
-  /** The names of all fields, in byte order. */
+  /** The names of all fields of live documents, in byte order. */
   TreeSet<BytesRef> fields() throws IOException {
     TreeSet<BytesRef> found = new TreeSet<>();
     for (LeafReaderContext leaf : searcher.getIndexReader().leaves()) {
@@ -81,20 +91,26 @@ final class Metadata {
       BytesRef term = cursor.next();
       while (term != null) {
         BytesRef name = BytesRef.deepCopyOf(MetadataFields.name(term));
-        found.add(name);
+        if (!found.contains(name) && hasLive(leaf.reader(), cursor, FilterReader.after(name, 0))) {
+          found.add(name);
+        }
         term = cursor.seekCeil(FilterReader.after(name, 1)) == TermsEnum.SeekStatus.END ? null : cursor.term();
       }
     }
     return found;
   }
 
-  /** Refuses a field that no document has. */
+  /** Refuses a field that no live document has. */
   private void check(BytesRef field) throws IOException {
+    if (checked.contains(field)) {
+      return;
+    }
     BytesRef first = FilterReader.after(field, 0);
     for (LeafReaderContext leaf : searcher.getIndexReader().leaves()) {
       Terms terms = leaf.reader().terms(IndexFields.METADATA);
       TermsEnum cursor = terms == null ? TermsEnum.EMPTY : terms.iterator();
-      if (cursor.seekCeil(first) != TermsEnum.SeekStatus.END && StringHelper.startsWith(cursor.term(), first)) {
+      if (cursor.seekCeil(first) != TermsEnum.SeekStatus.END && hasLive(leaf.reader(), cursor, first)) {
+        checked.add(BytesRef.deepCopyOf(field));
         return;
       }
     }
@@ -102,6 +118,24 @@ final class Metadata {
     throw new IllegalArgumentException(
         "expected a metadata field of the passages (%s), found %s"
             .formatted(known.isEmpty() ? "they have none" : String.join(", ", known), field.utf8ToString()));
+  }
+
+  /** Whether a live document has one of the terms with a prefix, from the cursor's term on. */
+  private static boolean hasLive(LeafReader segment, TermsEnum cursor, BytesRef prefix) throws IOException {
+    Bits live = segment.getLiveDocs();
+    PostingsEnum postings = null;
+    for (BytesRef term = cursor.term(); term != null && StringHelper.startsWith(term, prefix); term = cursor.next()) {
+      if (live == null) {
+        return true;
+      }
+      postings = cursor.postings(postings, PostingsEnum.NONE);
+      for (int doc = postings.nextDoc(); doc != DocIdSetIterator.NO_MORE_DOCS; doc = postings.nextDoc()) {
+        if (live.get(doc)) {
+          return true;
+        }
+      }
+    }
+    return false;
   }
 
   /**
