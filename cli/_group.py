@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import click
 
@@ -87,23 +87,21 @@ class SpartaGroup(click.Group):
         return name, command, arguments
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program; print an error if standard output is closed, full or broken, also for --help."""
+        """Run the program; print an error if standard output is full or broken, also for --help."""
         _never_fail_to_print()
-        if sys.stdout is None:
-            _end(StorageError("standard output is closed", remedy="write it to a file, or to /dev/null"))
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
             if error.filename is not None or error.errno not in _FULL:
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at exit
-            _end(
-                StorageError(
-                    f"cannot be written: {error.strerror}",
-                    where="standard output",
-                    remedy="free some space, or write to another disk",
-                )
+            full = StorageError(
+                f"cannot be written: {error.strerror}",
+                where="standard output",
+                remedy="free some space, or write to another disk",
             )
+            click.echo(f"error: {full}", err=True)
+            sys.exit(full.exit_code)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -169,20 +167,15 @@ def _interrupted(command: click.Command | None, interrupt: Interrupted | None) -
     return f"interrupted: {counted(interrupt.kept, interrupt.unit)} kept; {again} continues"
 
 
-def _end(error: StorageError) -> NoReturn:
-    """Print an error about standard output, and end the program."""
-    click.echo(f"error: {error}", err=True)
-    sys.exit(error.exit_code)
-
-
 def _never_fail_to_print() -> None:
     """Make standard output and error safe to print to.
 
-    Characters that the terminal's encoding lacks are printed as `?`. A closed standard error is replaced by
+    Characters that the terminal's encoding lacks are printed as `?`. Closed streams are replaced by
     the null device.
     """
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

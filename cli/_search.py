@@ -24,7 +24,6 @@ from cli._arguments import (
     one_of,
     option,
     output_type,
-    typed,
     whole,
 )
 from cli._options import Bm25Arguments, index_option, refuse_unused_bm25
@@ -197,10 +196,6 @@ def check_search(command: str, search: Any, output_name: str = "run.trec") -> No
         raise InputError(
             "--facet counts the hits of one query, but --queries names many",
             remedy="omit --facet, or search for one query",
-        )
-    if queries is None and typed("threads"):
-        raise InputError(
-            "--threads has no effect on a single query", remedy="omit --threads, or add --queries FILE"
         )
     if (queries is None) != (output is None):
         raise InputError(

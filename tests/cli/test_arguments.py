@@ -75,10 +75,6 @@ WRONG = {
         ["index", "--vectors", "v", "--dtype", "fp32"],
         ["--dtype has no effect on --vectors", "sparta encode"],
     ),
-    "threads of one query": (
-        ["search", "x", "--threads", "2"],
-        ["--threads has no effect on a single query", "add --queries FILE"],
-    ),
     "tokenizer of a corpus": (
         ["index", "--corpus", "c", "--tokenizer", "t"],
         ["--tokenizer has no effect on --corpus"],

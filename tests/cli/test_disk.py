@@ -103,24 +103,20 @@ def test_standard_output_that_is_full(built):
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
-def test_standard_output_that_is_full_or_closed_before_a_command_runs(option, monkeypatch, capsys):
+def test_standard_output_that_is_full_before_a_command_runs(option, monkeypatch, capsys):
     with Path("/dev/full").open("w") as full:
-        for stream, message in (
-            (full, "standard output: cannot be written"),
-            (None, "standard output is closed"),
-        ):
-            monkeypatch.setattr(sys, "stdout", stream)
-            with pytest.raises(SystemExit) as ended:
-                sparta.main([option])
-            assert ended.value.code == 1
-            assert capsys.readouterr().err.startswith(f"error: {message}")
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit) as ended:
+            sparta.main([option])
+        assert ended.value.code == 1
+        assert capsys.readouterr().err.startswith("error: standard output: cannot be written")
 
 
 @pytest.mark.slow
 def test_standard_streams_that_are_closed(built, tmp_path):
-    """A command whose result would be lost does nothing."""
+    """As a daemon starts a command: what it prints is lost, what it does is not."""
     for line, said in (
-        (f'search "{QUESTION}" --index "{built}" >&-', "standard output is closed"),
+        (f'search "{QUESTION}" --index "{built}" >&-', ""),
         (f'index --corpus - --channels bm25 --index "{tmp_path}/ix" <&-', "standard input is closed"),
     ):
         ended = subprocess.run(

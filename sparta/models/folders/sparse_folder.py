@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 from sparta.base.checks import vocabulary_size
 from sparta.base.errors import ModelError
 from sparta.base.extras import optional_packages
+from sparta.base.remedies import Option
 from sparta.models.config import SpartaConfig
 from sparta.models.folders.kinds import IDF, Kind, kind_of, module_entries, unknown_modules
 from sparta.models.query_encoder import load_tokenizer
@@ -153,11 +154,10 @@ def _check_settings(folder: Path) -> None:
         )
     if limit := settings.get("max_active_dims"):
         logger.warning(
-            "%s: the model keeps the %s strongest terms of a text, sparta keeps all; "
-            "--top-k %s keeps as many of each passage",
+            "%s: the model keeps the %s strongest terms of a text, sparta keeps all; prune passages by %s",
             folder,
             limit,
-            limit,
+            Option("top_k", limit).for_command_line(),
         )
 
 

@@ -247,7 +247,7 @@ def test_a_text_of_one_sentence_is_taught_like_sentences_in_contexts(training):
 
 
 def test_gradients_are_summed_in_one_order(training):
-    """Threads sum the gradient of an index in any order, so a training would not give the same model twice."""
+    """Threads sum the gradient of an index in any order, so trainings would differ."""
     made = training(data=hand_made(), held_out=0)
     nodes, seen = [made.loss(0)[0].grad_fn], set()
     while nodes:
