@@ -9,8 +9,7 @@ from typing import Any
 from haystack import Document, component, default_from_dict, default_to_dict
 
 from hybrid.integrations.filters import combined, condition_of, unknown_filter
-from hybrid.integrations.metadata import filter_on_fields
-from hybrid.integrations.source import Source, kind_of_hits, metadata_of, open_source
+from hybrid.integrations.source import Source, filter_on_index, kind_of_hits, metadata_of, open_source
 from sparta.base.errors import InputError
 from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Retriever
@@ -63,9 +62,10 @@ class HaystackRetriever:
         self, query: str, top_k: int | None = None, filters: dict[str, Any] | None = None
     ) -> dict[str, list[Document]]:
         """Return the `top_k` best passages as `documents`, best first."""
-        filter = filter_on_fields(filter_of(filters or self.filters or {}))
+        retriever = self._open()
+        filter = filter_on_index(retriever, filter_of(filters or self.filters or {}))
         k = self.top_k if top_k is None else top_k
-        hits = self._open().search(query, k, filter=filter, **self.kind)
+        hits = retriever.search(query, k, filter=filter, **self.kind)
         return {
             "documents": [
                 Document(id=hit.passage_id, content=hit.text, meta=metadata_of(hit), score=float(hit.score))

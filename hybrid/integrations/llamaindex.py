@@ -29,7 +29,7 @@ from llama_index.core.vector_stores.types import (
 
 from hybrid.integrations.filters import combined, condition_of
 from hybrid.integrations.metadata import filter_on_fields, plain
-from hybrid.integrations.source import Source, kind_of_hits, metadata_of, open_source
+from hybrid.integrations.source import Source, filter_on_index, kind_of_hits, metadata_of, open_source
 from hybrid.integrations.store import IndexStore, ids_of, metadata_of_hit, text_of_passage
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
@@ -74,7 +74,7 @@ class LlamaIndexRetriever(BaseRetriever):
         self.k, self.filters, self.kind = k, filters, kind_of_hits(hits, join=join)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        filter = filter_on_fields(_filter_of(self.filters)) if self.filters else None
+        filter = filter_on_index(self.retriever, _filter_of(self.filters)) if self.filters else None
         hidden_keys = ["channels"]  # ranks and scores are useless to a language model
         return [
             NodeWithScore(

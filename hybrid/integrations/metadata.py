@@ -1,13 +1,13 @@
 """Metadata of frameworks as fields of records, and back.
 
-A record reserves some names (`id`, `text`, …), and its `title` is a text. Metadata with these names has the
-prefix `meta_` in a record.
+A record reserves some names (`id`, `text`, …), and its `title` is a text that is not empty. Metadata with
+these names has the prefix `meta_` in a record.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sparta.base.errors import InputError
@@ -17,16 +17,17 @@ _TITLE = "title"
 _PREFIX = "meta_"
 
 
-def field_of(key: str, value: Any = "") -> str:
+def field_of(key: str, value: Any = "a text") -> str:
     """Return the record's field for a metadata key with this value."""
     base = _base(key)
-    is_text_title = key == _TITLE and isinstance(value, str)
+    is_text_title = key == _TITLE and isinstance(value, str) and value != ""
     return _PREFIX + key if base in _RESERVED or (base == _TITLE and not is_text_title) else key
 
 
-def key_of(field: str) -> str:
-    """Return the metadata key of a record's field."""
-    return field.removeprefix(_PREFIX) if _base(field) in (*_RESERVED, _TITLE) else field
+def key_of(field: str, value: Any) -> str:
+    """Return the metadata key of a record's field; names that `field_of` never gives stay."""
+    key = field.removeprefix(_PREFIX)
+    return key if field_of(key, value) == field else field
 
 
 def _base(name: str) -> str:
@@ -42,22 +43,27 @@ def fields_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def keys_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a record as metadata."""
-    return {key_of(field): value for field, value in fields.items()}
+    return {key_of(field, value): value for field, value in fields.items()}
 
 
-def filter_on_fields(filter: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return a filter on metadata keys as a filter on the fields of records."""
+def filter_on_fields(filter: Mapping[str, Any] | None, known: Collection[str] = ()) -> dict[str, Any] | None:
+    """Return a filter on metadata keys as a filter on the fields of records.
+
+    :param known: the fields of an index that other programs may have written. A key that names one of them
+        means this field, unless the index has the key's own field too
+    """
     if filter is None:
         return None
     fields: dict[str, Any] = {}
     for name, value in filter.items():
         if name in ("and", "or", "not") and isinstance(value, list):
-            fields[name] = [filter_on_fields(part) for part in value]
+            fields[name] = [filter_on_fields(part, known) for part in value]
         elif name == "not" and isinstance(value, Mapping):
-            fields[name] = filter_on_fields(value)
+            fields[name] = filter_on_fields(value, known)
         else:
-            is_number = isinstance(value, int | float)
-            fields[field_of(name, value if is_number else "")] = value
+            is_no_title = value == "" or isinstance(value, int | float)
+            field = field_of(name, value) if is_no_title else field_of(name)
+            fields[name if name in known and field not in known else field] = value
     return fields
 
 

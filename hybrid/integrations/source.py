@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hybrid.integrations.metadata import keys_of
+from hybrid.integrations.metadata import filter_on_fields, keys_of
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
+from sparta.index.snapshot import IndexSnapshot
 from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Page, Retriever
 
@@ -37,6 +39,13 @@ def open_source(index: Source = None, channels: str | None = None, k: int = 10) 
             remedy="name the channels when you open the retriever, or pass the index folder",
         )
     return index
+
+
+def filter_on_index(retriever: Retriever, filter: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return a filter on metadata keys as a filter on the fields of the retriever's index."""
+    with retriever.holding() as snapshot:
+        known = snapshot.lucene.fields() if filter and isinstance(snapshot, IndexSnapshot) else ()
+    return filter_on_fields(filter, known)
 
 
 def metadata_of(hit: Hit, **more: Any) -> dict[str, Any]:

@@ -218,15 +218,37 @@ def test_retrievers_and_stores_name_metadata_alike(tmp_path: Path) -> None:
     assert document.meta == metadata == store.search("moon", filters=filters)[0].meta
 
 
+def test_retrievers_keep_fields_of_other_programs(tmp_path: Path) -> None:
+    pytest.importorskip("haystack")
+    from hybrid.integrations import HaystackRetriever
+
+    records = [
+        {"id": "a", "title": "Moon", "text": "The Moon is far.", "meta_title": "Moon | Home"},
+        {"id": "b", "text": "The moon.", "meta_title": "Moon", "meta_id": "7"},
+    ]
+    Index.create(tmp_path / "ix", records, options=BM25).close()
+    retriever = HaystackRetriever(tmp_path / "ix", "bm25")
+    metas = {document.id: document.meta for document in retriever.run("moon")["documents"]}
+    assert metas == {
+        "a": {"title": "Moon", "meta_title": "Moon | Home"},
+        "b": {"title": "", "meta_title": "Moon", "id": "7"},
+    }
+    for field, value in (("meta_title", "Moon"), ("meta_id", "7"), ("id", "7")):
+        filters = {"field": f"meta.{field}", "operator": "==", "value": value}
+        [document] = retriever.run("moon", filters=filters)["documents"]
+        assert document.id == "b"
+
+
 def test_a_title_that_is_no_text_is_metadata(tmp_path: Path) -> None:
     from hybrid.integrations import LangChainVectorStore
 
     store = LangChainVectorStore(tmp_path / "ix", options=BM25)
-    titles = [1998, None, ["a"], "A title"]
-    store.add_texts(["moon"] * 4, [{"title": title} for title in titles], ids=list("abcd"))
-    assert [document.metadata["title"] for document in store.get_by_ids(list("abcd"))] == titles
-    found = store.similarity_search("moon", filter={"title": 1998})
-    assert [document.id for document in found] == ["a"]
+    titles = [1998, None, ["a"], "A title", ""]
+    store.add_texts(["moon"] * 5, [{"title": title} for title in titles], ids=list("abcde"))
+    assert [document.metadata["title"] for document in store.get_by_ids(list("abcde"))] == titles
+    for title, name in ((1998, "a"), ("A title", "d"), ("", "e")):
+        found = store.similarity_search("moon", filter={"title": title})
+        assert [document.id for document in found] == [name]
 
 
 @pytest.mark.parametrize("unit", ["sentence", "chunk:5:0:sentence"])
