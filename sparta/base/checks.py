@@ -49,6 +49,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
+def numpy_kind(value: Any) -> str:
+    """Return the kind of NumPy's arrays and scalars, such as `b` (booleans) and `M` (times); else nothing."""
+    return str(getattr(getattr(value, "dtype", None), "kind", ""))
+
+
 def plain_number(value: Any) -> int | float:
     """Convert a NumPy number to a Python int or float.
 

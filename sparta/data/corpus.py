@@ -44,7 +44,7 @@ from sparta.data.formats.reading import (
     text_file,
 )
 from sparta.data.formats.sqlite import is_database, needs_query, query_rows, stored_files
-from sparta.data.parsing import EMPTY_TEXT, BadRecordError
+from sparta.data.parsing import EMPTY_TEXT, TEXT_FIELDS, BadRecordError
 from sparta.data.seen_ids import SeenIds
 
 KEPT_SKIPS = 20
@@ -486,7 +486,7 @@ class RecordReader(CorpusReader):
     def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
         if columns := columns_of(self._records):
             self.fields.check_columns(columns, self.source)
-        for number, record in enumerate(rows_of(self._records)):
+        for number, record in enumerate(rows_of(self._records, self.fields.text or TEXT_FIELDS)):
             self._tally.size = number + 1
             for outcome in record_outcomes(record, number, self.fields):
                 yield len(outcome.text) if isinstance(outcome, Passage) else 0, outcome

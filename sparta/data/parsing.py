@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sparta.base.checks import plain_number
+from sparta.base.checks import numpy_kind, plain_number
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.base.remedies import Remedy
@@ -99,6 +99,7 @@ def json_line(record: Mapping[str, Any]) -> str:
     """Return the JSON line of a record in memory; NaN and infinities are written, though JSON lacks them.
 
     Dates and times become ISO strings, decimals numbers, NumPy's arrays lists, also inside lists and objects.
+    NumPy's numbers, booleans and times become values of the same kinds.
 
     :raises BadRecordError: the record is not JSON-serializable.
     """
@@ -120,8 +121,9 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, decimal.Decimal):
         return int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
-    if getattr(value, "ndim", 0) and hasattr(value, "tolist"):
-        is_times = value.dtype.kind == "M"  # NumPy gives nanoseconds as bare integers
+    kind = numpy_kind(value)
+    if hasattr(value, "tolist") and (getattr(value, "ndim", 0) or kind in ("b", "M")):
+        is_times = kind == "M"  # NumPy gives nanoseconds as bare integers
         return (value.astype("datetime64[us]") if is_times else value).tolist()
     return plain_number(value)
 
@@ -215,7 +217,7 @@ def shortened(line: str | bytes) -> str:
     return repr(text) if len(text) <= 40 else f"{text[:40]!r}…"
 
 
-_TEXT_FIELDS = ("text", "contents")
+TEXT_FIELDS = ("text", "contents")
 
 
 def read_passage(record: Mapping[str, Any], where: str) -> Passage:
@@ -224,10 +226,10 @@ def read_passage(record: Mapping[str, Any], where: str) -> Passage:
     :raises BadRecordError: the record is not valid.
     """
     title = "" if record.get("title") is None else string_field(record, "title", of="title")
-    names = [name for name in _TEXT_FIELDS if record.get(name) is not None]  # tables have nulls
+    names = [name for name in TEXT_FIELDS if record.get(name) is not None]  # tables have nulls
     names.sort(key=lambda name: isinstance(record[name], str) and not record[name].strip())  # blanks last
-    is_null = not names and not record.keys().isdisjoint(_TEXT_FIELDS)
-    text = "" if is_null else string_field(record, *(names or _TEXT_FIELDS), of="text")
+    is_null = not names and not record.keys().isdisjoint(TEXT_FIELDS)
+    text = "" if is_null else string_field(record, *(names or TEXT_FIELDS), of="text")
     if not text.strip():
         if not title.strip():
             raise BadRecordError(EMPTY_TEXT)

@@ -8,18 +8,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, MappingView, Set, Sized
+from collections.abc import Callable, Collection, Iterator, Mapping, MappingView, Set, Sized
 from functools import partial
 from typing import Any
 
 
-def rows_of(corpus: Any) -> Any:
+def rows_of(corpus: Any, text_columns: Collection[str] = ()) -> Any:
     """Return the records of a collection.
 
     Tables of pandas, polars and pyarrow give a dictionary per row, a `DatasetDict` the rows of all its
     splits. Any other iterable is returned unchanged. A `LazyFrame` of polars is collected in memory.
+
+    :param text_columns: columns whose missing cells in a table of pandas are None, as in the other tables;
+        missing cells of its other columns are left out
     """
-    if table := _table(corpus):
+    if table := _table(corpus, text_columns):
         _, rows = table
         return rows()
     if splits := _splits(corpus):
@@ -33,7 +36,9 @@ def columns_of(corpus: Any) -> list[str]:
     return table[0] if table else []
 
 
-def _table(corpus: Any) -> tuple[list[str], Callable[[], Iterator[dict[str, Any]]]] | None:
+def _table(
+    corpus: Any, text_columns: Collection[str] = ()
+) -> tuple[list[str], Callable[[], Iterator[dict[str, Any]]]] | None:
     """Return the columns of a table of pandas, polars or pyarrow, and a function that returns its rows."""
     if hasattr(corpus, "collect_schema") and hasattr(corpus, "collect"):  # a LazyFrame of polars
         return list(corpus.collect_schema().names()), lambda: corpus.collect().iter_rows(named=True)
@@ -42,7 +47,9 @@ def _table(corpus: Any) -> tuple[list[str], Callable[[], Iterator[dict[str, Any]
     if hasattr(corpus, "to_batches") and hasattr(corpus, "schema"):  # pyarrow
         return list(corpus.schema.names), partial(_arrow_rows, corpus)
     if hasattr(corpus, "itertuples") and hasattr(corpus, "columns"):  # pandas
-        return [*map(str, (*_named_levels(corpus), *corpus.columns))], partial(_pandas_rows, corpus)
+        return [*map(str, (*_named_levels(corpus), *corpus.columns))], partial(
+            _pandas_rows, corpus, text_columns
+        )
     return None
 
 
@@ -85,12 +92,13 @@ def _arrow_rows(table: Any) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _pandas_rows(frame: Any) -> Iterator[dict[str, Any]]:
+def _pandas_rows(frame: Any, text_columns: Collection[str]) -> Iterator[dict[str, Any]]:
     if levels := _named_levels(frame):
         frame = frame.reset_index(level=levels)
     names = [str(name) for name in frame.columns]
     for row in frame.itertuples(index=False, name=None):
-        yield {name: value for name, value in zip(names, row, strict=True) if not _is_missing(value)}
+        cells = {name: None if _is_missing(value) else value for name, value in zip(names, row, strict=True)}
+        yield {name: value for name, value in cells.items() if value is not None or name in text_columns}
 
 
 def _named_levels(frame: Any) -> list[Any]:

@@ -56,6 +56,16 @@ def test_a_table_has_every_column_that_the_user_names(tmp_path: Path, form: str)
     assert [passage.title for passage in open_corpus(table, fields=inherited)] == ["", ""]
 
 
+def test_a_missing_text_is_null_in_a_table_of_pandas() -> None:
+    rows = [{"id": "1", "body": "a", "text": "one", "day": "x"}, {"id": "2", "title": "Moon", "text": None}]
+    for fields in (Fields(), Fields(text=("text",))):
+        first, second = open_corpus(frame(rows), fields=fields)
+        assert (first.text, second.text) == ("one", "Moon")
+        assert second.record.keys() <= {"id", "title", "text"}
+    empty = [{"id": "1", "text": "one"}, {"id": "2", "text": None}]
+    assert [passage.passage_id for passage in open_corpus(frame(empty), skip_invalid=True)] == ["1"]
+
+
 def test_parquet_has_every_column_that_the_user_names() -> None:
     with pytest.raises(InputError, match="expected the column 'headlin', found 'id, text'"):
         check_columns("c.parquet", ["id", "text"], Fields(title="headlin"))
