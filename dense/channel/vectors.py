@@ -74,6 +74,7 @@ class DenseChannel:
         self._manifest = manifest
         self._lock = threading.Lock()
         self.selections: dict[Filter, Selection] = {}
+        self.missing = 0
         self.channel_folder = ChannelFolder(folder.dense_path(generation))
         self.stored: Channel = self.channel_folder.read(manifest)
         self.vectors: VectorFolder = self.channel_folder.vectors(self.stored)
@@ -100,12 +101,12 @@ class DenseChannel:
         docids = passages.docids
         if commit != self.stored.commit:
             rows = self.vectors.rows_of(passages.positions, passages.hashes(self.generation.unit))
-            n_missing = int((rows < 0).sum())
-            if n_missing:
+            self.missing = int((rows < 0).sum())
+            if self.missing:
                 logger.warning(
                     "%s: dense search cannot find %d of %d passages, which have no vector yet. Run: %s",
                     self.folder.path,
-                    n_missing,
+                    self.missing,
                     len(passages),
                     Command.of("dense index", index=self.folder.path).for_command_line(),
                 )

@@ -21,7 +21,12 @@ logger = logging.getLogger(__name__)
 
 
 class OpenChannel(Protocol):
-    """A channel of one commit, open for reading."""
+    """A channel of one commit, open for reading.
+
+    `missing` is the number of the commit's passages that the channel lacks, since `attach`.
+    """
+
+    missing: int
 
     def attach(self, lucene: ImpactSearcher, number: int, segments: bytes | None) -> None:
         """Map the channel's passages to docids of Lucene's reader, and search with this reader from now on.

@@ -135,5 +135,6 @@ def _check_lucene(folder: IndexFolder, quick: bool, generation: Generation) -> s
 def _check_channel(folder: IndexFolder, name: str, quick: bool, _: Generation) -> str:
     if not quick:
         CHANNELS[name]().check(folder.path)
-    IndexReader(folder.path, channels=[name]).close()
-    return "whole"
+    with IndexReader(folder.path, channels=[name]) as reader, reader.snapshot() as snapshot:
+        missing, passages = snapshot.channel(name).missing, snapshot.lucene.num_docs
+    return f"{missing:,} of {passages:,} passages have no vector" if missing else "whole"

@@ -49,8 +49,9 @@ def backup_index(path: str | Path, destination: str | Path) -> BackupReport:
     """Copy the newest commit of an index to a new folder, without waiting for a writer.
 
     The folder appears when it is complete. It holds all channels of the commit, so its rankings are those of
-    the commit. Files are hard links where the file system allows them, and copies otherwise, such as on
-    another disk.
+    the commit. While an update encodes vectors, the dense channel of the copy lacks them: `sparta verify`
+    counts them, and `dense index` adds them. Files are hard links where the file system allows them, and
+    copies otherwise, such as on another disk.
 
     :raises IndexStateError: there is no index, it holds no passages, or the destination is not a new folder.
     :raises StorageError: the disk is full, or the destination cannot be written.

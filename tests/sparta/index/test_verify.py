@@ -17,6 +17,7 @@ from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from sparta import Index, IndexOptions
 from sparta.base.errors import IndexStateError, StorageError
+from sparta.index.channels import Synced
 from sparta.index.snapshot import newest_commit
 from sparta.index.verify import verify_index
 from sparta.lucene.bridge import check_index
@@ -74,6 +75,16 @@ def test_what_is_whole_is_whole(whole: Path) -> None:
     assert result.exit_code == 0
     assert "ok   Lucene index: 40 passages" in result.output
     assert sparta("verify", "--index", whole, "--json").stdout.count('"problem": ""') == 4
+
+
+def test_passages_without_vectors_are_counted(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparta.index.pipeline.sync_channels", lambda *_, **__: Synced())
+    with Index(index) as opened:
+        opened.delete(["d1"])
+        assert verify_index(index)[-1].state == "whole"
+        opened.append([{"id": "new", "text": "A new moon."}])
+        passages = len(opened)
+    assert verify_index(index)[-1].state == f"1 of {passages} passages have no vector"
 
 
 @pytest.mark.slow

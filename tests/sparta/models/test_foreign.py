@@ -369,7 +369,7 @@ def test_a_limit_on_the_number_of_terms_is_named(
     folder = shutil.copytree(whole_folder, tmp_path / "model")
     edit_json(folder / "config_sentence_transformers.json", lambda value: {**value, "max_active_dims": 7})
     load_sparse_encoder(folder)
-    assert "keeps the 7 strongest terms of a text, sparta keeps all; prune passages by --top-k 7" in caplog.text
+    assert "the 7 strongest terms of a text, sparta keeps all; prune passages by --top-k 7" in caplog.text
 
 
 def test_broken_files_are_refused(whole_folder: Path, tmp_path: Path) -> None:
