@@ -75,7 +75,7 @@ class Index(Closing):
         self.searcher = Searcher(self.reader)
         self._readers: OpenReaders | None = None
         self._encoder = OpenEncoder()
-        self._writing = threading.Lock()
+        self._writing, self._writer = threading.Lock(), 0
         self.report: IndexReport | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -498,11 +498,24 @@ class Index(Closing):
 
     @contextmanager
     def _write(self) -> Iterator[None]:
-        """Let one thread write at a time into the open index, then open the new commit."""
+        """Let one thread write at a time into the open index, then open the new commit.
+
+        :raises IndexStateError: the passages of a write write too, which would wait for themselves for ever.
+        """
+        if self._writer == threading.get_ident():
+            raise IndexStateError(
+                "this thread is writing to the index already",
+                where=str(self.path),
+                remedy="write after the first call ends, not while it reads its passages",
+            )
         with self._writing:
-            self._require_open()
-            yield
-            self.refresh()
+            self._writer = threading.get_ident()
+            try:
+                self._require_open()
+                yield
+                self.refresh()
+            finally:
+                self._writer = 0
 
     def _require_open(self) -> None:
         """Raise IndexStateError if the index is closed."""

@@ -24,14 +24,18 @@ class Option:
     :param name: the name in Python, such as `held_out`
     :param value: the recommended value; True sets a flag; without a value, only the name is shown
     :param flag: the command-line name, if it differs from `name`
+    :param python: the form in Python, if it is no argument `name=value`
     """
 
     name: str
     value: Any = _NO_VALUE
     flag: str = ""
+    python: str = ""
 
     def for_python(self) -> str:
-        """Return `name`, or `name=value`."""
+        """Return `name`, or `name=value`, or the form in Python."""
+        if self.python:
+            return self.python
         if self.value is _NO_VALUE:
             return self.name
         return f"{self.name}={self.value if _is_placeholder(self.value) else repr(self.value)}"

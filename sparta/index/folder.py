@@ -121,7 +121,7 @@ class IndexFolder:
                 remedy=remedy(
                     "build an index with: {}, or name another index with {} or $SPARTA_INDEX",
                     Command.of("sparta index", corpus="FILE", index=self.path),
-                    Option("index"),
+                    Option("path", flag="index"),
                 ),
             )
         try:
@@ -285,7 +285,7 @@ class IndexFolder:
             raise IndexStateError(
                 f"the index folder contains a foreign file: {min(foreign)}",
                 where=str(self.path),
-                remedy=remedy("name another folder with {}", Option("index")),
+                remedy=remedy("name another folder with {}", Option("path", flag="index")),
             )
 
     def sweep(self) -> None:
@@ -358,7 +358,8 @@ class IndexFolder:
                     "another process is writing to this index",
                     where=str(self.path),
                     remedy=remedy(
-                        "wait until the process ends, or choose another index folder with {}", Option("index")
+                        "wait until the process ends, or choose another index folder with {}",
+                        Option("path", flag="index"),
                     ),
                 )
             locked = os.fstat(stream.fileno())

@@ -368,7 +368,9 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
             f"the language of the index is {index_form['language']!r}, not {options.language!r}",
             where=str(folder.path),
             remedy=remedy(
-                "omit {}, or index these texts in another folder with {}", Option("language"), Option("index")
+                "omit {}, or index these texts in another folder with {}",
+                Option("language"),
+                Option("path", flag="index"),
             ),
         )
     filled = _with_open_settings(options, index_form)
@@ -412,7 +414,9 @@ def options_to_grow(path: str | Path, options: IndexOptions) -> IndexOptions:
         raise InputError(
             f"the index has the channels {live.channels!r}, not {in_lucene!r}",
             where=str(path),
-            remedy=remedy("omit {}, or build another index with {}", Option("channels"), Option("index")),
+            remedy=remedy(
+                "omit {}, or build another index with {}", Option("channels"), Option("path", flag="index")
+            ),
         )
     return _resolved(folder, replace(options, channels=in_lucene), "update", encodes=True)
 

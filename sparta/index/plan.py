@@ -39,6 +39,7 @@ from sparta.models.resolve import hash_folder, model_folder
 logger = logging.getLogger(__name__)
 
 _OVERWRITE = Option("overwrite", True)
+_PATH = Option("path", flag="index")
 
 
 def plan(
@@ -151,7 +152,7 @@ def _check_unchanged(index: IndexFolder, live: Generation, job: Job, *, adds_imp
     changed = changed_by(live, progress.deleted)
     if not changed:
         return
-    replace_remedy = remedy("replace the index with {}, or name another {}", _OVERWRITE, Option("index"))
+    replace_remedy = remedy("replace the index with {}, or name another {}", _OVERWRITE, _PATH)
     if adds_impacts:
         advice = how_to_add_impacts(live, index.path, changed)
     elif not is_whole(live, done=progress.done):
@@ -329,9 +330,9 @@ def _exists_error(index: IndexFolder, state: IndexState, *, adds_impacts: bool) 
         where=str(index.path),
         remedy=remedy(
             "add passages with {}, replace the index with {}, or name another {}",
-            Option("append", True),
+            Option("append", True, python="Index.append"),
             _OVERWRITE,
-            Option("index"),
+            _PATH,
         ),
     )
 

@@ -17,7 +17,15 @@ from sparta.search.retriever import hit_of
 pytestmark = pytest.mark.jvm
 
 PASSAGES = [
-    {"id": "fox", "text": "the red fox", "lang": "en", "year": np.int64(1990), "score": np.float32(0.5)},
+    {
+        "id": "fox",
+        "text": "the red fox",
+        "lang": "en",
+        "year": np.int64(1990),
+        "score": np.float32(0.5),
+        "is_red": np.bool_(True),
+        "day": np.datetime64("2020-01-02"),
+    },
     {"id": np.int64(3), "text": "the moon of the earth", "lang": "en", "year": 2000},
 ]
 
@@ -80,8 +88,10 @@ def test_generators_of_queries(index: Index) -> None:
 def test_numbers_of_numpy(index: Index) -> None:
     assert index.passage("fox")["year"] == 1990
     assert index.passage("fox")["score"] == 0.5
+    assert index.passage("fox")["is_red"] is True
+    assert index.passage("fox")["day"] == "2020-01-02T00:00:00"
     assert index.passage(3)["text"] == "the moon of the earth"
-    for kept in ({"year": np.int64(1990)}, {"year": {"lt": np.float32(1995)}}, {"score": np.float32(0.5)}):
+    for kept in ({"year": np.int64(1990)}, {"year": {"lt": np.float32(1995)}}, {"is_red": np.bool_(True)}):
         assert [hit.passage_id for hit in index.search("red moon", channel="bm25", filter=kept)] == ["fox"]
 
 
@@ -122,6 +132,33 @@ def test_after_its_end(folder: Path) -> None:
     for call in (closed.refresh, closed.__enter__, lambda: closed.search("red")):
         with pytest.raises(IndexStateError, match="the index is closed"):
             call()
+
+
+def test_passages_that_write_to_their_index_are_refused(tmp_path: Path) -> None:
+    with Index.create(tmp_path / "ix", PASSAGES, options=IndexOptions(channels="bm25")) as index:
+
+        def passages() -> Iterator[dict[str, str]]:
+            index.delete(["fox"])
+            yield {"id": "new", "text": "red"}
+
+        with pytest.raises(IndexStateError, match="this thread is writing to the index already"):
+            index.append(passages())
+        assert index.delete(["fox"]) == 1
+
+
+def test_what_python_is_told_works_in_python(tmp_path: Path) -> None:
+    options = IndexOptions(channels="bm25")
+    with Index.create(tmp_path / "ix", PASSAGES, options=options) as index:
+        with pytest.raises(IndexStateError, match=r"with Index\.append, .* or name another path") as told:
+            Index.create(tmp_path / "ix", PASSAGES[:1], options=options)
+        assert "with --append, " in told.value.for_command_line()
+        assert "name another --index" in told.value.for_command_line()
+        with pytest.raises(InputError, match=r'as filter={"lang": "en"}, ') as told:
+            index.search("red", filter="lang=en")  # type: ignore[arg-type]
+        assert "--filter lang=en," in told.value.for_command_line()
+        assert index.search("red", filter={"lang": "en"})
+    with pytest.raises(IndexStateError, match="another index with path or"):
+        Index(tmp_path / "none")
 
 
 @pytest.mark.slow

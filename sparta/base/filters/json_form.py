@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sparta.base.checks import is_number, plain_number
+from sparta.base.checks import is_number, numpy_kind, plain_number
 from sparta.base.errors import InputError
 from sparta.base.filters.conditions import (
     HEAD_BYTES,
@@ -26,10 +26,10 @@ BOUNDS = ("gt", "gte", "lt", "lte")
 _MOST_LEVELS = 20  # of filters inside filters
 FORMS = remedy(
     "write the filter as {}, {}, {}, {}, or as JSON: {}",
-    Option("filter", "lang=en"),
-    Option("filter", "lang!=en"),
-    Option("filter", "lang in en,de"),
-    Option("filter", "year>=1990"),
+    Option("filter", "lang=en", python='filter={"lang": "en"}'),
+    Option("filter", "lang!=en", python='filter={"lang": {"not": "en"}}'),
+    Option("filter", "lang in en,de", python='filter={"lang": {"in": ["en", "de"]}}'),
+    Option("filter", "year>=1990", python='filter={"year": {"gte": 1990}}'),
     '{"year": {"gte": 1990}}',
 )
 
@@ -96,7 +96,10 @@ def _condition(name: str, condition: Any, level: int) -> Condition:
 
 
 def _value(name: str, value: Any) -> str:
-    value = plain_number(value) if is_number(value) else value
+    if is_number(value):
+        value = plain_number(value)
+    elif numpy_kind(value) == "b" and not value.ndim:
+        value = bool(value)
     if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return _encodable(text_of(value))
     advice = 'use {"in": [...]} for several values' if isinstance(value, list) else FORMS

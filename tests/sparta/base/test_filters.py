@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sparta.base.errors import InputError
@@ -41,6 +42,7 @@ def nested_not(levels: int) -> dict[str, Any]:
         ({"lang": "en"}, [OneOf("lang", ("en",))]),
         ({"n": 1}, [OneOf("n", ("1",))]),
         ({"n": 1.0}, [OneOf("n", ("1",))]),
+        ({"b": np.bool_(True)}, [OneOf("b", ("true",))]),
         ({"n": 0.5, "b": True}, [OneOf("n", ("0.5",)), OneOf("b", ("true",))]),
         ({"lang": {"in": ["en", "de", "en"]}}, [OneOf("lang", ("en", "de"))]),
         ({"y": {"gte": 1990, "lt": 2000}}, [Numbers("y", 1990.0, math.nextafter(2000.0, 0))]),
