@@ -121,8 +121,8 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, decimal.Decimal):
         return int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
-    kind = numpy_kind(value)
-    if hasattr(value, "tolist") and (getattr(value, "ndim", 0) or kind in ("b", "M")):
+    kind, is_array = numpy_kind(value), getattr(value, "ndim", 0) > 0
+    if hasattr(value, "tolist") and (is_array or kind in ("b", "M")):
         is_times = kind == "M"  # NumPy gives nanoseconds as bare integers
         return (value.astype("datetime64[us]") if is_times else value).tolist()
     return plain_number(value)
