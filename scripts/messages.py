@@ -96,8 +96,11 @@ def written(node: ast.expr) -> str:
 def _option(part: ast.expr) -> str:
     """Return an option as it is typed, and other parts of a remedy in braces."""
     match part:
-        case ast.Call(func=ast.Name(id="Option"), args=[ast.Constant(value=str(name)), *_]):
-            return Option(name).for_command_line()
+        case ast.Call(
+            func=ast.Name(id="Option"), args=[ast.Constant(value=str(name)), *_], keywords=keywords
+        ):
+            flags = [ast.literal_eval(each.value) for each in keywords if each.arg == "flag"]
+            return Option(name, flag="".join(flags)).for_command_line()
         case ast.Call(func=ast.Attribute(attr="of"), args=[first, *_]):
             return f"{written(first)} …"
     return f"{{{ast.unparse(part)}}}"

@@ -54,9 +54,9 @@ def test_both_ways_to_say_it(built: Path, corpus: Path, model: tuple[str, ...], 
     with pytest.raises(IndexStateError) as in_python:
         Index.create(built, more, options=IndexOptions(model=model[1]))
     assert {str(option) for option in map(Option.for_python, in_python.value.remedy.options)} == {
-        "append=True",
+        "Index.append",
         "overwrite=True",
-        "index",
+        "path",
     }
     taken = advice("index", "--append", "--corpus", written(more, RECORDS[0]), "--index", index, *model)
     assert "an unused id" in taken
