@@ -281,9 +281,13 @@ def hub_errors(repo_id: str) -> Iterator[None]:
 
 
 def _is_from_hub(error: Exception) -> bool:
-    """Return whether `huggingface_hub` raised an error, or the HTTP client of one of its versions."""
+    """Return whether `huggingface_hub` raised an error, or a client that it uses for requests or files.
+
+    The client of files, hf_xet, raises Python's own errors of the network.
+    """
     packages = {base.__module__.partition(".")[0] for base in type(error).__mro__}
-    return bool(packages & {"huggingface_hub", "httpx", "httpx2", "requests"})
+    is_of_client = bool(packages & {"huggingface_hub", "httpx", "httpx2", "requests"})
+    return is_of_client or isinstance(error, ConnectionError | TimeoutError)
 
 
 @contextmanager

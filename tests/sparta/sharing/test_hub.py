@@ -17,11 +17,11 @@ from dense.channel.folder import ChannelFolder
 from dense.channel.passages import commit_of
 from dense.channel.sync import build_dense
 from sparta import Index, load_model
-from sparta.base.errors import ModelError
+from sparta.base.errors import ModelError, ServerError
 from sparta.index.folder import IndexFolder
 from sparta.index.plan import committed
 from sparta.lucene.bridge import ImpactWriter
-from sparta.sharing.hub import _kind_of, push_model
+from sparta.sharing.hub import _kind_of, hub_errors, push_model
 from sparta.sharing.paths import _without_paths, remove_local_paths
 from tests.cli.commands import sparta_process
 from tests.programs import sparta
@@ -254,6 +254,13 @@ def test_an_unreachable_hub_is_an_error(tmp_path, index):
     assert failed.returncode == 1
     assert failed.stderr.startswith("error: me/ix: the hub failed: ")
     assert "Traceback" not in failed.stderr
+
+
+@pytest.mark.parametrize("kind", [ConnectionError, TimeoutError])
+def test_errors_of_the_network_are_the_hubs(kind):
+    """The client that uploads files raises them as they are."""
+    with pytest.raises(ServerError, match="the hub failed: error sending request"), hub_errors("me/m"):
+        raise kind("error sending request")
 
 
 def test_models_in_modules_are_published_whole(tmp_path, monkeypatch):
