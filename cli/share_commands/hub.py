@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cli._arguments import Excludes, argument, arguments, command, flag, option, takes
 from cli._options import index_option
 from sparta.base.remedies import Command
+
+if TYPE_CHECKING:
+    from sparta.sharing.hub import Pulled
 
 _repository = argument("repository", metavar="OWNER/NAME")
 
@@ -26,11 +30,25 @@ def pull(repository: str, folder: Path | None, revision: str | None) -> None:
     from sparta.sharing import hub
 
     pulled = hub.pull(repository, folder, revision=revision)
-    usage = Command.of("sparta search", "a question", index=pulled.path)
-    if pulled.kind == "model":
-        usage = Command.of("sparta index", corpus="FILE", model=pulled.path)
-    size = f"{pulled.size / 1e6:,.1f} MB"
-    click.echo(f"{pulled.path}: {pulled.kind}, {size}\ntry: {usage.for_command_line()}")
+    click.echo(f"{pulled.path}: {pulled.kind}, {pulled.size / 1e6:,.1f} MB")
+    if usage := _usage(pulled):
+        click.echo(f"try: {usage.for_command_line()}")
+
+
+def _usage(pulled: Pulled) -> Command | None:
+    """Return a command that uses what was fetched; None for a model without a section of sparta."""
+    from sparta.base.checks import json_object
+
+    if pulled.kind == "index":
+        return Command.of("sparta search", "a question", index=pulled.path)
+    config = pulled.path / "config.json"
+    sections = json_object(config) if config.is_file() else {}
+    commands = {
+        "sparta": Command.of("sparta index", corpus="FILE", model=pulled.path),
+        "dense": Command.of("dense index", model=pulled.path),
+        "reader": Command.of("sparta answer", "a question", reader=pulled.path),
+    }
+    return next((command for section, command in commands.items() if section in sections), None)
 
 
 @arguments

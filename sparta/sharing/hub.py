@@ -7,6 +7,7 @@ them is a pickle, and an index is verified before it appears.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 import tempfile
@@ -25,11 +26,14 @@ from sparta.base.remedies import Command, Option, remedy
 from sparta.index.folder import IndexFolder, lasting_path
 from sparta.index.reader import IndexReader
 from sparta.index.verify import verify_index
+from sparta.models.folders.kinds import MODULES, module_entries
 from sparta.sharing.backup import backup_index
 from sparta.sharing.paths import remove_local_paths
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelInfo
+
+logger = logging.getLogger(__name__)
 
 type Kind = Literal["index", "model"]
 
@@ -50,8 +54,9 @@ _MODEL_FILE = re.compile(
     re.ASCII,
 )
 """The files of a model, and of its modules by sentence-transformers, such as `1_Pooling/config.json`."""
-_MODEL_MARKS = ("config.json", "modules.json")
+_MODEL_MARKS = ("config.json", MODULES)
 _MOST_FILES = 100_000
+_MOST_NAMED = 5
 _NO_WEIGHTS = "the model has no weights in safetensors"
 _TO_SAFETENSORS = "save the model with transformers' or sentence-transformers' save_pretrained"
 
@@ -104,8 +109,9 @@ def push_model(
 ) -> str:
     """Publish a model folder as a repository of a hub. Returns the repository's address.
 
-    Files that are no part of a model, such as checkpoints of a training, are not published. The arguments are
-    those of `push_index`.
+    Files that are no part of a model, such as checkpoints of a training, are not published; a warning names
+    them. Code is published if `modules.json` names it, as in an exported model. The arguments are those of
+    `push_index`.
 
     :raises ModelError: the folder holds no model.
     """
@@ -118,10 +124,26 @@ def push_model(
         )
     refuse_links_below(model)
     names = [file.relative_to(model).as_posix() for file in sorted(model.rglob("*")) if file.is_file()]
-    published = [name for name in names if _MODEL_FILE.fullmatch(name)]
+    code = _code_files(model)
+    published = [name for name in names if _MODEL_FILE.fullmatch(name) or name in code]
     if not any(name.endswith(".safetensors") for name in published):
         raise ModelError(_NO_WEIGHTS, where=str(model), remedy=_TO_SAFETENSORS)
+    if left_out := [name for name in names if name not in published]:
+        more = f" and {len(left_out) - _MOST_NAMED:,} more" if len(left_out) > _MOST_NAMED else ""
+        logger.warning(
+            "%s: not published, because no model has such files: %s%s",
+            model,
+            ", ".join(left_out[:_MOST_NAMED]),
+            more,
+        )
     return _push(model, repo_id, published, private, token, message or "sparta model")
+
+
+def _code_files(model: Path) -> set[str]:
+    """Return the names of the files of code that a model's list of modules names."""
+    entries = module_entries(model) if (model / MODULES).is_file() else []
+    types = [str(entry.get("type")) for entry in entries if isinstance(entry, dict)]
+    return {f"{kind.partition('.')[0]}.py" for kind in types if kind.startswith("modeling_")}
 
 
 def pull(

@@ -256,6 +256,38 @@ def test_an_unreachable_hub_is_an_error(tmp_path, index):
     assert "Traceback" not in failed.stderr
 
 
+def test_an_exported_model_is_published_with_its_code(tmp_path, hub, run):
+    """Without the code that `modules.json` names, nobody can open it. A fetched model has no code."""
+    model = tmp_path / "exported"
+    model.mkdir()
+    (model / "modules.json").write_text('[{"type": "modeling_sparta.SpartaRouter", "path": ""}]')
+    for name in ("router_config.json", "model.safetensors", "modeling_sparta.py", "modeling_x.py", "a.bin"):
+        (model / name).write_text("{}")
+    pushed = run("upload", "me/exported", "--model", model)
+    assert pushed.returncode == 0, pushed.stderr
+    assert "not published, because no model has such files: a.bin, modeling_x.py" in pushed.stderr
+    code = {"modeling_sparta.py", "modeling_x.py", "a.bin"} & set(hub.repositories["me/exported"])
+    assert code == {"modeling_sparta.py"}
+    assert run("pull", "me/exported", tmp_path / "pulled").returncode == 0
+    assert not list((tmp_path / "pulled").glob("*.py"))
+
+
+@pytest.mark.parametrize(
+    ("config", "usage"),
+    [
+        ('{"sparta": {}}', "sparta index --corpus FILE --model pulled"),
+        ('{"dense": {}}', "dense index --model pulled"),
+        ('{"reader": {}}', "sparta answer 'a question' --reader pulled"),
+        ('{"architectures": ["BertForSequenceClassification"]}', ""),
+    ],
+)
+def test_the_command_after_a_pull_fits_the_model(hub, run, config, usage):
+    hub.repositories["me/m"] = {"config.json": config.encode(), "model.safetensors": b"weights"}
+    pulled = run("pull", "me/m", "pulled")
+    assert pulled.returncode == 0, pulled.stderr
+    assert pulled.stdout == "pulled: model, 0.0 MB\n" + (f"try: {usage}\n" if usage else "")
+
+
 @pytest.mark.parametrize("kind", [ConnectionError, TimeoutError])
 def test_errors_of_the_network_are_the_hubs(kind):
     """The client that uploads files raises them as they are."""
