@@ -64,21 +64,27 @@ class QueryNetwork:
 
         A text longer than the network's input is cut, with a warning.
         """
-        first, last = special_frame(self._tokenizer)
-        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        longest = max((len(encoding.ids) for encoding in encodings), default=0)
+        weights, longest = self._read(texts)
         if longest > self.longest_query:
             logger.warning(
                 "a query has %s wordpieces; the model reads the first %s of them", longest, self.longest_query
             )
-        return self._encode(
-            texts, [[first, *encoding.ids[: self.longest_query], last] for encoding in encodings]
-        )
+        return weights
+
+    def _read(self, texts: Sequence[str]) -> tuple[Floats, int]:
+        """Return the weights of texts, cut if they are too long, and the wordpieces of the longest text."""
+        first, last = special_frame(self._tokenizer)
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        frames = [[first, *encoding.ids[: self.longest_query], last] for encoding in encodings]
+        return self._encode(texts, frames), max((len(encoding.ids) for encoding in encodings), default=0)
 
     def fitted_grid(self, lines: Sequence[str]) -> QueryQuantizer:
-        """Return a grid whose maximum is slightly above the largest weight of the lines' beginnings."""
+        """Return a grid whose maximum is slightly above the largest weight of the lines' beginnings.
+
+        The lines are no queries of a user, so there is no warning that one is cut.
+        """
         questions = [" ".join(line.split()[:_WORDS_OF_A_QUESTION]) for line in lines]
-        highest = max(float(self.weights(part).max()) for part in batched(questions, _AT_ONCE))
+        highest = max(float(self._read(part)[0].max()) for part in batched(questions, _AT_ONCE))
         return QueryQuantizer(float(f"{highest * 1.1:.3g}") or 1.0, NETWORK_BITS)
 
 

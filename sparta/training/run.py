@@ -7,6 +7,7 @@ The first process validates and writes; its checkpoints include the random state
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import math
@@ -23,7 +24,7 @@ from torch import nn
 
 from sparta.base.checks import path_of
 from sparta.base.errors import Interrupted, folder_in_use
-from sparta.base.files import atomic_path, atomic_write
+from sparta.base.files import atomic_write, storage_errors
 from sparta.base.interrupts import interrupt_held
 from sparta.base.remedies import Option, remedy
 from sparta.models.resolve import encoder_identity
@@ -274,8 +275,9 @@ class TrainingRun[M: nn.Module]:
         with torch.no_grad():
             figure = self.validate()
         self._log(validation=figure)
-        self._bar.validation = figure
-        logger.info("step %d of %d: validation score %.4f", self.state.step, self.schedule.steps, figure)
+        if self.figure:
+            self._bar.validation = figure
+            logger.info("step %d of %d: validation score %.4f", self.state.step, self.schedule.steps, figure)
         if figure >= self.state.best:
             self.state.best, self.state.best_step = figure, self.state.step
             self.save_best()
@@ -284,7 +286,8 @@ class TrainingRun[M: nn.Module]:
         if self.rank:
             return
         line = {"step": self.state.step, **{k: round(v, 6) for k, v in values.items()}}
-        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as log:
+        path = self.folder / "log.jsonl"
+        with storage_errors(path), path.open("a", encoding="utf-8") as log:
             log.write(json.dumps(line) + "\n")
 
     # ------------------------------------------------------------------ checkpoints
@@ -306,8 +309,9 @@ class TrainingRun[M: nn.Module]:
             "random": states,
             "validated": validated,
         }
-        with atomic_path(self.folder / "state.pt") as temporary:
-            torch.save(payload, temporary)
+        checkpoint = io.BytesIO()  # on a full disk, torch raises an error of its own
+        torch.save(payload, checkpoint)
+        atomic_write(self.folder / "state.pt", lambda stream: stream.write(checkpoint.getbuffer()))
         self.kept = self.state.step
 
     def _load(self) -> bool:

@@ -294,6 +294,7 @@ def test_a_long_query_is_cut_with_a_warning(
     network = open_query_network(folders["bert"])
     most = network.longest_query
     network.weights(["the " * most])
+    network.fitted_grid(["." * (most + 1)])  # a line that no user typed
     assert not caplog.records
     network.weights(["the moon", "the " * (most + 1)])
     assert f"a query has {most + 1} wordpieces; the model reads the first {most}" in caplog.text

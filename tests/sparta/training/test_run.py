@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import resource
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, StorageError
 from sparta.base.remedies import Option
 from sparta.training.model_card import ModelKind
 from sparta.training.options import SpartaRecipe, TrainerConfig, TrainSettings, check_same, fields_of
@@ -120,6 +122,36 @@ def test_the_card_of_a_training(tmp_path: Path) -> None:
     (result.folder / "README.md").write_text(f"{card}Licence: MIT\n")
     noise(tmp_path / "line").train(recipe, [("data", "n")], resume=True, command="another")
     assert (result.folder / "README.md").read_text().endswith("Licence: MIT\n"), "the weights are the same"
+
+
+@pytest.mark.parametrize(("most_bytes", "name"), [(0, "log.jsonl"), (500, "state.pt")])
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, most_bytes: int, name: str) -> None:
+    class Unsaved(Noise):
+        def save_best(self) -> None:
+            pass
+
+    config = TrainerConfig(steps=1, bf16=False)
+    training = Unsaved(torch.nn.Linear(4, 1), config, tmp_path)
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, usual[1]))
+    try:
+        with pytest.raises(StorageError, match="the file cannot be ") as refused:
+            training.run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert refused.value.where == str(tmp_path / name)
+    assert not (tmp_path / "state.pt").exists()
+
+
+def test_without_validation_no_score_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Unvalidated(Noise):
+        figure = None
+
+    with caplog.at_level(logging.INFO):
+        Unvalidated(torch.nn.Linear(4, 1), TrainerConfig(steps=2, bf16=False), tmp_path / "none").run()
+        assert "validation" not in caplog.text.replace("without validation", "")
+        Noise(torch.nn.Linear(4, 1), TrainerConfig(steps=2, bf16=False), tmp_path / "some").run()
+    assert "step 2 of 2: validation score 0.2500" in caplog.text
 
 
 def test_a_schedule_is_that_of_the_recipe() -> None:
