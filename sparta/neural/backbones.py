@@ -98,6 +98,18 @@ def encoder_size(encoder: nn.Module) -> tuple[int, int]:
     return int(config.hidden_size), int(config.num_hidden_layers)
 
 
+def longest_input(encoder: nn.Module, most: int) -> int:
+    """Return the number of wordpieces that an encoder has positions for, at most `most`.
+
+    RoBERTa and its relatives number positions from behind the padding's.
+    """
+    table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
+    if not isinstance(table, nn.Embedding):
+        return min(most, int(encoder_config(encoder).get("max_position_embeddings") or most))
+    unused = 0 if table.padding_idx is None else table.padding_idx + 1
+    return min(most, table.num_embeddings - unused)
+
+
 def token_types(config: Mapping[str, Any], segments: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return the segments as an argument of an encoder; {} if its configuration has no segments."""
     return {"token_type_ids": segments} if int(config.get("type_vocab_size", 0)) >= 2 else {}

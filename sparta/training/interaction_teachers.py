@@ -21,7 +21,7 @@ from sparta.models.folders.cross_encoder import CrossEncoder
 from sparta.models.folders.pairs import check_finite, check_kind, pair_tokenizer
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import hash_folder
-from sparta.neural.backbones import blank_encoder, load_encoder
+from sparta.neural.backbones import blank_encoder, load_encoder, longest_input
 from sparta.neural.batches import length_sorted_batches
 from sparta.neural.checkpoint import load_state
 from sparta.neural.devices import uses_cpu
@@ -62,7 +62,7 @@ class LateInteractionTeacher:
         if self.projection is not None:
             self.projection.to(device or "cpu")
         self.tokenizer = load_tokenizer(folder)
-        self.tokenizer.enable_truncation(_LONGEST_TEXT - 1)
+        self.tokenizer.enable_truncation(longest_input(self.encoder, _LONGEST_TEXT) - 1)
         self.markers = [
             _token_id(self.tokenizer, settings.get(key, marker), folder)
             for key, marker in (("query_token_id", "[unused0]"), ("doc_token_id", "[unused1]"))

@@ -24,7 +24,7 @@ from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
 from sparta.models.registered import local_folder
 from sparta.models.resolve import installed_folder, is_shipped, model_folder, sparta_folder
 from sparta.models.sparta import SpartaModel
-from sparta.neural.backbones import load_encoder
+from sparta.neural.backbones import load_encoder, longest_input
 from sparta.neural.batches import length_sorted_batches
 from sparta.neural.encoding import arithmetic
 from sparta.neural.inputs import EncoderInput
@@ -179,7 +179,7 @@ class DenseTeacher:
         self.name = Path(name).name
         self.encoder = load_encoder(name).to(device or "cpu")
         self.tokenizer = load_tokenizer(name)
-        self.tokenizer.enable_truncation(_MAX_LENGTH)
+        self.tokenizer.enable_truncation(longest_input(self.encoder, _MAX_LENGTH))
         self.mean = _pooling(name) == "mean"
         self.prefix = "" if self.mean else QUERY_PREFIX
         self._cache: VectorCache[str, torch.Tensor] = VectorCache()

@@ -81,6 +81,30 @@ def test_teachers_score_as_they_say(encoder_folder, pairs_file, tiny_tokenizer):
     )
 
 
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_teacher_reads_as_far_as_its_positions_reach(tiny_tokenizer, tmp_path, kind, is_late):
+    import transformers
+
+    from sparta.base.records import Passage
+    from sparta.models.query_encoder import QueryTokenizer
+    from sparta.training.teachers import open_teacher
+    from tests.sparta.models.language_models import save_tokenizer
+
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=tiny_tokenizer.get_vocab_size(), max_position_embeddings=20, pad_token_id=0, **sizes
+    )
+    getattr(transformers, f"{kind}Model")(config, add_pooling_layer=False).save_pretrained(tmp_path)
+    save_tokenizer(tiny_tokenizer, tmp_path)
+    if is_late:
+        marks = {"query_token_id": "moon", "doc_token_id": "house"}
+        (tmp_path / "artifact.metadata").write_text(json.dumps(marks))
+    teacher = open_teacher([str(tmp_path)], [], QueryTokenizer(tiny_tokenizer))
+    assert teacher is not None
+    assert teacher.scores(["the moon"], [Passage("", "moon " * 300)]).isfinite().all()
+
+
 KINDS = ("Transformer", "Pooling")
 
 
