@@ -168,7 +168,8 @@ class DenseTeacher:
 
     The cosines of such models lie close together, so they are multiplied by 20 (a temperature of 0.05) to
     separate candidates. A model of sentence-transformers says how it pools states: by their mean or by the
-    state of [CLS]. A plain encoder uses [CLS]. With [CLS], questions get bge's prefix.
+    state of [CLS]. It may also say what texts begin with, and how long they may be. A plain encoder uses
+    [CLS]. With [CLS] and no stored prompts, as in bge, questions get bge's prefix.
 
     :raises ModelError: the model has another pooling or further layers, or its files cannot be read.
     """
@@ -179,9 +180,10 @@ class DenseTeacher:
         self.name = Path(name).name
         self.encoder = load_encoder(name).to(device or "cpu")
         self.tokenizer = load_tokenizer(name)
-        self.tokenizer.enable_truncation(longest_input(self.encoder, _MAX_LENGTH))
         self.mean = _pooling(name) == "mean"
-        self.prefix = "" if self.mean else QUERY_PREFIX
+        prefixes, most = _stored_settings(name)
+        self.tokenizer.enable_truncation(longest_input(self.encoder, most))
+        self.prefix, self.text_prefix = prefixes or ("" if self.mean else QUERY_PREFIX, "")
         self._cache: VectorCache[str, torch.Tensor] = VectorCache()
 
     @property
@@ -192,7 +194,8 @@ class DenseTeacher:
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         """Return the scaled cosines, `(n_questions, n_candidates) float32`, between -20 and 20."""
         queries = self.embed([self.prefix + question for question in questions])
-        return COSINE_SCALE * queries @ self.embed([candidate.titled_text for candidate in candidates]).T
+        texts = self.embed([self.text_prefix + candidate.titled_text for candidate in candidates])
+        return COSINE_SCALE * queries @ texts.T
 
     def embed(self, texts: Sequence[str]) -> torch.Tensor:
         """Return the vectors of texts, `(n, width) float32`, of length 1."""
@@ -274,7 +277,7 @@ def _file_of(name: str, file: str, *, is_needed: bool = False) -> Path | None:
         if is_missing or cached is not None or not is_needed:
             return None
         raise ModelError(
-            f"cannot tell how the model pools states, because {file} cannot be read: {first_line_of(error)}",
+            f"cannot tell how the model encodes texts, because {file} cannot be read: {first_line_of(error)}",
             where=name,
             remedy=remedy("repeat this with a network, or name a complete folder with {}", Option("teacher")),
         ) from error
@@ -306,6 +309,32 @@ def _pooling(name: str) -> str:
     if modes not in (["mean"], ["cls"]):
         raise _not_a_teacher(name, f"the pooling {', '.join(map(str, modes)) or 'nothing'}")
     return str(modes[0])
+
+
+def _stored_settings(name: str) -> tuple[tuple[str, str] | None, int]:
+    """Return the prefixes of questions and of texts, if a model stores prompts, and its longest input.
+
+    Only a model of sentence-transformers, which has a list of modules, stores them.
+    """
+    if not _file_of(name, MODULES, is_needed=True):
+        return None, _MAX_LENGTH
+    settings, limits = (
+        read_json(file) if (file := _file_of(name, file_name, is_needed=True)) else {}
+        for file_name in ("config_sentence_transformers.json", "sentence_bert_config.json")
+    )
+    tokenizer = _file_of(name, "tokenizer_config.json")
+    stored_limits = (
+        limits.get("max_seq_length"),
+        (read_json(tokenizer) if tokenizer else {}).get("model_max_length"),
+    )
+    most = int(min([_MAX_LENGTH, *(limit for limit in stored_limits if limit)]))
+    prompts = settings.get("prompts")
+    if not prompts:
+        return None, most
+    default = prompts.get(settings.get("default_prompt_name")) or ""
+    kinds_of_text = ("document", "passage", "corpus")
+    text_prefix = next((prompts[kind] for kind in kinds_of_text if kind in prompts), default)
+    return (prompts.get("query", default), text_prefix), most
 
 
 def _not_a_teacher(name: str, layers: str) -> ModelError:

@@ -146,6 +146,39 @@ def test_a_bi_encoder_of_sentence_transformers_pools_as_it_says(
         assert (teacher.mean, bool(teacher.prefix)) == (expected, not expected)
 
 
+@pytest.mark.parametrize(
+    ("settings", "prefixes"),
+    [
+        ({"prompts": {"query": "query: ", "document": "passage: "}}, ("query: ", "passage: ")),
+        ({"prompts": {"query": "", "document": ""}}, ("", "")),
+        ({"prompts": {"any": "all: "}, "default_prompt_name": "any"}, ("all: ", "all: ")),
+        ({"__version__": {}}, (None, "")),
+    ],
+)
+def test_stored_prompts_and_the_stored_length_are_used(encoder_folder, tmp_path, settings, prefixes):
+    """Without stored prompts, as in bge, [CLS] means bge's prefix."""
+    from sparta.base.records import Passage
+    from sparta.training.teachers import QUERY_PREFIX, DenseTeacher
+
+    folder = shutil.copytree(encoder_folder, tmp_path / "encoder")
+    (folder / "1_Pooling").mkdir()
+    modules = [{"type": f"any.{kind}", "path": f"{i}_{kind}" if i else ""} for i, kind in enumerate(KINDS)]
+    for name, content in (
+        ("modules.json", modules),
+        ("1_Pooling/config.json", {"pooling_mode": "cls"}),
+        ("config_sentence_transformers.json", settings),
+        ("sentence_bert_config.json", {"max_seq_length": 7}),
+    ):
+        (folder / name).write_text(json.dumps(content))
+    teacher = DenseTeacher(str(folder))
+    of_question, of_text = prefixes
+    of_question = QUERY_PREFIX if of_question is None else of_question
+    assert (teacher.prefix, teacher.text_prefix) == (of_question, of_text)
+    assert len(teacher.tokenizer.encode("moon " * 20).ids) == 7
+    expected = 20 * teacher.embed([f"{of_question}the moon"]) @ teacher.embed([f"{of_text}a house"]).T
+    torch.testing.assert_close(teacher.scores(["the moon"], [Passage("", "a house")]), expected)
+
+
 def test_a_cache_must_tell_offline_how_an_encoder_pools(encoder_folder, tmp_path, monkeypatch):
     """The cache remembers which files a model lacks. Another program may not have looked for them."""
     from sparta.training import teachers
