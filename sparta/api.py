@@ -500,7 +500,7 @@ class Index(Closing):
     def _write(self) -> Iterator[None]:
         """Let one thread write at a time into the open index, then open the new commit.
 
-        :raises IndexStateError: the passages of a write write too, which would wait for themselves for ever.
+        :raises IndexStateError: the passages of a write call a write, which would never return.
         """
         if self._writer == threading.get_ident():
             raise IndexStateError(

@@ -36,8 +36,10 @@ def pull(repository: str, folder: Path | None, revision: str | None) -> None:
 
 
 def _usage(pulled: Pulled) -> Command | None:
-    """Return a command that uses what was fetched; None for a model without a section of sparta."""
+    """Return a command that uses what was fetched; None for a model that no such command takes."""
     from sparta.base.checks import json_object
+    from sparta.base.errors import ModelError
+    from sparta.models.folders.kinds import kind_of
 
     if pulled.kind == "index":
         return Command.of("sparta search", "a question", index=pulled.path)
@@ -48,7 +50,13 @@ def _usage(pulled: Pulled) -> Command | None:
         "dense": Command.of("dense index", model=pulled.path),
         "reader": Command.of("sparta answer", "a question", reader=pulled.path),
     }
-    return next((command for section, command in commands.items() if section in sections), None)
+    if usage := next((command for section, command in commands.items() if section in sections), None):
+        return usage
+    try:
+        kind_of(pulled.path)
+    except ModelError:
+        return None
+    return commands["sparta"]
 
 
 @arguments

@@ -39,6 +39,7 @@ _OF_CORPUS = (
     *("id_field", "text_field", "title_field", "query"),
 )
 _OF_ENCODING = ("device", "dtype")
+"""The options that --vectors needs only for a dense channel."""
 
 
 @arguments
@@ -83,8 +84,6 @@ class _Index:
 
         :param path: the index folder; --vectors encodes passages for its dense channel
         """
-        from sparta.index.channels import other_channels
-
         corpus = self.corpus
         if corpus and self.more:
             raise InputError(
@@ -97,14 +96,20 @@ class _Index:
                 "name either --corpus or --vectors, found " + ("both" if corpus else "neither"),
                 remedy="for example: sparta index --corpus wiki.jsonl",
             )
-        of_corpus = _OF_CORPUS if corpus or other_channels(path) else (*_OF_CORPUS, *_OF_ENCODING)
-        if others := typed("tokenizer") if corpus else typed(*of_corpus):
+        if others := typed("tokenizer") if corpus else typed(*_without_effect(path)):
             kind, remedy = (
                 ("--corpus", "omit the option: the model of --model tokenizes a corpus")
                 if corpus
                 else ("--vectors", "omit these options; sparta encode takes them")
             )
             raise InputError(f"{', '.join(others)} has no effect on {kind}", remedy=remedy)
+
+
+def _without_effect(path: Path) -> tuple[str, ...]:
+    """Return the options that --vectors does not use in an index folder."""
+    from sparta.index.channels import other_channels
+
+    return _OF_CORPUS if other_channels(path) else (*_OF_CORPUS, *_OF_ENCODING)
 
 
 @command()
@@ -120,10 +125,11 @@ def index(index: _Index) -> None:
     sparta index --corpus my-folder --index my-index --chunk 200 --overlap 50
     """  # noqa: D301 (click looks for the backspace)
     from sparta.index.folder import default_index
-    from sparta.index.pipeline import build_index, build_index_from_vectors
 
     path = index.index or default_index()
     index.check(path)
+    from sparta.index.pipeline import build_index, build_index_from_vectors
+
     mode = "append" if index.append else "overwrite" if index.overwrite else "create"
     options = index_options(index, terms=index.terms)
     if index.corpus is None:

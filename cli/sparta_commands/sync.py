@@ -70,4 +70,4 @@ def sync(sync: _Sync) -> None:
     )
     print_skips(report.source)
     if report.dry_run and report.deletes_most and not sync.yes:
-        click.echo("warning: this deletes more than half of the index, so the command needs --yes", err=True)
+        click.echo("warning: this would delete more than half of the index; to allow it, add --yes", err=True)

@@ -134,7 +134,7 @@ def is_file(path: Path) -> bool:
     with storage_errors(path, reading=True):
         try:
             return stat.S_ISREG(path.stat().st_mode)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # a null byte is in no path
             return False
 
 

@@ -228,7 +228,7 @@ def _check_folding(source: Source, language: str) -> None:
         raise InputError(
             f"the texts were encoded for the language {source.language!r}, but the index has {language!r}",
             where=", ".join(source.job.folders),
-            remedy=remedy("encode them again with {}", Option("language", language)),
+            remedy=remedy("encode the texts again with {}", Option("language", language)),
         )
 
 

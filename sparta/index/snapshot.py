@@ -116,7 +116,7 @@ class IndexSnapshot(Closing):
             path = self.folder.path
             changed = changed_by(self.generation, carried(self.lucene.user_data).get("deleted", 0))
             add_impacts = how_to_add_impacts(self.generation, path, changed)
-            since = f"; it was changed since by {changed}" if changed else ""
+            since = f"; since then, {changed} changed it" if changed else ""
             search_bm25 = Command.of("sparta search", "QUERY", channel="bm25", index=path)
             raise LackingError(
                 f"the index is BM25-only and has no impacts{since}",

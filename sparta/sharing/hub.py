@@ -131,7 +131,7 @@ def push_model(
     if left_out := [name for name in names if name not in published]:
         more = f" and {len(left_out) - _MOST_NAMED:,} more" if len(left_out) > _MOST_NAMED else ""
         logger.warning(
-            "%s: not published, because no model has such files: %s%s",
+            "%s: not uploaded, because sparta uploads only what it reads of a model: %s%s",
             model,
             ", ".join(left_out[:_MOST_NAMED]),
             more,

@@ -274,8 +274,8 @@ class TrainingRun[M: nn.Module]:
         self.model.eval()
         with torch.no_grad():
             figure = self.validate()
-        self._log(validation=figure)
         if self.figure:
+            self._log(validation=figure)
             self._bar.validation = figure
             logger.info("step %d of %d: validation score %.4f", self.state.step, self.schedule.steps, figure)
         if figure >= self.state.best:

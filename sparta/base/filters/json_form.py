@@ -25,12 +25,12 @@ from sparta.base.remedies import Option, Remedy, remedy
 BOUNDS = ("gt", "gte", "lt", "lte")
 _MOST_LEVELS = 20  # of filters inside filters
 FORMS = remedy(
-    "write the filter as {}, {}, {}, {}, or as JSON: {}",
+    "write the filter as {}, {}, {}, {}, or {}",
     Option("filter", "lang=en", python='filter={"lang": "en"}'),
     Option("filter", "lang!=en", python='filter={"lang": {"not": "en"}}'),
     Option("filter", "lang in en,de", python='filter={"lang": {"in": ["en", "de"]}}'),
     Option("filter", "year>=1990", python='filter={"year": {"gte": 1990}}'),
-    '{"year": {"gte": 1990}}',
+    Option("filter", '{"author": {"exists": true}}', python='filter={"author": {"exists": True}}'),
 )
 
 

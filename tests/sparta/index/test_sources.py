@@ -177,7 +177,7 @@ def test_shards_must_be_folded_as_the_index_is(encoded, builder, docs, tmp_path)
     with pytest.raises(InputError, match="for the language 'en', but the index has 'zh'") as caught:
         build_index_from_vectors(tmp_path / "new", folders, options=IndexOptions(language="zh"))
     assert caught.value.where == ", ".join(map(str, folders))
-    assert caught.value.remedy.for_command_line() == "encode them again with --language zh"
+    assert caught.value.remedy.for_command_line() == "encode the texts again with --language zh"
     builder.side = source.side
     builder.write(builder.source(docs("a", 2)), language="zh")
     with pytest.raises(InputError, match="for the language 'en', but the index has 'zh'"):

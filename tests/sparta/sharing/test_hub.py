@@ -265,7 +265,7 @@ def test_an_exported_model_is_published_with_its_code(tmp_path, hub, run):
         (model / name).write_text("{}")
     pushed = run("upload", "me/exported", "--model", model)
     assert pushed.returncode == 0, pushed.stderr
-    assert "not published, because no model has such files: a.bin, modeling_x.py" in pushed.stderr
+    assert "because sparta uploads only what it reads of a model: a.bin, modeling_x.py" in pushed.stderr
     code = {"modeling_sparta.py", "modeling_x.py", "a.bin"} & set(hub.repositories["me/exported"])
     assert code == {"modeling_sparta.py"}
     assert run("pull", "me/exported", tmp_path / "pulled").returncode == 0

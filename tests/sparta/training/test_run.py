@@ -150,6 +150,7 @@ def test_without_validation_no_score_is_logged(tmp_path: Path, caplog: pytest.Lo
     with caplog.at_level(logging.INFO):
         Unvalidated(torch.nn.Linear(4, 1), TrainerConfig(steps=2, bf16=False), tmp_path / "none").run()
         assert "validation" not in caplog.text.replace("without validation", "")
+        assert '"validation"' not in (tmp_path / "none" / "log.jsonl").read_text("utf-8")
         Noise(torch.nn.Linear(4, 1), TrainerConfig(steps=2, bf16=False), tmp_path / "some").run()
     assert "step 2 of 2: validation score 0.2500" in caplog.text
 
