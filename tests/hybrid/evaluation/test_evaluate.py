@@ -14,7 +14,7 @@ import ir_measures
 import pytest
 
 from hybrid.evaluation.evaluate import evaluate_runs
-from hybrid.evaluation.measures import Evaluation, evaluate, holm, p_values, parse_measures, split_measures
+from hybrid.evaluation.measures import Evaluation, evaluate, holm, p_values, parse_measures
 from hybrid.evaluation.plots import add_legend, figure
 from hybrid.evaluation.results import SetResults, results_table
 from hybrid.evaluation.tables import Table
@@ -132,21 +132,6 @@ def test_a_question_without_an_answer_counts_nought():
 def test_unknown_measures_are_refused(bad):
     with pytest.raises(InputError, match="unknown or unsupported measure"):
         parse_measures([bad])
-
-
-@pytest.mark.parametrize("measure", ["ERR@10", "nDCG(dcg='exp-log2')@5"])
-def test_grades_that_a_measure_refuses(measure):
-    run = {"q": [ScoredPassage("p", 1.0)]}
-    assert evaluate("x", run, {"q": {"p": 4}}, [measure]).mean(measure) > 0
-    with pytest.raises(InputError, match="accepts grades up to 4, found 5") as caught:
-        evaluate("x", run, {"other": {"p": 0}, "q": {"p": 5}}, ["RR", measure])
-    assert caught.value.where == "judgments of query q"
-
-
-def test_commas_in_parentheses_belong_to_a_measure():
-    names = ["RR", "P(rel=2,judged_only=True)@5", " nDCG(gains={0:0,1:2},judged_only=True)@10"]
-    assert split_measures(",".join(names)) == names
-    assert split_measures("RR,") == ["RR", ""]
 
 
 def evaluation(name: str, values: list[float]) -> Evaluation:

@@ -1,10 +1,17 @@
-"""Measures worked by hand: answer recall, the best ranking, depths."""
+"""Measures worked by hand: answer recall, the best ranking, depths, grades, names."""
 
 from __future__ import annotations
 
 import pytest
 
-from hybrid.evaluation.measures import Evaluation, against_best, evaluate, holm, parse_measures
+from hybrid.evaluation.measures import (
+    Evaluation,
+    against_best,
+    evaluate,
+    holm,
+    parse_measures,
+    split_measures,
+)
 from hybrid.evaluation.rankings import Holds, Retrieved, answer_recall, depth_of
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.measures import Gold
@@ -83,3 +90,18 @@ def test_evidence_that_the_index_lacks_is_never_found() -> None:
 def test_counts_are_no_shares(name: str) -> None:
     with pytest.raises(InputError, match="unknown or unsupported measure"):
         parse_measures([name])
+
+
+@pytest.mark.parametrize("measure", ["ERR@10", "nDCG(dcg='exp-log2')@5"])
+def test_grades_that_a_measure_refuses(measure: str) -> None:
+    run = {"q": [ScoredPassage("p", 1.0)]}
+    assert evaluate("x", run, {"q": {"p": 4}}, [measure]).mean(measure) > 0
+    with pytest.raises(InputError, match="accepts grades up to 4, found 5") as caught:
+        evaluate("x", run, {"other": {"p": 0}, "q": {"p": 5}}, ["RR", measure])
+    assert caught.value.where == "judgments of query q"
+
+
+def test_commas_in_parentheses_belong_to_a_measure() -> None:
+    names = ["RR", "P(rel=2,judged_only=True)@5", " nDCG(gains={0:0,1:2},judged_only=True)@10"]
+    assert split_measures(",".join(names)) == names
+    assert split_measures("RR,") == ["RR", ""]

@@ -250,6 +250,7 @@ def test_a_signal_before_the_server_listens_to_it_ends_it(built: Path, number: s
     """Between the last line of ours and uvicorn's first."""
     from hybrid.service.server import serve
 
+    signal.signal(number, signal.SIG_DFL)  # under nohup, a server leaves SIGHUP ignored
     late = threading.Timer(60, os.kill, (os.getpid(), signal.SIGTERM))
     late.start()
     serve(Settings(index=built, port=0), announce=lambda _: signal.raise_signal(number))
