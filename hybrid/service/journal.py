@@ -23,6 +23,11 @@ def shown(error: Exception) -> str:
     return error.for_command_line() if isinstance(error, SpartaError) else str(error)
 
 
+def unexpected(error: Exception) -> Exception | None:
+    """Return an error that sparta does not raise itself, so that the log gets its traceback; else None."""
+    return None if isinstance(error, SpartaError) else error
+
+
 class Journal:
     """Names, counts and logs the requests of one service."""
 

@@ -226,28 +226,25 @@ def language_model(folder: Path, *, keeps_stored: bool = True) -> TermWeights:
     names = _DECODERS[raw["model_type"]]
     ties = raw.get("tie_word_embeddings", True)
     is_tied = names.terms not in stored and ties
-    has_own_bias = not ties and names.untied_bias in stored
+    bias_beside_terms = names.terms.removesuffix("weight") + "bias"  # transformers 5 uses it if untied
+    bias = names.bias if ties or bias_beside_terms not in stored else bias_beside_terms
     return TermWeights(
         encoder,
         (stored.linear(names.dense, width, width), stored.norm(names.norm, width)),
         encoder.words if is_tied else stored.matrix(names.terms, n_terms, width),
         1.0,
-        stored.floats(names.untied_bias if has_own_bias else names.bias, n_terms),
+        stored.floats(bias, n_terms),
         None,
     )
 
 
 class _Decoder(NamedTuple):
-    """The names of the weights between a language model's encoder and its logits.
-
-    An untied decoder of BERT has a bias of its own beside the usual one, which transformers 5 then ignores.
-    """
+    """The names of the weights between a language model's encoder and its logits."""
 
     dense: str
     norm: str
     terms: str
     bias: str
-    untied_bias: str
 
 
 _DECODERS = {
@@ -256,14 +253,9 @@ _DECODERS = {
         "cls.predictions.transform.LayerNorm",
         "cls.predictions.decoder.weight",
         "cls.predictions.bias",
-        "cls.predictions.decoder.bias",
     ),
     "distilbert": _Decoder(
-        "vocab_transform",
-        "vocab_layer_norm",
-        "vocab_projector.weight",
-        "vocab_projector.bias",
-        "vocab_projector.bias",
+        "vocab_transform", "vocab_layer_norm", "vocab_projector.weight", "vocab_projector.bias"
     ),
 }
 

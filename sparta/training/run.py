@@ -309,7 +309,7 @@ class TrainingRun[M: nn.Module]:
             "random": states,
             "validated": validated,
         }
-        checkpoint = io.BytesIO()  # on a full disk, torch raises an error of its own
+        checkpoint = io.BytesIO()  # to a full disk, torch writes with an error that does not tell the cause
         torch.save(payload, checkpoint)
         atomic_write(self.folder / "state.pt", lambda stream: stream.write(checkpoint.getbuffer()))
         self.kept = self.state.step

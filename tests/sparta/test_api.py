@@ -154,7 +154,7 @@ def test_what_python_is_told_works_in_python(tmp_path: Path) -> None:
         assert "with --append, " in told.value.for_command_line()
         assert "name another --index" in told.value.for_command_line()
         with pytest.raises(InputError, match=r'as filter={"lang": "en"}, ') as told:
-            index.search("red", filter="lang=en")  # type: ignore[arg-type]
+            index.search("red", filter="lang=en")  # type: ignore[arg-type]  # a wrong type is the case
         assert "--filter lang=en," in told.value.for_command_line()
         assert index.search("red", filter={"lang": "en"})
     with pytest.raises(IndexStateError, match="another index with path or"):

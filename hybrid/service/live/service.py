@@ -14,7 +14,7 @@ from typing import Any
 
 from hybrid.answering.answerer import default_depth
 from hybrid.service.errors import BusyError, HttpError, contained, within
-from hybrid.service.journal import shown
+from hybrid.service.journal import shown, unexpected
 from hybrid.service.live.answers import Answers
 from hybrid.service.live.batching import Batcher
 from hybrid.service.live.models import SharedModels
@@ -24,7 +24,6 @@ from hybrid.service.live.writes import Writer
 from hybrid.service.metrics import IndexMetrics
 from hybrid.service.schemas import AnswerRequest, SearchRequest
 from hybrid.service.settings import Settings
-from sparta.base.errors import SpartaError
 from sparta.base.filters import Filter
 from sparta.base.remedies import Command
 from sparta.data.units import is_chunk
@@ -285,7 +284,7 @@ class Service:
                     logger.warning(
                         "the new commit cannot be opened, so searches use the previous commit: %s",
                         last_error,
-                        exc_info=None if isinstance(error, SpartaError) else error,
+                        exc_info=unexpected(error),
                         extra={"index": self.settings.shown_name},
                     )
 

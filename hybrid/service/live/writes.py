@@ -12,12 +12,11 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from hybrid.service.errors import BusyError, HttpError, contained
-from hybrid.service.journal import shown
+from hybrid.service.journal import shown, unexpected
 from hybrid.service.live.ndjson import Line, LineErrors, read_lines, value_bytes
 from hybrid.service.schemas import DeleteRequest, parsed
 from hybrid.service.settings import Settings
 from sparta.base.closing import Closing
-from sparta.base.errors import SpartaError
 from sparta.data.formats.fields import USUAL_FIELDS
 from sparta.data.units import is_cut, passage_of
 from sparta.index.inputs.open_encoder import OpenEncoder
@@ -167,7 +166,7 @@ class Writer(Closing):
             logger.warning(
                 "the upload is committed, but the new commit cannot be opened yet: %s",
                 shown(error),
-                exc_info=None if isinstance(error, SpartaError) else error,
+                exc_info=unexpected(error),
             )
 
     def _write(self, mode: str, lines: list[Line], errors: LineErrors) -> Report:

@@ -247,8 +247,8 @@ def test_a_title_that_is_no_text_is_metadata(tmp_path: Path) -> None:
     store.add_texts(["moon"] * 5, [{"title": title} for title in titles], ids=list("abcde"))
     assert [document.metadata["title"] for document in store.get_by_ids(list("abcde"))] == titles
     for title, name in ((1998, "a"), ("A title", "d"), ("", "e")):
-        found = store.similarity_search("moon", filter={"title": title})
-        assert [document.id for document in found] == [name]
+        documents = store.similarity_search("moon", filter={"title": title})
+        assert [document.id for document in documents] == [name]
 
 
 @pytest.mark.parametrize("unit", ["sentence", "chunk:5:0:sentence"])

@@ -215,6 +215,6 @@ def test_a_panic_fails_only_its_query_in_every_endpoint(index, open_client, monk
     assert client.get("/ready").status_code == 200
     with IndexReader(index, channels=None) as live:
         plan = Plan("impact", weights_of("impact"))
-        found = BatchSearch(live, 2, IndexMetrics())([Job(["panic"], plan), Job(["moon"], plan)])
-    assert type(found[0]) is RuntimeError
-    assert plain(found[1])["hits"]
+        failed, result = BatchSearch(live, 2, IndexMetrics())([Job(["panic"], plan), Job(["moon"], plan)])
+    assert type(failed) is RuntimeError
+    assert plain(result)["hits"]
