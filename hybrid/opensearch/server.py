@@ -202,9 +202,17 @@ class Server(Closing):
                 if isinstance(error, SSLError) or not is_temporary or not patience.wait():
                     raise self._refused(error) from error
             except SerializationError as error:
-                raise ServerError("the server at this URL is not OpenSearch", where=self.where) from error
+                raise self.not_opensearch() from error
             except ImproperlyConfigured as error:
                 raise InputError(str(error), where=self.where) from error
+
+    def not_opensearch(self) -> ServerError:
+        """Return the error of a server whose answers are not those of OpenSearch."""
+        return ServerError(
+            "the server at this URL is not OpenSearch",
+            where=self.where,
+            remedy="check host and port of the URL",
+        )
 
     def _refused(self, error: Any) -> ServerError | IndexStateError:
         status, said = error.status_code, reason_of(error.info) or str(error.error)

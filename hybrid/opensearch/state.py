@@ -43,9 +43,12 @@ def indices_of(server: Server, name: str) -> list[str]:
     """Return the indices behind an alias; empty if the alias does not exist.
 
     :raises IndexStateError: an index, not an alias, has this name
+    :raises ServerError: the server is not OpenSearch
     """
     answer = server.request("GET", f"/_alias/{name}", ignore=(404,))
-    if answer.get("status") != 404 and "error" not in answer:
+    if answer.get("status") != 404:
+        if not all(isinstance(index, Mapping) and "aliases" in index for index in answer.values()):
+            raise server.not_opensearch()
         return sorted(answer)
     if mapping_of(server, name) is not None:
         raise IndexStateError(

@@ -58,7 +58,6 @@ def serve(
         _check(each)
     settings = indexes[0]
     listening_socket = _socket(settings.host, settings.port)
-    allow_open_files(settings.connections)
     _log_as_json(log_level)
     app = application(indexes)
     protocol: Any = partial(TimedProtocol, seconds=settings.limits.timeout, refusal=app.state.journal.refusal)
@@ -72,7 +71,7 @@ def serve(
         server_header=False,
         date_header=False,
         lifespan="off",  # uvicorn would log an error of the index as a traceback, and exit with code 3
-        limit_concurrency=settings.connections,
+        limit_concurrency=_most_connections(settings.connections),
         timeout_graceful_shutdown=settings.drain,
     )
     port = listening_socket.getsockname()[1]
@@ -116,6 +115,18 @@ def _check(settings: Settings) -> None:
         except InputError as error:
             error.where = str(settings.index)
             raise
+
+
+def _most_connections(expected: int) -> int:
+    """Return how many connections the limit on open files allows; warn if they are fewer than `expected`."""
+    possible = allow_open_files(expected)
+    if possible < expected:
+        logger.warning(
+            "the limit on open files (ulimit -n) allows about %d connections of %d; raise its hard limit",
+            possible,
+            expected,
+        )
+    return min(possible, expected)
 
 
 def _shown_host(host: str) -> str:

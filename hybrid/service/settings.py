@@ -32,7 +32,7 @@ class Settings:
     service from a browser, besides the service's own page (CORS). `watch` is the time in seconds between
     looks for a new commit. `model` encodes written passages, `reader` extracts answers, both on `device`.
     `reranker` is a cross-encoder that orders the first `rerank_depth` hits anew; None means no reranking.
-    With `connections` open connections, the server answers 503.
+    With `connections` open connections, or as many as the limit on open files allows, the server answers 503.
     """
 
     index: Path = field(default_factory=default_index)

@@ -298,19 +298,25 @@ def short_hash(values: Iterable[object]) -> str:
     return digest.hexdigest()[:16]
 
 
-def allow_open_files(more: int) -> None:
+def allow_open_files(more: int) -> int:
     """Raise this process's limit on open files by `more`, as far as the machine allows.
 
     The default limit, often 1,024, suits old programs. A process may raise its limit up to the hard limit.
+
+    :returns: how many of the `more` files can now be opened, at least 1
     """
-    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     descriptors = Path("/dev/fd")
     open_now = len(list(descriptors.iterdir())) if descriptors.is_dir() else 256
     needed = open_now + more + _SPARE_FILES
-    if soft_limit != resource.RLIM_INFINITY and soft_limit < needed:
-        new_limit = needed if hard_limit == resource.RLIM_INFINITY else min(needed, hard_limit)
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        new_limit = needed if hard_limit == resource.RLIM_INFINITY else max(limit, min(needed, hard_limit))
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft_limit, new_limit), hard_limit))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard_limit))
+            limit = new_limit
+    if limit == resource.RLIM_INFINITY or limit >= needed:
+        return more
+    return max(1, limit - open_now - min(_SPARE_FILES, limit // 2))
 
 
 class Tally:

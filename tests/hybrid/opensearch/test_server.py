@@ -8,6 +8,7 @@ import time
 import pytest
 
 from hybrid.opensearch.server import Access, Server
+from hybrid.opensearch.state import indices_of
 from sparta.base.errors import IndexStateError, InputError, ServerError
 from tests.hybrid.opensearch.fake import failure
 
@@ -128,6 +129,18 @@ def test_a_page_is_no_opensearch(fake, said) -> None:
         pytest.raises(ServerError, match="is not OpenSearch"),
     ):
         server.request("GET", "/_cluster/health")
+
+
+@pytest.mark.parametrize(
+    "answer", [(404, {"detail": "Not Found"}), (404, {"error": "Not Found"}), (200, {"version": 3})]
+)
+def test_another_service_with_json_is_no_opensearch(fake, answer) -> None:
+    fake.fault = lambda *_: answer
+    with (
+        Server(Access(fake.url, environment={})) as server,
+        pytest.raises(ServerError, match="is not OpenSearch"),
+    ):
+        indices_of(server, "wiki")
 
 
 def test_who_was_never_there_is_not_waited_for() -> None:

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from click.testing import CliRunner
 from sparta.base.errors import InputError, StorageError
 from sparta.base.files import (
     Tally,
+    allow_open_files,
     atomic_path,
     atomic_write,
     numbered_lines,
@@ -303,3 +305,16 @@ def test_damage_at_the_beginning_of_a_later_bzip2_stream(tmp_path: Path) -> None
         (tmp_path / "cut.bz2").write_bytes(content)
         with pytest.raises(InputError):
             list(numbered_lines(tmp_path / "cut.bz2"))
+
+
+def test_open_files_are_allowed_as_far_as_the_hard_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = [(100, 400)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.append(pair))
+    assert 1 <= allow_open_files(4096) < 200
+    assert limits[-1] == (400, 400)
+    limits[:] = [(100, resource.RLIM_INFINITY)]
+    assert allow_open_files(4096) == 4096
+    assert limits[-1][0] > 4096
+    limits[:] = [(10, 10)]
+    assert allow_open_files(4096) == 1
