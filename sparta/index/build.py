@@ -25,7 +25,7 @@ from sparta.index.generation import GROWING, Generation
 from sparta.index.jobs import MODES, InputChangedError, Progress, Source, WriteOptions
 from sparta.index.plan import committed, has_passages, has_written, plan
 from sparta.index.writer import write
-from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
+from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.quantize import QuantizationCounts
 
 
@@ -152,9 +152,9 @@ def optimize_index(index: IndexFolder) -> None:
     index.require_live()  # a missing index fails here, before the lock creates a folder
     with index.lock(), storage_errors(index.path):
         live = index.require_live()
-        with ImpactSearcher(index.lucene_path(live), language=live.analysis) as searcher:
+        with index.searcher(live) as searcher:
             user_data = searcher.user_data or ""
-        with ImpactWriter(index.lucene_path(live), language=live.analysis, codec=live.codec) as writer:
+        with index.writer(live) as writer:
             writer.force_merge(1)
             writer.commit(user_data)
 
@@ -215,7 +215,7 @@ def _delete(
     index.require_live()  # a missing index fails here, before the lock creates a folder
     with index.lock(), storage_errors(index.path):
         live = index.require_live()
-        with ImpactSearcher(index.lucene_path(live), language=live.analysis) as searcher:
+        with index.searcher(live) as searcher:
             passage_ids = choose(live, searcher)
             unit_ids_by_passage = _unit_ids(searcher, passage_ids, live.unit)
             progress = Progress.loads(searcher.user_data or "")
@@ -223,7 +223,7 @@ def _delete(
         stored_ids = [unit_id for unit_ids in unit_ids_by_passage.values() for unit_id in unit_ids]
         if not stored_ids:
             return len(passage_ids), 0, missing
-        with ImpactWriter(index.lucene_path(live), language=live.analysis, codec=live.codec) as writer:
+        with index.writer(live) as writer:
             deleted = writer.delete(stored_ids)
             # One commit holds the deletions and their count, so a kill cannot separate the two.
             writer.commit(replace(progress, deleted=progress.deleted + deleted).dumps())
@@ -243,7 +243,7 @@ def _count_passages(index: IndexFolder) -> int:
     generation = index.state().searchable
     if generation is None:
         return 0
-    with ImpactSearcher(index.lucene_path(generation), language=generation.analysis) as searcher:
+    with index.searcher(generation) as searcher:
         return searcher.num_docs
 
 
@@ -252,5 +252,5 @@ def _free_space(index: IndexFolder, generation: Generation) -> None:
 
     Lucene removes them when it opens the index.
     """
-    with suppress(SpartaError), ImpactWriter(index.lucene_path(generation), language=generation.analysis):
+    with suppress(SpartaError), index.writer(generation):
         pass

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from sparta.base.checks import path_of
 from sparta.base.disk.locks import is_locked, lock
@@ -19,6 +20,7 @@ from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import language_of
 from sparta.index.changes import how_to_finish, how_to_rebuild
 from sparta.index.generation import CHANNEL, FIELDS, NESTED, Generation, IndexState, Job
+from sparta.lucene.bridge import Bm25, ImpactSearcher, ImpactWriter
 from sparta.models.query_encoder import QuerySide, QueryTokenizer
 
 KIND = "sparta-index"
@@ -178,6 +180,18 @@ class IndexFolder:
     def lucene_path(self, generation: Generation) -> Path:
         """Return the path of a generation's Lucene index."""
         return self.path / generation.name
+
+    def searcher(self, generation: Generation, bm25: Bm25 | None = None) -> ImpactSearcher:
+        """Open the last commit of a generation's Lucene index."""
+        return ImpactSearcher(self.lucene_path(generation), language=generation.analysis, bm25=bm25)
+
+    def writer(self, generation: Generation, **options: Any) -> ImpactWriter:
+        """Open a generation's Lucene index to write into it.
+
+        :param options: `threads` and `ram_buffer_mb` of `ImpactWriter`
+        """
+        path, language = self.lucene_path(generation), generation.analysis
+        return ImpactWriter(path, language=language, codec=generation.codec, **options)
 
     def channel_path(self, channel: str, generation: Generation) -> Path:
         """Return the newest folder of another channel that is not newer than the generation.

@@ -31,7 +31,6 @@ from sparta.index.generation import (
     codec_name,
 )
 from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions
-from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.query_encoder import QuerySide
 from sparta.models.resolve import hash_folder, model_folder
@@ -300,7 +299,7 @@ def has_written(index: IndexFolder, generation: Generation) -> bool:
 
 def committed(index: IndexFolder, generation: Generation) -> Progress:
     """Return the progress stored in the last commit."""
-    with ImpactSearcher(index.lucene_path(generation), language=generation.analysis) as searcher:
+    with index.searcher(generation) as searcher:
         return Progress.loads(searcher.user_data or "")
 
 
@@ -310,9 +309,9 @@ def has_commit(index: IndexFolder) -> bool:
     return state.live is not None or has_passages(index, state.building)
 
 
-def has_passages(index: IndexFolder, building: Generation | None) -> bool:
-    """Return whether an unfinished build has made a commit. A build without a commit may be started again."""
-    return building is not None and any(index.lucene_path(building).glob("segments_*"))
+def has_passages(index: IndexFolder, generation: Generation | None) -> bool:
+    """Return whether a generation has made a commit. A build without a commit may be started again."""
+    return generation is not None and any(index.lucene_path(generation).glob("segments_*"))
 
 
 def _exists_error(index: IndexFolder, state: IndexState, *, adds_impacts: bool) -> IndexStateError:

@@ -26,7 +26,7 @@ from sparta.index.snapshot import (
     retry_if_replaced,
     segments_of,
 )
-from sparta.lucene.bridge import Bm25, ImpactSearcher
+from sparta.lucene.bridge import Bm25
 
 logger = logging.getLogger(__name__)
 
@@ -189,17 +189,16 @@ class IndexReader(Closing):
         """
         generation, committed = commit
         self.folder.refuse_links()
-        path, language = self.folder.lucene_path(generation), generation.analysis
         side = self.folder.query_side(generation)
-        tokenizer = side.query_tokenizer(language)
-        lucene = ImpactSearcher(path, language=language, bm25=self.bm25)
+        tokenizer = side.query_tokenizer(generation.analysis)
+        lucene = self.folder.searcher(generation, self.bm25)
         snapshot = IndexSnapshot(
             self.folder, generation, committed, lucene, tokenizer, side.quantizer, self._kept
         )
         try:
             for name in committed.manifests if self._channels is None else self._channels:
                 snapshot.channel(name)
-            if segments_of(path) != (committed.version.commit, committed.segments):
+            if segments_of(lucene.path) != (committed.version.commit, committed.segments):
                 raise replaced(self.folder.path)  # the reader may have opened a later commit
         except BaseException:
             snapshot.close()

@@ -129,7 +129,7 @@ def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOption
     generation = folder.state().searchable
     if generation is None:
         raise no_passages(folder.path)
-    with ImpactSearcher(folder.lucene_path(generation), language=generation.analysis) as lucene:
+    with folder.searcher(generation) as lucene:
         passage_id_of = passage_of if is_cut(unit) else str
         stored_counts = Counter(map(passage_id_of, lucene.ids(lucene.live())))
         groups = itertools.groupby(

@@ -17,7 +17,7 @@ from sparta.index.folder import IndexFolder, lost_commit, no_passages
 from sparta.index.generation import Generation
 from sparta.index.reader import IndexReader
 from sparta.index.snapshot import manifests_of, retry_if_replaced, segments_of
-from sparta.lucene.bridge import ImpactSearcher, check_index
+from sparta.lucene.bridge import check_index
 
 
 class Part(NamedTuple):
@@ -79,7 +79,7 @@ def _is_finished(folder: IndexFolder, generation: Generation) -> bool:
     if generation.complete:
         return True
     try:
-        with ImpactSearcher(folder.lucene_path(generation), language=generation.analysis) as searcher:
+        with folder.searcher(generation) as searcher:
             return is_whole(generation, done=carried(searcher.user_data).get("done", False))
     except SpartaError:
         return False
@@ -127,7 +127,7 @@ def _check_lucene(folder: IndexFolder, quick: bool, generation: Generation) -> s
             where=str(path),
             remedy=rebuild_index(folder.path),
         )
-    with ImpactSearcher(path, language=generation.analysis) as searcher:
+    with folder.searcher(generation) as searcher:
         passage_count = searcher.num_docs
         return f"{passage_count:,} passage{'s' * (passage_count != 1)}"
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import batched, pairwise
-from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.generation import GROWING, NESTED, Generation
 from sparta.index.inputs.impact_batches import ImpactBatch, field_terms
 from sparta.index.jobs import Progress, Source, WriteOptions
+from sparta.index.plan import has_passages
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 from sparta.lucene.packing import EXACT_SCORES
 
@@ -29,18 +29,11 @@ _PASSAGES_PER_CHECK = 1000
 
 def write(index: IndexFolder, generation: Generation, source: Source, options: WriteOptions) -> Progress:
     """Write the part of the job's input that is not yet committed. Returns the job's progress."""
-    path = index.lucene_path(generation)
-    progress, existing = _start(path, generation)
+    progress, existing = _start(index, generation)
     try:
         if progress.done:
             return progress
-        with ImpactWriter(
-            path,
-            language=generation.analysis,
-            threads=options.threads,
-            ram_buffer_mb=options.ram_buffer_mb,
-            codec=generation.codec,
-        ) as writer:
+        with index.writer(generation, threads=options.threads, ram_buffer_mb=options.ram_buffer_mb) as writer:
             if source.fixed_vocabulary:
                 writer.add_terms(source.side.vocabulary())
             _write_batches(writer, source, options, progress, existing, generation)
@@ -50,11 +43,11 @@ def write(index: IndexFolder, generation: Generation, source: Source, options: W
     return progress
 
 
-def _start(path: Path, generation: Generation) -> tuple[Progress, ImpactSearcher | None]:
+def _start(index: IndexFolder, generation: Generation) -> tuple[Progress, ImpactSearcher | None]:
     """Return the job's progress, and a searcher of the documents that the index already holds, or None."""
-    if not path.is_dir() or not any(path.glob("segments_*")):
+    if not has_passages(index, generation):
         return Progress(job=generation.job.id), None
-    existing = ImpactSearcher(path, language=generation.analysis)
+    existing = index.searcher(generation)
     progress = Progress.loads(existing.user_data or "")
     if progress.job != generation.job.id:
         progress = Progress(job=generation.job.id, next_position=progress.next_position)
@@ -166,8 +159,7 @@ def _remove_stale_units(writer: ImpactWriter, existing: ImpactSearcher, last_uni
         if _sentence_number(sentence_id) > last_numbers[passage_of(sentence_id)]
     ]
     split_passages = [passage_id for passage_id, number in last_numbers.items() if number >= 0]
-    docids = existing.docids(split_passages)
-    stale += [passage_id for passage_id, docid in zip(split_passages, docids, strict=True) if docid >= 0]
+    stale += existing.stored(split_passages)
     if stale:
         writer.remove(stale)
 
@@ -232,13 +224,11 @@ def _check_new(
     :param has_sentences: whether the index holds sentences, so that the check covers sentence ids too
     """
     ids = list(batch.passage_ids)
-    stored_ids = [unit_id for unit_id, docid in zip(ids, existing.docids(ids), strict=True) if docid >= 0]
+    stored_ids = existing.stored(ids)
     if has_sentences and not stored_ids:
         unfinished = passage_of(progress.last_id)
         passage_ids = [name for name in dict.fromkeys(map(passage_of, ids)) if name != unfinished]
-        stored = zip(passage_ids, existing.docids(passage_ids), strict=True)
-        stored_ids = [passage_id for passage_id, docid in stored if docid >= 0]
-        stored_ids += existing.sentences(passage_ids)
+        stored_ids = existing.stored(passage_ids) + existing.sentences(passage_ids)
     if stored_ids:
         raise _already_stored(stored_ids[0], existing)
 
@@ -249,11 +239,10 @@ def refuse_stored(index: IndexFolder, passages: Iterable[Passage]) -> None:
     An append reads its corpus for this check before it encodes anything.
     """
     live = index.require_live()
-    with ImpactSearcher(index.lucene_path(live), language=live.analysis) as existing:
+    with index.searcher(live) as existing:
         for some in batched(passages, _PASSAGES_PER_CHECK):
             ids = [passage.passage_id for passage in some]
-            stored = zip(ids, existing.docids(ids), strict=True)
-            stored_ids = [passage_id for passage_id, docid in stored if docid >= 0]
+            stored_ids = existing.stored(ids)
             if is_cut(live.unit):
                 stored_ids += map(passage_of, existing.sentences(ids))
             if stored_ids:

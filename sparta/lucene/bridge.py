@@ -345,6 +345,10 @@ class ImpactSearcher(Closing):
         with self._reading(packed):
             return np.frombuffer(_bytes(self._java.docids(packed)), "<i4")
 
+    def stored(self, ids: Sequence[str]) -> list[str]:
+        """Return the ids whose passages the index holds, in the order of `ids`."""
+        return [name for name, docid in zip(ids, self.docids(ids), strict=True) if docid >= 0]
+
     def sentences(self, passage_ids: Sequence[str]) -> list[str]:
         """Return the ids p#0, p#1, … of all stored sentences of these passages."""
         packed = pack_strings(passage_ids)

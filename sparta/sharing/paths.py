@@ -13,7 +13,6 @@ from sparta.index.channels import CHANNELS, other_channels
 from sparta.index.folder import IndexFolder
 from sparta.index.plan import committed
 from sparta.index.snapshot import last_commit
-from sparta.lucene.bridge import ImpactWriter
 
 _READING = "reading"
 """The field of a job with the user's SQL query and field names, which are not paths."""
@@ -30,8 +29,7 @@ def remove_local_paths(index: Path) -> None:
     progress = committed(folder, generation)
     source = _without_paths(progress.source)
     if source != progress.source:
-        lucene = folder.lucene_path(generation)
-        with ImpactWriter(lucene, language=generation.analysis, codec=generation.codec) as writer:
+        with folder.writer(generation) as writer:
             writer.commit(replace(progress, source=source).dumps())
         for name in other_channels(index):
             CHANNELS[name]().recommit(index, previous.version.commit, previous.segments)

@@ -90,7 +90,7 @@ class Builder:
             return [found[i] for i in order]
 
     def reader(self) -> ImpactSearcher:
-        return ImpactSearcher(self.folder.lucene_path(self.folder.state().searchable))
+        return self.folder.searcher(self.folder.state().searchable)
 
     def progress(self) -> Progress:
         with self.reader() as reader:

@@ -20,7 +20,6 @@ from sparta import Index, load_model
 from sparta.base.errors import ModelError, ServerError
 from sparta.index.folder import IndexFolder
 from sparta.index.plan import committed
-from sparta.lucene.bridge import ImpactWriter
 from sparta.sharing.hub import _kind_of, hub_errors, push_model
 from sparta.sharing.paths import _without_paths, remove_local_paths
 from tests.cli.commands import sparta_process
@@ -131,7 +130,7 @@ def test_skipped_records_leave_no_local_path(tmp_path, index):
     live = folder.require_live()
     progress = committed(folder, live)
     skips = {"first_skips": [{"where": f"{tmp_path}/corpus.jsonl:2", "reason": "no text"}]}
-    with ImpactWriter(folder.lucene_path(live), language=live.analysis, codec=live.codec) as writer:
+    with folder.writer(live) as writer:
         writer.commit(replace(progress, source=skips).dumps())
     build_dense(index)
     remove_local_paths(index)
