@@ -104,25 +104,29 @@ def _dense() -> IndexChannel:
     return table
 
 
-CHANNELS: Mapping[str, Callable[[], IndexChannel]] = {"dense": _dense}
-"""The functions that read and write each channel, imported at first use."""
+OTHER_CHANNELS: Mapping[str, Callable[[], IndexChannel]] = {"dense": _dense}
+"""The functions that read and write each channel outside Lucene's index, imported at first use."""
 
 
 def other_channels(index: Path) -> list[str]:
     """Return the names of an index's channels other than impacts and BM25."""
-    return [name for name in CHANNELS if any(index.glob(f"{name}-*")) and CHANNELS[name]().exists(index)]
+    return [
+        name
+        for name in OTHER_CHANNELS
+        if any(index.glob(f"{name}-*")) and OTHER_CHANNELS[name]().exists(index)
+    ]
 
 
 def split_channels(channels: str | None) -> tuple[str | None, list[str]]:
     """Return the channels of the Lucene index, as in `impact,bm25`, and the names of the other channels."""
     names = channels.split(",") if channels else []
-    in_lucene = ",".join(name for name in names if name not in CHANNELS)
-    return in_lucene or channels, [name for name in CHANNELS if name in names]
+    in_lucene = ",".join(name for name in names if name not in OTHER_CHANNELS)
+    return in_lucene or channels, [name for name in OTHER_CHANNELS if name in names]
 
 
 def begun_channels(index: Path) -> list[str]:
     """Return the names of the new channels that an interrupted indexing pass has begun to encode."""
-    return [name for name in CHANNELS if CHANNELS[name]().is_begun(index)]
+    return [name for name in OTHER_CHANNELS if OTHER_CHANNELS[name]().is_begun(index)]
 
 
 def begin_passes(
@@ -133,7 +137,7 @@ def begin_passes(
     :raises ModelError: a channel has no model for the language.
     """
     return {
-        name: CHANNELS[name]().begin(index, unit=unit, language=language, device=device, dtype=dtype)
+        name: OTHER_CHANNELS[name]().begin(index, unit=unit, language=language, device=device, dtype=dtype)
         for name in dict.fromkeys(names)
     }
 
@@ -167,7 +171,7 @@ def sync_channels(
             if name in passes:
                 reports.append(passes[name].finish(reencodes=reencodes))
             else:
-                channel = CHANNELS[name]()
+                channel = OTHER_CHANNELS[name]()
                 reports.append(channel.sync(index, device=device, dtype=dtype, reencodes=reencodes))
         except SpartaError as error:
             behind.append(name)

@@ -15,7 +15,7 @@ from sparta.base.files import storage_errors
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.base.remedies import Command, remedy
 from sparta.index.changes import carried, changed_by, how_to_add_impacts, is_whole
-from sparta.index.channels import CHANNELS, OpenChannel
+from sparta.index.channels import OTHER_CHANNELS, OpenChannel
 from sparta.index.folder import IndexFolder, lost_commit, no_passages, require_fields
 from sparta.index.generation import BM25, Generation, IndexState
 from sparta.lucene.bridge import ImpactSearcher
@@ -93,7 +93,7 @@ class IndexSnapshot(Closing):
     def _open_channel(self, name: str, manifest: bytes | None) -> OpenChannel:
 
         def read(manifest: bytes | None) -> OpenChannel:
-            channel = CHANNELS[name]().open(self.folder, self.generation, manifest, self.kept)
+            channel = OTHER_CHANNELS[name]().open(self.folder, self.generation, manifest, self.kept)
             channel.attach(self.lucene, self.version.commit, self.committed.segments)
             return channel
 
@@ -155,7 +155,7 @@ def replaced(path: Path) -> IndexStateError:
 def manifests_of(folder: IndexFolder, generation: Generation) -> dict[str, bytes]:
     """Return the manifests of the channels outside Lucene's index, by channel name."""
     manifests = {}
-    for name in CHANNELS:
+    for name in OTHER_CHANNELS:
         path = folder.channel_path(name, generation) / MANIFEST_NAME
         with storage_errors(path, reading=True), suppress(FileNotFoundError, NotADirectoryError):
             manifests[name] = path.read_bytes()

@@ -12,7 +12,7 @@ from sparta.base.errors import IndexStateError, SpartaError, rebuild_index
 from sparta.base.files import storage_errors
 from sparta.base.remedies import Command, Remedy, remedy
 from sparta.index.changes import carried, how_to_finish, is_whole, job_name
-from sparta.index.channels import CHANNELS, other_channels
+from sparta.index.channels import OTHER_CHANNELS, other_channels
 from sparta.index.folder import IndexFolder, lost_commit, no_passages
 from sparta.index.generation import Generation
 from sparta.index.reader import IndexReader
@@ -134,7 +134,7 @@ def _check_lucene(folder: IndexFolder, quick: bool, generation: Generation) -> s
 
 def _check_channel(folder: IndexFolder, name: str, quick: bool, _: Generation) -> str:
     if not quick:
-        CHANNELS[name]().check(folder.path)
+        OTHER_CHANNELS[name]().check(folder.path)
     with IndexReader(folder.path, channels=[name]) as reader, reader.snapshot() as snapshot:
         missing, passages = snapshot.channel(name).missing, snapshot.lucene.num_docs
     return f"{missing:,} of {passages:,} passages have no vector" if missing else "whole"

@@ -20,7 +20,7 @@ from sparta.base.errors import IndexStateError
 from sparta.base.files import atomic_write, storage_errors
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.index.build import as_committed
-from sparta.index.channels import CHANNELS
+from sparta.index.channels import OTHER_CHANNELS
 from sparta.index.folder import IndexFolder, lasting_path
 from sparta.index.generation import Generation, IndexState
 from sparta.index.reader import IndexReader
@@ -116,7 +116,7 @@ def _files(folder: IndexFolder, generation: Generation, committed: Committed) ->
         yield file.relative_to(folder.path)
     for name, manifest in committed.manifests.items():
         channel = folder.channel_path(name, generation)
-        for file_name in CHANNELS[name]().files(channel, manifest):
+        for file_name in OTHER_CHANNELS[name]().files(channel, manifest):
             yield (channel / file_name).relative_to(folder.path)
 
 

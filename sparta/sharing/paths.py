@@ -9,7 +9,7 @@ from typing import Any
 
 from sparta.base.errors import without_folders
 from sparta.base.manifest import MANIFEST_NAME, write_manifest
-from sparta.index.channels import CHANNELS, other_channels
+from sparta.index.channels import OTHER_CHANNELS, other_channels
 from sparta.index.folder import IndexFolder
 from sparta.index.plan import committed
 from sparta.index.snapshot import last_commit
@@ -32,7 +32,7 @@ def remove_local_paths(index: Path) -> None:
         with folder.writer(generation) as writer:
             writer.commit(replace(progress, source=source).dumps())
         for name in other_channels(index):
-            CHANNELS[name]().recommit(index, previous.version.commit, previous.segments)
+            OTHER_CHANNELS[name]().recommit(index, previous.version.commit, previous.segments)
     for manifest in sorted(index.rglob(MANIFEST_NAME)):  # after all other changes: none may bring a path back
         stored = json.loads(manifest.read_bytes())
         without_paths = _without_paths(stored)
