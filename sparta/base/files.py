@@ -25,6 +25,8 @@ from typing import Any, BinaryIO, Self, cast
 from sparta.base.errors import IndexStateError, InputError, StorageError, folder_in_use
 
 STANDARD_INPUT = STANDARD_OUTPUT = "-"
+TEMPORARY = ".sparta-*.tmp"
+"""The pattern of the names of temporary files and folders. A killed process leaves them behind."""
 _ALSO_STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 COMPRESSED = {
@@ -147,18 +149,16 @@ def make_folder(path: str | Path) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)
 
 
-def is_unused(folder: Path) -> bool:
-    """Return whether a new folder may take this path: it does not exist, or is an empty folder."""
-    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-
-
-def check_new_folder(path: Path) -> None:
+def check_new_folder(path: Path, remedy: str = "") -> None:
     """Check that an output folder does not exist yet or is empty.
 
+    :param remedy: the advice if no option `--output` names the folder
     :raises IndexStateError: the folder holds files, or the path is a file.
     """
-    if not is_unused(path):
-        raise folder_in_use(path, resumable=False)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        error = folder_in_use(path, resumable=False)
+        error.remedy = remedy or error.remedy
+        raise error
 
 
 def check_output_file(path: Path | None, description: str) -> None:
@@ -216,6 +216,11 @@ def is_standard_output(path: str | Path) -> bool:
     return str(path) in (STANDARD_OUTPUT, *_ALSO_STANDARD_OUTPUT)
 
 
+def temporary_name() -> str:
+    """Return a new name for a temporary file or folder. The name matches `TEMPORARY`."""
+    return TEMPORARY.replace("*", secrets.token_hex(8))
+
+
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder; the file there replaces `path` after the block.
@@ -235,7 +240,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         if original.exists() and not original.is_file() and not original.is_dir():
             yield original
             return
-        temporary = target.with_name(f".sparta-{secrets.token_hex(8)}.tmp")
+        temporary = target.with_name(temporary_name())
         temporary.touch(exist_ok=False)
         try:
             yield temporary

@@ -14,7 +14,7 @@ from typing import Any
 from sparta.base.checks import path_of
 from sparta.base.disk.locks import is_locked, lock
 from sparta.base.errors import IndexStateError, LackingError, ModelError, NewerFormatError, rebuild_index
-from sparta.base.files import is_file, refuse_links_below, storage_errors
+from sparta.base.files import TEMPORARY, is_file, refuse_links_below, storage_errors
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import language_of
@@ -326,7 +326,7 @@ class IndexFolder:
         }
         folders = [child for child in self.path.iterdir() if child.is_dir() and _OURS.fullmatch(child.name)]
         unused = [folder for folder in folders if folder.name not in used_names]
-        return unused + list(self.path.glob(".sparta-*.tmp"))
+        return unused + list(self.path.glob(TEMPORARY))
 
     def watch(self) -> None:
         """From now on, let `check_not_replaced` compare the folder at this path with the present one."""

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from sparta.base.disk.locks import lock
 from sparta.base.errors import IndexStateError, InputError, Interrupted, folder_in_use
-from sparta.base.files import make_folder, raise_if_unreadable, storage_errors
+from sparta.base.files import TEMPORARY, make_folder, raise_if_unreadable, storage_errors
 from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy
@@ -33,7 +33,6 @@ STORED_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """The names of arithmetics in the manifests of dense vectors; int8 has the same name there."""
 _NAME = re.compile(r"shard-(\d{5,})\.safetensors")
 _LOCK = "lock"
-_LEFT_OVER = ".sparta-*.tmp"  # left by a process that was killed while it wrote
 Block = tuple[int, int, Sequence[Passage]]
 """A block is a shard before encoding: its number, the corpus position of its first passage, and its
 passages.
@@ -183,12 +182,12 @@ def writing(folder: Path) -> Iterator[None]:
 def _is_new(folder: Path) -> bool:
     """Return whether a folder is missing, or holds only files of a process that was killed at its start."""
     start_files = ("tokenizer", _LOCK)
-    return not folder.exists() or all(p.name in start_files or p.match(_LEFT_OVER) for p in folder.iterdir())
+    return not folder.exists() or all(p.name in start_files or p.match(TEMPORARY) for p in folder.iterdir())
 
 
 def remove_left_overs(folder: Path) -> None:
     """Remove the temporary files of a process that was killed while writing."""
-    for path in folder.glob(_LEFT_OVER):
+    for path in folder.glob(TEMPORARY):
         path.unlink()
 
 

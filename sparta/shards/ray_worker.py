@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sparta.base.errors import InputError, SpartaError
+from sparta.base.files import temporary_name
 from sparta.base.remedies import Option, remedy
 from sparta.neural.devices import uses_cpu
 from sparta.runtime.processor import use_threads
@@ -34,7 +34,7 @@ def placed_token(folder: Path) -> Iterator[Token]:
 
     A resumed job removes it if this process is killed.
     """
-    path = folder / f".sparta-{secrets.token_hex(8)}.tmp"
+    path = folder / temporary_name()
     path.touch()
     try:
         yield Token(path, _versions())

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sparta.base.checks import path_of
-from sparta.base.disk.new_folders import appearing_folder, check_new, temporary_folder
+from sparta.base.disk.new_folders import appearing_folder, temporary_folder
 from sparta.base.errors import IndexStateError, InputError, ModelError, ServerError, first_line_of
-from sparta.base.files import refuse_links_below, storage_errors
+from sparta.base.files import check_new_folder, refuse_links_below, storage_errors
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.base.remedies import Command, Option, remedy
 from sparta.index.folder import IndexFolder, lasting_path
@@ -165,7 +165,7 @@ def pull(
     :raises ServerError: the hub cannot be reached, or has no such repository.
     """
     target = path_of(destination or repo_id.rpartition("/")[2], "a folder")
-    check_new(target)
+    check_new_folder(target, "name a new folder")
     with hub_errors(repo_id):
         from huggingface_hub import HfApi, snapshot_download
 

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sparta.base.disk.locks import is_abandoned, lock
-from sparta.base.errors import IndexStateError
-from sparta.base.files import is_unused, sync_folder
+from sparta.base.files import TEMPORARY, sync_folder, temporary_name
 
 _LOCK, _CONTENT = "lock", "content"
-
-
-def check_new(folder: Path) -> None:
-    """Check that a folder does not exist yet or is empty.
-
-    :raises IndexStateError: the folder holds files, or the path is a file.
-    """
-    if not is_unused(folder):
-        raise IndexStateError(
-            "the new folder already contains files", where=str(folder), remedy="name a new folder"
-        )
 
 
 @contextmanager
@@ -49,10 +36,10 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
 
     First, the hidden folders of killed processes are removed: no process holds the lock of their file `lock`.
     """
-    for hidden in parent.glob(".sparta-*.tmp"):
+    for hidden in parent.glob(TEMPORARY):
         if is_abandoned(hidden / _LOCK):
             _remove(hidden)
-    hidden = parent / f".sparta-{secrets.token_hex(8)}.tmp"
+    hidden = parent / temporary_name()
     hidden.mkdir(mode=0o700)
     try:
         with (hidden / f"{_LOCK}.new").open("xb") as stream:
