@@ -21,8 +21,8 @@ from sparta.data.languages import check_language
 from sparta.data.units import is_cut, passage_of, unit_noun
 from sparta.index.changes import how_to_correct
 from sparta.index.folder import IndexFolder, require_fields
-from sparta.index.generation import GROWING, Generation
-from sparta.index.jobs import MODES, InputChangedError, Progress, Source, WriteOptions
+from sparta.index.generation import GROWING, Generation, Progress
+from sparta.index.jobs import MODES, InputChangedError, Source, WriteOptions
 from sparta.index.plan import committed, has_passages, has_written, plan
 from sparta.index.writer import write
 from sparta.lucene.bridge import ImpactSearcher
@@ -218,7 +218,7 @@ def _delete(
         with index.searcher(live) as searcher:
             passage_ids = choose(live, searcher)
             unit_ids_by_passage = _unit_ids(searcher, passage_ids, live.unit)
-            progress = Progress.loads(searcher.user_data or "")
+            progress = Progress.loads(searcher.user_data)
         missing = [passage_id for passage_id, unit_ids in unit_ids_by_passage.items() if not unit_ids]
         stored_ids = [unit_id for unit_ids in unit_ids_by_passage.values() for unit_id in unit_ids]
         if not stored_ids:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,6 @@ _DEFAULTS = {
 }
 _OF_VECTORS = {SHARDS: ("codec",), JSON: ("codec", "language")}
 """The options of `_DEFAULTS` that apply to ready vectors, by the kind of vectors."""
-
-
-def carried(user_data: str | None) -> dict[str, Any]:
-    """Return the fields of `jobs.Progress` that a commit stores."""
-    fields: dict[str, Any] = json.loads(user_data or "{}")
-    return fields
 
 
 def is_whole(generation: Generation, *, done: bool) -> bool:

@@ -1,13 +1,14 @@
-"""The content of an index's manifest: the generations of the index, and the job that wrote each of them.
+"""The state of an index: its generations, the job that wrote each of them, and the job's progress.
 
 - `Job`: one call that writes an index, with its input, its options and its mode. `started()` adds a random
   run id. `id` names the job in Lucene's commits, so a resumed job knows its own commits.
 - `Generation`: one build of the index, with its last job, its model and its form.
 - `IndexState`: the whole manifest, with the generation that is searched and the one that is being built.
+- `Progress`: what Lucene's commits store about the job.
 
-All three are immutable; change them with `dataclasses.replace`. Only this module knows their names in JSON.
-A new field of `Job` needs a default, and `_OMITTED` must name it: then old manifests open, and the ids of old
-jobs stay the same.
+The first three are immutable; change them with `dataclasses.replace`. Only this module knows their names in
+JSON. A new field of `Job` needs a default, and `_OMITTED` must name it: then old manifests open, and the ids
+of old jobs stay the same.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -351,3 +352,44 @@ class IndexState:
                 for name in ("live", "building")
             )
         )
+
+
+@dataclass
+class Progress:
+    """A job's progress, stored in each Lucene commit: how far the input was read, and what was written.
+
+    `job` is the id of the last job that wrote. `last_id` is the id of this job's last written passage.
+    `source` holds the counts of the input once the job is done. `deleted` counts the passages deleted since
+    the job began.
+    """
+
+    job: str = ""
+    consumed: int = 0
+    last_id: str = ""
+    next_position: int = 0
+    done: bool = False
+    counts: dict[str, float] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
+    deleted: int = 0
+
+    def add(self, passage_ids: Sequence[str], counts: Mapping[str, float]) -> None:
+        """Count a batch after the writer has received it."""
+        self.consumed += len(passage_ids)
+        self.next_position += len(passage_ids)
+        self.last_id = passage_ids[-1]
+        for name, value in counts.items():
+            self.counts[name] = self.counts.get(name, 0) + value
+
+    def dumps(self) -> str:
+        """Return the progress as the JSON string for a commit."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def loads(text: str | None) -> Progress:
+        """Return the progress from a commit's JSON string; None or an empty string means no progress yet.
+
+        Fields of later releases are ignored.
+        """
+        names = {each.name for each in fields(Progress)}
+        stored: dict[str, Any] = json.loads(text or "{}")
+        return Progress(**{name: value for name, value in stored.items() if name in names})

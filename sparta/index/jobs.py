@@ -1,10 +1,9 @@
-"""Describe an indexing job: the source of its impacts, the options for writing, and its progress."""
+"""Describe an indexing job: the source of its impacts, and the options for writing."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sparta.base.errors import IndexStateError, InputError
@@ -51,50 +50,6 @@ class Source:
     fixed_vocabulary: bool = True
     language: str | None = None
     arithmetic: str = ""
-
-
-@dataclass
-class Progress:
-    """A job's progress, stored in each Lucene commit: how far the input was read, and what was written.
-
-    `job` is the id of the last job that wrote. `last_id` is the id of this job's last written passage.
-    `source` holds the counts of the input once the job is done. `deleted` counts the passages deleted since
-    the job began.
-    """
-
-    job: str = ""
-    consumed: int = 0
-    last_id: str = ""
-    next_position: int = 0
-    done: bool = False
-    counts: dict[str, float] = field(default_factory=dict)
-    source: dict[str, Any] = field(default_factory=dict)
-    deleted: int = 0
-
-    def add(self, batch: ImpactBatch) -> None:
-        """Count a batch after the writer has received it."""
-        self.consumed += len(batch)
-        self.next_position += len(batch)
-        self.last_id = batch.passage_ids[-1]
-        quantization = batch.quantization
-        for name, value in (
-            ("passages", len(batch)),
-            ("postings", len(batch.term_ids)),
-            ("clipped", quantization.clipped),
-            ("absolute_error", quantization.absolute_error),
-            ("zeros", batch.zeros),
-            ("windowed", batch.windowed),
-        ):
-            self.counts[name] = self.counts.get(name, 0) + value
-
-    def dumps(self) -> str:
-        """Return the progress as the JSON string for a commit."""
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def loads(text: str) -> Progress:
-        """Return the progress from a commit's JSON string; an empty string means no progress yet."""
-        return Progress(**json.loads(text)) if text else Progress()
 
 
 def skip_passages(

@@ -28,9 +28,10 @@ from sparta.index.generation import (
     Generation,
     IndexState,
     Job,
+    Progress,
     codec_name,
 )
-from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions
+from sparta.index.jobs import JSON_VECTORS, Source, WriteOptions
 from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.query_encoder import QuerySide
 from sparta.models.resolve import hash_folder, model_folder
@@ -300,7 +301,7 @@ def has_written(index: IndexFolder, generation: Generation) -> bool:
 def committed(index: IndexFolder, generation: Generation) -> Progress:
     """Return the progress stored in the last commit."""
     with index.searcher(generation) as searcher:
-        return Progress.loads(searcher.user_data or "")
+        return Progress.loads(searcher.user_data)
 
 
 def has_commit(index: IndexFolder) -> bool:

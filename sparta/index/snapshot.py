@@ -14,10 +14,10 @@ from sparta.base.errors import IndexStateError, LackingError, SpartaError
 from sparta.base.files import storage_errors
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.base.remedies import Command, remedy
-from sparta.index.changes import carried, changed_by, how_to_add_impacts, is_whole
+from sparta.index.changes import changed_by, how_to_add_impacts, is_whole
 from sparta.index.channels import OTHER_CHANNELS, OpenChannel
 from sparta.index.folder import IndexFolder, lost_commit, no_passages, require_fields
-from sparta.index.generation import BM25, Generation, IndexState
+from sparta.index.generation import BM25, Generation, IndexState, Progress
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QueryTokenizer
@@ -77,7 +77,7 @@ class IndexSnapshot(Closing):
     @property
     def is_whole(self) -> bool:
         """Whether the commit contains a whole job."""
-        return is_whole(self.generation, done=carried(self.lucene.user_data).get("done", False))
+        return is_whole(self.generation, done=Progress.loads(self.lucene.user_data).done)
 
     def channel(self, name: str) -> OpenChannel:
         """Return a channel outside Lucene's index. The first call opens the channel.
@@ -114,7 +114,7 @@ class IndexSnapshot(Closing):
         """Raise if the index has BM25 only."""
         if self.generation.lucene_channels == (BM25,):
             path = self.folder.path
-            changed = changed_by(self.generation, carried(self.lucene.user_data).get("deleted", 0))
+            changed = changed_by(self.generation, Progress.loads(self.lucene.user_data).deleted)
             add_impacts = how_to_add_impacts(self.generation, path, changed)
             since = f"; since then, {changed} changed it" if changed else ""
             search_bm25 = Command.of("sparta search", "QUERY", channel="bm25", index=path)

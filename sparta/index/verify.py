@@ -11,10 +11,10 @@ from sparta.base.checks import check_vocabulary
 from sparta.base.errors import IndexStateError, SpartaError, rebuild_index
 from sparta.base.files import storage_errors
 from sparta.base.remedies import Command, Remedy, remedy
-from sparta.index.changes import carried, how_to_finish, is_whole, job_name
+from sparta.index.changes import how_to_finish, is_whole, job_name
 from sparta.index.channels import OTHER_CHANNELS, other_channels
 from sparta.index.folder import IndexFolder, lost_commit, no_passages
-from sparta.index.generation import Generation
+from sparta.index.generation import Generation, Progress
 from sparta.index.reader import IndexReader
 from sparta.index.snapshot import manifests_of, retry_if_replaced, segments_of
 from sparta.lucene.bridge import check_index
@@ -80,7 +80,7 @@ def _is_finished(folder: IndexFolder, generation: Generation) -> bool:
         return True
     try:
         with folder.searcher(generation) as searcher:
-            return is_whole(generation, done=carried(searcher.user_data).get("done", False))
+            return is_whole(generation, done=Progress.loads(searcher.user_data).done)
     except SpartaError:
         return False
 

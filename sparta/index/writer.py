@@ -16,9 +16,9 @@ from sparta.base.records import Passage
 from sparta.base.remedies import Command, remedy
 from sparta.data.units import is_cut, passage_of
 from sparta.index.folder import IndexFolder
-from sparta.index.generation import GROWING, NESTED, Generation
+from sparta.index.generation import GROWING, NESTED, Generation, Progress
 from sparta.index.inputs.impact_batches import ImpactBatch, field_terms
-from sparta.index.jobs import Progress, Source, WriteOptions
+from sparta.index.jobs import Source, WriteOptions
 from sparta.index.plan import has_passages
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 from sparta.lucene.packing import EXACT_SCORES
@@ -48,7 +48,7 @@ def _start(index: IndexFolder, generation: Generation) -> tuple[Progress, Impact
     if not has_passages(index, generation):
         return Progress(job=generation.job.id), None
     existing = index.searcher(generation)
-    progress = Progress.loads(existing.user_data or "")
+    progress = Progress.loads(existing.user_data)
     if progress.job != generation.job.id:
         progress = Progress(job=generation.job.id, next_position=progress.next_position)
     return progress, existing
@@ -82,7 +82,7 @@ def _write_batches(
                 progress_is_current = False
                 _remove_shortened(writer, sentence_searcher, progress, batch)
                 _add_batch(writer, folded, positions, fields, update=update)
-                progress.add(batch)
+                progress.add(batch.passage_ids, batch.counts)
                 progress_is_current = True
             if interrupted:
                 raise KeyboardInterrupt

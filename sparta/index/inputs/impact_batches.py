@@ -72,6 +72,18 @@ class ImpactBatch:
     def __len__(self) -> int:
         return len(self.passage_ids)
 
+    @property
+    def counts(self) -> dict[str, float]:
+        """The counts of the batch for the progress of its job."""
+        return {
+            "passages": len(self),
+            "postings": len(self.term_ids),
+            "clipped": self.quantization.clipped,
+            "absolute_error": self.quantization.absolute_error,
+            "zeros": self.zeros,
+            "windowed": self.windowed,
+        }
+
 
 def searched_text(record: Mapping[str, Any]) -> str:
     """Return the text of a record that BM25 indexes: title and text."""

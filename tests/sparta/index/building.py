@@ -15,9 +15,9 @@ import numpy as np
 
 from sparta.index.build import IndexReport, write_index
 from sparta.index.folder import IndexFolder
-from sparta.index.generation import Job
+from sparta.index.generation import Job, Progress
 from sparta.index.inputs.impact_batches import ImpactBatch
-from sparta.index.jobs import Progress, Source, WriteOptions
+from sparta.index.jobs import Source, WriteOptions
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.query_encoder import QuerySide
 from sparta.search.searcher import Searcher
@@ -94,7 +94,7 @@ class Builder:
 
     def progress(self) -> Progress:
         with self.reader() as reader:
-            return Progress.loads(reader.user_data or "")
+            return Progress.loads(reader.user_data)
 
     def ranking(self, query: str = "", k: int = 1000, **options: Any) -> list[tuple[str, float]]:
         with Searcher(self.folder.path, **options) as searcher:

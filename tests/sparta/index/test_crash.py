@@ -21,8 +21,7 @@ import pytest
 
 from sparta.base.errors import IndexStateError
 from sparta.index.folder import IndexFolder
-from sparta.index.generation import IndexState
-from sparta.index.jobs import Progress
+from sparta.index.generation import IndexState, Progress
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.searcher import Searcher
 from tests.programs import sparta
@@ -350,7 +349,7 @@ def check_committed(index: IndexFolder, mode: str, old: set[str], least: int) ->
         return 0
     lucene = index.lucene_path(written)
     with ImpactSearcher(lucene) as reader:
-        progress = Progress.loads(reader.user_data or "")
+        progress = Progress.loads(reader.user_data)
     consumed = progress.consumed if progress.job == written.job.id else 0
     assert consumed >= least
     kept = old if mode in ("append", "update") else set()

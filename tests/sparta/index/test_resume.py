@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sparta.base.errors import IndexStateError, InputError
 from sparta.index.folder import IndexFolder
+from sparta.index.generation import Progress
 from sparta.index.inputs.impact_batches import ImpactBatch
-from sparta.index.jobs import Progress, skip_passages
+from sparta.index.jobs import skip_passages
 from sparta.models.quantize import Quantizer
 from sparta.search.searcher import Searcher
 from tests.sparta.index.building import Builder, Doc, Stop
@@ -118,10 +120,10 @@ def test_ctrl_c_between_writing_a_batch_and_counting_it(builder, docs, monkeypat
     a = docs("a", 12)
     add = Progress.add
 
-    def interrupted(self: Progress, batch: ImpactBatch) -> None:
+    def interrupted(self: Progress, *batch: Any) -> None:
         if self.consumed == 4:
             raise KeyboardInterrupt
-        add(self, batch)
+        add(self, *batch)
 
     with monkeypatch.context() as patch:
         patch.setattr(Progress, "add", interrupted)
@@ -169,6 +171,7 @@ def test_progress_survives_its_text():
     assert Progress.loads("") == Progress()
     progress = Progress("j", 5, "größe", 9, True, {"clipped": 1, "absolute_error": 0.25}, {"read": 5})
     assert Progress.loads(progress.dumps()) == progress
+    assert Progress.loads('{"job": "j", "of a later release": 1}') == Progress("j")
 
 
 def test_skipping_never_cuts_a_batch():
