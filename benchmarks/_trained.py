@@ -14,7 +14,7 @@ from hybrid.evaluation.evaluate import corpus_of, search_exactly
 from hybrid.evaluation.measures import ANSWERS, Evaluation, can_measure, evaluate, kind_of
 from hybrid.evaluation.rankings import Holds, answer_recall
 from hybrid.evaluation.testsets import open_test_set
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.training.options import TrainResult
 from sparta.training.paragraphs import LAYOUTS, ParagraphSet, open_set
 
@@ -81,7 +81,7 @@ def evaluate_dense(name: str, folder: Path, path: Path, measures: tuple[str, ...
     """Exact search over all passages of a test set. Recall of answers needs a set with answers."""
     with tempfile.TemporaryDirectory() as work:
         tested = open_test_set(path, Path(work))
-        passages = list(CorpusReader(corpus_of(tested)))
+        passages = list(open_corpus(corpus_of(tested)))
         run, _ = search_exactly(folder, passages, tested, DEPTH)
     judged = [measure for measure in measures if kind_of(measure) is not ANSWERS]
     per_query = dict(evaluate(name, run, tested.qrels, judged).per_query)

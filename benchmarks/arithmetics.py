@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from sparta.base.records import Passage
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.models.document_encoder import DocumentEncoder
 from sparta.models.load import load_model, load_module
 from sparta.models.model import SparseModel
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--corpus", required=True)
     parser.add_argument("--texts", type=int, default=400)
     chosen = parser.parse_args()
-    passages = list(itertools.islice(CorpusReader(chosen.corpus), chosen.texts))
+    passages = list(itertools.islice(open_corpus(chosen.corpus), chosen.texts))
     model = load_model(device="cpu")
     exact = impacts(model, passages, "fp32")
     print("| compared with fp32 (OpenVINO) | terms/passage | mean steps | 99 % | largest |")

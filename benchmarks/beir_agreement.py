@@ -30,7 +30,7 @@ from hybrid.evaluation.measures import evaluate, parse_measures, without_query_i
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.testsets import QuestionSet, open_test_set
 from sparta.base.records import ScoredPassage
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.data.trec import read_run, write_run
 
 CUTOFFS = (1, 3, 5, 10, 100)
@@ -103,7 +103,7 @@ def readings(tested: QuestionSet, beir: Any, searcher: Any) -> list[Cell]:
     A passage without text is read here by its title: it has the same words.
     """
     corpus, queries, qrels = beir
-    ours = {one.passage_id: (one.title, one.text) for one in CorpusReader(corpus_of(tested))}
+    ours = {one.passage_id: (one.title, one.text) for one in open_corpus(corpus_of(tested))}
     theirs = {i: (one["title"] or "", one["text"]) for i, one in corpus.items()}
     by_title = {i: ("", title) for i, (title, text) in theirs.items() if not text.strip()}
     indexed = (searcher.doc(i) for i in range(searcher.num_docs))

@@ -29,7 +29,7 @@ from hybrid.evaluation.measures import Evaluation, evaluate, p_values, shown_p
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.testsets import QuestionSet, open_test_set
 from sparta.base.records import Query, Run, ScoredPassage
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.data.languages import LANGUAGES, Language
 from sparta.data.qa_formats import read_squad
 from sparta.index.pipeline import IndexOptions, build_index
@@ -92,7 +92,7 @@ def paragraphs(path: Path, work: Path) -> Candidates:
 
 def _read(tested: QuestionSet) -> Candidates:
     return Candidates(
-        tested, tuple((p.passage_id, f"{p.title} {p.text}".strip()) for p in CorpusReader(corpus_of(tested)))
+        tested, tuple((p.passage_id, f"{p.title} {p.text}".strip()) for p in open_corpus(corpus_of(tested)))
     )
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import scipy.sparse
 
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.models.load import load_model
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def main() -> None:
     import torch
 
     n, turns = (64, 1) if given.quick else (given.texts, given.turns)
-    texts = [p.text for p in itertools.islice(CorpusReader(given.corpus), n)]
+    texts = [p.text for p in itertools.islice(open_corpus(given.corpus), n)]
     with tempfile.TemporaryDirectory() as work:
         make_folder(given.backbone, Path(work))
         encoders = contestants(Path(work) / "model", given.top_k, given.batch, given.device)

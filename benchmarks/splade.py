@@ -25,7 +25,7 @@ from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.testsets import Qrels, open_test_set
 from sparta import Index
 from sparta.base.records import Passage, ScoredPassage
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.index.pipeline import IndexOptions
 
 DEPTH = 100
@@ -89,7 +89,7 @@ def main() -> None:
         work = Path(temporary)
         for path in options.sets:
             tested = open_test_set(path, work).sample(options.questions)
-            passages = list(CorpusReader(corpus_of(tested)))
+            passages = list(open_corpus(corpus_of(tested)))
             index_options = IndexOptions(model=str(options.model), codec="lucene")
             with Index.create(work / path.name, corpus_of(tested), options=index_options) as index:
                 engines = {

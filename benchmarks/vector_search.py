@@ -36,7 +36,7 @@ from dense.search.exact import Candidates, ExactSearch, rank
 from dense.search.faiss_index import ApproximateSearch, FlatSearch, Parameters
 from dense.search.store import VectorFolder, VectorWriter, describe_vectors
 from sparta.base.records import Passage
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.shards.folder import SHARD_SIZE
 
 WINDOW, STEP = 32, 16
@@ -68,7 +68,7 @@ def encode(given: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
         return stored["texts"][: given.n], stored["questions"][: given.questions]
     torch.set_num_threads(os.cpu_count() or 1)  # one thread is for what is measured
     model = open_any(given.model)
-    reader = enumerate(CorpusReader(given.passages))
+    reader = enumerate(open_corpus(given.passages))
     asked: list[Passage] = []
     texts: list[str] = []
     for i, passage in reader:

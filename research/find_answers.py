@@ -24,7 +24,7 @@ import numpy as np
 
 from sparta.base.records import Passage, Query
 from sparta.data.answers import has_answer, tokens
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.data.sentences import sentence_splitter
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--depth", type=int, default=20)
     given = parser.parse_args()
-    passages = list(CorpusReader(given.corpus))
+    passages = list(open_corpus(given.corpus))
     queries = read_questions(given.questions)
     split = sentence_splitter("en")
     found: list[tuple[int, dict[str, Any]]] = []

@@ -25,7 +25,7 @@ from sparta.base.errors import SpartaError
 from sparta.base.filters import Filter
 from sparta.base.normal_form import normal_form
 from sparta.data import answers, qa_formats
-from sparta.data.corpus import CorpusReader, open_corpus
+from sparta.data.corpus import open_corpus
 from sparta.data.formats.markdown import read_markdown
 from sparta.data.jsonlist import json_list
 from sparta.data.kilt import page_passages
@@ -153,11 +153,11 @@ def _all(read: Callable[[Any], Any]) -> Callable[[Any], object]:
 
 
 def _corpus(path: Path) -> object:
-    return sum(1 for _ in CorpusReader(path, skip_invalid=True))
+    return sum(1 for _ in open_corpus(path, skip_invalid=True))
 
 
 def _text_folder(path: Path) -> object:
-    return sum(1 for _ in CorpusReader(path.parent, skip_invalid=True))
+    return sum(1 for _ in open_corpus(path.parent, skip_invalid=True))
 
 
 @cache

@@ -13,7 +13,7 @@ gzip, bzip2 or zstd, except databases and Parquet and Arrow files.
 from __future__ import annotations
 
 import logging
-import os
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,14 +22,20 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sparta.base.errors import InputError
-from sparta.base.files import (
-    STANDARD_INPUT,
-    Tally,
-    input_errors,
-)
+from sparta.base.files import STANDARD_INPUT, input_errors
 from sparta.base.records import Passage, Skip
 from sparta.base.remedies import Option, remedy
-from sparta.data.files import beginning, files_of, format_of, is_columnar, is_text_of, warn_of_ignored
+from sparta.data.files import (
+    SourceTally,
+    beginning,
+    files_of,
+    format_of,
+    is_columnar,
+    is_text_of,
+    signature,
+    tally_of,
+    warn_of_ignored,
+)
 from sparta.data.formats.fields import HASH, USUAL_FIELDS, Fields, is_content_hash
 from sparta.data.formats.irds import check_irds, document_count, irds_documents, is_irds
 from sparta.data.formats.limited import Documents, check_packages, is_document
@@ -43,7 +49,7 @@ from sparta.data.formats.reading import (
     table_outcomes,
     text_file,
 )
-from sparta.data.formats.sqlite import is_database, needs_query, query_rows, stored_files
+from sparta.data.formats.sqlite import is_database, needs_query, no_database, query_rows, stored_files
 from sparta.data.parsing import EMPTY_TEXT, TEXT_FIELDS, BadRecordError
 from sparta.data.seen_ids import SeenIds
 
@@ -134,7 +140,7 @@ def open_corpus(
     if isinstance(corpus, str | Path) and is_irds(corpus):
         return IrdsReader(str(corpus), skip_invalid=skip_invalid, fields=fields, query=query)
     if isinstance(corpus, str | Path):
-        return CorpusReader(corpus, skip_invalid=skip_invalid, fields=fields, query=query)
+        return FileReader(corpus, skip_invalid=skip_invalid, fields=fields, query=query)
     if isinstance(corpus, Passage) or (isinstance(corpus, Mapping) and not is_collection(corpus)):
         raise InputError(
             "the corpus is a single record, not a list of records",
@@ -143,31 +149,26 @@ def open_corpus(
     return RecordReader(corpus, skip_invalid=skip_invalid, fields=fields)
 
 
-class CorpusReader:
+class CorpusReader(ABC):
     """A stream of a corpus's passages; memory use does not grow with the corpus.
 
-    `source` is a file, `-` for standard input, or a folder. In a folder, the reader takes the file
-    corpus.jsonl if there is one, as in BEIR. Otherwise it takes the JSONL and TSV files in the order of
-    their names, or, without any, the text and Markdown files in the folder and its subfolders. It ignores
-    hidden files, files with names of queries or judgments, and records in subfolders; a warning names the
-    ignored files. The reader looks ahead by at most one batch of 1,000 records. It yields all passages
-    before a bad record before it raises the error.
+    The reader looks ahead by at most one batch of 1,000 records. It yields all passages before a bad record
+    before it raises the error.
 
     A bad record is an InputError; with `skip_invalid` it is skipped and counted. A record without text uses
-    its title as text; a record with neither is always skipped. Missing files, files without records, broken
-    compression and a bad TSV header are always errors. `counts` holds the counts of the current or the last
-    iteration.
+    its title as text; a record with neither is always skipped. `counts` holds the counts of the current or
+    the last iteration.
     """
 
     def __init__(
         self,
-        source: str | Path,
+        source: str,
         *,
         skip_invalid: bool = False,
         fields: Fields = USUAL_FIELDS,
         query: str | None = None,
     ) -> None:
-        self.source = str(source)
+        self.source = source
         self.skip_invalid = skip_invalid
         self.fields, self.query = fields, query
         self.counts = ReadCounts()
@@ -175,80 +176,26 @@ class CorpusReader:
         """The sizes at which a batch ends; the bytes bound memory when the lines are very long."""
         self.position = 0
         """Where the last yielded passage ends, in bytes of the files or in records of a list."""
-        self._paths, self._left_out = files_of(self.source)
         self._has_warned = False
-        self._file: BinaryIO | None = None
-        self._documents = Documents()
-        self._is_database = False
-        self._hashed: tuple[list[object], _SourceTally] | None = None
-        if self._paths == [self.source] and Path(self.source).is_file():
-            with input_errors(self.source):
-                self._file = Path(self.source).open("rb")  # noqa: SIM115 (closed after reading)
-                self._is_database = is_database(self._file)
-        if self._is_database and query is None:
-            self.close()
-            raise needs_query(self.source)
-        if query is not None and not self._is_database:
-            raise InputError(
-                "a query needs an SQLite database, and the corpus is none",
-                where=self.source,
-                remedy=remedy("omit {}", Option("query", "…")),
-            )
-        has_columns = any(map(is_columnar, self._paths))
-        check_packages(self._paths, columnar=has_columns, skip_invalid=skip_invalid)
-        is_lines = not (self._is_database or has_columns or is_document(self.source))
-        is_text = all(is_text_of(path, self.source) or is_document(path) for path in self._paths)
-        if self._file is not None and is_lines and (start := beginning(self.source, self._file)):
-            is_text = format_of(self.source, start) == "text"
-            if is_text and b"\t" in start:
-                logger.warning(
-                    "%s: the file is one passage; if each line is one, rename the file to .tsv", self.source
-                )
-        if is_text and fields.user_names:
-            raise InputError(
-                "a text, Markdown, HTML or PDF file has no fields that an option could name",
-                where=self.source,
-                remedy=fields.omit(),
-            )
-        self._tally = _SourceTally()
-        self._at_end = False
+        self._tally = SourceTally()
 
     def __iter__(self) -> Iterator[Passage]:
-        self.counts, self._tally, self._at_end = ReadCounts(), _SourceTally(), False
-        if self._left_out:
-            warn_of_ignored(self.source, self._paths, self._left_out)
-            self._left_out = []  # warn only once
+        self.counts, self._tally = ReadCounts(), SourceTally()
         self.position = 0
         with SeenIds() as seen_ids:
             for batch in self._batches():
                 self._warn_of_fields([outcome for _, outcome in batch if isinstance(outcome, Passage)])
                 yield from self._release(batch, seen_ids)
-        self._at_end = True
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file and end the child process, if there are any. The next iteration opens the file."""
-        if documents := getattr(self, "_documents", None):
-            documents.close()
-        opened, self._file = getattr(self, "_file", None), None
-        if opened is not None:
-            opened.close()
 
     @property
+    @abstractmethod
     def size(self) -> tuple[int | None, bool]:
         """The size of the corpus (None if unknown), and whether it is in bytes rather than records."""
-        files = [Path(path) for path in self._paths]
-        if not all(path.is_file() for path in files):
-            return None, False
-        return sum(path.stat().st_size for path in files), True
 
     @property
+    @abstractmethod
     def is_rereadable(self) -> bool:
         """Whether the corpus can be read twice."""
-        return all(Path(path).is_file() for path in self._paths)
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -256,33 +203,22 @@ class CorpusReader:
         return {**self.fields.options, **({"query": self.query} if self.query else {})}
 
     def identity(self) -> dict[str, Any]:
-        """Return the absolute path, size and SHA-256 of the corpus, before it is read.
+        """Return the source, size and SHA-256 of the corpus, before it is read.
 
-        For input that can be read only once, such as a pipe, size and hash are None.
+        Size and hash are None for records in memory and for input that can be read only once, such as a pipe.
         """
-        path = Path(self.source)
-        if path.exists() and not path.is_file() and not path.is_dir():
-            return {"source": self.source, "bytes": None, "sha256": None}
-        tally = _tally_of(self.source, self._file)
-        if path.is_file():
-            self._hashed = _signature(self.source), tally
-        fingerprint = _fingerprint(self.source, tally)
-        return (
-            fingerprint if self.source == STANDARD_INPUT else {**fingerprint, "source": str(path.resolve())}
-        )
+        return {"source": self.source, "bytes": None, "sha256": None}
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the source, and the total bytes and SHA-256 of its files in order, as stored on disk.
+        """Return the source, size and SHA-256 of the corpus, after it was read."""
+        return self.identity()
 
-        For a folder of texts, the SHA-256 also covers the path and the end of each file. Bytes and SHA-256
-        are None for standard input, which cannot be read again for comparison. The reader computes both
-        while it reads.
+    def close(self) -> None:  # noqa: B027 (only files need it)
+        """Release all resources. The next iteration opens them again."""
 
-        :raises ValueError: the corpus was not read to its end.
-        """
-        if not self._at_end:
-            raise ValueError("the fingerprint needs the whole corpus, which has not been read to its end")
-        return _fingerprint(self.source, self._tally)
+    @abstractmethod
+    def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
+        """Yield the passages and the bad records, each with its length. Add what is read to the tally."""
 
     def _batches(self) -> Iterator[list[tuple[int, Outcome | InputError]]]:
         batch: list[tuple[int, Outcome | InputError]] = []
@@ -301,39 +237,6 @@ class CorpusReader:
             batch.append((position, error))
         if batch:
             yield batch
-
-    def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
-        if self._is_database and self.query is not None:
-            yield from self._database_outcomes(self.query)
-            return
-        for path in self._paths:
-            is_text = is_text_of(path, self.source)
-            if is_text or is_document(path):
-                folder = self.source if is_text else str(Path(path).parent)
-                yield text_file(path, folder, self._tally, self._documents if is_document(path) else None)
-                if is_text:
-                    self._tally.end_text(path, self.source)
-            elif is_columnar(path):
-                self._add_whole(path)
-                yield from table_outcomes(path, self.fields)
-            else:
-                yield from file_outcomes(path, self._tally, self._file, self.fields)
-
-    def _add_whole(self, path: str) -> None:
-        """Add a file that a library reads to the tally; `identity` may have hashed the same file before."""
-        if path == self.source and self._hashed and self._hashed[0] == _signature(path):
-            self._tally = self._hashed[1].copy()
-        else:
-            for stored in stored_files(path):
-                self._tally.add_file(stored)
-
-    def _database_outcomes(self, query: str) -> Iterator[tuple[int, Outcome]]:
-        self._add_whole(self.source)
-        for number, row in enumerate(query_rows(self.source, query), 1):
-            if number == 1:
-                self.fields.check_columns([*row], self.source)
-            for outcome in object_outcomes(row, f"{self.source}:{number}", self.fields):
-                yield 0, outcome
 
     def _release(
         self, batch: Sequence[tuple[int, Outcome | InputError]], seen_ids: SeenIds
@@ -399,13 +302,159 @@ class CorpusReader:
         return isinstance(outcome, BadRecordError) and not self.skip_invalid and outcome.reason != EMPTY_TEXT
 
 
+class FileReader(CorpusReader):
+    """A stream of the passages of a file or a folder.
+
+    `source` is a file, `-` for standard input, or a folder. In a folder, the reader takes the file
+    corpus.jsonl if there is one, as in BEIR. Otherwise it takes the JSONL and TSV files in the order of
+    their names, or, without any, the text and Markdown files in the folder and its subfolders. It ignores
+    hidden files, files with names of queries or judgments, and records in subfolders; a warning names the
+    ignored files.
+
+    Missing files, files without records, broken compression and a bad TSV header are always errors.
+    """
+
+    def __init__(
+        self,
+        source: str | Path,
+        *,
+        skip_invalid: bool = False,
+        fields: Fields = USUAL_FIELDS,
+        query: str | None = None,
+    ) -> None:
+        super().__init__(str(source), skip_invalid=skip_invalid, fields=fields, query=query)
+        self._paths, self._left_out = files_of(self.source)
+        self._file: BinaryIO | None = None
+        self._documents = Documents()
+        self._is_database = False
+        self._hashed: tuple[list[object], SourceTally] | None = None
+        if self._paths == [self.source] and Path(self.source).is_file():
+            with input_errors(self.source):
+                self._file = Path(self.source).open("rb")  # noqa: SIM115 (closed after reading)
+                self._is_database = is_database(self._file)
+        if self._is_database and query is None:
+            self.close()
+            raise needs_query(self.source)
+        if query is not None and not self._is_database:
+            raise no_database(self.source)
+        has_columns = any(map(is_columnar, self._paths))
+        check_packages(self._paths, columnar=has_columns, skip_invalid=skip_invalid)
+        is_lines = not (self._is_database or has_columns or is_document(self.source))
+        is_text = all(is_text_of(path, self.source) or is_document(path) for path in self._paths)
+        if self._file is not None and is_lines and (start := beginning(self.source, self._file)):
+            is_text = format_of(self.source, start) == "text"
+            if is_text and b"\t" in start:
+                logger.warning(
+                    "%s: the file is one passage; if each line is one, rename the file to .tsv", self.source
+                )
+        if is_text and fields.user_names:
+            raise InputError(
+                "a text, Markdown, HTML or PDF file has no fields that an option could name",
+                where=self.source,
+                remedy=fields.omit(),
+            )
+        self._at_end = False
+
+    def __iter__(self) -> Iterator[Passage]:
+        self._at_end = False
+        if self._left_out:
+            warn_of_ignored(self.source, self._paths, self._left_out)
+            self._left_out = []  # warn only once
+        yield from super().__iter__()
+        self._at_end = True
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file and end the child process, if there are any. The next iteration opens the file."""
+        if documents := getattr(self, "_documents", None):
+            documents.close()
+        opened, self._file = getattr(self, "_file", None), None
+        if opened is not None:
+            opened.close()
+
+    @property
+    def size(self) -> tuple[int | None, bool]:
+        """The size of the corpus (None if unknown), and whether it is in bytes rather than records."""
+        files = [Path(path) for path in self._paths]
+        if not all(path.is_file() for path in files):
+            return None, False
+        return sum(path.stat().st_size for path in files), True
+
+    @property
+    def is_rereadable(self) -> bool:
+        """Whether the corpus can be read twice."""
+        return all(Path(path).is_file() for path in self._paths)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the absolute path, size and SHA-256 of the corpus, before it is read."""
+        path = Path(self.source)
+        is_pipe = path.exists() and not path.is_file() and not path.is_dir()
+        if is_pipe or self.source == STANDARD_INPUT:
+            return super().identity()
+        tally = tally_of(self.source, self._file)
+        if path.is_file():
+            self._hashed = signature(self.source), tally
+        return {"source": str(path.resolve()), "bytes": tally.size, "sha256": tally.sha256()}
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return the source, and the total bytes and SHA-256 of its files in order, as stored on disk.
+
+        For a folder of texts, the SHA-256 also covers the path and the end of each file. Bytes and SHA-256
+        are None for standard input, which cannot be read again for comparison. The reader computes both
+        while it reads.
+
+        :raises ValueError: the corpus was not read to its end.
+        """
+        if not self._at_end:
+            raise ValueError("the fingerprint needs the whole corpus, which has not been read to its end")
+        if self.source == STANDARD_INPUT:
+            return super().identity()
+        return {"source": self.source, "bytes": self._tally.size, "sha256": self._tally.sha256()}
+
+    def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
+        if self._is_database and self.query is not None:
+            yield from self._database_outcomes(self.query)
+            return
+        for path in self._paths:
+            is_text = is_text_of(path, self.source)
+            if is_text or is_document(path):
+                folder = self.source if is_text else str(Path(path).parent)
+                yield text_file(path, folder, self._tally, self._documents if is_document(path) else None)
+                if is_text:
+                    self._tally.end_text(path, self.source)
+            elif is_columnar(path):
+                self._add_whole(path)
+                yield from table_outcomes(path, self.fields)
+            else:
+                yield from file_outcomes(path, self._tally, self._file, self.fields)
+
+    def _add_whole(self, path: str) -> None:
+        """Add a file that a library reads to the tally; `identity` may have hashed the same file before."""
+        if path == self.source and self._hashed and self._hashed[0] == signature(path):
+            self._tally = self._hashed[1].copy()
+        else:
+            for stored in stored_files(path):
+                self._tally.add_file(stored)
+
+    def _database_outcomes(self, query: str) -> Iterator[tuple[int, Outcome]]:
+        self._add_whole(self.source)
+        for number, row in enumerate(query_rows(self.source, query), 1):
+            if number == 1:
+                self.fields.check_columns([*row], self.source)
+            for outcome in object_outcomes(row, f"{self.source}:{number}", self.fields):
+                yield 0, outcome
+
+
 def passages_of(path: str | Path) -> Iterator[Passage]:
     """Yield the passages of a file, for a caller that has no options for fields and invalid records.
 
     :raises BadRecordError: a record is invalid.
     """
     try:
-        yield from CorpusReader(path)
+        yield from FileReader(path)
     except BadRecordError as error:
         error.remedy = "correct this record; the text must be in a usual field, such as text"
         raise
@@ -428,8 +477,9 @@ class IrdsReader(CorpusReader):
         fields: Fields = USUAL_FIELDS,
         query: str | None = None,
     ) -> None:
-        super().__init__(STANDARD_INPUT, skip_invalid=skip_invalid, fields=fields, query=query)
-        self.source = source
+        super().__init__(source, skip_invalid=skip_invalid, fields=fields, query=query)
+        if query is not None:
+            raise no_database(source)
         check_irds(source, "docs")
 
     @property
@@ -445,8 +495,6 @@ class IrdsReader(CorpusReader):
     def identity(self) -> dict[str, Any]:
         """Return the name of the dataset, and the hash of the name."""
         return {"source": self.source, "bytes": None, "sha256": sha256(self.source.encode()).hexdigest()}
-
-    fingerprint = identity
 
     def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
         for number, record in enumerate(irds_documents(self.source), 1):
@@ -465,8 +513,7 @@ class RecordReader(CorpusReader):
     def __init__(
         self, records: Iterable[Record], *, skip_invalid: bool = False, fields: Fields = USUAL_FIELDS
     ) -> None:
-        super().__init__(STANDARD_INPUT, skip_invalid=skip_invalid, fields=fields)
-        self.source = RECORDS
+        super().__init__(RECORDS, skip_invalid=skip_invalid, fields=fields)
         self._records = records
 
     @property
@@ -478,10 +525,6 @@ class RecordReader(CorpusReader):
     def is_rereadable(self) -> bool:
         """Whether the records can be read twice. An iterator cannot."""
         return is_rereadable(self._records)
-
-    def identity(self) -> dict[str, Any]:
-        """Return the identity of records in memory, which has neither size nor hash."""
-        return {"source": RECORDS, "bytes": None, "sha256": None}
 
     def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
         if columns := columns_of(self._records):
@@ -509,55 +552,9 @@ class PartOfCorpus(RecordReader):
         """Return the path of the corpus, without a hash: an index must not take the part for the whole."""
         source = self._whole.source
         named = source if is_irds(source) else str(Path(source).resolve())
-        return {"source": named, "bytes": None, "sha256": None}
+        return {**super().identity(), "source": named}
 
 
 def _is_hashed(passage: Passage) -> bool:
     """Return whether the id of a passage is the hash of its content, as of a record without an id."""
     return bool(HASH.fullmatch(passage.passage_id)) and is_content_hash(passage)
-
-
-def source_fingerprint(source: str | Path, opened: BinaryIO | None = None) -> dict[str, Any]:
-    """Return the same as `CorpusReader.fingerprint`, computed from the files alone.
-
-    Standard input is not read.
-
-    :param opened: the source, if it is a single file that is already open
-    """
-    return _fingerprint(str(source), _tally_of(str(source), opened))
-
-
-def _tally_of(source: str, opened: BinaryIO | None) -> _SourceTally:
-    tally = _SourceTally()
-    for path in files_of(source)[0]:
-        if path == STANDARD_INPUT:
-            continue
-        for stored in stored_files(path):
-            tally.add_file(stored, opened if stored == path else None)
-        if is_text_of(path, source):
-            tally.end_text(path, source)
-    return tally
-
-
-def _signature(path: str) -> list[object]:
-    """Return what changes when a file is written: its time, size and inode."""
-    stats = [Path(stored).stat() for stored in stored_files(path)]
-    return [(stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats]
-
-
-class _SourceTally(Tally):
-    """The size and SHA-256 of a source.
-
-    For a folder of texts, the hash includes the paths, which become passage ids.
-    """
-
-    def end_text(self, path: str, folder: str) -> None:
-        """Add a text's path within its folder, and the position of its end, to the hash."""
-        name = os.fsencode(Path(path).relative_to(folder))
-        self._digest.update(b"\0%s\0%d\0" % (name, self.size))
-
-
-def _fingerprint(source: str, tally: Tally) -> dict[str, Any]:
-    if source in (STANDARD_INPUT, RECORDS):
-        return {"source": source, "bytes": None, "sha256": None}
-    return {"source": source, "bytes": tally.size, "sha256": tally.sha256()}

@@ -1,8 +1,9 @@
-"""Selecting the files of a corpus, and recognizing their formats."""
+"""Selecting the files of a corpus, recognizing their formats, and hashing their content."""
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import BinaryIO, Literal
 from sparta.base.errors import InputError
 from sparta.base.files import (
     STANDARD_INPUT,
+    Tally,
     input_errors,
     open_decompressed,
     plain_name,
@@ -20,6 +22,7 @@ from sparta.base.files import (
     unreadable,
 )
 from sparta.data.formats.limited import DOCUMENT_SUFFIXES
+from sparta.data.formats.sqlite import stored_files
 from sparta.data.parsing import shortened
 
 BEIR_CORPUS = "corpus.jsonl"
@@ -234,3 +237,35 @@ def _shell_parts(path: str | Path) -> tuple[str, str, str]:
     decompress = f"{program} -dc {shlex.quote(name)} | " if program else ""
     stdin = "" if program else f" < {shlex.quote(name)}"
     return decompress, stdin, shlex.quote(f"{plain}.jsonl")
+
+
+class SourceTally(Tally):
+    """The size and SHA-256 of a source.
+
+    For a folder of texts, the hash includes the paths, which become passage ids.
+    """
+
+    def end_text(self, path: str, folder: str) -> None:
+        """Add a text's path within its folder, and the position of its end, to the hash."""
+        name = os.fsencode(Path(path).relative_to(folder))
+        self._digest.update(b"\0%s\0%d\0" % (name, self.size))
+
+
+def tally_of(source: str, opened: BinaryIO | None) -> SourceTally:
+    """Return the size and SHA-256 of a file or a folder.
+
+    :param opened: the source, if it is a single file that is already open
+    """
+    tally = SourceTally()
+    for path in files_of(source)[0]:
+        for stored in stored_files(path):
+            tally.add_file(stored, opened if stored == path else None)
+        if is_text_of(path, source):
+            tally.end_text(path, source)
+    return tally
+
+
+def signature(path: str) -> list[object]:
+    """Return what changes when a file is written: its time, size and inode."""
+    stats = [Path(stored).stat() for stored in stored_files(path)]
+    return [(stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats]

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.data.jsonlist import begins_list, json_list
 from sparta.data.parsing import decoded, parse_object, placed, string_field
 from sparta.data.qa_formats import stored_form
@@ -165,7 +165,7 @@ def _read_beir(folder: Path) -> Iterator[dict[str, Any]]:
         )
     qrels = read_qrels(folder / "qrels" / "train.tsv")
     judged_ids = {passage_id for judged in qrels.values() for passage_id in judged}
-    passages = {p.passage_id: p for p in CorpusReader(folder / "corpus.jsonl") if p.passage_id in judged_ids}
+    passages = {p.passage_id: p for p in open_corpus(folder / "corpus.jsonl") if p.passage_id in judged_ids}
     for query in read_queries(folder / "queries.jsonl"):
         judged = {i: relevance for i, relevance in qrels.get(query.query_id, {}).items() if i in passages}
         negatives = [passages[i] for i, relevance in judged.items() if relevance < 1]

@@ -17,7 +17,7 @@ from hybrid.replications.skill_mining import passages_of
 from hybrid.replications.tables.experiment import Experiment, size_of
 from sparta.base.files import atomic_path, atomic_write, make_folder, open_decompressed
 from sparta.base.records import Passage
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.index.pipeline import IndexOptions
 from sparta.search.searcher import Searcher
 from sparta.training.options import check_same
@@ -59,7 +59,7 @@ def index_of(
     if not records.exists():
         kept = set(itertools.islice(_pool(whole, sets), experiment.cut.passages))
         with atomic_path(records) as temporary, temporary.open("w", encoding="utf-8") as out:
-            for passage in CorpusReader(corpus):
+            for passage in open_corpus(corpus):
                 if passage.passage_id in kept:
                     names = {"id": passage.passage_id, "title": passage.title, "text": passage.text}
                     record = {key: passage.record[key] for key in passage.record if key != "_id"} | names

@@ -18,7 +18,7 @@ from hybrid.replications.tables.table import Cut, Figures, PaperTable, Row
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, make_folder
 from sparta.base.remedies import Option, remedy
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.index.info import folder_size
 from sparta.models.resolve import encoder_identity
 from sparta.training.options import check_same
@@ -176,7 +176,7 @@ def _write_cut(test_set: QuestionSet, folder: Path, cut: Cut) -> None:
     """Write a test set as a BEIR folder, with judged passages first; qrels come last."""
     assert test_set.corpus is not None
     judged = {passage for relevance in test_set.qrels.values() for passage in relevance}
-    passages = list(CorpusReader(test_set.corpus))
+    passages = list(open_corpus(test_set.corpus))
     others = [p.passage_id for p in passages if p.passage_id not in judged]
     kept = judged | set(others if cut.passages is None else others[: max(0, cut.passages - len(judged))])
     make_folder(folder / "qrels")

@@ -66,6 +66,15 @@ def needs_query(path: str) -> InputError:
     )
 
 
+def no_database(source: str) -> InputError:
+    """Return the error for a query to a corpus that is no database."""
+    return InputError(
+        "a query needs an SQLite database, and the corpus is none",
+        where=source,
+        remedy=remedy("omit {}", Option("query", "…")),
+    )
+
+
 def _example(path: str) -> Any:
     tables = _tables(path)
     table, columns = next(iter(tables.items()), ("TABLE", ["id", "text"]))

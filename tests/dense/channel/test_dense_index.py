@@ -23,7 +23,7 @@ from dense.search.faiss_index import LARGEST_FLAT, choose_kind, has_faiss
 from dense.search.store import VectorFolder, record_hashes
 from sparta.api import Index
 from sparta.base.errors import InputError
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.data.sentences import split_units
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
@@ -265,7 +265,7 @@ def test_sentences_are_read_in_their_passages(
     np.testing.assert_array_equal(fresh.hashes, stored.hashes)
     np.testing.assert_array_equal(fresh.take(np.arange(6)), stored.take(np.arange(6)))
     alone = DenseModel.load(model).encode_passages(
-        [type(p)(p.passage_id, p.text, p.title) for p in split_units(CorpusReader(corpus), "sentence")]
+        [type(p)(p.passage_id, p.text, p.title) for p in split_units(open_corpus(corpus), "sentence")]
     )
     assert np.abs(alone[:, 0] - stored.take(np.arange(6))).max(axis=1).min() > 0.005
     with Index(index) as opened:

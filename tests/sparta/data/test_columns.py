@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparta.base.errors import InputError, MissingPackageError
-from sparta.data.corpus import CorpusReader, open_corpus, source_fingerprint
+from sparta.data.corpus import open_corpus
 from sparta.data.formats import limited
 from sparta.data.formats.fields import Fields
 
@@ -55,13 +55,13 @@ def test_values_are_read_as_those_of_a_table_in_memory(tmp_path: Path, name: str
         "author": {"name": "Ada", "born": "2020-01-02"},
         "tags": ["x", "y"],
     }
-    assert reader.fingerprint() == source_fingerprint(tmp_path / name)
+    assert reader.fingerprint() == {**reader.identity(), "source": str(tmp_path / name)}
     assert reader.position <= reader.size[0] == (tmp_path / name).stat().st_size
 
 
 def test_a_bad_row_is_one_bad_record(tmp_path: Path) -> None:
     columns = {"id": ["a", "b", "c"], "text": ["one", None, "three"], "n": [1.0, 2.0, float("nan")]}
-    reader = CorpusReader(write(tmp_path / "c.parquet", columns), skip_invalid=True)
+    reader = open_corpus(write(tmp_path / "c.parquet", columns), skip_invalid=True)
     assert [passage.passage_id for passage in reader] == ["a"]
     reasons = [(skip.where, skip.reason) for skip in reader.counts.first_skips]
     assert [where.rpartition(":")[2] for where, _ in reasons] == ["2", "3"]
@@ -76,7 +76,7 @@ def test_other_names_of_columns(tmp_path: Path) -> None:
     (passage,) = open_corpus(path, fields=Fields("url", ("body",), "headline"))
     assert (passage.passage_id, passage.text, passage.title) == ("u", "one", "H")
     with pytest.raises(InputError, match=r"wrong columns: .*found 'url, body, headline'") as caught:
-        list(CorpusReader(path, skip_invalid=True))
+        list(open_corpus(path, skip_invalid=True))
     assert "text_field" in str(caught.value.remedy)
 
 
@@ -98,7 +98,7 @@ def test_a_damaged_file_is_an_error_after_its_good_rows(tmp_path: Path) -> None:
 def test_a_file_that_is_no_table_is_an_error(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match="the table cannot be read"):
-        list(CorpusReader(tmp_path / name, skip_invalid=True))
+        list(open_corpus(tmp_path / name, skip_invalid=True))
 
 
 def test_a_table_without_rows_is_an_error(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_table_that_needs_too_much_memory_is_an_error(
 def test_a_row_has_a_maximum_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARTA_MAX_LINE_MB", "0.001")
     path = write(tmp_path / "c.parquet", {"id": ["a", "b"], "text": ["word " * 300, "fine"]})
-    reader = CorpusReader(path, skip_invalid=True)
+    reader = open_corpus(path, skip_invalid=True)
     assert [passage.passage_id for passage in reader] == ["b"]
     assert reader.counts.reasons == {"record too long": 1}
 
@@ -138,7 +138,7 @@ def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     path = write(tmp_path / "c.parquet", NESTED)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(MissingPackageError, match="pyarrow is not installed") as caught:
-        CorpusReader(path, skip_invalid=True)
+        open_corpus(path, skip_invalid=True)
     assert "[tables]" in str(caught.value.remedy)
 
 
@@ -153,6 +153,6 @@ def test_null_columns_are_none(tmp_path: Path) -> None:
     assert read == [("b", "a b", 2, 3), ("c", "", 0, 0), ("t", "", 0, 0)]
     assert [set(p.record) & {"context", "start", "end"} for p in open_corpus(rows)][1:] == [set(), set()]
     (tmp_path / "t.csv").write_text("id,text,context,start,end\n1,b,a b,2,3\n2,c,,,\n")
-    from_csv = list(CorpusReader(tmp_path / "t.csv"))
+    from_csv = list(open_corpus(tmp_path / "t.csv"))
     assert [(p.text, p.context, p.start, p.end) for p in from_csv] == read[:2]
     assert [dict(p.record) for p in from_csv] == [rows[0], {"id": "2", "text": "c"}]

@@ -21,20 +21,20 @@ from click.testing import CliRunner
 from sparta.base.errors import InputError
 from sparta.base.records import Passage, Skip
 from sparta.base.remedies import Option
-from sparta.data.corpus import CorpusReader, open_corpus
+from sparta.data.corpus import open_corpus
 from sparta.data.formats.fields import Fields
 from sparta.shards.store import stored_record
 from tests.sparta.data.corpora import jsonl, small, written
 
 
 def ids_of(source: str | Path, **options: bool) -> list[str]:
-    return [passage.passage_id for passage in CorpusReader(source, **options)]
+    return [passage.passage_id for passage in open_corpus(source, **options)]
 
 
 def test_a_jsonl_record_keeps_all_its_fields(tmp_path: Path) -> None:
     record = {"_id": "a", "title": "Ä", "text": " some text ", "url": "http://x", "n": [1, {"b": None}]}
     path = written(tmp_path / "c.jsonl", json.dumps(record))
-    assert list(CorpusReader(path)) == [
+    assert list(open_corpus(path)) == [
         Passage("a", " some text ", "Ä", record=record, where=f"{path}:1"),
     ]
 
@@ -48,7 +48,7 @@ def test_names_of_fields(tmp_path: Path) -> None:
             {"id": -(10**30), "text": "big", "title": ""},
         ),
     )
-    found = [(p.passage_id, p.text, p.title, p.context) for p in CorpusReader(path)]
+    found = [(p.passage_id, p.text, p.title, p.context) for p in open_corpus(path)]
     assert found == [("7", "seven", "", ""), ("a", "t", "", ""), (str(-(10**30)), "big", "", "")]
 
 
@@ -58,7 +58,7 @@ def test_an_answer_in_its_context_is_counted_in_characters(tmp_path: Path) -> No
     answer = {"id": 1, "text": "Zürich 🎉 is a city.", "context": context, "start": start, "end": start + 19}
     no_context = {"id": 2, "text": "a", "context": "", "start": 0, "end": 0}
     only_a_field = {"id": 3, "text": "a", "context": "about", "start": "yesterday"}
-    first, second, third = CorpusReader(written(tmp_path / "c", jsonl(answer, no_context, only_a_field)))
+    first, second, third = open_corpus(written(tmp_path / "c", jsonl(answer, no_context, only_a_field)))
     assert (first.context, first.start, first.end) == (context, 7, 26)
     assert first.context[first.start : first.end] == first.text
     assert (second.context, second.start, second.end) == ("", 0, 0)
@@ -81,7 +81,7 @@ def dpr(rows: list[tuple[str, str, str]]) -> str:
 
 
 def test_dpr_tsv_reads_back_what_the_csv_module_wrote(tmp_path: Path) -> None:
-    found = list(CorpusReader(written(tmp_path / "c.tsv", dpr(ROWS))))
+    found = list(open_corpus(written(tmp_path / "c.tsv", dpr(ROWS))))
     assert [(p.passage_id, p.text, p.title) for p in found] == ROWS
     assert found[0].record == {"id": "1", "text": ROWS[0][1], "title": "Aaron"}
     assert found[0].where == f"{tmp_path / 'c.tsv'}:2"
@@ -98,13 +98,13 @@ def test_tsv_quotes_agree_with_the_csv_module_on_random_rows(tmp_path: Path) -> 
         for i in range(300)
     ]
     assert [
-        (p.passage_id, p.text, p.title) for p in CorpusReader(written(tmp_path / "c.tsv", dpr(rows)))
+        (p.passage_id, p.text, p.title) for p in open_corpus(written(tmp_path / "c.tsv", dpr(rows)))
     ] == rows
 
 
 def test_a_quote_inside_a_plain_column_is_a_character(tmp_path: Path) -> None:
     path = written(tmp_path / "c.tsv", 'id\ttext\n1\ta 5" disk "here"\n')
-    assert [p.text for p in CorpusReader(path)] == ['a 5" disk "here"']
+    assert [p.text for p in open_corpus(path)] == ['a 5" disk "here"']
 
 
 def test_a_folder_is_read_in_the_order_of_its_names(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ CONTENTS = [small("1", "2"), "id\ttext\ttitle\n1\tx\ty\n2\tx\ty\n", "\ufeff" + s
 def test_format_and_gzip_are_recognised_without_a_name(tmp_path: Path, content: str, zipped: bool) -> None:
     stored = gzip.compress(content.encode()) if zipped else content.encode()
     assert ids_of(written(tmp_path / "corpus", stored)) == ["1", "2"]
-    reader = CorpusReader("-")
+    reader = open_corpus("-")
     with CliRunner().isolation(input=stored):
         assert [p.where for p in reader][-1].startswith("<stdin>:")
     assert reader.counts.read == 2
@@ -135,22 +135,20 @@ def test_format_and_gzip_are_recognised_without_a_name(tmp_path: Path, content: 
 
 def test_a_byte_order_mark_before_a_tsv_header(tmp_path: Path) -> None:
     path = written(tmp_path / "c.tsv", "\ufeffid\ttext\n1\ta\n")
-    assert next(iter(CorpusReader(path))).record == {"id": "1", "text": "a"}
+    assert next(iter(open_corpus(path))).record == {"id": "1", "text": "a"}
 
 
 def test_blank_lines_are_not_counted_and_lines_keep_their_numbers(tmp_path: Path) -> None:
     path = written(tmp_path / "c.jsonl", "\n" + small("a") + "  \n\r\n" + small("b") + "\n")
-    reader = CorpusReader(path)
+    reader = open_corpus(path)
     assert [p.where for p in reader] == [f"{path}:2", f"{path}:5"]
     assert (reader.counts.read, reader.counts.used, reader.counts.skipped) == (2, 2, 0)
 
 
 def test_a_text_of_100_000_words(tmp_path: Path) -> None:
     text = "word " * 100_000
-    assert (
-        next(iter(CorpusReader(written(tmp_path / "c.jsonl", jsonl({"id": 1, "text": text}))))).text == text
-    )
-    assert next(iter(CorpusReader(written(tmp_path / "c.tsv", f'id\ttext\n1\t"{text}"\n')))).text == text
+    assert next(iter(open_corpus(written(tmp_path / "c.jsonl", jsonl({"id": 1, "text": text}))))).text == text
+    assert next(iter(open_corpus(written(tmp_path / "c.tsv", f'id\ttext\n1\t"{text}"\n')))).text == text
 
 
 RECORD_ERRORS = [
@@ -213,7 +211,7 @@ def test_a_bad_record_stops_or_is_skipped(
 ) -> None:
     bad = line if isinstance(line, bytes) else line.encode()
     path = written(tmp_path / "c.jsonl", small("a").encode() + b"\n" + bad + b"\n" + small("z").encode())
-    reader = CorpusReader(path)
+    reader = open_corpus(path)
     found: list[Passage] = []
     with pytest.raises(InputError, match=message) as caught:
         found.extend(reader)
@@ -223,7 +221,7 @@ def test_a_bad_record_stops_or_is_skipped(
     assert caught.value.exit_code == 2
     assert reader.counts.read == reader.counts.used == 1
 
-    lenient = CorpusReader(path, skip_invalid=True)
+    lenient = open_corpus(path, skip_invalid=True)
     assert [p.passage_id for p in lenient] == ["a", "z"]
     assert lenient.counts.as_dict() == {"read": 3, "used": 2, "skipped": 1, "reasons": {reason: 1}}
     assert lenient.counts.first_skips == [Skip(f"{path}:3", caught.value.message)]
@@ -231,7 +229,7 @@ def test_a_bad_record_stops_or_is_skipped(
 
 def test_what_comes_before_a_bad_record_is_yielded_first(tmp_path: Path) -> None:
     path = written(tmp_path / "c.jsonl", small("a", "b", "a", "c"))
-    iterator = iter(CorpusReader(path))
+    iterator = iter(open_corpus(path))
     assert [next(iterator).passage_id, next(iterator).passage_id] == ["a", "b"]
     with pytest.raises(InputError, match="duplicate"):
         next(iterator)
@@ -252,7 +250,7 @@ def test_a_bad_row(tmp_path: Path, row: str, reason: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         ids_of(path)
     assert caught.value.where == f"{path}:3"
-    reader = CorpusReader(path, skip_invalid=True)
+    reader = open_corpus(path, skip_invalid=True)
     assert [p.passage_id for p in reader] == ["a", "z"]
     assert reader.counts.reasons == Counter({reason: 1})
 
@@ -274,7 +272,7 @@ def test_a_bad_header_is_always_an_error(tmp_path: Path, header: str) -> None:
 def test_empty_text_is_always_skipped(tmp_path: Path, text: str, skip_invalid: bool) -> None:
     empty = jsonl({"id": "a", "text": text}, {"text": text})
     path = written(tmp_path / "c.jsonl", empty + small("a"))
-    reader = CorpusReader(path, skip_invalid=skip_invalid)
+    reader = open_corpus(path, skip_invalid=skip_invalid)
     assert [p.where for p in reader] == [f"{path}:3"]  # an id that was skipped is free
     assert reader.counts.first_skips == [Skip(f"{path}:1", "empty text"), Skip(f"{path}:2", "empty text")]
     assert reader.counts.reasons == Counter({"empty text": 2})
@@ -304,10 +302,10 @@ def test_an_empty_file_among_others(tmp_path: Path) -> None:
 
 def test_missing_sources_are_said_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
-        CorpusReader(tmp_path / "absent.jsonl", skip_invalid=True)
+        open_corpus(tmp_path / "absent.jsonl", skip_invalid=True)
     written(tmp_path / "notes.docx", "x")
     with pytest.raises(InputError, match="no corpus in this folder"):
-        CorpusReader(tmp_path)
+        open_corpus(tmp_path)
 
 
 def test_an_unknown_format(tmp_path: Path) -> None:
@@ -334,16 +332,16 @@ def test_the_advice_for_other_formats_works(
     assert what.endswith("convert it to JSONL")
     assert "\n" not in command
     subprocess.run(command, shell=True, check=True, env={**os.environ, "PYTHONUTF8": "1"})
-    made = CorpusReader(tmp_path / f"{name}.jsonl")
+    made = open_corpus(tmp_path / f"{name}.jsonl")
     assert [(p.passage_id, p.text, p.title) for p in made] == expected
 
 
 def test_an_object_of_several_lines_gets_its_own_advice(tmp_path: Path) -> None:
     cut = written(tmp_path / "cut.jsonl", '{"id": "1", "text": "a",\n{"id": "2", "text": "b"}\n')
-    assert [p.passage_id for p in CorpusReader(cut, skip_invalid=True)] == ["2"]
+    assert [p.passage_id for p in open_corpus(cut, skip_invalid=True)] == ["2"]
     spread = '{\n"id": 1,\n"text": "a"\n}\n'
     with pytest.raises(InputError, match="an object of several lines") as caught:
-        list(CorpusReader(written(tmp_path / "c.json", spread), skip_invalid=True))
+        list(open_corpus(written(tmp_path / "c.json", spread), skip_invalid=True))
     assert "jq -c ." in str(caught.value.remedy)
 
 
@@ -364,7 +362,7 @@ def test_broken_gzip_yields_what_is_whole_and_then_fails(tmp_path: Path, damage:
     else:
         stored += b"garbage"
     path = written(tmp_path / "c.jsonl.gz", bytes(stored))
-    reader = CorpusReader(path, skip_invalid=True)
+    reader = open_corpus(path, skip_invalid=True)
     lines = []
     with pytest.raises(InputError, match="damaged or incomplete") as caught:
         lines.extend(p.where for p in reader)
@@ -384,7 +382,7 @@ def test_duplicates_across_the_files_of_a_folder(tmp_path: Path) -> None:
 
 def test_only_the_first_twenty_skips_are_kept(tmp_path: Path) -> None:
     path = written(tmp_path / "c.jsonl", '{"id": 1, "text": ""}\n' * 30)
-    reader = CorpusReader(path)
+    reader = open_corpus(path)
     assert list(reader) == []
     assert [skip.where for skip in reader.counts.first_skips] == [f"{path}:{n}" for n in range(1, 21)]
     assert reader.counts.skipped == 30
@@ -425,7 +423,7 @@ def test_what_a_program_makes_is_held_to_what_a_file_may_hold(bad: Any, words: s
 
 def test_passages_from_elsewhere_keep_their_records_and_are_told_apart(tmp_path: Path) -> None:
     """Also where all say that they come from one place."""
-    made = list(CorpusReader(written(tmp_path / "c.jsonl", '{"id": "a", "text": "t", "year": 1990}\n')))
+    made = list(open_corpus(written(tmp_path / "c.jsonl", '{"id": "a", "text": "t", "year": 1990}\n')))
     again = [*made, replace(made[0], passage_id="b", where="a book"), made[0]]
     found = open_corpus(again, skip_invalid=True)
     assert [(p.passage_id, p.record["year"]) for p in found] == [("a", 1990), ("b", 1990)]
@@ -462,16 +460,16 @@ def test_a_passage_is_stored_as_the_same_dictionary_is() -> None:
     ],
 )
 def test_an_empty_text_is_one_that_is_missing(line: str, text: str, tmp_path: Path) -> None:
-    (passage,) = CorpusReader(written(tmp_path / "c.jsonl", line + "\n"))
+    (passage,) = open_corpus(written(tmp_path / "c.jsonl", line + "\n"))
     assert passage.text == text
 
 
 def test_null_texts_are_counted(tmp_path: Path) -> None:
     lines = '{"id": "1", "text": null}\n{"id": "2", "body": null}\n{"id": "3", "text": "b", "body": "b"}\n'
-    reader = CorpusReader(written(tmp_path / "c.jsonl", lines))
+    reader = open_corpus(written(tmp_path / "c.jsonl", lines))
     with pytest.raises(InputError):
         list(reader)
-    named = CorpusReader(
+    named = open_corpus(
         written(tmp_path / "d.jsonl", lines), fields=Fields.of(None, "body", None), skip_invalid=True
     )
     assert [p.passage_id for p in named] == ["3"]
@@ -480,6 +478,6 @@ def test_null_texts_are_counted(tmp_path: Path) -> None:
 
 def test_half_a_surrogate_pair_in_a_list_is_one_bad_record(tmp_path: Path) -> None:
     path = written(tmp_path / "c.json", r'[{"id": "1", "text": "\ud800 a"}, {"id": "2", "text": "b"}]')
-    reader = CorpusReader(path, skip_invalid=True)
+    reader = open_corpus(path, skip_invalid=True)
     assert [passage.passage_id for passage in reader] == ["2"]
     assert sum(reader.counts.reasons.values()) == 1

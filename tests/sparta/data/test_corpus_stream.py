@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from sparta.base.errors import StorageError
 from sparta.base.records import Passage
-from sparta.data.corpus import CorpusReader, open_corpus, source_fingerprint
+from sparta.data.corpus import open_corpus
 from sparta.data.seen_ids import SeenIds
 from tests.sparta.data.corpora import small, written
 
@@ -54,7 +54,7 @@ def test_counts_add_up_at_every_moment(tmp_path: Path, seed: int) -> None:
     used: set[str] = set()
     lines = [random_line(rng, used) for _ in range(rng.randint(50, 300))]
     fates = [fate for _, fate in lines]
-    reader = CorpusReader(
+    reader = open_corpus(
         written(tmp_path / "c.jsonl", "\n".join(line for line, _ in lines)), skip_invalid=True
     )
     reader.batch_records, reader.batch_bytes = sizes
@@ -80,7 +80,7 @@ def test_counts_add_up_at_every_moment(tmp_path: Path, seed: int) -> None:
 
 
 def test_a_second_iteration_starts_anew(tmp_path: Path) -> None:
-    reader = CorpusReader(written(tmp_path / "c.jsonl", small("a", "b")))
+    reader = open_corpus(written(tmp_path / "c.jsonl", small("a", "b")))
     next(iter(reader))
     assert len(list(reader)) == len(list(reader)) == reader.counts.used == 2
 
@@ -90,14 +90,14 @@ def test_the_fingerprint_is_of_the_bytes_as_stored(tmp_path: Path) -> None:
     second = b"\xef\xbb\xbf\r\n" + small("b").encode()
     written(tmp_path / "a.jsonl.gz", first)
     written(tmp_path / "b.jsonl", second)
-    reader = CorpusReader(tmp_path)
+    reader = open_corpus(tmp_path)
     assert len(list(reader)) == 2
     assert reader.fingerprint() == {
         "source": str(tmp_path),
         "bytes": len(first + second),
         "sha256": hashlib.sha256(first + second).hexdigest(),
     }
-    assert source_fingerprint(tmp_path) == reader.fingerprint()
+    assert {**reader.identity(), "source": str(tmp_path)} == reader.fingerprint()
 
 
 def test_the_fingerprint_of_a_folder_of_texts_is_also_of_paths_and_ends(tmp_path: Path) -> None:
@@ -114,28 +114,28 @@ def test_the_fingerprint_of_a_folder_of_texts_is_also_of_paths_and_ends(tmp_path
         for name, text in zip(names, texts, strict=True):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             written(folder / name, gzip.compress(text.encode()) if name.endswith("gz") else text)
-        reader = CorpusReader(folder)
+        reader = open_corpus(folder)
         assert len(list(reader)) == 2
         found = reader.fingerprint()
-        assert source_fingerprint(folder) == found
+        assert {**reader.identity(), "source": str(folder)} == found
         assert found["bytes"] == sum(path.stat().st_size for path in folder.rglob("*.*"))
         seen.add(found["sha256"])
     assert len(seen) == 5
 
 
 def test_the_fingerprint_waits_for_the_end(tmp_path: Path) -> None:
-    reader = CorpusReader(written(tmp_path / "c.jsonl", small("a", "b")))
+    reader = open_corpus(written(tmp_path / "c.jsonl", small("a", "b")))
     next(iter(reader))
     with pytest.raises(ValueError, match="to its end"):
         reader.fingerprint()
 
 
 def test_standard_input_has_none() -> None:
-    reader = CorpusReader("-")
+    reader = open_corpus("-")
     with CliRunner().isolation(input=small("a")):
         assert len(list(reader)) == 1
     assert reader.fingerprint() == {"source": "-", "bytes": None, "sha256": None}
-    assert source_fingerprint("-") == reader.fingerprint()
+    assert reader.identity() == reader.fingerprint()
 
 
 class Endless(io.RawIOBase):
@@ -159,7 +159,7 @@ class Endless(io.RawIOBase):
 def endless(text: str = "some text") -> Iterator[tuple[Endless, Iterator[Passage]]]:
     raw = Endless(text)
     with CliRunner().isolation(input=io.BufferedReader(raw, 1 << 16)):
-        yield raw, iter(CorpusReader("-"))
+        yield raw, iter(open_corpus("-"))
 
 
 def test_the_reader_looks_ahead_by_at_most_one_batch() -> None:
@@ -190,7 +190,7 @@ def test_a_pipe_is_read_while_it_is_written(tmp_path: Path) -> None:
 
     writer = threading.Thread(target=write)
     writer.start()
-    passages = iter(CorpusReader(pipe))
+    passages = iter(open_corpus(pipe))
     assert next(passages).passage_id == "0"  # the writer waits: no end of file is needed
     read_some.set()
     assert [p.passage_id for p in passages][-1] == "last"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparta.base.errors import InputError, MissingPackageError
-from sparta.data.corpus import CorpusReader, open_corpus, source_fingerprint
+from sparta.data.corpus import open_corpus
 from sparta.data.formats import limited
 from sparta.data.formats.limited import Documents
 from sparta.data.parsing import BadRecordError
@@ -92,7 +92,7 @@ def test_documents_stand_beside_texts_in_folders(tmp_path: Path) -> None:
         ("c.html", "River", "Long."),
         ("sub/d.pdf", "d", "Deep."),
     ]
-    assert reader.fingerprint() == source_fingerprint(tmp_path)
+    assert reader.fingerprint() == {**reader.identity(), "source": str(tmp_path)}
 
 
 BAD = {
@@ -109,7 +109,7 @@ def test_a_bad_document_is_one_bad_record(tmp_path: Path) -> None:
     for name, (content, _) in BAD.items():
         (tmp_path / name).write_bytes(content)
     (tmp_path / "z.html").write_text("<p>fine")
-    reader = CorpusReader(tmp_path, skip_invalid=True)
+    reader = open_corpus(tmp_path, skip_invalid=True)
     assert [passage.passage_id for passage in reader] == ["z.html"]
     skips = {Path(skip.where.removesuffix(":1")).name: skip.reason for skip in reader.counts.first_skips}
     for name, (_, message) in BAD.items():
@@ -129,7 +129,7 @@ def test_an_endless_document_is_one_bad_record(
     monkeypatch.setattr(limited, "CPU_SECONDS", 0)  # less than one second
     (tmp_path / name).write_bytes(content)
     (tmp_path / "z.html").write_text("<p>fine")
-    reader = CorpusReader(tmp_path, skip_invalid=True)
+    reader = open_corpus(tmp_path, skip_invalid=True)
     assert [passage.passage_id for passage in reader] == ["z.html"]
     assert reader.counts.reasons == {"endless file": 1}
 
@@ -149,10 +149,10 @@ def test_a_text_has_a_maximum_length(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "long.md").write_text("word " * 300)
     (tmp_path / "long.pdf").write_bytes(pdf(["word"]))
     (tmp_path / "z.html").write_text("<p>fine")
-    reader = CorpusReader(tmp_path, skip_invalid=True)
+    reader = open_corpus(tmp_path, skip_invalid=True)
     assert [passage.passage_id for passage in reader] == ["long.pdf", "z.html"]
     assert reader.counts.reasons == {"file too long": 2}
-    assert reader.fingerprint() == source_fingerprint(tmp_path)
+    assert reader.fingerprint() == {**reader.identity(), "source": str(tmp_path)}
 
 
 def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +165,6 @@ def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(MissingPackageError, match="pypdfium2 is not installed") as caught:
         open_corpus(tmp_path)
     assert "[documents]" in str(caught.value.remedy)
-    reader = CorpusReader(tmp_path, skip_invalid=True)
+    reader = open_corpus(tmp_path, skip_invalid=True)
     assert [passage.passage_id for passage in reader] == ["a.md"]
     assert reader.counts.reasons == {"missing package": 1}

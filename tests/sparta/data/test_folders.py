@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sparta.base.errors import InputError
-from sparta.data.corpus import CorpusReader, source_fingerprint
+from sparta.data.corpus import open_corpus
 from sparta.data.parsing import BadRecordError
 from sparta.data.qa_formats import read_mrqa
 
@@ -24,7 +24,7 @@ def record(passage_id: str, text: str = "the moon", **more: str) -> str:
 
 
 def ids(source: Path) -> list[str]:
-    return [passage.passage_id for passage in CorpusReader(source)]
+    return [passage.passage_id for passage in open_corpus(source)]
 
 
 def test_a_beir_folder_is_its_corpus(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -32,7 +32,7 @@ def test_a_beir_folder_is_its_corpus(tmp_path: Path, caplog: pytest.LogCaptureFi
     (tmp_path / "corpus.jsonl.gz").write_bytes(gzip.compress(record("d1").encode()))
     (tmp_path / "queries.jsonl").write_text(record("q1"))
     (tmp_path / "other.jsonl").write_text(record("o1"))
-    CorpusReader(tmp_path)  # a look at the path alone says nothing
+    open_corpus(tmp_path)  # a look at the path alone says nothing
     assert ids(tmp_path) == ["d1"]
     assert caplog.text.count("reading corpus.jsonl.gz") == 1
     assert "reading corpus.jsonl.gz; not reading other.jsonl (beside corpus.jsonl)" in caplog.text
@@ -53,7 +53,7 @@ def test_queries_and_judgments_are_no_passages(tmp_path: Path) -> None:
 def test_texts_and_markdown_are_passages_of_a_folder_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "a moon.txt").write_text("The moon\nis round.\n")
     (tmp_path / "sun.md").write_text("intro\n\n## The Sun ##\n\nIt is hot.\n")
-    read = {p.passage_id: (p.title, p.text) for p in CorpusReader(tmp_path)}
+    read = {p.passage_id: (p.title, p.text) for p in open_corpus(tmp_path)}
     assert read == {
         "a_moon.txt": ("a moon", "The moon\nis round."),
         "sun.md": ("The Sun", "intro\n\n## The Sun ##\n\nIt is hot."),
@@ -76,13 +76,13 @@ def test_what_is_no_text_is_told(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"\x93NUMPY\1\0v\0")
     with pytest.raises(InputError, match="binary, not text"):
-        CorpusReader(path)
+        open_corpus(path)
 
 
 def test_a_heading_ends_before_a_carriage_return(tmp_path: Path) -> None:
     (tmp_path / "sun.md").write_bytes(b"intro\r\n## \r\n# Win head #\r\nIt is hot.\r\n")
     (tmp_path / "moon.md").write_bytes(b"# \r\nIt is round.")
-    assert {p.passage_id: p.title for p in CorpusReader(tmp_path)} == {
+    assert {p.passage_id: p.title for p in open_corpus(tmp_path)} == {
         "sun.md": "Win head",
         "moon.md": "moon",
     }
@@ -106,7 +106,7 @@ def test_another_encoding_or_compression_is_named(
     path = tmp_path / name
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     with pytest.raises(InputError, match=f"plain or in gzip, bzip2 or zstd, found {found}") as caught:
-        list(CorpusReader(path, skip_invalid=True))
+        list(open_corpus(path, skip_invalid=True))
     assert f"{remedy}{path}" in str(caught.value.remedy)
     assert "skip" not in str(caught.value.remedy)
 
@@ -117,7 +117,7 @@ def test_such_a_text_among_others_can_be_skipped(tmp_path: Path) -> None:
     with pytest.raises(BadRecordError, match="found text in UTF-16") as caught:
         ids(tmp_path)
     assert f"iconv -f UTF-16 -t UTF-8 {tmp_path}/sun.txt" in str(caught.value.remedy)
-    reader = CorpusReader(tmp_path, skip_invalid=True)
+    reader = open_corpus(tmp_path, skip_invalid=True)
     assert [passage.passage_id for passage in reader] == ["moon.txt"]
 
 
@@ -153,12 +153,12 @@ def test_bzip2_and_zstd(tmp_path: Path) -> None:
 def test_tsv_without_a_header(tmp_path: Path) -> None:
     path = tmp_path / "c.tsv"
     path.write_text('17\tthe moon\nb\t"the ""sun"""\n')
-    assert [(p.passage_id, p.text) for p in CorpusReader(path)] == [("17", "the moon"), ("b", 'the "sun"')]
+    assert [(p.passage_id, p.text) for p in open_corpus(path)] == [("17", "the moon"), ("b", 'the "sun"')]
     texts = ['"I have a dream" is a speech.', '"Hello said he"', 'a 5" disk']
     path.write_text("".join(f"{i}\t{text}\n" for i, text in enumerate(texts)) + '"9"\t"all quoted"\n')
-    assert [p.text for p in CorpusReader(path)] == [*texts, "all quoted"], "as MS MARCO's"
+    assert [p.text for p in open_corpus(path)] == [*texts, "all quoted"], "as MS MARCO's"
     path.write_text('1\t"a\tb"\n2\tplain\n')
-    assert [p.text for p in CorpusReader(path)] == ["a\tb", "plain"]
+    assert [p.text for p in open_corpus(path)] == ["a\tb", "plain"]
     path.write_text("docid\tbody\nb\tthe sun\n")
     with pytest.raises(InputError, match="wrong TSV header"):
         ids(path)
@@ -169,7 +169,7 @@ def test_a_passage_may_have_a_title_only(tmp_path: Path) -> None:
     path.write_text(
         record("a", " ", title="The Moon") + record("b", "", title=" ") + record("c", "sun", title="S")
     )
-    reader = CorpusReader(path)
+    reader = open_corpus(path)
     assert [(p.passage_id, p.text, p.title) for p in reader] == [("a", "The Moon", ""), ("c", "sun", "S")]
     assert (reader.counts.used, dict(reader.counts.reasons)) == (2, {"empty text": 1})
 
@@ -187,7 +187,7 @@ def test_a_line_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     path = tmp_path / "bomb.jsonl.gz"
     path.write_bytes(gzip.compress(record("a").encode() + b'{"id": "b", "text": "' + b"x" * 3_000_000))
     monkeypatch.setenv("SPARTA_MAX_LINE_MB", "2")
-    read = iter(CorpusReader(path))
+    read = iter(open_corpus(path))
     assert next(read).passage_id == "a"
     with pytest.raises(InputError, match="a line is longer than the limit of 2 MB") as caught:
         next(read)
@@ -228,7 +228,7 @@ def test_mrqa_without_its_marks(tmp_path: Path) -> None:
 def test_an_empty_text_file_is_no_passage(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text(" \n")
     (tmp_path / "moon.txt").write_text("The moon is round.")
-    reader = CorpusReader(tmp_path)
+    reader = open_corpus(tmp_path)
     assert [passage.passage_id for passage in reader] == ["moon.txt"]
     assert dict(reader.counts.reasons) == {"empty text": 1}
 
@@ -239,7 +239,7 @@ def test_texts_of_subfolders_are_passages_too(tmp_path: Path, caplog: pytest.Log
         (tmp_path / name).write_text("The moon is round.")
     (tmp_path / "far" / "records.jsonl").write_text(record("r"))
     (tmp_path / "far" / "picture.png").touch()
-    read = {p.passage_id: p.title for p in CorpusReader(tmp_path)}
+    read = {p.passage_id: p.title for p in open_corpus(tmp_path)}
     assert read == {"far/a_planet.md": "a planet", "far/away/moon.txt": "moon", "moon.txt": "moon"}
     assert "not reading far/picture.png (another format), far/records.jsonl (records in a" in caplog.text
     for number in range(30):
@@ -257,10 +257,10 @@ def test_a_file_name_that_is_not_utf_8_is_a_bad_record(tmp_path: Path) -> None:
         ids(tmp_path)
     assert caught.value.where == f"{tmp_path}/caf\\xe9.txt:1"
     assert "rename the file" in str(caught.value.remedy)
-    reader = CorpusReader(tmp_path, skip_invalid=True)
+    reader = open_corpus(tmp_path, skip_invalid=True)
     assert [passage.passage_id for passage in reader] == ["moon.txt"]
     assert dict(reader.counts.reasons) == {"invalid id": 1}
-    assert reader.fingerprint() == source_fingerprint(tmp_path)
+    assert reader.fingerprint() == {**reader.identity(), "source": str(tmp_path)}
 
 
 def test_files_of_questions_are_no_passages(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_links_to_folders_are_named(tmp_path: Path, caplog: pytest.LogCaptureFix
 )
 def test_the_title_of_markdown_is_its_first_heading(text: str, title: str, tmp_path: Path) -> None:
     (tmp_path / "note.md").write_text(text, newline="")
-    assert [passage.title for passage in CorpusReader(tmp_path)] == [title]
+    assert [passage.title for passage in open_corpus(tmp_path)] == [title]
 
 
 FRONT = """---
@@ -317,7 +317,7 @@ def test_front_matter_is_metadata(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text(FRONT + "# Heading\n\nIt is round.")
     (tmp_path / "b.txt").write_text("---\na: b\n---\ntext")
     (tmp_path / "c.md").write_text("---\nonly text\n---\nmore")
-    first, second, third = CorpusReader(tmp_path)
+    first, second, third = open_corpus(tmp_path)
     assert (first.passage_id, first.title, first.text) == ("a.md", "The moon", "# Heading\n\nIt is round.")
     kept = {"lang": "en", "year": "1990", "tags": ["sky", "night"], "flag": "no", "date": "2024-01-05"}
     assert {name: first.record[name] for name in kept} == kept
@@ -343,21 +343,21 @@ def test_front_matter_that_is_hostile_or_broken(front: str, tmp_path: Path) -> N
     (tmp_path / "a.md").write_text(f"---\n{front}\n---\ntext")
     started = time.thread_time()
     with pytest.raises(BadRecordError) as error:
-        list(CorpusReader(tmp_path))
+        list(open_corpus(tmp_path))
     assert time.thread_time() - started < 3
     assert error.value.reason in ("broken front matter", "JSON nested too deeply")
 
 
 def test_front_matter_builds_no_objects(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("---\na: !!python/object/apply:os.getcwd []\n---\ntext")
-    assert [passage.record["a"] for passage in CorpusReader(tmp_path)] == [[]]
+    assert [passage.record["a"] for passage in open_corpus(tmp_path)] == [[]]
 
 
 def test_suffixes_in_capitals(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "UPPER.TXT").write_text("the moon")
     (tmp_path / "Read.Md").write_text("# Sun\n\nhot")
     (tmp_path / "Z.TXT.GZ").write_bytes(gzip.compress(b"the stars"))
-    titles = {passage.passage_id: passage.title for passage in CorpusReader(tmp_path)}
+    titles = {passage.passage_id: passage.title for passage in open_corpus(tmp_path)}
     assert titles == {"Read.Md": "Sun", "UPPER.TXT": "UPPER", "Z.TXT": "Z"}
     assert not caplog.text
     (tmp_path / "More.JSONL").write_text(record("j"))
@@ -378,7 +378,7 @@ def test_questions_beside_texts_hide_neither_subfolders_nor_texts(tmp_path: Path
 def test_texts_of_utf_16_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("Wikipedia".encode("utf-16-le"))
     (tmp_path / "b.txt").write_text("The moon is round.")
-    reader = CorpusReader(tmp_path, skip_invalid=True)
+    reader = open_corpus(tmp_path, skip_invalid=True)
     assert [passage.passage_id for passage in reader] == ["b.txt"]
     (skip,) = reader.counts.first_skips
     assert "zero bytes" in skip.reason

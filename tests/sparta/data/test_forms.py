@@ -20,7 +20,7 @@ import pytest
 from sparta import Index, IndexOptions
 from sparta.base.errors import InputError
 from sparta.base.files import Tally
-from sparta.data.corpus import CorpusReader, open_corpus, source_fingerprint
+from sparta.data.corpus import CorpusReader, open_corpus
 from sparta.data.formats.fields import Fields
 from tests.documents import pdf
 
@@ -401,7 +401,7 @@ def test_the_write_ahead_log_belongs_to_a_database(tmp_path: Path) -> None:
     assert identity["sha256"] != before["sha256"]
     assert next(iter(reader)).text == "new"
     list(reader)
-    assert reader.fingerprint()["sha256"] == identity["sha256"] == source_fingerprint(path)["sha256"]
+    assert reader.fingerprint()["sha256"] == reader.identity()["sha256"] == identity["sha256"]
     connection.close()
 
 
@@ -455,7 +455,7 @@ def test_a_missing_quote_makes_one_row_bad(tmp_path: Path, delimiter: str) -> No
     rows = ["id,text", '1,"open', "2,fine", '3,"also fine"', '4,"open again', '5,"two\n\nlines"', '6,""']
     path = tmp_path / ("c.csv" if delimiter == "," else "c.tsv")
     path.write_text("\n".join(rows).replace(",", delimiter) + "\n")
-    reader = CorpusReader(path, skip_invalid=True)
+    reader = open_corpus(path, skip_invalid=True)
     assert [(passage.passage_id, passage.text) for passage in reader] == [
         ("2", "fine"),
         ("3", "also fine"),
@@ -468,7 +468,7 @@ def test_a_missing_quote_makes_one_row_bad(tmp_path: Path, delimiter: str) -> No
 def test_many_missing_quotes_take_linear_time(tmp_path: Path) -> None:
     path = tmp_path / "c.csv"
     path.write_text("id,text\n" + "".join(f'{number},"open {number}\n' for number in range(20_000)))
-    reader = CorpusReader(path, skip_invalid=True)
+    reader = open_corpus(path, skip_invalid=True)
     assert list(reader) == []
     assert reader.counts.reasons == {"column with broken quotes": 20_000}
 

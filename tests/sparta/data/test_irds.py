@@ -98,6 +98,12 @@ def test_an_unknown_dataset_and_a_failed_download_are_errors(source: str, messag
         list(open_corpus(source))
 
 
+def test_a_dataset_takes_no_query() -> None:
+    with pytest.raises(InputError, match="a query needs an SQLite database") as caught:
+        open_corpus("irds:beir/scifact", query="select 1")
+    assert caught.value.where == "irds:beir/scifact"
+
+
 def test_a_dataset_without_judgments_names_its_parts() -> None:
     with pytest.raises(InputError, match="the dataset has no judgments") as caught:
         questions_of("irds:beir/scifact")

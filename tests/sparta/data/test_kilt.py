@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparta.base.errors import InputError
-from sparta.data.corpus import CorpusReader, open_corpus
+from sparta.data.corpus import open_corpus
 from sparta.data.kilt import ABSTRACT, LEAST_BLEU, PagePosition, evidence_of, page_passages, well_mapped
 from sparta.data.parsing import BadRecordError
 
@@ -76,7 +76,7 @@ def test_the_knowledge_source_is_a_corpus(tmp_path: Path) -> None:
         "text": ["Other\n", "It is."],
     }
     path.write_text("".join(json.dumps(record) + "\n" for record in (PAGE, other, {"id": "x", "text": "y"})))
-    reader = CorpusReader(path)
+    reader = open_corpus(path)
     assert [(p.passage_id, p.title) for p in reader] == [
         ("1101759-0", "Email marketing"),
         ("1101759-1", "Email marketing"),
@@ -99,9 +99,9 @@ def test_a_page_of_another_form(tmp_path: Path, change: dict[str, Any], found: s
     path = tmp_path / "pages.json"
     path.write_text(json.dumps(PAGE) + "\n" + json.dumps({**PAGE, **change}) + "\n")
     with pytest.raises(InputError, match=found) as raised:
-        list(CorpusReader(path))
+        list(open_corpus(path))
     assert f"{path}:2" in str(raised.value)
-    skipping = CorpusReader(path, skip_invalid=True)
+    skipping = open_corpus(path, skip_invalid=True)
     assert [p.passage_id for p in skipping] == ["1101759-0", "1101759-1"]
     assert skipping.counts.skipped == 1
 
@@ -110,13 +110,13 @@ def test_a_page_that_comes_twice(tmp_path: Path) -> None:
     path = tmp_path / "pages.json"
     path.write_text(2 * (json.dumps(PAGE) + "\n"))
     with pytest.raises(InputError, match=r"'1101759-0' was already the id of .*:1"):
-        list(CorpusReader(path))
+        list(open_corpus(path))
 
 
 def test_a_page_that_comes_again_with_more_text_loses_no_passage_that_is_new(tmp_path: Path) -> None:
     path, more = tmp_path / "pages.json", {**PAGE, "text": [*PAGE["text"], "c " * 150]}
     path.write_text(json.dumps(PAGE) + "\n" + json.dumps(more) + "\n")
-    reader = CorpusReader(path, skip_invalid=True)
+    reader = open_corpus(path, skip_invalid=True)
     assert [p.passage_id for p in reader] == ["1101759-0", "1101759-1", "1101759-2"]
     assert reader.counts.reasons == {"duplicate id": 2}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.data.sentences import LONGEST_SENTENCE, sentence_splitter, split_units
 
 
@@ -49,7 +49,7 @@ def test_no_sentence_is_longer_than_the_longest(word: str, language: str, tmp_pa
     assert [len(s.split()) if language == "en" else len(s) for s in found] == [LONGEST_SENTENCE] * 7 + [104]
     assert "".join(found) == text.replace(" ", "") if language == "zh" else " ".join(found) == text.strip()
     (tmp_path / "c.tsv").write_text(f"id\ttext\na\t{text}\nb\tShort.\n")
-    reader = CorpusReader(tmp_path / "c.tsv")
+    reader = open_corpus(tmp_path / "c.tsv")
     assert len(list(split_units(reader, "sentence", language))) == 9
     assert reader.counts.cut == 1
     assert reader.counts.as_dict()["cut"] == 1

@@ -8,7 +8,7 @@ import pytest
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.base.remedies import Option
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.data.parsing import BadRecordError
 from sparta.data.sentences import sentence_splitter, split_units
 
@@ -123,18 +123,18 @@ def test_ids_that_end_like_a_sentences(tmp_path):
     path = tmp_path / "corpus.jsonl"
     records = [{"id": i, "text": "One. Two."} for i in ("a", "b#1", "c")]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    reader = CorpusReader(path, skip_invalid=True)
+    reader = open_corpus(path, skip_invalid=True)
     assert [p.passage_id for p in split_units(reader, "sentence")] == ["a#0", "a#1", "c#0", "c#1"]
     counts = reader.counts.as_dict()
     assert counts == {"read": 3, "used": 2, "skipped": 1, "reasons": {"invalid id": 1}}
     assert reader.counts.first_skips[0].where == f"{path}:2"
-    reader = CorpusReader(path)
+    reader = open_corpus(path)
     with pytest.raises(BadRecordError, match="'b#1' ends in # and a number") as caught:
         list(split_units(reader, "sentence"))
     assert caught.value.where == f"{path}:2"
     assert Option("skip_invalid", True) in caught.value.remedy.options
     assert reader.counts.used == 1
-    assert len(list(split_units(CorpusReader(path), "passage"))) == 3
+    assert len(list(split_units(open_corpus(path), "passage"))) == 3
     with pytest.raises(BadRecordError, match="'b#1' ends in # and a number"):
         list(split_units([Passage("b#1", "One.")], "sentence"))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparta.base.errors import InputError
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import open_corpus
 from sparta.data.parsing import BadRecordError
 from sparta.data.tables import row_passage
 
@@ -25,7 +25,7 @@ ROW: dict[str, Any] = {
 
 def read(path: Path, *rows: dict[str, Any]) -> list[Any]:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return list(CorpusReader(path))
+    return list(open_corpus(path))
 
 
 def test_a_row_is_a_passage(tmp_path: Path) -> None:
