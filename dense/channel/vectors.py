@@ -6,7 +6,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -29,7 +29,6 @@ from sparta.index.generation import Generation
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.query_encoder import is_blank
 from sparta.models.resolve import check_unchanged
-from sparta.search.ranked import deepened, reduction
 from sparta.search.retriever import Page
 
 logger = logging.getLogger("sparta.dense")
@@ -208,18 +207,12 @@ class DenseChannel:
         check_finite(query_vectors, "query vectors", f"check the model {self.model_name}")
         if page.fields:
             require_fields(self.generation, self.folder.path, page.fields, self.lucene.fields)
-        selection, depth = self._selection(page.filter), page.depth
-        keys = partial(self.lucene.keys, field=page.collapse) if page.collapse else None
-        reduce = reduction(self.generation.unit, keys, page.hits)
+        selection = self._selection(page.filter)
 
-        def search(depth: int, places: Sequence[int]) -> list[Ranking]:
-            return list(self._ranked(selection, query_vectors[places], depth, threads))
+        def search(depth: int, query_numbers: Sequence[int]) -> list[Ranking]:
+            return list(self._ranked(selection, query_vectors, query_numbers, depth, threads))
 
-        if reduce is None:
-            rankings = list(self._ranked(selection, query_vectors, depth, threads))
-        else:
-            rankings = deepened(search, len(query_vectors), depth, reduce, page.deepest)
-        return [ranking[page.offset :] for ranking in rankings] if page.offset else rankings
+        return page.rankings(search, len(query_vectors), self.generation.unit, self.lucene.keys)
 
     def _selection(self, filter: Filter | None) -> Selection:
         """Return the search over the rows that match a filter, and their number."""
@@ -234,9 +227,11 @@ class DenseChannel:
                 self.selections[filter] = Selection(find, int(matching.sum()))
             return self.selections[filter]
 
-    def _ranked(self, selection: Selection, query_vectors: Floats, k: int, threads: int) -> Iterator[Ranking]:
-        for start in range(0, len(query_vectors), _QUERIES_PER_BATCH):
-            batch = query_vectors[start : start + _QUERIES_PER_BATCH]
+    def _ranked(
+        self, selection: Selection, query_vectors: Floats, query_numbers: Sequence[int], k: int, threads: int
+    ) -> Iterator[Ranking]:
+        for start in range(0, len(query_numbers), _QUERIES_PER_BATCH):
+            batch = query_vectors[query_numbers[start : start + _QUERIES_PER_BATCH]]
             ranked = rank(selection.find, self.vectors, batch, min(k, selection.n), selection.n, threads)
             docids = [self.docids[rows] for rows, _ in ranked]
             ids = iter(self.lucene.ids(np.concatenate(docids).astype(np.int32)))

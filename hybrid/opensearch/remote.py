@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,6 @@ from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import PassageRecord, Ranking
 from sparta.data.units import joined
 from sparta.models.query_encoder import QuerySide, QueryTokenizer
-from sparta.search.ranked import Keys, deepened, reduction
 from sparta.search.retriever import Page
 from sparta.search.searcher import BM25
 
@@ -110,9 +108,9 @@ class RemoteIndex:
     def rank(self, channel_queries: Sequence[Asked], page: Page, threads: int = 1) -> list[Ranking]:
         """Return a page of hits for each query in its channel; an index of chunks returns their documents."""
         check_most(page.depth, self.server.access.most_hits)
-        view, collapse, depth = self.now, page.collapse, page.depth
+        view = self.now
         conditions = self.chosen(page.filter, view)
-        self._require([collapse] if collapse else [], view)
+        self._require([page.collapse] if page.collapse else [], view)
         queries = [_query(view, channel, text) for channel, text in channel_queries]
 
         def search(depth: int, numbers: Sequence[int]) -> list[Ranking]:
@@ -122,14 +120,7 @@ class RemoteIndex:
                 _columns(query_hits, view, channel_queries[i][0], queries[i][1]) for i, query_hits in rows
             ]
 
-        keys: Keys | None = partial(self.keys, field=collapse) if collapse else None
-        reduce_hits, n_queries = reduction(view.meta["unit"], keys, page.hits), len(channel_queries)
-        rankings = (
-            deepened(search, n_queries, depth, reduce_hits, page.deepest)
-            if reduce_hits
-            else search(depth, range(n_queries))
-        )
-        return [ranking[page.offset :] for ranking in rankings]
+        return page.rankings(search, len(channel_queries), view.meta["unit"], self.keys)
 
     def chosen(self, filter: FilterLike | None, now: View) -> list[Json]:
         """Return the OpenSearch queries of a filter; all its fields must exist."""

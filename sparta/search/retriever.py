@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sparta.base.checks import queries_of, query_of, whole
@@ -17,7 +18,7 @@ from sparta.base.records import Hit, PassageRecord, Ranking
 from sparta.base.remedies import Option, remedy
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.contexts import joined_hits, place_of_chunk
-from sparta.search.ranked import CHUNKS, DOCUMENTS
+from sparta.search.ranked import CHUNKS, DOCUMENTS, deepened, reduction
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,27 @@ class Page:
     def depth(self) -> int:
         """The number of passages to rank: `k + offset`."""
         return self.k + self.offset
+
+    def rankings(
+        self,
+        search: Callable[[int, Sequence[int]], list[Ranking]],
+        n_queries: int,
+        unit: str,
+        keys: Callable[..., Sequence[str | None]],
+    ) -> list[Ranking]:
+        """Return this page of each query's ranking, grouped by document and by `collapse`.
+
+        :param search: returns the rankings of the queries with these numbers, to a depth
+        :param unit: the unit of the index
+        :param keys: takes docids and a metadata `field`, and returns the passages' values of the field
+        :raises InputError: `hits` is `chunks`, and the index holds no chunks.
+        """
+        reduced = reduction(unit, partial(keys, field=self.collapse) if self.collapse else None, self.hits)
+        if reduced:
+            rankings = deepened(search, n_queries, self.depth, reduced, self.deepest)
+        else:
+            rankings = search(self.depth, range(n_queries))
+        return [ranking[self.offset :] for ranking in rankings] if self.offset else rankings
 
 
 class Retriever(Closing, ABC):

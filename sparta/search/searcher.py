@@ -26,7 +26,6 @@ from sparta.lucene.bridge import Bm25
 from sparta.lucene.packing import EXACT_SCORES, Hits
 from sparta.models.query_encoder import QueryTokenizer, is_blank
 from sparta.search.contexts import in_context, whole_record
-from sparta.search.ranked import Keys, deepened, reduction
 from sparta.search.retriever import Page, Retriever
 
 IMPACT, BM25 = "impact", "bm25"
@@ -191,15 +190,8 @@ class Searcher(ChannelSearcher):
                 hits = snapshot.lucene.search(searched_bags, searched_texts, depth, threads, page.filter)
                 return _rankings(snapshot, hits, len(searched_bags))
 
-            query_count, depth = len(impact_queries) + len(bm25_queries), page.depth
-            keys: Keys | None = partial(snapshot.lucene.keys, field=page.collapse) if page.collapse else None
-            reduced = reduction(snapshot.generation.unit, keys, page.hits)
-            rankings = (
-                deepened(search, query_count, depth, reduced, page.deepest)
-                if reduced
-                else search(depth, range(query_count))
-            )
-            return [ranking[page.offset :] for ranking in rankings] if page.offset else rankings
+            n_queries = len(impact_queries) + len(bm25_queries)
+            return page.rankings(search, n_queries, snapshot.generation.unit, snapshot.lucene.keys)
 
     @property
     def fields(self) -> list[str]:
