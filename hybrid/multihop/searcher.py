@@ -21,7 +21,7 @@ from sparta.base.renames import renamed_attributes
 from sparta.data.units import is_chunk, is_cut, passage_of
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.ranked import DOCUMENTS
-from sparta.search.retriever import Page, Retriever
+from sparta.search.retriever import DelegatingRetriever, Page
 
 ALL = 2**31 - 1
 """The `k` that returns all paths."""
@@ -168,34 +168,14 @@ class ChainSearcher(Closing):
         self.tools.close()
 
 
-class ChainPassages(Retriever):
+class ChainPassages(DelegatingRetriever):
     """A retriever that returns the passages of a chain's best paths.
 
     A passage's score is the score of the best path with the passage.
     """
 
     def __init__(self, chain: ChainSearcher) -> None:
-        self.chain, self.channel = chain, chain.channel
-
-    @property
-    def num_docs(self) -> int:
-        """The number of passages in the index."""
-        return self.chain.num_docs
-
-    @property
-    def tokenizer(self) -> QueryTokenizer:
-        """The query tokenizer of the index."""
-        return self.chain.tokenizer
-
-    @property
-    def language(self) -> str:
-        """The language code of the passages."""
-        return self.chain.tools.language
-
-    @property
-    def unit(self) -> str:
-        """The unit of the index: passage, sentence or chunk."""
-        return self.chain.tools.words.unit
+        self.chain, self.channel, self.retriever = chain, chain.channel, chain.tools.words
 
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
         """Return, for each question, a ranking of the first distinct passages of its paths."""
@@ -206,10 +186,6 @@ class ChainPassages(Retriever):
             rankings.append(Ranking(ids, words.docids(ids), [hit.score for hit in hits]))
         return rankings
 
-    def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the passages' records, by docid."""
-        return self.chain.tools.words.records(docids)
-
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
         """Return, for each question, the first distinct passages of its paths.
 
@@ -219,10 +195,6 @@ class ChainPassages(Retriever):
         options: dict[str, Any] = {"filter": page.filter, "collapse": page.collapse, "hits": page.hits}
         paths = self.chain.batch_find_paths(queries, query_ids, ALL, threads, offset=page.offset, **options)
         return [passages_of(question_paths, page.k) for question_paths in paths.values()]
-
-    def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
-        """Return the hits as a reader needs them: a sentence gets its passage's text as `context`."""
-        return self.chain.tools.words.in_context(hits)
 
     def close(self) -> None:
         """Release the indexes."""

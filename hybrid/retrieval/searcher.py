@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from hybrid.retrieval.channels import CHANNELS, DENSE, Channels, channel, channels_of, open_channel
 from hybrid.retrieval.fusion import (
@@ -24,16 +23,15 @@ from sparta.base.records import Hit, Ranking
 from sparta.index.folder import default_index, lasting_path
 from sparta.index.reader import IndexReader, reopened
 from sparta.lucene.bridge import Bm25
-from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.contexts import joined_hits
-from sparta.search.retriever import Page, Retriever
+from sparta.search.retriever import DelegatingRetriever, Page
 from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, is_fusion, unusual_bm25
 
 _QUERY_BLOCK = 500
 """The number of queries that are searched together, with all their candidates in memory."""
 
 
-class HybridSearcher(Retriever):
+class HybridSearcher(DelegatingRetriever):
     """Searches several channels of an index in parallel and fuses their rankings.
 
     Hits are ordered by fused score, descending; `Fusion.fuse` defines the order of equal scores. A page must
@@ -64,7 +62,7 @@ class HybridSearcher(Retriever):
         channels = index if isinstance(index, Channels) else Channels(index, list(fusion.weights), bm25)
         self.fusion, self.channels = fusion, channels
         self.channel = "+".join(fusion.weights)
-        self._first = channels.searchers[next(iter(fusion.weights))]
+        self.retriever = channels.searchers[next(iter(fusion.weights))]
 
     def __reduce__(self) -> tuple[object, ...]:
         return reopened, (type(self), self.channels.reader.settings, self.fusion)
@@ -97,26 +95,6 @@ class HybridSearcher(Retriever):
         """The highest number of hits of a query: the candidates of all channels."""
         return self.fusion.candidates
 
-    @property
-    def num_docs(self) -> int:
-        """The number of passages in the fusion's first channel."""
-        return self._first.num_docs
-
-    @property
-    def tokenizer(self) -> QueryTokenizer:
-        """The query tokenizer of the index."""
-        return self._first.tokenizer
-
-    @property
-    def language(self) -> str:
-        """The language code of the passages."""
-        return self._first.language
-
-    @property
-    def unit(self) -> str:
-        """The unit of the index: passage, sentence or chunk."""
-        return self._first.unit
-
     def refresh(self) -> bool:
         """Open the newest commit in all channels. Returns whether the snapshot changed."""
         return self.channels.reader.refresh()
@@ -145,7 +123,7 @@ class HybridSearcher(Retriever):
     def fused_rankings(self, queries: Sequence[str], page: Page, threads: int) -> Iterator[FusedRanking]:
         """Yield one page of the fused ranking of each query."""
         check_page(self.fusion, page)
-        keys = partial(self._first.keys, field=page.collapse) if page.collapse else None
+        keys = partial(self.keys, field=page.collapse) if page.collapse else None
         names, depth = list(self.fusion.weights), self.fusion.candidates
         for block in itertools.batched(queries, _QUERY_BLOCK):
             rankings_by_channel = self.channels.batch_search(
@@ -155,14 +133,6 @@ class HybridSearcher(Retriever):
                 yield fused(
                     self.fusion, dict(zip(rankings_by_channel, query_rankings, strict=True)), page, keys
                 )
-
-    def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the passages' records, by docid."""
-        return self._first.records(docids)
-
-    def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
-        """Return the hits as a reader needs them: a sentence gets its passage's text as `context`."""
-        return self._first.in_context(hits)
 
     def close(self) -> None:
         """Release the index."""

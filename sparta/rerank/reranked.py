@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from sparta.base.checks import whole
 from sparta.base.errors import InputError
@@ -16,9 +15,8 @@ from sparta.base.records import Hit, Ranking, Run
 from sparta.base.remedies import Option, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.models.folders.cross_encoder import CrossEncoder
-from sparta.models.query_encoder import QueryTokenizer
 from sparta.models.resolve import default_name, hash_folder, named_or_shipped_folder
-from sparta.search.retriever import Page, Retriever, hit_of
+from sparta.search.retriever import DelegatingRetriever, Page, Retriever, hit_of
 
 RERANK_DEPTH = 20
 """The number of hits that are ordered anew, unless a caller names another number."""
@@ -26,7 +24,7 @@ RERANKED = "+rerank"
 """The end of the channel's name."""
 
 
-class RerankedRetriever(Retriever):
+class RerankedRetriever(DelegatingRetriever):
     """Orders the first hits of a retriever by a cross-encoder's scores.
 
     The hits after them keep their order. The cross-encoder did not read them, so each has a score one lower
@@ -61,26 +59,6 @@ class RerankedRetriever(Retriever):
         """The highest number of hits of a query."""
         return self.retriever.most_hits
 
-    @property
-    def num_docs(self) -> int:
-        """The number of passages."""
-        return self.retriever.num_docs
-
-    @property
-    def tokenizer(self) -> QueryTokenizer:
-        """The tokenizer that turns queries into bags of terms."""
-        return self.retriever.tokenizer
-
-    @property
-    def language(self) -> str:
-        """The language code of the index's texts."""
-        return self.retriever.language
-
-    @property
-    def unit(self) -> str:
-        """The unit of the index: `passage`, `sentence` or `chunk:…`."""
-        return self.retriever.unit
-
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
         """Return one page of each query's ranking; one run of the network scores the pairs of all queries."""
         longest = max(page.depth, min(self.rerank_depth, self.most_hits))
@@ -103,21 +81,9 @@ class RerankedRetriever(Retriever):
         records = iter(self.retriever.records([docid for own in docids for docid in own]))
         return [[_text(hit_of("", 0.0, next(records))) for _ in own] for own in docids]
 
-    def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the records of these docids."""
-        return self.retriever.records(docids)
-
-    def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
-        """Return the passages' values of a metadata field, for grouping; None if a passage lacks it."""
-        return self.retriever.keys(docids, field)
-
     def holding(self) -> AbstractContextManager[object]:
         """Pin the current snapshot until the block ends, even if another thread refreshes."""
         return self.retriever.holding()
-
-    def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
-        """Return the hits for a reader; sentences get their passage's text as `context`."""
-        return self.retriever.in_context(hits)
 
     def close(self) -> None:
         """Close the retriever."""

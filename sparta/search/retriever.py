@@ -253,6 +253,48 @@ class Retriever(Closing, ABC):
         return list(hits)
 
 
+class DelegatingRetriever(Retriever):
+    """A retriever that ranks the passages of another retriever, which describes the index and its passages.
+
+    A subclass sets `retriever`, and implements `rank` and `close`.
+    """
+
+    retriever: Retriever
+    """The retriever that knows the passages by docid."""
+
+    @property
+    def num_docs(self) -> int:
+        """The number of passages."""
+        return self.retriever.num_docs
+
+    @property
+    def tokenizer(self) -> QueryTokenizer:
+        """The tokenizer that turns queries into bags of terms."""
+        return self.retriever.tokenizer
+
+    @property
+    def language(self) -> str:
+        """The language code of the index's texts."""
+        return self.retriever.language
+
+    @property
+    def unit(self) -> str:
+        """The unit of the index: `passage`, `sentence` or `chunk:…`."""
+        return self.retriever.unit
+
+    def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the records of these docids."""
+        return self.retriever.records(docids)
+
+    def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
+        """Return the passages' values of a metadata field, for grouping; None if a passage lacks it."""
+        return self.retriever.keys(docids, field)
+
+    def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the hits for a reader; sentences get their passage's text as `context`."""
+        return self.retriever.in_context(hits)
+
+
 def hit_of(passage_id: str, score: float, record: Mapping[str, Any]) -> Hit:
     """Return a hit with the title, text and metadata of a record."""
     if "text" not in record and "contents" in record:  # a retriever of the last release

@@ -152,7 +152,7 @@ def test_answers_of_an_edited_chain_are_not_mixed(tmp_path: Path) -> None:
 
     def solved(depth: int, *, resume: bool) -> Any:
         steps = (replace(read_chain("hop")[0], depth=depth),)
-        tools = Mock(language="en", words=Mock(in_context=list))
+        tools = Mock(language="en", words=Mock(language="en", in_context=list))
         chain = Mock(channel="hop", chain=Mock(steps=steps), tools=tools)
         chain.batch_find_paths = lambda _, ids, *__, **___: {i: [] for i in ids}
         return solve_task(task, tmp_path, ChainPassages(chain), TitleSolver(), output, resume=resume)

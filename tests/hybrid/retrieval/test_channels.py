@@ -240,6 +240,7 @@ def test_filters_pages_and_groups_of_a_fused_ranking(channels: Make) -> None:
         opened["impact"].groups = {0: "x", 1: "y", 2: "x"}  # of a, b, c; d has none
         ids = [h.passage_id for h in whole]
         later = max("ac", key=ids.index)
+        assert searcher.keys([0, 3], "title") == ["x", None]  # a retriever over this searcher can group too
         found = [h.passage_id for h in searcher.search("q", 4, collapse="title")]
         assert found == [i for i in ids if i != later]
         assert searcher.search("q", 1, offset=1, collapse="title")[0].passage_id == found[1]
