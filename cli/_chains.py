@@ -156,7 +156,7 @@ def _refuse_with_chain(*names: str) -> None:
 
 def search_chain(chain: ChainSearcher, search: SearchArguments) -> None:
     """Find paths for a query and print them, or for a file of queries and write them."""
-    from sparta.search.explain import word_snippets
+    from sparta.search.snippet import word_snippets
 
     with chain as searcher:
         if search.queries is not None:

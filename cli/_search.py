@@ -33,7 +33,8 @@ from sparta.base.files import atomic_path
 from sparta.base.records import Query
 
 if TYPE_CHECKING:
-    from sparta.search.explain import Snippet, TermContribution
+    from sparta.search.explain import TermContribution
+    from sparta.search.snippet import Snippet
 
 _CHANNELS = ("impact", "bm25", "dense")
 _QUERIES_AT_ONCE = 500  # bounds the memory of the rankings
@@ -253,7 +254,8 @@ def print_hits(
     :param contributions_of: returns the terms' contributions to each hit's score
     :param matched: marks the matched words of a text [default: the terms of the query]
     """
-    from sparta.search.explain import by_word, marked_snippet
+    from sparta.search.explain import by_word
+    from sparta.search.snippet import marked_snippet
 
     query, as_json = search.query, search.as_json
     terms = set(retriever.tokenizer.terms(query))

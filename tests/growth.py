@@ -39,7 +39,7 @@ from sparta.models.resolve import default_model_folder
 from sparta.reader.config import ReaderLayout
 from sparta.reader.records import Text
 from sparta.reader.windows import windows
-from sparta.search.explain import marked_snippet, marked_words
+from sparta.search.snippet import marked_snippet, marked_words
 
 DOUBLINGS = 4
 LONGEST = 0.2

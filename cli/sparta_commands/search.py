@@ -78,7 +78,8 @@ def search(chosen: _Search) -> None:
         search_fused(search.index or default_index(), fusion, search, bm25, chosen.rerank)
         return
     from sparta.api import Index
-    from sparta.search.explain import term_contributions, word_snippets
+    from sparta.search.explain import term_contributions
+    from sparta.search.snippet import word_snippets
 
     with Index(search.index, bm25=bm25.parameters) as index:
         retriever = index.retriever(channel)

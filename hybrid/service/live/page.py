@@ -7,9 +7,10 @@ from pathlib import Path
 
 from sparta.base.errors import SpartaError
 from sparta.data.queries import read_queries
-from sparta.search.explain import Explanation, marked_words
+from sparta.search.explain import Explanation
 from sparta.search.retriever import hit_of
 from sparta.search.searcher import Searcher
+from sparta.search.snippet import marked_words
 
 _QUESTIONS = 6
 _DIGITS = 4

@@ -24,10 +24,11 @@ from sparta.base.records import ChannelPlace, Hit, Ranking
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.index.reader import IndexReader
 from sparta.rerank.reranked import reranked
-from sparta.search.explain import marked_snippet, term_contributions, word_snippets
+from sparta.search.explain import term_contributions
 from sparta.search.facets import count_values
 from sparta.search.retriever import Page, Retriever
 from sparta.search.searcher import IMPACT, Searcher, is_fusion
+from sparta.search.snippet import marked_snippet, word_snippets
 
 if TYPE_CHECKING:
     from dense.channel.searcher import DenseSearcher

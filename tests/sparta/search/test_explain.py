@@ -18,8 +18,9 @@ from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import WriteOptions
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.models.quantize import Quantizer
-from sparta.search.explain import explain, marked_snippet, top_terms, word_snippets
+from sparta.search.explain import explain, top_terms
 from sparta.search.searcher import Searcher
+from sparta.search.snippet import marked_snippet, word_snippets
 
 pytestmark = pytest.mark.jvm
 

@@ -13,10 +13,10 @@ from sparta.search.explain import (
     TermContribution,
     by_word,
     explain,
-    marked_snippet,
     term_contributions,
 )
 from sparta.search.searcher import Searcher
+from sparta.search.snippet import marked_snippet
 
 
 @pytest.fixture(scope="module")
