@@ -344,7 +344,7 @@ class Index(Closing):
 
         retriever = self._retriever(channel, rerank, rerank_depth, None, limit("depth", depth) or 0)
         self._readers = self._readers or OpenReaders()
-        opened = self._readers.reader(reader, retriever.language)
+        opened = self._readers.reader(retriever.language, reader)
         return Answerer(retriever, opened, depth=depth, threshold=threshold).answer(query, n)
 
     def retriever(

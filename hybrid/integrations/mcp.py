@@ -14,6 +14,7 @@ from fastmcp.exceptions import ToolError
 from pydantic import Field
 
 from hybrid.answering.answerer import Answerer
+from hybrid.answering.open_readers import OpenReaders
 from hybrid.integrations.source import Source, open_source
 from hybrid.retrieval.limits import Limits
 from sparta.api import Index
@@ -141,6 +142,7 @@ class _Tools:
         self.k, self.lock = k, Lock()
         self.folder: Path | None = None
         self.reader: Reader | None = None
+        self.readers = OpenReaders()
         self.stale = False
 
     @property
@@ -221,11 +223,9 @@ class _Tools:
 
         For a list of questions, returns an object with query and answers for each. [] means no answer.
         """
-        from sparta.reader.reader import Reader
-
         LIMITS.check_search(_several(query), n, 0, explain=False)
-        self.reader = self.reader or Reader.open(self.folder)
-        answerer = Answerer(self.retriever, self.reader, language=self.language)
+        reader = self.reader or self.readers.reader(self.language, self.folder)
+        answerer = Answerer(self.retriever, reader, language=self.language)
 
         def answers(question: str) -> Objects:
             return [answer.as_dict() for answer in answerer.answer(question, n)]

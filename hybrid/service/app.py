@@ -18,10 +18,10 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hybrid.answering.open_readers import OpenReaders
 from hybrid.service import schemas
 from hybrid.service.errors import HttpError
 from hybrid.service.journal import Journal
-from hybrid.service.live.models import SharedModels
 from hybrid.service.live.ndjson import (
     CONTENT_TYPES,
     as_lines,
@@ -86,14 +86,14 @@ def describe_keys(described: dict[str, Any]) -> None:
         described["paths"][path]["get"]["security"] = []
 
 
-def create_app(settings: Settings, models: SharedModels | None = None) -> FastAPI:
+def create_app(settings: Settings, readers: OpenReaders | None = None) -> FastAPI:
     """Return the application for one index: it opens the index at startup and closes it at shutdown.
 
-    :param models: the models, which other indexes may share; None opens new models
+    :param readers: the readers, which other indexes may share; None opens new readers
     """
     metrics = IndexMetrics()
-    models = models or SharedModels(settings.reader, settings.device)
-    service, journal = Service(settings, metrics, models), Journal(metrics)
+    readers = readers or OpenReaders(settings.device, settings.reader)
+    service, journal = Service(settings, metrics, readers), Journal(metrics)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

@@ -12,11 +12,11 @@ from fastapi import FastAPI, Response
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hybrid.answering.open_readers import OpenReaders
 from hybrid.service.app import APPLICATION, add_pages, add_state, create_app, describe_keys
 from hybrid.service.errors import HttpError
 from hybrid.service.journal import Journal
 from hybrid.service.keys import Keys
-from hybrid.service.live.models import SharedModels
 from hybrid.service.metrics import Metrics
 from hybrid.service.middleware import middleware
 from hybrid.service.schemas import Indexes
@@ -34,8 +34,8 @@ def application(indexes: Sequence[Settings]) -> FastAPI:
     first = indexes[0]
     if not first.name:
         return create_app(first)
-    models = SharedModels(first.reader, first.device)
-    apps = {settings.name: create_app(settings, models) for settings in indexes}
+    readers = OpenReaders(first.device, first.reader)
+    apps = {settings.name: create_app(settings, readers) for settings in indexes}
     services = [app.state.service for app in apps.values()]
 
     @contextlib.asynccontextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid.answering.answerer import Answerer
 from hybrid.answering.answers import as_read
-from hybrid.service.live.models import SharedModels
+from hybrid.answering.open_readers import OpenReaders
 from hybrid.service.live.search import BatchSearch, Plan
 from sparta.models.resolve import shipped_for
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class Answers:
     """Extracts answers to a question from the passages that a search returns."""
 
-    def __init__(self, models: SharedModels) -> None:
-        self._models = models
+    def __init__(self, readers: OpenReaders) -> None:
+        self._readers = readers
 
     def can_answer(self, language: str) -> bool:
         """Return whether there is a reader for a language."""
-        return bool(self._models.reader_name or shipped_for(language, "reader"))
+        return bool(self._readers.name or shipped_for(language, "reader"))
 
     def answer(
         self,
@@ -46,7 +46,7 @@ class Answers:
         """
         [hits] = search.hits(plan, [query])
         retriever = search.retriever(plan)
-        reader: Any = _Stopped(self._models.reader(retriever.language), stop or Event())
+        reader: Any = _Stopped(self._readers.reader(retriever.language), stop or Event())
         answerer = Answerer(retriever, reader, depth=plan.page.k, threshold=threshold)
         answers = answerer.answer_hits(query, as_read(retriever, hits), n)
         return {"answers": [answer.as_dict() for answer in answers], **answers.as_dict()}

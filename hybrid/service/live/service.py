@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any
 
 from hybrid.answering.answerer import default_depth
+from hybrid.answering.open_readers import OpenReaders
 from hybrid.service.errors import BusyError, HttpError, contained, within
 from hybrid.service.journal import shown, unexpected
 from hybrid.service.live.answers import Answers
 from hybrid.service.live.batching import Batcher
-from hybrid.service.live.models import SharedModels
 from hybrid.service.live.page import example_questions, marks_of_text
 from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
 from hybrid.service.live.writes import Writer
@@ -43,14 +43,14 @@ READER = "reader"
 class Service:
     """Answers requests with one index. Call `open` first.
 
-    :param models: the models, which other indexes of the process may share
+    :param readers: the readers, which other indexes of the process may share
     """
 
-    def __init__(self, settings: Settings, metrics: IndexMetrics, models: SharedModels) -> None:
+    def __init__(self, settings: Settings, metrics: IndexMetrics, readers: OpenReaders) -> None:
         self.settings, self.metrics = settings, metrics
         self.ready = False
         self._aside: Counter[ThreadPoolExecutor] = Counter()
-        self._answers = Answers(models)
+        self._answers = Answers(readers)
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

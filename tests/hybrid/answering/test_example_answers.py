@@ -91,23 +91,23 @@ def test_an_index_answers_like_an_answerer_and_opens_its_reader_once(
 
 def test_a_reader_whose_files_were_replaced_is_opened_again(index: Path, tmp_path: Path, caplog) -> None:
     """As after another training into the same folder: in Python and in the service."""
-    from hybrid.service.live.models import SharedModels
+    from hybrid.answering.open_readers import OpenReaders
     from sparta import Index
 
     question, folder = "when was google founded", tmp_path / "reader"
     shutil.copytree(installed_folder("reader-bge-small-en"), folder)
-    models = SharedModels(str(folder))
+    readers = OpenReaders(name=str(folder))
     with Index(index) as searched:
         first = searched.answer(question, reader=folder)
-        served = models.reader("en")
-        assert models.reader("en") is served
+        served = readers.reader("en")
+        assert readers.reader("en") is served
         config = json.loads((folder / "config.json").read_text())
         config["reader"]["weight"] = 0.9
         (folder / "config.json").write_text(json.dumps(config))
         changed = searched.answer(question, reader=folder)
         assert changed[0].score != first[0].score
-        assert (served_then := models.reader("en")) is not served
+        assert (served_then := readers.reader("en")) is not served
         (folder / "config.json").write_text("{")  # a copy that is still being written
         assert searched.answer(question, reader=folder) == changed
-        assert models.reader("en") is served_then
+        assert readers.reader("en") is served_then
         assert [record.message.partition(":")[0] for record in caplog.records] == [str(folder)] * 2

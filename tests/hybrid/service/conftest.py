@@ -40,20 +40,20 @@ def index(built: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_client(tiny_model_folder: Path) -> Iterator[Callable[..., Any]]:
-    """A function `(index, models=None, **settings) -> client` of a service in this process."""
+    """A function `(index, readers=None, **settings) -> client` of a service in this process."""
     from contextlib import ExitStack
 
     from fastapi.testclient import TestClient
 
+    from hybrid.answering.open_readers import OpenReaders
     from hybrid.service.app import create_app
-    from hybrid.service.live.models import SharedModels
     from hybrid.service.settings import Settings
 
     with ExitStack() as opened:
 
-        def start(index: Path, models: SharedModels | None = None, **settings: Any) -> TestClient:
+        def start(index: Path, readers: OpenReaders | None = None, **settings: Any) -> TestClient:
             named = {"index": index, "model": str(tiny_model_folder), **settings}
-            app = create_app(Settings(**named), models)
+            app = create_app(Settings(**named), readers)
             client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
             return opened.enter_context(client)
 

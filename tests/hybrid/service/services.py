@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybrid.service.live.models import SharedModels
+from hybrid.answering.open_readers import OpenReaders
 from sparta.reader.config import ReaderConfig
 from sparta.reader.records import Span, Text
 from tests.cli.commands import DRIVER
@@ -45,14 +45,14 @@ class Answer(NamedTuple):
     headers: dict[str, str]
 
 
-class GivenReader(SharedModels):
-    """The models of a service whose reader gives the spans of `read`."""
+class GivenReader(OpenReaders):
+    """The readers of a service: a single reader, which gives the spans of `read`."""
 
     def __init__(self, read: Callable[[Text], list[Span]]) -> None:
         super().__init__()
         self.read, self.config = read, ReaderConfig()
 
-    def reader(self, _language: str) -> Any:
+    def reader(self, _language: str, _name: object = None) -> Any:
         return self
 
     def read_each(self, _question: str, texts: Sequence[Text], _n: int) -> Iterator[list[Span]]:

@@ -43,11 +43,11 @@ def test_answers_are_told_apart_by_the_rules_of_the_language(
     """In German, "der Mond" and "Mond" are the same answer."""
     from sparta.index.pipeline import IndexOptions, build_index
 
-    models = GivenReader(lambda _: [Span(0, 0, 8, 2.0), Span(0, 10, 14, 1.0)])
+    readers = GivenReader(lambda _: [Span(0, 0, 8, 2.0), Span(0, 10, 14, 1.0)])
     for language, answers in (("de", ["der Mond"]), ("en", ["der Mond", "Mond"])):
         options = IndexOptions(channels="bm25", model=str(tiny_model_folder), language=language)
         build_index(tmp_path / language, [{"id": "1", "text": "der Mond, Mond"}], "create", options)
-        client = open_client(tmp_path / language, models)
+        client = open_client(tmp_path / language, readers)
         found = client.post("/answer", json={"query": "Mond", "n": 2}).json()["answers"]
         assert [one["answer"] for one in found] == answers
 
