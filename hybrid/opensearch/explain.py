@@ -24,7 +24,7 @@ def explain_remote(
     :param filter: the rank counts only passages that pass the filter; 0 means the passage does not pass
     :raises InputError: the index holds no such passage
     """
-    server, view = opened.server, opened.now
+    server, view = opened.server, opened.view
     filter_queries = opened.chosen(filter, view)
     terms, words = view.tokenizer.terms(query), view.tokenizer.words_of_terms(query)
     term_weights = view.features(query)

@@ -19,6 +19,7 @@ from hybrid.opensearch.documents import Source, index_body, opened_source, serve
 from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import (
     check_name,
+    create_index,
     indices_of,
     mapping_of,
     meta_of,
@@ -172,11 +173,7 @@ def _make(server: Server, index: str, source: Source, options: PushOptions) -> N
     """Create the index, unless an interrupted push of the same content already created it."""
     if mapping_of(server, index) is None:
         shards = options.shards or _data_nodes(server)
-        made = server.request("PUT", f"/{index}", index_body(source, shards=shards), ignore=(400,))
-        if "error" in made and made["error"].get("type") != "resource_already_exists_exception":
-            raise InputError(
-                f"OpenSearch cannot create the index: {made['error'].get('reason')}", where=server.where
-            )
+        create_index(server, index, index_body(source, shards=shards))
     meta = meta_of(server, index)
     if meta["identity"] != source.identity:
         raise IndexStateError(

@@ -90,7 +90,7 @@ class RemoteIndex:
         self.open()
 
     @property
-    def now(self) -> View:
+    def view(self) -> View:
         """The index that searches use."""
         return self._views[0]
 
@@ -108,7 +108,7 @@ class RemoteIndex:
     def rank(self, channel_queries: Sequence[Asked], page: Page, threads: int = 1) -> list[Ranking]:
         """Return a page of hits for each query in its channel; an index of chunks returns their documents."""
         check_most(page.depth, self.server.access.most_hits)
-        view = self.now
+        view = self.view
         conditions = self.chosen(page.filter, view)
         self._require([page.collapse] if page.collapse else [], view)
         queries = [_query(view, channel, text) for channel, text in channel_queries]
@@ -122,19 +122,19 @@ class RemoteIndex:
 
         return page.rankings(search, len(channel_queries), view.meta["unit"], self.keys)
 
-    def chosen(self, filter: FilterLike | None, now: View) -> list[Json]:
+    def chosen(self, filter: FilterLike | None, view: View) -> list[Json]:
         """Return the OpenSearch queries of a filter; all its fields must exist."""
         parsed_filter = Filter.of(filter)
-        self._require(parsed_filter.fields if parsed_filter else [], now)
+        self._require(parsed_filter.fields if parsed_filter else [], view)
         return filter_queries(parsed_filter)
 
-    def _require(self, names: Sequence[str], now: View) -> None:
+    def _require(self, names: Sequence[str], view: View) -> None:
         """Raise InputError for a metadata field that no passage has."""
         for name in names:
-            if (now.index, name) not in self._known:
-                if not count(self.server, now.index, field_range(name)):
-                    raise InputError(f"no passage has the field {name!r}", where=self._where(now))
-                self._known.add((now.index, name))
+            if (view.index, name) not in self._known:
+                if not count(self.server, view.index, field_range(name)):
+                    raise InputError(f"no passage has the field {name!r}", where=self._where(view))
+                self._known.add((view.index, name))
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
         """Return the records of passages, by document number."""
@@ -163,7 +163,7 @@ class RemoteIndex:
             search_body({"term": {PASSAGE: passage_id}}, most_hits, source=[RECORD])
             for passage_id in distinct_ids
         ]
-        hits_of_passages = [response["hits"]["hits"] for response in self.search(bodies, self.now)]
+        hits_of_passages = [response["hits"]["hits"] for response in self.search(bodies, self.view)]
         return {
             passage_id: joined(hit["_source"][RECORD] for hit in hits)
             for passage_id, hits in zip(distinct_ids, hits_of_passages, strict=True)
@@ -195,13 +195,13 @@ class RemoteIndex:
             for stamp, stamp_docids in docids_by_stamp.items()
         ]
 
-    def hits(self, queries: Sequence[Json], depth: int, now: View, threads: int = 1) -> list[list[Json]]:
+    def hits(self, queries: Sequence[Json], depth: int, view: View, threads: int = 1) -> list[list[Json]]:
         """Return the `depth` best hits of each query; each request returns at most `most_hits`."""
         hits: list[list[Json]] = [[] for _ in queries]
         unfinished, depth_left = list(range(len(queries))), depth
         while unfinished and depth_left > 0:
             size = min(depth_left, self.server.access.most_hits)
-            answers = self.search([following(queries[i], size, hits[i]) for i in unfinished], now, threads)
+            answers = self.search([following(queries[i], size, hits[i]) for i in unfinished], view, threads)
             pages = [answer["hits"]["hits"] for answer in answers]
             for i, page in zip(unfinished, pages, strict=True):
                 hits[i] += page
@@ -209,7 +209,7 @@ class RemoteIndex:
             depth_left -= size
         return hits
 
-    def search(self, bodies: Sequence[Json], now: View, threads: int = 1) -> list[Json]:
+    def search(self, bodies: Sequence[Json], view: View, threads: int = 1) -> list[Json]:
         """Return the responses to searches; repeat a search while a shard does not answer.
 
         :raises ServerError: a search fails, or still lacks a shard when the patience ends
@@ -217,15 +217,15 @@ class RemoteIndex:
         """
         answers: list[Json] = []
         for begin in range(0, len(bodies), _AT_ONCE):
-            answers += self._patiently(bodies[begin : begin + _AT_ONCE], now, threads)
+            answers += self._patiently(bodies[begin : begin + _AT_ONCE], view, threads)
         return answers
 
-    def _patiently(self, bodies: Sequence[Json], now: View, threads: int) -> list[Json]:
+    def _patiently(self, bodies: Sequence[Json], view: View, threads: int) -> list[Json]:
         answers: dict[int, Json] = {}
         patience = Patience(self.server.access.patience)
         while True:
             unanswered = [i for i in range(len(bodies)) if i not in answers]
-            results = self._msearch([bodies[i] for i in unanswered], now, threads)
+            results = self._msearch([bodies[i] for i in unanswered], view, threads)
             busy: list[Json] = []
             for i, result in zip(unanswered, results, strict=True):
                 if "error" not in result and not result["timed_out"] and not result["_shards"]["failed"]:
@@ -233,35 +233,35 @@ class RemoteIndex:
                 elif result.get("status") in (*BUSY, 500, 200):
                     busy.append(result)
                 else:
-                    raise self._refused(result, now)
+                    raise self._refused(result, view)
             if not busy:
                 return [answers[i] for i in range(len(bodies))]
             if not patience.wait():
-                raise self._refused(busy[0], now)
+                raise self._refused(busy[0], view)
 
-    def _msearch(self, bodies: Sequence[Json], now: View, threads: int) -> list[Json]:
+    def _msearch(self, bodies: Sequence[Json], view: View, threads: int) -> list[Json]:
         """Send searches once in one request. BM25 needs word counts over all shards (dfs); impacts do not."""
         lines: list[Json] = []
         for body in bodies:
             dfs = {"search_type": "dfs_query_then_fetch"} if counts_words(body["query"]) else {}
             lines += [{"allow_partial_search_results": False, **dfs}, body]
         request_body = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
-        path = f"/{now.index}/_msearch"
+        path = f"/{view.index}/_msearch"
         answer = self.server.request(
             "POST", path, request_body, lines=True, max_concurrent_searches=max(1, threads)
         )
         return list(answer["responses"])
 
-    def _refused(self, answer: Json, now: View) -> ServerError | IndexStateError:
+    def _refused(self, answer: Json, view: View) -> ServerError | IndexStateError:
         if answer.get("status") == 404:
-            if now.index != self.now.index:
-                return self._changed(now)
+            if view.index != self.view.index:
+                return self._changed(view)
             return IndexStateError(
                 "the index was replaced after it was opened",
-                where=self._where(now),
+                where=self._where(view),
                 remedy="open the index again",
             )
-        return ServerError(f"the search failed: {reason_of(answer)}", where=self._where(now))
+        return ServerError(f"the search failed: {reason_of(answer)}", where=self._where(view))
 
     def _changed(self, view: View) -> IndexStateError:
         return IndexStateError(
@@ -270,14 +270,14 @@ class RemoteIndex:
             remedy="repeat the search",
         )
 
-    def _where(self, now: View) -> str:
-        return f"{self.server.where}/{now.index}"
+    def _where(self, view: View) -> str:
+        return f"{self.server.where}/{view.index}"
 
     def newest[T](self, work: Callable[[], T]) -> T:
         """Follow the alias, then return the result of `work`."""
         if self._is_check_due():
             indices = indices_of(self.server, self.name)
-            if len(indices) == 1 and indices != [self.now.index]:
+            if len(indices) == 1 and indices != [self.view.index]:
                 self.open()
         return self.again(work)
 
@@ -304,20 +304,20 @@ def _hash_of(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[: _HASH_BITS // 8])
 
 
-def _query(now: View, channel: str, text: str) -> tuple[Json, int]:
+def _query(view: View, channel: str, text: str) -> tuple[Json, int]:
     """Return the query of a text in a channel, and the factor that turns its scores into the channel's."""
-    return (text_query(text), 1) if channel == BM25 else impacts_query(now.features(text), now.kind)
+    return (text_query(text), 1) if channel == BM25 else impacts_query(view.features(text), view.kind)
 
 
-def _docid(now: View, hit: Mapping[str, Any]) -> int:
+def _docid(view: View, hit: Mapping[str, Any]) -> int:
     """Return a hit's document number: the stamp of its index, a hash of its id, and its corpus position."""
-    return (now.stamp << _HASH_BITS | _hash_of(hit["_id"])) << _POSITION_BITS | int(hit["sort"][1])
+    return (view.stamp << _HASH_BITS | _hash_of(hit["_id"])) << _POSITION_BITS | int(hit["sort"][1])
 
 
-def _columns(hits: Sequence[Mapping[str, Any]], now: View, channel: str, scale: int) -> Ranking:
+def _columns(hits: Sequence[Mapping[str, Any]], view: View, channel: str, scale: int) -> Ranking:
     """Return a query's hits in columns; impact scores are integers, BM25 scores the server's float32."""
     if channel == BM25:
         scores: list[Any] = np.array([hit["_score"] for hit in hits], np.float32).tolist()
     else:
         scores = [round(hit["_score"] * scale) for hit in hits]
-    return Ranking([hit["_id"] for hit in hits], [_docid(now, hit) for hit in hits], scores)
+    return Ranking([hit["_id"] for hit in hits], [_docid(view, hit) for hit in hits], scores)

@@ -51,22 +51,22 @@ class OpenSearchSearcher(Retriever):
     @property
     def num_docs(self) -> int:
         """Number of passages."""
-        return count(self.opened.server, self.opened.now.index)
+        return count(self.opened.server, self.opened.view.index)
 
     @property
     def tokenizer(self) -> QueryTokenizer:
         """The tokenizer that turns a query into weighted terms."""
-        return self.opened.now.tokenizer
+        return self.opened.view.tokenizer
 
     @property
     def language(self) -> str:
         """The language code of the passages."""
-        return str(self.opened.now.meta["language"])
+        return str(self.opened.view.meta["language"])
 
     @property
     def unit(self) -> str:
         """The unit of retrieval: passages, sentences or chunks."""
-        return str(self.opened.now.meta["unit"])
+        return str(self.opened.view.meta["unit"])
 
     def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
         """Return a page of each query's ranking: passage ids, document numbers and scores."""

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from hybrid.opensearch.documents import FORMAT_VERSION, HASH, KIND, POSITION
 from hybrid.opensearch.query_side import side_document, side_id, side_of_document
-from hybrid.opensearch.server import Server
+from hybrid.opensearch.server import Server, reason_of
 from sparta.base.errors import IndexStateError, InputError, NewerFormatError
 from sparta.base.remedies import Command, Option, remedy
 from sparta.lucene.packing import Integers
@@ -119,6 +119,18 @@ def _meta_in(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     return (mapping.get("_meta") or {}).get("sparta") or {}
 
 
+def create_index(server: Server, index: str, body: Mapping[str, Any]) -> None:
+    """Create an index, unless it exists.
+
+    :raises InputError: OpenSearch refuses the settings of the index
+    """
+    made = server.request("PUT", f"/{index}", body, ignore=(400,))
+    if "error" in made and made["error"].get("type") != "resource_already_exists_exception":
+        raise InputError(
+            f"OpenSearch cannot create the index {index!r}: {reason_of(made)}", where=server.where
+        )
+
+
 def set_meta(server: Server, index: str, meta: Mapping[str, Any]) -> None:
     """Replace the metadata (`_meta`) of an index."""
     server.request("PUT", f"/{index}/_mapping", {"_meta": meta})
@@ -185,12 +197,7 @@ def scan(server: Server, index: str, query: Mapping[str, Any] | None = None) -> 
 def save_side(server: Server, side: QuerySide) -> None:
     """Store a query side on the server."""
     settings = {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1"}}
-    body = {"settings": settings, "mappings": {"dynamic": False}}
-    made = server.request("PUT", f"/{MODELS}", body, ignore=(400,))
-    if "error" in made and made["error"].get("type") != "resource_already_exists_exception":
-        raise IndexStateError(
-            f"OpenSearch cannot create the index {MODELS}: {made['error']}", where=server.where
-        )
+    create_index(server, MODELS, {"settings": settings, "mappings": {"dynamic": False}})
     server.request("PUT", f"/{MODELS}/_doc/{side_id(side)}", side_document(side))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hybrid.opensearch.bulk import send, send_all
@@ -26,12 +26,11 @@ from sparta.base.errors import IndexStateError
 from sparta.base.records import Advance
 from sparta.base.remedies import Command, remedy
 from sparta.data.units import is_cut, passage_of
-from sparta.export.exporters import StoredPassage
+from sparta.index.pipeline import DeleteReport
 from sparta.search.searcher import Searcher
 
 _IDS_AT_ONCE = 1000
 _EDITED = "-edited"
-Pair = tuple[StoredPassage, bytes]
 
 
 @dataclass(slots=True)
@@ -42,16 +41,6 @@ class UpdateReport:
     passages: int
     written: int = 0
     deleted: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteReport:
-    """Report of a deletion; `deleted` counts units, which may be sentences or chunks."""
-
-    requested: int
-    deleted: int
-    missing: tuple[str, ...] = field(default=())
-    unit: str = "passage"
 
 
 def update(

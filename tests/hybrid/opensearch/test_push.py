@@ -125,7 +125,7 @@ def test_an_open_searcher_follows_the_alias_from_an_index_that_is_kept(
 ) -> None:
     push(opened, server, name)
     there, fused = open_opensearch(server, name), open_opensearch(server, name, "impact,bm25=0.01")
-    before, first = there.search(questions[0], 20), there.opened.now
+    before, first = there.search(questions[0], 20), there.opened.view
     builder.write(builder.source(docs("b", 30), name="b.jsonl"), "append")
     opened.refresh()
     push(opened, server, name, PushOptions(keep_old=True))
@@ -133,7 +133,7 @@ def test_an_open_searcher_follows_the_alias_from_an_index_that_is_kept(
     assert there.search(questions[0], 20) == before
     monkeypatch.setattr(remote, "CHECK_SECONDS", 0)
     there.in_context(before)
-    assert there.opened.now is first, "hits get the contexts of their own index"
+    assert there.opened.view is first, "hits get the contexts of their own index"
     newest = opened.search(questions[0], 20)
     assert there.search(questions[0], 20) == newest != before
     assert {hit.passage_id for hit in fused.search(questions[0], 20)} & {f"b{i}" for i in range(30)}

@@ -45,7 +45,7 @@ def test_the_plugin_is_looked_for(opened, fake, questions) -> None:
     with Server(Access(fake.url, environment={})) as server:
         push(opened, server, "wiki")
         there = open_opensearch(server, "wiki")
-        assert there.opened.now.kind == "rank_feature"
+        assert there.opened.view.kind == "rank_feature"
         assert there.search(questions[0]) == opened.search(questions[0])
 
 
@@ -138,7 +138,7 @@ def test_a_hit_never_gets_the_record_of_a_passage_that_took_its_place(opened, fa
         there = OpenSearchSearcher(server, "wiki")
         (ranking,) = there.rank([questions[0]], Page(5))
         ids, docids = ranking.passage_ids, ranking.docids
-        documents = fake.indices[there.opened.now.index].documents
+        documents = fake.indices[there.opened.view.index].documents
         place = {"position": documents[ids[2]]["position"]}
         documents["new"] = {**documents[ids[2]], **place, "record": {"id": "new", "contents": "another"}}
         assert [record["id"] for record in there.records(docids)] == ids
