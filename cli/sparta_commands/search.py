@@ -71,10 +71,10 @@ def search(chosen: _Search) -> None:
 
     if channel and is_fusion(channel):
         from hybrid.retrieval.channels import CHANNELS
-        from hybrid.retrieval.fusion import CHANNEL_OPTION, Fusion, parse_weights
+        from hybrid.retrieval.fusion import Fusion
         from sparta.index.folder import default_index
 
-        fusion = Fusion(parse_weights(channel, CHANNELS, CHANNEL_OPTION), candidates=chosen.candidates)
+        fusion = Fusion.parse(channel, CHANNELS, chosen.candidates)
         search_fused(search.index or default_index(), fusion, search, bm25, chosen.rerank)
         return
     from sparta.api import Index

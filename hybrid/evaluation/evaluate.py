@@ -30,7 +30,7 @@ from sparta.data.languages import folded, language_of
 from sparta.data.qa_formats import misplacement
 from sparta.data.trec import read_qrels, read_run, with_ties
 from sparta.data.units import is_chunk
-from sparta.search.searcher import BM25, CHANNELS
+from sparta.search.searcher import BM25, LUCENE_CHANNELS
 
 if TYPE_CHECKING:
     from dense.encoding.stored_model import StoredDenseModel
@@ -102,7 +102,7 @@ def evaluate_set(
     model: SparseModel | None,
     options: EncodeOptions,
     *,
-    channels: Sequence[str] = CHANNELS,
+    channels: Sequence[str] = LUCENE_CHANNELS,
     dense: Sequence[str | Path] = (),
     measures: Sequence[str] = DEFAULT_MEASURES,
     depth: int = 100,

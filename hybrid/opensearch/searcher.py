@@ -12,7 +12,7 @@ from hybrid.opensearch.remote import RemoteIndex
 from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import count
 from hybrid.retrieval.channels import Channels
-from hybrid.retrieval.fusion import CANDIDATES, CHANNEL_OPTION, Fusion, default_weights, parse_weights
+from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights
 from hybrid.retrieval.searcher import HybridSearcher
 from sparta.base.closing import Closing
 from sparta.base.filters import Filter, FilterLike
@@ -23,7 +23,7 @@ from sparta.search.contexts import with_contexts
 from sparta.search.explain import Explanation
 from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Page, Retriever
-from sparta.search.searcher import CHANNELS, IMPACT, channel_name, is_fusion
+from sparta.search.searcher import IMPACT, LUCENE_CHANNELS, channel_name, is_fusion
 
 
 class OpenSearchSearcher(Retriever):
@@ -149,7 +149,7 @@ class OpenSearchHybrid(HybridSearcher):
     """
 
     def __init__(self, server: Server | str, name: str, fusion: Fusion | None = None) -> None:
-        fusion = fusion or Fusion(default_weights(CHANNELS))
+        fusion = fusion or Fusion(default_weights(LUCENE_CHANNELS))
         self.opened = RemoteIndex(Server(server) if isinstance(server, str) else server, name)
         super().__init__(OpenSearchChannels(self.opened, list(fusion.weights)), fusion)
 
@@ -169,7 +169,5 @@ def open_opensearch(
 ) -> OpenSearchHybrid | OpenSearchSearcher:
     """Return a retriever for `channels`: `impact` (default), `bm25`, or a fusion like `bm25=1.2,impact`."""
     if channels and is_fusion(channels):
-        return OpenSearchHybrid(
-            server, name, Fusion(parse_weights(channels, CHANNELS, CHANNEL_OPTION), candidates=candidates)
-        )
+        return OpenSearchHybrid(server, name, Fusion.parse(channels, LUCENE_CHANNELS, candidates))
     return OpenSearchSearcher(server, name, channel=channels or IMPACT)

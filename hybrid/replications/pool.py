@@ -26,7 +26,7 @@ from sparta.base.remedies import remedy
 from sparta.data.languages import folded
 from sparta.data.units import is_cut, options_of_unit, unit_noun
 from sparta.index.folder import IndexFolder, no_passages
-from sparta.search.searcher import CHANNELS, Searcher
+from sparta.search.searcher import LUCENE_CHANNELS, Searcher
 
 if TYPE_CHECKING:
     from dense.models.bi_encoder import DenseModel
@@ -124,11 +124,11 @@ class TaskPool:
         """Return the names of the index's sparse channels: bm25, impact."""
         from hybrid.retrieval.channels import channels_of
 
-        return [name for name in channels_of(self.index) if name in CHANNELS]
+        return [name for name in channels_of(self.index) if name in LUCENE_CHANNELS]
 
     def measured_as(self, name: str, device: str | None = None, only: str = "") -> dict[str, Evaluation]:
         """Measure a channel of the index, or a bi-encoder by its folder or name, on all tasks or on one."""
-        if name in CHANNELS:
+        if name in LUCENE_CHANNELS:
             return self.measured(name, self._searched(name, only))
         from dense.models.bi_encoder import DenseModel
         from sparta.neural.processes import training_device

@@ -102,6 +102,15 @@ class Fusion:
         whole("candidates", self.candidates)
         whole("rrf_k", self.rrf_k)
 
+    @classmethod
+    def parse(cls, text: str, known: Sequence[str], candidates: int = CANDIDATES) -> Fusion:
+        """Return the fusion of channels with weights, such as `bm25=1.2,impact`, with default settings.
+
+        :param known: the accepted channel names
+        :raises InputError: as `parse_weights`
+        """
+        return cls(parse_weights(text, known, CHANNEL_OPTION), candidates=candidates)
+
     @property
     def label(self) -> str:
         """A short name: `impact + 1.2·bm25`, `sparta + 1.2·bm25 (zscore)`, `RRF impact + bm25`."""

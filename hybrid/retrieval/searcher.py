@@ -10,14 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from hybrid.retrieval.channels import CHANNELS, DENSE, Channels, channel, channels_of, open_channel
-from hybrid.retrieval.fusion import (
-    CANDIDATES,
-    CHANNEL_OPTION,
-    Fusion,
-    default_weights,
-    parse_weights,
-    weights_name,
-)
+from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, weights_name
 from hybrid.retrieval.hits import FusedRanking, check_page, fused
 from sparta.base.records import Hit, Ranking
 from sparta.index.folder import default_index, lasting_path
@@ -164,7 +157,7 @@ def open_retriever(
     """
     fusion = None
     if channels and is_fusion(channels):
-        fusion = Fusion(parse_weights(channels, CHANNELS, CHANNEL_OPTION), candidates=candidates)
+        fusion = Fusion.parse(channels, CHANNELS, candidates)
     elif channels:
         channel(channels)
     dense_names = [name for name in (fusion.weights if fusion else [channels]) if name == DENSE]

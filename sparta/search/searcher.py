@@ -29,7 +29,7 @@ from sparta.search.contexts import in_context, whole_record
 from sparta.search.retriever import Page, Retriever
 
 IMPACT, BM25 = "impact", "bm25"
-CHANNELS = (IMPACT, BM25)
+LUCENE_CHANNELS = (IMPACT, BM25)
 _ROUNDED = "rounded scores"
 _OLD_NAMES = {"sparta": IMPACT}
 
@@ -288,7 +288,7 @@ def docids_of(snapshot: IndexSnapshot, passage_id: str, filter: Filter | None = 
     return docids
 
 
-def channel_name(name: str, channels: Sequence[str] = CHANNELS) -> str:
+def channel_name(name: str, channels: Sequence[str] = LUCENE_CHANNELS) -> str:
     """Return the current name of a channel: the old name `sparta` means `impact`.
 
     :raises InputError: the name is not one of `channels`.

@@ -54,7 +54,7 @@ class Plan:
     @property
     def fused(self) -> bool:
         """Whether rankings are fused; a single channel with a weight counts as fused."""
-        return "," in self.name or "=" in self.name
+        return is_fusion(self.name)
 
     @property
     def is_dense(self) -> bool:

@@ -20,7 +20,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import WriteOptions
 from sparta.search.retriever import Page
-from sparta.search.searcher import CHANNELS, Searcher
+from sparta.search.searcher import LUCENE_CHANNELS, Searcher
 from tests.sparta.search.filtering import WORDS, group_of, keeps, random_filter, random_record, record_of
 
 pytestmark = pytest.mark.jvm
@@ -63,7 +63,7 @@ def firsts(hits: Sequence[Hit], field: str) -> list[Hit]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("channel", LUCENE_CHANNELS)
 def test_filters_and_collapsing_equal_brute_force(index: Path, channel: str) -> None:
     rng = random.Random(2)
     kept = 0

@@ -11,13 +11,13 @@ import pytest
 
 from sparta.base.errors import NoPassageError
 from sparta.index.pipeline import IndexOptions, build_index
-from sparta.search.searcher import CHANNELS, Searcher
+from sparta.search.searcher import LUCENE_CHANNELS, Searcher
 
 pytestmark = pytest.mark.jvm
 QUERY = "the moon of the old city, the earth"
 
 
-@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("channel", LUCENE_CHANNELS)
 def test_terms_sum_to_the_score(
     channel: str, make_records: Callable[..., Any], tiny_model_folder: Path, tmp_path: Path
 ) -> None:
