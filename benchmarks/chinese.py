@@ -24,10 +24,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hybrid.evaluation.answering import half_width
-from hybrid.evaluation.evaluate import corpus_of, search_index
+from hybrid.evaluation.evaluate import corpus_of
 from hybrid.evaluation.measures import Evaluation, evaluate, p_values, shown_p
+from hybrid.evaluation.rankings import search_all
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.testsets import QuestionSet, open_test_set
+from hybrid.retrieval.channels import Channels
 from sparta.base.records import Query, Run, ScoredPassage
 from sparta.data.corpus import open_corpus
 from sparta.data.languages import LANGUAGES, Language
@@ -143,7 +145,8 @@ def pyserini(given: Candidates, work: Path) -> Run:
 def impacts(given: Candidates, model: str, work: Path) -> Run:
     """Encode, index and search with a SPARTA model."""
     build_index(work / "impacts", str(given.tested.corpus), options=IndexOptions(model=model, language="zh"))
-    return search_index(work / "impacts", "impact", given.tested, DEPTH, 2)[0]
+    with Channels(work / "impacts", ["impact"]) as channels:
+        return search_all(channels, given.tested, DEPTH).runs["impact"]
 
 
 def rankings(given: Candidates, chosen: argparse.Namespace, work: Path) -> Iterator[Evaluation]:

@@ -26,11 +26,11 @@ from hybrid.evaluation.rankings import (
     Record,
     Retrieved,
     depth_of,
+    lucene_searcher,
     search_all,
     warn_if_none_judged,
     warn_of_few_candidates,
     warn_of_few_hits,
-    words,
 )
 from hybrid.evaluation.results import SetResults, save_run
 from hybrid.evaluation.testsets import QuestionSet
@@ -101,13 +101,10 @@ def compare(
     query_set = retrieved.query_set  # with the language of the index
     warn_if_none_judged(retrieved)
     other_runs = {name: rank(depth) for name, rank in (others or {}).items()}
-    fused = {
-        label: retrieved.fused(fusion, searched_depth)
-        for label, fusion in named(fusions).items()
-        if label not in retrieved.runs  # a fusion of one channel is the channel itself
-    }
+    fused: dict[str, Run] = {}
     for label, fusion in named(fusions).items():
-        if label in fused:
+        if label not in retrieved.runs:  # a fusion of one channel is the channel itself
+            fused[label] = retrieved.fused(fusion, searched_depth)
             retrieved = retrieved.with_fusion(label, fusion)
     chain_runs = [run_chain(chain, query_set, depth, measure_names, advance) for chain in chains]
     retrieved = retrieved.with_pages(chain_run.run for chain_run in chain_runs)
@@ -193,7 +190,7 @@ def _reranked(
 def _with_indexed_passages(channels: Channels, query_set: QuestionSet) -> QuestionSet:
     """Return the question set with only the judged passages that the index has."""
     judged_ids = list({passage_id for relevance in query_set.qrels.values() for passage_id in relevance})
-    docids = words(channels).docids(judged_ids)
+    docids = lucene_searcher(channels).docids(judged_ids)
     known_ids = {passage_id for passage_id, docid in zip(judged_ids, docids, strict=True) if docid >= 0}
     qrels = {
         query_id: {passage: judgments[passage] for passage in judgments if passage in known_ids}

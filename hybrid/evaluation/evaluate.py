@@ -165,7 +165,7 @@ def evaluate_set(
         work = Path(temporary)
         test_set = open_test_set(path, work, options.language)
         test_set, corpus = replace(test_set, name=name or test_set.name), corpus_of(test_set)
-        check_unit(test_set, options.unit)
+        refuse_sentences(test_set, options.unit)
         if answering and not test_set.answers:
             raise InputError(
                 "cannot measure answers: no question has known answers",
@@ -228,7 +228,7 @@ def corpus_of(test_set: QuestionSet) -> Path:
     return test_set.corpus
 
 
-def check_unit(test_set: QuestionSet, unit: str) -> None:
+def refuse_sentences(test_set: QuestionSet, unit: str) -> None:
     """Raise if the unit is a sentence and the set is a BEIR folder: BEIR judges whole passages."""
     if test_set.judged and unit == "sentence":
         raise InputError(
@@ -236,22 +236,6 @@ def check_unit(test_set: QuestionSet, unit: str) -> None:
             where=str(test_set.corpus),
             remedy=remedy("omit {}", Option("unit")),
         )
-
-
-def search_index(
-    index: Path, channel: str, test_set: QuestionSet, depth: int, threads: int
-) -> tuple[Run, float]:
-    """Search one channel of an index after a warm-up; return the run and the search time in seconds."""
-    from sparta.search.searcher import Searcher
-
-    with Searcher(index, channel=channel) as searcher:
-        texts = [query.text for query in test_set.queries]
-        ids = [query.query_id for query in test_set.queries]
-        searcher.run(texts[:10], ids[:10], depth, threads)
-        start = time.monotonic()
-        run = searcher.run(texts, ids, depth + test_set.excludes_query_id, threads)
-        seconds = time.monotonic() - start
-        return without_query_ids(run, depth) if test_set.excludes_query_id else run, seconds
 
 
 def search_exactly(

@@ -302,7 +302,7 @@ def search_all(
         keys = ((name, query_id, passage_id) for name in names) if chunks else [("", "", passage_id)]
         first_hit = next((first_hits[key] for key in keys if key in first_hits), None)
         if first_hit is None:  # only a chain found the passage, or the qrels name it
-            return words(channels).first_part(passage_id)
+            return lucene_searcher(channels).first_part(passage_id)
         return channels.searchers[first_hit.channel].records([first_hit.docid])[0]
 
     ms = {name: 1000 * channel_seconds / len(query_set.queries) for name, channel_seconds in seconds.items()}
@@ -330,7 +330,7 @@ def _holds_of(query_set: QuestionSet, record: Record) -> Holds:
     return Holds(query_set.text_answers, text, match=query_set.match, language=query_set.language)
 
 
-def words(channels: Channels) -> Searcher:
+def lucene_searcher(channels: Channels) -> Searcher:
     """Return a channel in the Lucene index, which finds passages by id.
 
     :raises InputError: no channel is impact or bm25.

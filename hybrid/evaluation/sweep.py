@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid.evaluation.evaluate import check_unit, corpus_of, search_index
+from hybrid.evaluation.evaluate import corpus_of, refuse_sentences
 from hybrid.evaluation.measures import Evaluation, cutoff_of, evaluate
 from hybrid.evaluation.plots import add_legend, figure
+from hybrid.evaluation.rankings import search_all
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.testsets import QuestionSet, open_test_set
+from hybrid.retrieval.channels import Channels
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
@@ -21,6 +23,7 @@ from sparta.index.inputs.impact_batches import ImpactBatch, quantized_batch
 from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import Source, WriteOptions, skip_passages
 from sparta.models.prune import prune
+from sparta.search.searcher import IMPACT
 from sparta.shards.store import read_shards
 
 if TYPE_CHECKING:
@@ -70,7 +73,7 @@ def sweep(
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         test_set = open_test_set(source, work, options.language) if isinstance(source, Path) else source
-        check_unit(test_set, options.unit)
+        refuse_sentences(test_set, options.unit)
         options = replace(options, top_k=None, min_weight=0.0)  # the sweep prunes, so the encoder must not
         shards = work / "shards"
         encode_corpus(
@@ -83,15 +86,16 @@ def sweep(
                 pruned_source(shards, top_k, lexical_terms=lexical_terms),
                 WriteOptions(language=options.language),
             ).written
-            run, seconds = search_index(index.path, "impact", test_set, depth, threads)
+            with Channels(index.path, [IMPACT]) as channels:
+                retrieved = search_all(channels, test_set, depth, threads, one_by_one=True)
             results.append(
                 PrunedResult(
                     name or test_set.name,
                     top_k,
-                    evaluate(name_of(top_k), run, test_set.qrels, measures),
+                    evaluate(name_of(top_k), retrieved.runs[IMPACT], test_set.qrels, measures),
                     written["postings"] / max(1, written["passages"]),
                     folder_size(index.path) / 1e6,
-                    1000 * seconds / len(test_set.queries),
+                    retrieved.ms[IMPACT],
                 )
             )
     return results
