@@ -28,7 +28,7 @@ from sparta.index.reader import IndexReader
 from sparta.index.snapshot import IndexVersion
 from sparta.lucene.bridge import Bm25
 from sparta.models.resolve import default_name
-from sparta.search.explain import Explanation, explain, top_terms
+from sparta.search.explain import Explanation, PassageTerm, explain, top_terms
 from sparta.search.explain_bm25 import Bm25Explanation, explain_bm25
 from sparta.search.facets import count_values
 from sparta.search.ranked import DOCUMENTS
@@ -264,9 +264,10 @@ class Index(Closing):
             `k` or `rerank_depth` if this is larger]. It changes the ranking, because scores are normalized
             over the candidates, so pages of one ranking need the same number
         """
-        page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
         retriever = self._retriever(channel, rerank, rerank_depth, candidates, whole("k", k))
-        return retriever.search(query, k, hits=hits, join=join, **page)
+        return retriever.search(
+            query, k, offset=offset, filter=filter, collapse=collapse, hits=hits, join=join
+        )
 
     def batch_search(
         self,
@@ -287,9 +288,11 @@ class Index(Closing):
     ) -> dict[str, Sequence[Hit]]:
         """Search for many queries; return the hits by query id (numbers from 0 without `query_ids`)."""
         texts, ids = queries_of(queries, query_ids)
-        page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
         retriever = self._retriever(channel, rerank, rerank_depth, candidates, whole("k", k))
-        return dict(retriever.batch_search(texts, ids, k, threads, hits=hits, join=join, **page))
+        hits_by_query = retriever.batch_search(
+            texts, ids, k, threads, offset=offset, filter=filter, collapse=collapse, hits=hits, join=join
+        )
+        return dict(hits_by_query)
 
     def run(
         self,
@@ -309,9 +312,10 @@ class Index(Closing):
     ) -> dict[str, Ranking]:
         """Rank passages for many queries; return passage ids and scores by query id (a TREC run)."""
         texts, ids = queries_of(queries, query_ids)
-        page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
         retriever = self._retriever(channel, rerank, rerank_depth, candidates, whole("k", k))
-        return dict(retriever.run(texts, ids, k, threads, hits=hits, **page))
+        return retriever.run(
+            texts, ids, k, threads, offset=offset, filter=filter, collapse=collapse, hits=hits
+        )
 
     def answer(
         self,
@@ -456,7 +460,7 @@ class Index(Closing):
         names = [fields] if isinstance(fields, str) else list_of(fields, "metadata fields")
         return count_values(self.retriever(channel), query, names, filter=filter, hits=hits)
 
-    def terms(self, passage_id: str | int, n: int | None = None) -> list[tuple[str, int, float]]:
+    def terms(self, passage_id: str | int, n: int | None = None) -> list[PassageTerm]:
         """Return the `n` terms with the highest impacts of a passage, as `(term, impact, weight)`."""
         return top_terms(self.searcher, str(passage_id), n)
 

@@ -102,9 +102,7 @@ def terms(passage_id: str, n: int, index: Path | None, as_json: bool) -> None:
     with Index(index) as opened:
         strongest = opened.terms(passage_id)
     if as_json:
-        term_objects = [
-            {"term": term, "impact": impact, "weight": weight} for term, impact, weight in strongest[:n]
-        ]
+        term_objects = [term._asdict() for term in strongest[:n]]
         click.echo(dumps({"id": passage_id, "terms": term_objects, "of": len(strongest)}))
         return
     click.echo(

@@ -96,10 +96,9 @@ def search(chosen: _Search) -> None:
             run_queries(retriever, search)
             return
 
-        def contributions_of(hits: Sequence[Hit]) -> list[list[TermContribution]]:
+        def contributions_of(hits: Sequence[Hit]) -> list[tuple[TermContribution, ...]]:
             places = [(hit.passage_id, hit.start) for hit in hits]
-            contributions = term_contributions(index.searcher, search.query, places)
-            return [[term for term in terms if term.impact] for terms in contributions]
+            return term_contributions(index.searcher, search.query, places)
 
         contributions_function = contributions_of if retriever.channel == "impact" else None
         snippet_of_words = (

@@ -20,7 +20,7 @@ from hybrid.retrieval.limits import Limits
 from sparta.api import Index
 from sparta.base.errors import InputError, ModelError, SpartaError
 from sparta.reader.config import reader_folder
-from sparta.search.retriever import hit_of
+from sparta.search.retriever import passage_object
 
 if TYPE_CHECKING:
     from sparta.reader.reader import Reader
@@ -208,13 +208,9 @@ class _Tools:
     @_guarded
     def passage(self, id: Ids) -> Objects:
         """Return whole passages by their ids: id, title, text, metadata."""
-        hits = [
-            hit_of(passage_id, 0.0, self.passages.passage(passage_id))
-            for passage_id in _in_time(_several(id))
-        ]
         return [
-            {"id": hit.passage_id, "title": hit.title, "text": hit.text, "metadata": dict(hit.metadata)}
-            for hit in hits
+            passage_object(passage_id, self.passages.passage(passage_id))
+            for passage_id in _in_time(_several(id))
         ]
 
     @_guarded

@@ -51,9 +51,7 @@ def explain_remote(
         for (term, weight), feature in zip(terms.items(), term_weights, strict=True)
         for impact in [impact_sums.get(feature, 0) // weight]
     ]
-    contributions.sort(key=lambda term: -term.contribution)
-    score = sum(term.contribution for term in contributions)
-    return Explanation(passage_id, rank, score, tuple(contributions))
+    return Explanation.of(passage_id, rank, contributions)
 
 
 def _best_part(

@@ -69,11 +69,10 @@ class WordContribution(NamedTuple):
 
 
 def by_word(terms: Iterable[TermContribution]) -> list[WordContribution]:
-    """Return the contributions of words, the largest first. A pair counts only if it adds to the score."""
+    """Return the contributions of words, the largest first."""
     grouped: dict[str, list[TermContribution]] = {}
     for term in terms:
-        if term.impact or " " not in term.term:
-            grouped.setdefault(term.word or term.term, []).append(term)
+        grouped.setdefault(term.word or term.term, []).append(term)
     words = [WordContribution(word, tuple(of_word)) for word, of_word in grouped.items()]
     return sorted(words, key=lambda word: -word.contribution)
 
@@ -86,6 +85,15 @@ class Explanation:
     rank: int
     score: int
     terms: tuple[TermContribution, ...]
+
+    @classmethod
+    def of(cls, passage_id: str, rank: int, terms: Iterable[TermContribution]) -> Explanation:
+        """Return the explanation with these terms of the query; the score is the sum of their contributions.
+
+        A pair of words is left out if the passage lacks the pair.
+        """
+        shown = largest_first(term for term in terms if term.impact or " " not in term.term)
+        return cls(passage_id, rank, sum(term.contribution for term in shown), shown)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as a dictionary for JSON."""
@@ -101,6 +109,11 @@ class Explanation:
         lines = [f"{term.name}: {term.count} x {term.impact} = {term.contribution}" for term in self.terms]
         rank = f"rank {self.rank}" if self.rank else "no hit"
         return "\n".join([f"{self.passage_id}: score {self.score}, {rank}", *lines])
+
+
+def largest_first(terms: Iterable[TermContribution]) -> tuple[TermContribution, ...]:
+    """Return terms in the order of explanations; terms with equal contributions keep their order."""
+    return tuple(sorted(terms, key=lambda term: -term.contribution))
 
 
 def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike | None = None) -> Explanation:
@@ -127,20 +140,23 @@ def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike 
         if rank and is_chunk(snapshot.generation.unit) and passage_of(passage_id) == passage_id:
             better_hits = snapshot.lucene.search_impacts([bag], rank, filter=checked_filter)
             rank = len(set(map(passage_of, snapshot.lucene.ids(better_hits.docids))))
-    return Explanation(passage_id, rank, sum(term.contribution for term in contributions), contributions)
+    return Explanation.of(passage_id, rank, contributions)
 
 
 def term_contributions(
     searcher: Searcher, query: str, hits: Iterable[tuple[str, int]]
 ) -> list[tuple[TermContribution, ...]]:
-    """Return each query term's contribution to each hit's score, as in `explain`, without ranks.
+    """Return the contributions of the query's terms to each hit's score, without terms that the hit lacks.
 
     :param hits: the passage id and the `start` of each hit; a document is explained by its chunk at `start`
     """
     with searcher.reader.snapshot() as snapshot:
         snapshot.require_impacts()
         bag, words = snapshot.tokenizer.terms(query), snapshot.tokenizer.words_of_terms(query)
-        return [_contributions(snapshot, _docids_of_hit(snapshot, *hit), bag, words)[1] for hit in hits]
+        contributions = [
+            _contributions(snapshot, _docids_of_hit(snapshot, *hit), bag, words)[1] for hit in hits
+        ]
+    return [largest_first(term for term in terms if term.impact) for terms in contributions]
 
 
 def _docids_of_hit(snapshot: IndexSnapshot, passage_id: str, start: int) -> list[int]:
@@ -155,7 +171,7 @@ def _docids_of_hit(snapshot: IndexSnapshot, passage_id: str, start: int) -> list
 
 def _contributions(
     snapshot: IndexSnapshot, docids: Sequence[int], bag: Mapping[str, int], words: Mapping[str, str]
-) -> tuple[int, tuple[TermContribution, ...]]:
+) -> tuple[int, list[TermContribution]]:
     """Return the best-scoring docid, the first one of equal scores, and its contributions."""
     docid, impacts = _best_part(snapshot, docids, bag)
     step = snapshot.quantizer.step
@@ -164,7 +180,7 @@ def _contributions(
         TermContribution(term, count, int(impact), float(impact * step), words.get(term, term))
         for (term, count), impact in rows
     ]
-    return docid, tuple(sorted(contributions, key=lambda term: -term.contribution))
+    return docid, contributions
 
 
 def _best_part(
@@ -175,8 +191,16 @@ def _best_part(
     return max(rows, key=lambda row: sum(c * impact for c, impact in zip(bag.values(), row[1], strict=True)))
 
 
-def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list[tuple[str, int, float]]:
-    """Return the strongest terms of a passage, `(term, impact, weight)` (SPARTA, Table 6).
+class PassageTerm(NamedTuple):
+    """A term of a passage; `weight` is the impact converted back to a weight."""
+
+    term: str
+    impact: int
+    weight: float
+
+
+def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list[PassageTerm]:
+    """Return the strongest terms of a passage (SPARTA, Table 6).
 
     A split passage takes each term's maximum impact over its parts. A pair of words is named by its words.
     """
@@ -190,7 +214,7 @@ def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list
         step = snapshot.quantizer.step
         pairs = _pairs(snapshot, docids)
     order = sorted(vector.items(), key=lambda item: (-item[1], item[0]))[:n]
-    return [(pairs.get(term, term), impact, impact * step) for term, impact in order]
+    return [PassageTerm(pairs.get(term, term), impact, impact * step) for term, impact in order]
 
 
 def _pairs(snapshot: IndexSnapshot, docids: Sequence[int]) -> dict[str, str]:

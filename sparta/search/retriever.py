@@ -310,3 +310,9 @@ def hit_of(passage_id: str, score: float, record: Mapping[str, Any]) -> Hit:
         metadata,
         **place_of_chunk(record, record.get("id")),
     )
+
+
+def passage_object(passage_id: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON object of a passage with its record: `id`, `title`, `text` and `metadata`."""
+    hit = hit_of(passage_id, 0.0, record)
+    return {"id": passage_id, "title": hit.title, "text": hit.text, "metadata": dict(hit.metadata)}

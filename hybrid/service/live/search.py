@@ -245,8 +245,7 @@ class BatchSearch(Closing):
         query_words = set(tokenizer.terms(query))
         word_snippet = None if has_impacts else word_snippets(self.lucene, query)
         explanations = []
-        for hit, hit_contributions in zip(hits, contributions, strict=True):
-            terms = [term for term in hit_contributions if term.impact]
+        for hit, terms in zip(hits, contributions, strict=True):
             contribution_of_term = {term.term: float(term.contribution) for term in terms}
             snippet = (
                 word_snippet(hit["text"])

@@ -31,7 +31,7 @@ from sparta.index.reader import IndexReader
 from sparta.models.resolve import default_name
 from sparta.search.ahead import open_network_of
 from sparta.search.explain import explain, top_terms
-from sparta.search.retriever import Page, hit_of
+from sparta.search.retriever import Page, passage_object
 
 logger = logging.getLogger("sparta.serve")
 _AT_ONCE = 64  # queries of a batch
@@ -212,18 +212,14 @@ class Service:
         """Return a passage as stored."""
 
         def read() -> dict[str, Any]:
-            hit = hit_of(passage_id, 0.0, self._search.lucene.passage(passage_id))
-            return {"id": passage_id, "title": hit.title, "text": hit.text, "metadata": hit.metadata}
+            return passage_object(passage_id, self._search.lucene.passage(passage_id))
 
         return await self.aside(read)
 
     async def terms(self, passage_id: str, n: int) -> dict[str, Any]:
         """Return the `n` terms of a passage with the highest impacts, and the number of all its terms."""
         terms = await self.aside(lambda: top_terms(self._search.lucene, passage_id))
-        term_objects = [
-            {"term": term, "impact": impact, "weight": weight} for term, impact, weight in terms[:n]
-        ]
-        return {"id": passage_id, "terms": term_objects, "of": len(terms)}
+        return {"id": passage_id, "terms": [term._asdict() for term in terms[:n]], "of": len(terms)}
 
     async def explain(self, query: str, passage_id: str) -> dict[str, Any]:
         """Explain a passage's impact score for a query, with the words to mark in the passage's text."""
