@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from sparta.base.checks import limit, query_of
@@ -13,6 +14,7 @@ from sparta.base.filters import Filter, FilterLike
 from sparta.base.renames import renamed_attributes
 from sparta.data.units import is_chunk, is_sentence_of_passage, passage_of
 from sparta.index.snapshot import IndexSnapshot
+from sparta.lucene.packing import Hits
 from sparta.search.contexts import passages_of
 from sparta.search.searcher import Searcher, docids_of
 
@@ -136,11 +138,24 @@ def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike 
         words = snapshot.tokenizer.words_of_terms(query)
         docids = docids_of(snapshot, passage_id, checked_filter)
         docid, contributions = _contributions(snapshot, docids, bag, words)
-        rank = snapshot.lucene.rank(bag, docid, checked_filter)
-        if rank and is_chunk(snapshot.generation.unit) and passage_of(passage_id) == passage_id:
-            better_hits = snapshot.lucene.search_impacts([bag], rank, filter=checked_filter)
-            rank = len(set(map(passage_of, snapshot.lucene.ids(better_hits.docids))))
+        best_rank = snapshot.lucene.rank(bag, docid, checked_filter)
+        search = partial(snapshot.lucene.search_impacts, [bag], filter=checked_filter)
+        rank = passage_rank(snapshot, passage_id, best_rank, search)
     return Explanation.of(passage_id, rank, contributions)
+
+
+def passage_rank(
+    snapshot: IndexSnapshot, passage_id: str, best_rank: int, search: Callable[[int], Hits]
+) -> int:
+    """Return the rank of a passage, from the rank of its best part; 0 if the passage is not a hit.
+
+    The rank of a document of chunks counts documents.
+
+    :param search: returns the best hits of the query, to a depth
+    """
+    if not best_rank or not is_chunk(snapshot.generation.unit) or passage_of(passage_id) != passage_id:
+        return best_rank
+    return len(set(map(passage_of, snapshot.lucene.ids(search(best_rank).docids))))
 
 
 def term_contributions(

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sparta.base.checks import query_of
 from sparta.base.filters import Filter, FilterLike
-from sparta.data.units import is_chunk, passage_of
+from sparta.search.explain import passage_rank
 from sparta.search.searcher import Searcher, bm25_query, docids_of
 
 
 @dataclass(frozen=True, slots=True)
-class WordContribution:
+class Bm25Contribution:
     """A query word's contribution to a BM25 score; `term` is the word as the analyzer writes it.
 
     `count` is how often the query contains the word.
@@ -36,7 +37,7 @@ class Bm25Explanation:
     passage_id: str
     rank: int
     score: float
-    terms: tuple[WordContribution, ...]
+    terms: tuple[Bm25Contribution, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as a dictionary for JSON."""
@@ -71,12 +72,11 @@ def explain_bm25(
         scores = lucene.word_scores(text, docids)
         sums = scores.sum(axis=1, dtype=np.float64).astype(np.float32)  # Lucene rounds the sum once, too
         best = int(sums.argmax())
-        rank = lucene.rank_text(text, docids[best], checked_filter)
-        if rank and is_chunk(snapshot.generation.unit) and passage_of(passage_id) == passage_id:
-            better_hits = lucene.search_text([text], rank, filter=checked_filter)
-            rank = len(set(map(passage_of, lucene.ids(better_hits.docids))))
+        best_rank = lucene.rank_text(text, docids[best], checked_filter)
+        search = partial(lucene.search_text, [text], filter=checked_filter)
+        rank = passage_rank(snapshot, passage_id, best_rank, search)
     contributions = [
-        WordContribution(word, count, float(score))
+        Bm25Contribution(word, count, float(score))
         for (word, count), score in zip(words.items(), scores[best], strict=True)
     ]
     ordered = tuple(sorted(contributions, key=lambda word: -word.contribution))
