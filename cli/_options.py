@@ -333,9 +333,9 @@ class ShardArguments:
         return i, n
 
 
-def refuse_leftover(words: tuple[Path, ...], option: str, remedy: str) -> None:
-    """Raise InputError if words stand without the option that takes several values, such as --vectors."""
-    if words and not typed(option):
+def refuse_leftover(words: tuple[Path, ...], remedy: str) -> None:
+    """Raise InputError if words stand without --vectors, the option that takes several values."""
+    if words and not typed("vectors"):
         raise InputError(
             f"these words belong to no option: {' '.join(map(str, words))}", remedy=f"run: {remedy}"
         )

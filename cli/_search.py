@@ -153,18 +153,15 @@ class SearchArguments:
     page: PageArguments = group(PageArguments)
 
 
-def channel_option(
-    purpose: str = "Channel to search", name: str = "channel", default: str = "", section: str = ""
-) -> Any:
+def channel_option(purpose: str = "Channel to search", name: str = "channel", section: str = "") -> Any:
     """Declare the option of one or several channels, as `open_retriever` takes them.
 
-    :param default: the default in words [default: impact]
     :raises click.BadParameter: when the command runs, for an unknown channel
     """
     return option(
         (
             f"{purpose}: impact, bm25 or dense; or several, fused: dense,impact or bm25=1.2,impact=1"
-            f" [default: {default or 'impact; bm25 if the index has no impacts'}]."
+            " [default: impact; bm25 if the index has no impacts]."
         ),
         "--channel",
         name,

@@ -35,9 +35,9 @@ def files_option(name: str, text: str) -> Any:
     return option(text, name, multiple=True, metavar="FILE[=WEIGHT]")
 
 
-def rate_option(name: str, default: float, text: str) -> Any:
-    """Declare an option of a learning rate above 0."""
-    return option(text, name, type=Finite(0, min_open=True), default=default)
+def rate_option(default: float, text: str) -> Any:
+    """Declare the option of a learning rate above 0."""
+    return option(text, "--learning-rate", type=Finite(0, min_open=True), default=default)
 
 
 def dropout_option(text: str) -> Any:
@@ -100,7 +100,7 @@ class LengthArguments:
     accumulate: int = accumulate_option
     max_length: int = whole(256, "Longest input of the model, in wordpieces.", least=16)
     train_length: int = whole(192, "Longest training text, in wordpieces; longer texts are cut.", least=16)
-    learning_rate: float = rate_option("--learning-rate", 1.5e-4, "Peak learning rate.")
+    learning_rate: float = rate_option(1.5e-4, "Peak learning rate.")
 
 
 @arguments

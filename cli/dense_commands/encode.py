@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import arguments, command, flag, folder_type, group, made, one_of, option, takes, whole
+from cli._arguments import arguments, command, flag, folder_type, group, made, one_of, option, takes
 from cli._options import (
     ClusterArguments,
     FieldArguments,
@@ -30,11 +30,6 @@ class _Unit(UnitArguments):
 
 
 @arguments
-class _Shards(ShardArguments):
-    shard_size: int = whole(2048, "Passages per shard.")
-
-
-@arguments
 class _Encoding:
     corpus: str = corpus_option(required=True)
     output: Path = option("Folder for the shards.", required=True, type=folder_type)
@@ -43,7 +38,7 @@ class _Encoding:
     )
     unit: _Unit = group(_Unit)
     language: str = language_option
-    shards: _Shards = group(_Shards)
+    shards: ShardArguments = group(ShardArguments)
     resume: bool = flag("Continue an interrupted command: encode only the missing shards.", section="Shards")
     ray: ClusterArguments = group(ClusterArguments)
     skip_invalid: bool = skip_invalid_option

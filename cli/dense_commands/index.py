@@ -59,7 +59,7 @@ def index(
     sparta index --corpus wiki.jsonl
     dense index
     """  # noqa: D301 (click looks for the backspace)
-    refuse_leftover(more, "vectors", "dense index --vectors FOLDER...")
+    refuse_leftover(more, "dense index --vectors FOLDER...")
     from tqdm import tqdm
 
     from dense.channel.sync import build_dense

@@ -75,7 +75,7 @@ class _Form:
 
 @arguments
 class _Lengths(LengthArguments):
-    learning_rate: float = rate_option("--learning-rate", 5e-5, "Peak learning rate.")
+    learning_rate: float = rate_option(5e-5, "Peak learning rate.")
 
 
 @arguments

@@ -125,9 +125,7 @@ class SkillRecipeArguments:
     spans: int = whole(30, "Number of spans per text that are no entities (negatives).")
     max_length: int = whole(256, "Longest input of the model, in wordpieces.", least=16)
     question_length: int = whole(64, "Longest question, in wordpieces; the rest is cut.", least=3)
-    learning_rate: float = rate_option(
-        "--learning-rate", 5e-5, "Peak learning rate; the span layer learns ten times as fast."
-    )
+    learning_rate: float = rate_option(5e-5, "Peak learning rate; the span layer learns ten times as fast.")
     dropout: float = dropout_option("Dropout rate of the encoder.")
     held_out: int = whole(100, "Number of held-out queries per file, for validation.", least=0)
     validate_every: int = validate_option(200)

@@ -123,7 +123,7 @@ class _Labels:
     batch_size: int = whole(16, "Number of claims per batch.")
     accumulate: int = accumulate_option
     max_length: int = whole(320, "Longest input (claim and passages), in wordpieces.", least=96)
-    learning_rate: float = rate_option("--learning-rate", 5e-5, "Peak learning rate.")
+    learning_rate: float = rate_option(5e-5, "Peak learning rate.")
     held_out: int = whole(300, "Number of held-out claims, for validation.")
     validate_every: int = validate_option(100)
     seed: int = seed_option

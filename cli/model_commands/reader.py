@@ -160,9 +160,7 @@ class _ReaderTraining:
     steps: int = whole(1500, "Number of training steps.")
     batch_size: int = whole(12, "Questions per step.")
     accumulate: int = _batches_option
-    learning_rate: float = rate_option(
-        "--learning-rate", 6e-5, "Peak learning rate; the span layer learns ten times as fast."
-    )
+    learning_rate: float = rate_option(6e-5, "Peak learning rate; the span layer learns ten times as fast.")
     layer_decay: float = _fraction(
         "--layer-decay", 1.0, "Factor on the learning rate per layer, from the top layer down."
     )
@@ -333,7 +331,7 @@ class _PathTraining:
     batch_size: int = whole(8, "Questions per step.")
     accumulate: int = _batches_option
     learning_rate: float = rate_option(
-        "--learning-rate", 5e-5, "Peak learning rate; the scoring layers learn ten times as fast."
+        5e-5, "Peak learning rate; the scoring layers learn ten times as fast."
     )
     layer_decay: float = _fraction(
         "--layer-decay", 0.9, "Factor on the learning rate per layer, from the top layer down."

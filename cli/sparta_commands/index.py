@@ -90,7 +90,7 @@ class _Index:
                 f"--corpus takes one file or folder, found also {' '.join(map(str, self.more))}",
                 remedy="put several files into one folder, or write a name with spaces in quotes",
             )
-        refuse_leftover(self.more, "vectors", f"sparta index --corpus {next(iter(self.more), '')}")
+        refuse_leftover(self.more, f"sparta index --corpus {next(iter(self.more), '')}")
         if bool(corpus) == bool(self.vectors):
             raise InputError(
                 "name either --corpus or --vectors, found " + ("both" if corpus else "neither"),

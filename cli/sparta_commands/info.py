@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from cli._arguments import command
-from cli._options import index_option
+from cli._options import index_option, json_option
 from cli._output import dumps, visible
 
 
 @command()
 @index_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 def info(index: Path | None, as_json: bool) -> None:
     """Show passages, model, size and channels of an index."""
     from sparta.index.folder import default_index

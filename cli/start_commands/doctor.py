@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from cli._arguments import command, typed
-from cli._options import index_option
+from cli._options import index_option, json_option
 from cli._output import dumps
 
 
 @command()
 @index_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 @click.option("--quick", is_flag=True, help="Do not import packages, which takes seconds for each extra.")
 def doctor(index: Path | None, as_json: bool, quick: bool) -> None:
     """Check what this machine lacks.
