@@ -20,16 +20,15 @@ from sparta.models.network_queries import NETWORK_BITS, open_query_network
 from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.models.resolve import DEFAULT_MODEL, check_unchanged, hash_folder, lasting_name, model_folder
 from sparta.models.stored_model import StoredModel, open_stored
-from sparta.neural.devices import best_device, uses_cpu
 from sparta.runtime.calibration import fixed_lines
-from sparta.runtime.fallback import first_readable
+from sparta.runtime.fallback import opened_on
 
 if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
 
 logger = logging.getLogger(__name__)
 
-BY_NETWORK, NO_NETWORK = QUERY_ENCODERS = ("network", "none")
+BY_NETWORK, NO_NETWORK = "network", "none"
 """How queries become terms: by the model's network, or by tokenization, where each distinct term counts 1."""
 
 
@@ -49,24 +48,19 @@ def load_model(
 
     :param bits: the bits per impact; None means the model's setting. The weight scale stays the same.
     :param device: `cpu`, `cuda:0` or another device of torch; None means a GPU if there is one
-    :param query_encoder: `network` or `none`, how queries become terms (see `QUERY_ENCODERS`); None means as
-        the model defines it
+    :param query_encoder: `network`, or `none`, which only tokenizes queries and counts each term once; None
+        means as the model defines it
     :raises ModelError: the model cannot be loaded.
     """
     folder = model_folder(name)
     _check_kind(folder)
-    device = device or best_device()
-    if not uses_cpu(device):
-        return _module(name, folder, bits, query_encoder).on_device(device)
 
     def read() -> StoredModel:
         identity = hash_folder(folder)
         return _named(open_stored(folder), name, folder, identity, bits, query_encoder)
 
-    return first_readable(
-        folder,
-        read,
-        lambda: _module(name, folder, bits, query_encoder),
+    return opened_on(
+        folder, device, read, lambda device: _module(name, folder, bits, query_encoder).on_device(device)
     )
 
 

@@ -88,10 +88,6 @@ class Quantizer:
         error = np.abs(impacts[~clipped] - exact[~clipped]).sum() * self.step
         return impacts, QuantizationCounts(int(weights.size), int(clipped.sum()), float(error))
 
-    def dequantize(self, impacts: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
-        """Convert impacts to weights: `(n,) int32` to `(n,) float32`."""
-        return (impacts * self.step).astype(np.float32)
-
     def as_dict(self) -> dict[str, float]:
         """Return the settings for a manifest."""
         return {"bits": self.bits, "max_weight": self.max_weight}

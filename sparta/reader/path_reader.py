@@ -16,13 +16,12 @@ import numpy as np
 from sparta.base.extras import optional_packages
 from sparta.data.languages import language_of
 from sparta.data.sentences import sentence_splitter
-from sparta.neural.devices import best_device, uses_cpu
 from sparta.reader.config import path_reader_folder
 from sparta.reader.decode import PathScores, Scores, best_spans, check_scores
 from sparta.reader.path_inputs import CHOICES, PathInput, PathLayout, Sentences
 from sparta.reader.records import Text
 from sparta.reader.stored_reader import StoredPathReader
-from sparta.runtime.fallback import first_readable
+from sparta.runtime.fallback import opened_on
 
 _PATHS_PER_BATCH = 8
 
@@ -89,11 +88,12 @@ class PathReader:
         :param dtype: fp32, bf16, fp16 (not on a CPU), or auto: bf16 if the device multiplies bf16 fast
         :raises ModelError: there is no such path reader, or the model has another layout.
         """
-        folder, device = path_reader_folder(name), device or best_device()
-        if not uses_cpu(device):
-            return PathReader(_path_model(folder, device, dtype), str(folder))
-        model = first_readable(
-            folder, lambda: StoredPathReader(folder, dtype), lambda: _path_model(folder, "cpu", dtype)
+        folder = path_reader_folder(name)
+        model = opened_on(
+            folder,
+            device,
+            lambda: StoredPathReader(folder, dtype),
+            lambda device: _path_model(folder, device, dtype),
         )
         return PathReader(model, str(folder))
 

@@ -10,13 +10,12 @@ from typing import Protocol
 
 from sparta.base.extras import optional_packages
 from sparta.neural.batches import length_sorted_batches
-from sparta.neural.devices import best_device, uses_cpu
 from sparta.reader.config import ReaderConfig, ReaderLayout, reader_folder
 from sparta.reader.decode import Scores, best_spans, check_scores
 from sparta.reader.records import Span, Text
 from sparta.reader.stored_reader import StoredReader
 from sparta.reader.windows import Window
-from sparta.runtime.fallback import first_readable
+from sparta.runtime.fallback import opened_on
 
 TOKEN_BUDGET, CPU_BUDGET = 4096, 512
 """The maximum number of wordpieces in a batch, on a GPU and on a CPU."""
@@ -67,11 +66,12 @@ class Reader:
         :param dtype: int8 (on a CPU), fp32, bf16, fp16, or auto: the fastest that the device supports
         :raises ModelError: there is no such reader, or the model has another layout.
         """
-        folder, device = reader_folder(name), device or best_device()
-        if not uses_cpu(device):
-            return cls(_span_reader(folder, device, dtype), str(folder))
-        model = first_readable(
-            folder, lambda: StoredReader(folder, dtype), lambda: _span_reader(folder, "cpu", dtype)
+        folder = reader_folder(name)
+        model = opened_on(
+            folder,
+            device,
+            lambda: StoredReader(folder, dtype),
+            lambda device: _span_reader(folder, device, dtype),
         )
         return cls(model, str(folder))
 

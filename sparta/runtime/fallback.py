@@ -1,4 +1,4 @@
-"""Reading a model with torch where OpenVINO cannot read it, and saying why if torch is missing too."""
+"""Opening a model: on a CPU with OpenVINO; on a GPU, or if OpenVINO cannot read the model, with torch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,24 @@ from safetensors import SafetensorError
 
 from sparta.base.errors import InputError, MissingPackageError, ModelError, ReplacedError, SpartaError
 from sparta.base.extras import optional_packages
+from sparta.neural.devices import best_device, uses_cpu
 from sparta.runtime.processor import ForkedError
 
 logger = logging.getLogger(__name__)
 _NOT_READABLE = OSError, ValueError, RuntimeError, LookupError, TypeError, SafetensorError, SpartaError
+
+
+def opened_on[S, M](
+    folder: Path, device: str | None, stored: Callable[[], S], by_torch: Callable[[str], M]
+) -> S | M:
+    """Return `by_torch(device)`; on a CPU, return what `stored()` or else `by_torch("cpu")` reads.
+
+    :param device: None means a GPU if there is one
+    """
+    device = device or best_device()
+    if not uses_cpu(device):
+        return by_torch(device)
+    return first_readable(folder, stored, lambda: by_torch("cpu"))
 
 
 def first_readable[S, M](folder: Path, read: Callable[[], S], by_torch: Callable[[], M]) -> S | M:

@@ -25,7 +25,6 @@ def test_a_hand_worked_example() -> None:
     lost = 0.99 + 0.5 + 0.1 + 0.4 + 0.5 + 0.4 + 0.5 + 0.0 + 0.5
     assert counts.absolute_error == pytest.approx(lost, abs=1e-5)
     assert counts.mean_error == pytest.approx(lost / 9, abs=1e-6)
-    np.testing.assert_array_equal(quantizer.dequantize(np.array([1, 2, 3], dtype=np.int32)), [1, 2, 3])
 
 
 @pytest.mark.parametrize("bits", range(1, MAX_BITS + 1))
@@ -37,7 +36,7 @@ def test_every_number_of_bits(bits: int) -> None:
     assert impacts.min() >= 1
     assert impacts.max() <= 2**bits - 1
     assert counts.clipped == 0
-    error = np.abs(quantizer.dequantize(impacts).astype(np.float64) - weights)
+    error = np.abs(impacts * quantizer.step - weights)
     large = weights >= quantizer.step / 2
     assert (error[large] <= quantizer.step / 2 + 1e-6).all()
     assert (error[~large] <= quantizer.step).all(), "a weight below half a step becomes 1, not 0"
@@ -49,7 +48,7 @@ def test_every_number_of_bits(bits: int) -> None:
 def test_impacts_survive_the_way_back() -> None:
     quantizer = Quantizer(1.7, 8)
     impacts = np.arange(1, 256, dtype=np.int32)
-    again, counts = quantizer.quantize(quantizer.dequantize(impacts))
+    again, counts = quantizer.quantize((impacts * quantizer.step).astype(np.float32))
     np.testing.assert_array_equal(again, impacts)
     assert counts.clipped == 0
 
