@@ -21,7 +21,7 @@ from chinese_start import words_of
 from chinese_text import SPECIAL
 from transformers import BertConfig, BertModel
 
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.reader.config import ReaderConfig, ReaderLayout
 from sparta.reader.span_reader import SpanReader
 

@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 from transformers import BertConfig, BertModel
 
 from sparta.models.config import SpartaConfig
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.sparta import SpartaModel
 from sparta.neural.inputs import CONTEXT, InputLayout, Lexical
 

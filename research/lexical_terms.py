@@ -30,9 +30,10 @@ from scipy.sparse import csr_matrix, vstack
 
 from sparta.base.records import Passage
 from sparta.data.trec import read_qrels
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.lexical_terms import LexicalTerms, Occurrence, TermSettings, _Word, singular
 from sparta.models.quantize import Quantizer
-from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
+from sparta.models.query_encoder import QueryTokenizer
 from sparta.models.resolve import default_model_folder
 from sparta.search.searcher import Searcher
 from sparta.shards.folder import shard_files

@@ -315,8 +315,8 @@ def tiny_model_folder(
 @pytest.fixture
 def lexical_model(tmp_path: Path, tiny_model_folder: Path) -> Path:
     """A folder of a tiny model with lexical terms."""
+    from sparta.models.folders.tokenizer import load_tokenizer
     from sparta.models.lexical_terms import LexicalTerms, TermSettings
-    from sparta.models.query_encoder import load_tokenizer
 
     folder = tmp_path / "model"
     shutil.copytree(tiny_model_folder, folder)

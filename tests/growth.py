@@ -33,8 +33,9 @@ from sparta.data.languages import language_of
 from sparta.data.queries import read_queries
 from sparta.data.sentences import sentence_splitter, split_units
 from sparta.data.trec import read_qrels, read_run
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.lexical_terms import LexicalTerms, TermSettings
-from sparta.models.query_encoder import QueryTokenizer, WordTokenizer, load_tokenizer
+from sparta.models.query_encoder import QueryTokenizer, WordTokenizer
 from sparta.models.resolve import default_model_folder
 from sparta.reader.config import ReaderLayout
 from sparta.reader.records import Text

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dense.encoding.bert_folder import has_router, read_config, read_side, vector_length, with_length
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.neural.devices import best_device
 from sparta.neural.stored import is_plain_bert
 from sparta.runtime.fallback import first_readable

@@ -18,7 +18,7 @@ from dense.models.skill_config import SPAN
 from dense.models.span_scores import SpanScores
 from sparta.base.extras import optional_packages
 from sparta.base.records import Advance, Passage
-from sparta.models.query_encoder import fitting_tokenizer
+from sparta.models.folders.tokenizer import fitting_tokenizer
 from sparta.models.resolve import check_unchanged, hash_folder
 from sparta.neural.batches import CPU_TOKENS, distinct_inputs, pooled_positions
 from sparta.neural.inputs import EncoderInput

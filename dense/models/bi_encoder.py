@@ -23,7 +23,7 @@ from dense.models.span_head import SpanHead
 from dense.models.span_scores import SpanScores
 from sparta.base.checks import path_of
 from sparta.base.records import Advance, Passage
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types
 from sparta.neural.batches import GPU_TOKENS, distinct_inputs
 from sparta.neural.checkpoint import load_state, save_model, with_weights

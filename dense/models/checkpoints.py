@@ -18,7 +18,7 @@ from dense.models.config import DenseConfig
 from dense.models.resolve import bi_encoder_folder
 from dense.models.skill_config import ENCODER, NONE
 from sparta.base.errors import ModelError
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.neural.checkpoint import load_state, load_torch_file, with_weights
 from sparta.neural.inputs import InputLayout
 from sparta.neural.stored import read_json

@@ -24,7 +24,7 @@ from dense.models.skill_config import (
 )
 from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.neural.checkpoint import with_weights
 from sparta.neural.inputs import InputLayout
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Hit
 from sparta.base.remedies import Option, remedy
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.resolve import folder_with
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types
 from sparta.neural.checkpoint import load_state, save_model, with_weights

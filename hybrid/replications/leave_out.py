@@ -17,7 +17,7 @@ from hybrid.evaluation.results import SetResults
 from hybrid.replications.pool import TaskPool
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.training.options import check_same, settings_of
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ from sparta.base.errors import ModelError, ReplacedError, SpartaError, first_lin
 from sparta.base.extras import INSTALLED, Installation
 from sparta.base.remedies import Option, Remedy, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
+from sparta.models.folders.tokenizer import shared_tokenizer
 from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms
 from sparta.models.quantize import Quantizer, QueryQuantizer
-from sparta.models.query_encoder import QuerySide, shared_tokenizer
+from sparta.models.query_encoder import QuerySide
 from sparta.models.registered import how_to_install, local_folder, looks_like_path, package_folder
 
 Kind = Literal["model", "dense", "reader", "path_reader", "multi_task", "reranker"]

@@ -14,8 +14,8 @@ from torch import nn
 
 from sparta.base.checks import path_of
 from sparta.models.config import SpartaConfig
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.lexical_terms import LexicalTerms
-from sparta.models.query_encoder import load_tokenizer
 from sparta.models.sparse import SparseEncoder
 from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder, token_types
 from sparta.neural.checkpoint import load_state, save_model, with_weights

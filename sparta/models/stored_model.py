@@ -16,8 +16,8 @@ from sparta.models.backends.openvino import OpenVinoBackend, TermWeights, calibr
 from sparta.models.config import SpartaConfig
 from sparta.models.folders.kinds import Kind, kind_of
 from sparta.models.folders.sparse_folder import read_beir_folder, read_sparse_folder
+from sparta.models.folders.tokenizer import shared_tokenizer
 from sparta.models.model import SparseModel
-from sparta.models.query_encoder import shared_tokenizer
 from sparta.models.resolve import QUERY_WEIGHTS, check_unchanged
 from sparta.neural.batches import GPU_TOKENS
 from sparta.neural.devices import uses_cpu

@@ -13,7 +13,7 @@ from torch import nn
 from sparta.base.checks import path_of
 from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.resolve import folder_with
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, token_types
 from sparta.neural.checkpoint import load_state, save_model, with_weights

@@ -12,7 +12,7 @@ from torch import nn
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.remedies import Command, Option, remedy
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.registered import local_folder
 from sparta.models.resolve import folder_with, is_shipped, sparta_folder
 from sparta.models.sparta import SpartaModel

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sparta.models.query_encoder import fitting_tokenizer
+from sparta.models.folders.tokenizer import fitting_tokenizer
 from sparta.models.resolve import check_unchanged, hash_folder
 from sparta.neural.batches import Tokens
 from sparta.neural.stored import check_length, is_plain_bert, read_json

@@ -19,7 +19,7 @@ from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 from sparta.models.folders.cross_encoder import CrossEncoder
 from sparta.models.folders.pairs import check_finite, check_kind, pair_tokenizer
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.resolve import hash_folder
 from sparta.neural.backbones import blank_encoder, load_encoder, longest_input
 from sparta.neural.batches import length_sorted_batches

@@ -20,7 +20,8 @@ from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 from sparta.models.folders.kinds import MODULES, module_entries
 from sparta.models.folders.pairs import check_kind
-from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
+from sparta.models.folders.tokenizer import load_tokenizer
+from sparta.models.query_encoder import QueryTokenizer
 from sparta.models.registered import local_folder
 from sparta.models.resolve import installed_folder, is_shipped, model_folder, sparta_folder
 from sparta.models.sparta import SpartaModel

@@ -38,9 +38,10 @@ from sparta.index.inputs.impact_batches import (
 )
 from sparta.index.inputs.lexical_postings import in_context
 from sparta.index.jobs import JSON_VECTORS, InputChangedError, Source, batch_bounds_changed, skip_passages
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.quantize import Quantizer
-from sparta.models.query_encoder import QuerySide, load_tokenizer
+from sparta.models.query_encoder import QuerySide
 from sparta.models.resolve import (
     DEFAULT_MODEL,
     default_model_folder,

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
-from sparta.models.query_encoder import fitting_tokenizer
+from sparta.models.folders.tokenizer import fitting_tokenizer
 from sparta.models.resolve import default_name
 from sparta.neural.stored import is_plain_bert, read_json
 

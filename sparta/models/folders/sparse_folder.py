@@ -22,7 +22,7 @@ from sparta.base.extras import optional_packages
 from sparta.base.remedies import Option
 from sparta.models.config import SpartaConfig
 from sparta.models.folders.kinds import IDF, Kind, kind_of, module_entries, unknown_modules
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.neural.inputs import CONTEXT, InputLayout
 from sparta.neural.stored import read_json
 from sparta.runtime.weights import StoredWeights

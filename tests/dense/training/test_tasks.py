@@ -28,7 +28,7 @@ from dense.training.skill_data import SkillFile, read_skill_sets
 from dense.training.skill_examples import SkillSet
 from dense.training.skill_train import train_skills
 from sparta.base.errors import InputError
-from sparta.models.query_encoder import load_tokenizer
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.neural.stored import read_json
 from tests.dense.training.skill_sets import recipe, sets_of, training
 

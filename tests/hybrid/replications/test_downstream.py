@@ -296,7 +296,7 @@ def test_labels_are_learnt_and_resumed(encoder_folder: Path, words: list[str], t
 
 def test_what_a_classifier_reads(encoder_folder: Path, words: list[str]) -> None:
     """The claim, then an equal share of the rest for each passage, [SEP] behind each."""
-    from sparta.models.query_encoder import load_tokenizer
+    from sparta.models.folders.tokenizer import load_tokenizer
     from sparta.neural.backbones import load_encoder
 
     tokenizer = load_tokenizer(encoder_folder)

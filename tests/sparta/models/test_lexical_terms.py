@@ -15,8 +15,9 @@ import pytest
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Passage
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms, TermSettings, singular
-from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
+from sparta.models.query_encoder import QueryTokenizer
 from sparta.models.resolve import default_model_folder, hash_folder
 
 TOKENIZER = load_tokenizer(default_model_folder())
@@ -250,7 +251,7 @@ def test_weights_are_equal_in_each_process() -> None:
     program = (
         "from sparta.base.records import Passage;"
         "from sparta.models.lexical_terms import LexicalTerms, TermSettings;"
-        "from sparta.models.query_encoder import load_tokenizer;"
+        "from sparta.models.folders.tokenizer import load_tokenizer;"
         f"t = LexicalTerms(TermSettings(), load_tokenizer({str(default_model_folder())!r}));"
         "print(t.name, t.passage_terms(Passage('p', 'Kerensky met Lenin in Petrograd')))"
     )

@@ -14,9 +14,9 @@ import pytest
 from sparta.base.errors import ModelError
 from sparta.index.inputs.open_encoder import OpenEncoder
 from sparta.models.document_encoder import fit_quantizer
+from sparta.models.folders.tokenizer import load_tokenizer, shared_tokenizer
 from sparta.models.load import calibration_passages, load_model, load_module
 from sparta.models.quantize import Quantizer
-from sparta.models.query_encoder import load_tokenizer, shared_tokenizer
 from sparta.models.resolve import hash_folder, known_query_side
 from sparta.models.sparta import SpartaModel
 from sparta.models.stored_model import open_stored

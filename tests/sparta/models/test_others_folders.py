@@ -18,8 +18,8 @@ from tokenizers import Tokenizer
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.models.folders.foreign import load_beir_sparta
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.load import load_model, load_module
-from sparta.models.query_encoder import load_tokenizer
 from sparta.models.stored_model import StoredModel
 from sparta.neural.checkpoint import from_pretrained
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from sparta.base.errors import InputError
-from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
+from sparta.models.folders.tokenizer import load_tokenizer
+from sparta.models.query_encoder import QueryTokenizer
 
 
 def test_unknown_words_and_special_tokens_do_not_count(tiny_tokenizer: Any) -> None:

@@ -53,7 +53,7 @@ def test_an_empty_text_has_no_window(tiny_tokenizer, words):
 
 
 def test_special_tokens_in_a_text_are_text(tiny_tokenizer):
-    from sparta.models.query_encoder import load_tokenizer  # noqa: F401 (as a reader's own is opened)
+    from sparta.models.folders.tokenizer import load_tokenizer  # noqa: F401 (as a reader's own is opened)
 
     tiny_tokenizer.encode_special_tokens = True
     try:

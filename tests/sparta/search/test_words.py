@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sparta.index.pipeline import IndexOptions, build_index
+from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.lexical_terms import LexicalTerms, TermSettings
-from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
+from sparta.models.query_encoder import QueryTokenizer
 from sparta.models.resolve import default_model_folder
 from sparta.search.explain import (
     Explanation,

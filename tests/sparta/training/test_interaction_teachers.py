@@ -131,7 +131,7 @@ def test_on_a_gpu_torch_reads_the_pairs_of_a_cross_encoder(cross_encoder, texts)
     """The same network, tried here on the CPU: the logits of transformers."""
     from transformers import BertForSequenceClassification
 
-    from sparta.models.query_encoder import load_tokenizer
+    from sparta.models.folders.tokenizer import load_tokenizer
     from sparta.neural.encoding import arithmetic
     from sparta.training.interaction_teachers import PairNetwork
 

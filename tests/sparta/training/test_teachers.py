@@ -204,8 +204,9 @@ def test_a_cache_must_tell_offline_how_an_encoder_pools(encoder_folder, tmp_path
 def test_a_sparta_model_teaches(tiny_model_folder):
     """Its scores are those of its own vectors, sentences in their contexts, the second time too."""
     from sparta.base.records import Passage
+    from sparta.models.folders.tokenizer import load_tokenizer
     from sparta.models.load import load_module
-    from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
+    from sparta.models.query_encoder import QueryTokenizer
     from sparta.training.teachers import Mixture, open_teacher
 
     text = "the moon of the earth. larry page founded google."
