@@ -19,13 +19,13 @@ const FUSED = 100; // how deep a fused ranking goes, to its candidates
 const DEEPEST = 10_000; // and that of one channel, as far as the service allows
 
 let info, state, panel;
-let asked = new AbortController();
+let pendingSearch = new AbortController();
 let answering = { body: null, controller: new AbortController() };
 let colours = { q: null, of: new Map() };
-let painted = null; // the address of what is shown
-let said = ""; // and what is told of it
+let shownAddress = null;
+let statusText = ""; // of what is shown, for those who do not see it
 let sliding = null; // the promise that what is shown follows α
-let before = null; // the ranks when α began to move: {id: rank}
+let ranksBefore = null; // the ranks when α began to move: {id: rank}
 let typing = false; // whether the last entry of the history is a question that is being typed
 
 async function start() {
@@ -67,18 +67,18 @@ async function go(changes, { instead = false } = {}) {
 /** While α is dragged: one request at a time, and after it the newest; `last` when the slider is let go. */
 async function slide(changes, last) {
   state = { ...state, ...changes };
-  before ??= ranks();
+  ranksBefore ??= ranks();
   sliding ??= catchUp().finally(() => { sliding = null; });
   await sliding;
   if (!last) return;
   history.replaceState(history.state, "", address());
-  $("status").textContent = said;
-  before = null;
+  $("status").textContent = statusText;
+  ranksBefore = null;
 }
 
 /** Ask until what is shown is what was chosen, unless something else was asked meanwhile. */
 async function catchUp() {
-  while (painted !== address()) if (!(await show({ quiet: true }))) return;
+  while (shownAddress !== address()) if (!(await show({ quiet: true }))) return;
 }
 
 /** The ranks that are shown, of one ranking. */
@@ -115,22 +115,22 @@ function focusHit(id) {
 
 /** Ask for what the state says and show it; false where something else was asked before the answer came. */
 async function show({ quiet = false } = {}) {
-  const own = address();
-  asked.abort();
-  asked = new AbortController();
-  const { signal } = asked;
+  const newAddress = address();
+  pendingSearch.abort();
+  pendingSearch = new AbortController();
+  const { signal } = pendingSearch;
   const results = $("results");
   panel.show(state);
   document.body.dataset.view = state.id ? "passage" : state.q ? "ranking" : "welcome";
   results.setAttribute("aria-busy", "true");
   try {
-    said = await (state.id ? passageView : state.q ? rankingView : welcome)(results, signal);
-    if (!quiet) $("status").textContent = said;
+    statusText = await (state.id ? passageView : state.q ? rankingView : welcome)(results, signal);
+    if (!quiet) $("status").textContent = statusText;
   } catch (error) {
     if (error.name === "AbortError") return false;
     refused(error, () => show());
   }
-  painted = own;
+  shownAddress = newAddress;
   results.setAttribute("aria-busy", "false");
   return true;
 }
@@ -177,7 +177,7 @@ async function rankingView(results, signal) {
   paint(hits.flat());
   answer(hits.flat().length);
   const name = (way) => named(way, state);
-  const look = (way) => ({ colours: colours.of, weights: weights(way), way, link, follow, before });
+  const look = (way) => ({ colours: colours.of, weights: weights(way), way, link, follow, before: ranksBefore });
   const parts = hits.flat().length === 0 ? [nothing()] : ways.length > 1
     ? [key(), sideBySide(ways.map((way, i) => ({ way, name: name(way), hits: hits[i], places: places[i] })), deep ? DEPTH : 0, look)]
     : [key(ways[0]), h("h2", { class: "hidden" }, "Passages"), ranking(hits[0], look(ways[0]))];
@@ -189,9 +189,9 @@ async function rankingView(results, signal) {
 
 /** What the last move of α did, for those who do not see it. */
 function moves(hits) {
-  if (!before) return "";
-  const up = hits.filter((hit) => before.get(hit.id) > hit.rank).length;
-  const fresh = hits.filter((hit) => !before.has(hit.id)).length;
+  if (!ranksBefore) return "";
+  const up = hits.filter((hit) => ranksBefore.get(hit.id) > hit.rank).length;
+  const fresh = hits.filter((hit) => !ranksBefore.has(hit.id)).length;
   return up || fresh ? `, ${up} moved up, ${fresh} new` : ", the same order";
 }
 

@@ -1,6 +1,6 @@
 // What gave a score, drawn to scale: words of the question, or channels.
 
-import { byWord } from "./words.js";
+import { byWord, sumOfShares } from "./words.js";
 import { fixed, folded, h, number, percent, scored, shownTerm, signed, table } from "./dom.js";
 
 const COLOURS = 8;
@@ -61,7 +61,7 @@ export function marked(text, marks, terms, colours) {
   const characters = Array.from(text);
   const piece = (start, end) => characters.slice(start, end).join("");
   const most = Math.max(...marks.map(([, , share]) => share), Number.MIN_VALUE);
-  const total = terms.reduce((all, { share }) => all + share, 0);
+  const total = sumOfShares(terms);
   const byShare = (share) => terms.find((term) => Math.abs(term.share / total - share) < 1e-3)?.term; // in another script
   const children = [];
   let at = 0;
@@ -82,7 +82,7 @@ export function marked(text, marks, terms, colours) {
 /** The words' parts of a score by impacts, one beside the other; `scale` is the score of the longest bar. */
 export function termBar(terms, colours, scale, { thin = false } = {}) {
   const shares = new Map(terms.map(({ term, share }) => [term, share]));
-  const score = terms.reduce((sum, { share }) => sum + share, 0);
+  const score = sumOfShares(terms);
   const parts = [...colours].filter(([term]) => shares.get(term) > 0);
   const said = parts.map(([term]) => `${shownTerm(term)} ${number(shares.get(term))}`).join(", ");
   return h("div", { class: thin ? "bar thin" : "bar", role: "img", "aria-label": `${number(score)} = ${said}` },
@@ -122,7 +122,7 @@ export function channelBars(hit, { low, high }, words, sum) {
 
 /** The row of a word of several terms; its first cell opens and shows them. */
 function opening(word, terms, sum) {
-  const share = terms.reduce((all, own) => all + own.share, 0);
+  const share = sumOfShares(terms);
   const parts = terms.map(({ term, count, impact, share: part }) => h("li", {}, `${shownTerm(term)}: ${number(count)} × ${number(impact)} = ${number(part)}`));
   return [h("details", {}, h("summary", {}, shownTerm(word)), h("ul", {}, parts)), "", "", number(share), percent(sum ? share / sum : 0)];
 }
@@ -136,7 +136,7 @@ export function numbers(hit, weights) {
     tables.push(table(`Score ${fixed(hit.score)}: what the channels add`, ["Channel", "Rank", "Its score", "Weight", "Adds"], rows));
   }
   if (hit.terms?.length) {
-    const sum = hit.terms.reduce((all, { share }) => all + share, 0);
+    const sum = sumOfShares(hit.terms);
     const cells = ({ term, count, impact, share }) =>
       [shownTerm(term), number(count), number(impact), number(share), percent(sum ? share / sum : 0)];
     const rows = byWord(hit.terms).map(([word, own]) => (own.length > 1 ? opening(word, own, sum) : cells({ ...own[0], term: word })));

@@ -1,6 +1,6 @@
 // How it is ranked: channel or hybrid, the weight of BM25, another ranking beside it, filters.
 
-import { alphaOf, bases, rankings, sizes } from "./state.js";
+import { ALPHA_STEP, HIGHEST_ALPHA, SIZES, alphaOf, bases, rankings } from "./state.js";
 import { filters } from "./filters.js";
 import { h } from "./dom.js";
 
@@ -8,9 +8,9 @@ import { h } from "./dom.js";
 export function controls(info, change) {
   const ways = rankings(info);
   const way = choice("Rank by", "by", ways, (by, state) => change({ by, vs: state.vs === by ? state.by : state.vs, page: 1 }));
-  const beside = select("Beside it", "vs", ways, (vs) => change({ vs, page: 1 }));
-  const base = select("Base", "base", bases(info), (own) => change({ base: own, page: 1 }));
-  const count = select("Hits", "k", sizes.map(String), (k) => change({ k: Number(k), page: 1 }));
+  const beside = select("Beside it", "vs", (vs) => change({ vs, page: 1 }));
+  const base = select("Base", "base", (base) => change({ base, page: 1 }));
+  const count = select("Hits", "k", (k) => change({ k: Number(k), page: 1 }));
   const alpha = slider(change);
   const narrow = filters(info, change);
   const several = ways.length > 1;
@@ -26,7 +26,7 @@ export function controls(info, change) {
       way.show(state);
       beside.show(state.vs, [["", "nothing"], ...ways.filter((one) => one !== state.by).map((one) => [one, one])]);
       base.show(state.base, bases(info).map((one) => [one, one.replace(",", " + ")]));
-      count.show(String(state.k), sizes.map((one) => [String(one), String(one)]));
+      count.show(String(state.k), SIZES.map((size) => [String(size), String(size)]));
       alpha.show(state);
       narrow?.show(state);
     },
@@ -45,33 +45,33 @@ function choice(name, id, ways, chosen) {
   return { element, show };
 }
 
-function select(name, id, _, chosen) {
+function select(name, id, chosen) {
   const field = h("select", { id, onchange: () => chosen(field.value) });
   const show = (value, options) => {
-    field.replaceChildren(...options.map(([own, said]) => h("option", { value: own, selected: own === value }, said)));
+    field.replaceChildren(...options.map(([option, text]) => h("option", { value: option, selected: option === value }, text)));
   };
   return { element: h("div", { class: "field" }, h("label", { for: id }, name), field), show };
 }
 
 /** α: each step is told as `moving`, the last one as `settled`. */
 function slider(change) {
-  const said = h("output", { for: "alpha" });
-  const field = h("input", { type: "range", id: "alpha", min: "0", max: "3", step: "0.05", list: "alphas", "aria-describedby": "alpha-note" });
+  const output = h("output", { for: "alpha" });
+  const field = h("input", { type: "range", id: "alpha", min: 0, max: HIGHEST_ALPHA, step: ALPHA_STEP, list: "alphas", "aria-describedby": "alpha-note" });
   const formula = h("span", { class: "formula", id: "alpha-note" });
   const tell = (how) => () => {
-    said.value = alphaOf(Number(field.value));
+    output.value = alphaOf(Number(field.value));
     change({ a: Number(field.value), page: 1 }, how);
   };
   field.addEventListener("input", tell("moving"));
   field.addEventListener("change", tell("settled"));
   const element = h("div", { class: "alpha" },
     h("label", { for: "alpha" }, "Weight of BM25, α"),
-    h("div", { class: "line" }, field, said),
+    h("div", { class: "line" }, field, output),
     formula,
-    h("datalist", { id: "alphas" }, [0, 1, 2, 3].map((own) => h("option", { value: String(own) }))));
+    h("datalist", { id: "alphas" }, [...Array(HIGHEST_ALPHA + 1).keys()].map((alpha) => h("option", { value: alpha }))));
   const show = (state) => {
     if (Number(field.value) !== state.a) field.value = state.a;
-    said.value = alphaOf(state.a);
+    output.value = alphaOf(state.a);
     field.setAttribute("aria-valuetext", `α = ${alphaOf(state.a)}`);
     formula.textContent = `score = ${state.base.replace(",", " + ")} + α · bm25`;
   };

@@ -2,6 +2,7 @@
 
 import { channelBars, marked, numbers, plainBar, rangeOf, termBar } from "./bars.js";
 import { calm, h, scored } from "./dom.js";
+import { sumOfShares } from "./words.js";
 
 const MOVE = { duration: 320, easing: "cubic-bezier(.2,.7,.2,1)" };
 
@@ -15,12 +16,10 @@ const opened = new Set();
 export function ranking(hits, look) {
   const range = rangeOf(hits);
   const scale = Math.max(...hits.map((hit) => hit.score), 0);
-  const impacts = Math.max(...hits.map((hit) => sum(hit.words)), 1);
+  const impacts = Math.max(...hits.map((hit) => sumOfShares(hit.words)), 1);
   return h("ol", { class: "hits", start: hits[0]?.rank ?? 1 },
     hits.map((hit) => card(hit, { ...look, range, scale, impacts })));
 }
-
-const sum = (terms) => terms.reduce((all, { share }) => all + share, 0);
 
 function card(hit, look) {
   const terms = hit.words;
@@ -44,10 +43,11 @@ function moved(from, to) {
 
 /** Channels of a fused hit and, thin, its words; words of a hit by impacts; else its score alone. */
 function bars(hit, terms, look) {
+  const sum = sumOfShares(terms);
   const words = (thin) => termBar(terms, look.colours, look.impacts, { thin });
-  if (hit.channels) return channelBars(hit, look.range, sum(terms) > 0 && words(true), sum(terms));
-  if (look.way === "impact" && sum(terms) > 0) return words(false);
-  return [plainBar(hit.score, look.scale, look.way), sum(terms) > 0 && words(true)];
+  if (hit.channels) return channelBars(hit, look.range, sum > 0 && words(true), sum);
+  if (look.way === "impact" && sum > 0) return words(false);
+  return [plainBar(hit.score, look.scale, look.way), sum > 0 && words(true)];
 }
 
 /** The numbers as tables, made when they are first wanted. */

@@ -1,10 +1,8 @@
 // What the page shows, and its address: one is made from the other, so a link shows what its sender saw.
 
-const SIZES = [10, 20, 50];
-const SHORTEST_STEP = 0.05;
-const HIGHEST = 3;
-
-export const sizes = SIZES;
+export const SIZES = [10, 20, 50];
+export const HIGHEST_ALPHA = 3;
+export const ALPHA_STEP = 0.05;
 
 /** What stands in the address when nothing else is chosen: the service's own ranking, `usual`. */
 function defaults(info) {
@@ -20,10 +18,10 @@ function defaults(info) {
 function asHybrid(info) {
   const [, base, given] = info.default_channels.match(/^(.+),bm25(?:=([\d.]+))?$/) ?? [];
   const a = Number(given ?? 1);
-  return bases(info).includes(base) && a <= HIGHEST && rounded(a) === a ? { base, a } : null;
+  return bases(info).includes(base) && a <= HIGHEST_ALPHA && rounded(a) === a ? { base, a } : null;
 }
 
-const rounded = (a) => Number((Math.round(a / SHORTEST_STEP) * SHORTEST_STEP).toFixed(2));
+const rounded = (a) => Number((Math.round(a / ALPHA_STEP) * ALPHA_STEP).toFixed(2));
 
 /** Read an address. What it cannot mean is as if it were not there. */
 export function fromAddress(search, info) {
@@ -38,7 +36,7 @@ export function fromAddress(search, info) {
   pick("vs", ways);
   pick("base", bases(info));
   const alpha = Number.parseFloat(given.get("a"));
-  if (alpha >= 0 && alpha <= HIGHEST) state.a = rounded(alpha);
+  if (alpha >= 0 && alpha <= HIGHEST_ALPHA) state.a = rounded(alpha);
   const page = Number.parseInt(given.get("page"), 10);
   if (page >= 1) state.page = page;
   if (SIZES.includes(Number(given.get("k")))) state.k = Number(given.get("k"));
@@ -86,10 +84,10 @@ export const named = (way, state) =>
   way === "hybrid" ? `${state.base.replace(",", " + ")} + ${alphaOf(state.a)} · bm25` : channelsOf(way, state);
 
 /** The body of a search. */
-export function request(state, way, more = {}) {
+export function request(state, way) {
   const body = { query: state.q, k: state.k, channels: channelsOf(way, state), explain: true, rerank: 0 };
   if (state.page > 1) body.offset = (state.page - 1) * state.k;
   if (Object.keys(state.filter).length) body.filter = state.filter;
   if (state.one) body.collapse = state.one;
-  return { ...body, ...more };
+  return body;
 }

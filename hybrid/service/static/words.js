@@ -7,9 +7,12 @@ export function byWord(terms) {
   return [...words];
 }
 
+/** The sum of the shares of terms, or of words. */
+export const sumOfShares = (terms) => terms.reduce((sum, { share }) => sum + share, 0);
+
 /** Give hits, or explanations, `words` beside their `terms`: what each word of the question adds. */
 export function putTogether(hits) {
   for (const hit of hits) {
-    hit.words = byWord(hit.terms ?? []).map(([word, own]) => ({ term: word, share: own.reduce((sum, { share }) => sum + share, 0) }));
+    hit.words = byWord(hit.terms ?? []).map(([word, terms]) => ({ term: word, share: sumOfShares(terms) }));
   }
 }
