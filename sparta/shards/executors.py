@@ -1,4 +1,4 @@
-"""Executors, which decide where blocks are encoded: in this process or elsewhere. A job decides how."""
+"""Jobs that encode blocks, and the executor that runs a job in this process (the other: `RayCluster`)."""
 
 from __future__ import annotations
 
@@ -33,16 +33,6 @@ class ShardJob(Protocol):
         """Return a function that encodes a block on a device and writes its shard."""
 
 
-class Executor(Protocol):
-    """Runs a job on blocks, and yields the facts of each shard after it was written, in any order.
-
-    Errors of the job are raised here. A resumed job then encodes the unfinished blocks.
-    """
-
-    def run(self, job: ShardJob, blocks: Iterable[Block], advance: Advance | None = None) -> Generator[Facts]:
-        """Encode and write all blocks; `advance` is called with the number of newly finished passages."""
-
-
 @dataclass(frozen=True, slots=True)
 class LocalExecutor:
     """Encodes in this process, one block at a time on each device."""
@@ -50,7 +40,12 @@ class LocalExecutor:
     devices: Sequence[str]
 
     def run(self, job: ShardJob, blocks: Iterable[Block], advance: Advance | None = None) -> Generator[Facts]:
-        """Run the job as in `Executor`; `advance` is called after each batch."""
+        """Encode and write all blocks; yield the facts of each shard after it was written.
+
+        Errors of the job are raised here. A resumed job then encodes the unfinished blocks.
+
+        :param advance: called after each batch with the number of newly finished passages
+        """
         first, *others = self.devices
         works = [job.open(first), *(deepcopy(job).open(device) for device in others)]
         return work_ahead(works, blocks, advance)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from sparta.base.errors import SpartaError
+from sparta.base.errors import InputError, SpartaError
 from sparta.base.records import Advance
 from sparta.base.remedies import Option, remedy
 from sparta.shards.executors import Facts, ShardJob
 from sparta.shards.folder import Block, remove_left_overs
-from sparta.shards.ray_session import connected, describe_room, worker_count
+from sparta.shards.ray_session import connected
 from sparta.shards.ray_worker import BlockWorker, Token, placed_token
 
 if TYPE_CHECKING:
@@ -29,11 +29,12 @@ _TRIES = 4
 _NO_BLOCK = -1
 _PATIENCE = 600.0
 """The maximum waiting time for a first or a new worker, in seconds."""
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayCluster:
-    """A Ray cluster as an `Executor`.
+    """A Ray cluster, whose workers encode in place of this process.
 
     All nodes need sparta-search[ray] and access to the folder of the shards. `address` is `local` (this
     machine, during the job), `auto` (this machine's cluster) or `host:port`. If `workers` is None, the
@@ -51,7 +52,9 @@ class RayCluster:
         return "bf16" if name == "auto" and self.gpus_per_worker else name
 
     def run(self, job: ShardJob, blocks: Iterable[Block], advance: Advance | None = None) -> Generator[Facts]:
-        """Run the job as in `Executor`. Workers that fail, with or without their node, are replaced.
+        """Run the job like `LocalExecutor.run`, but yield the shards in the order of their completion.
+
+        Workers that fail, with or without their node, are replaced.
 
         :raises SpartaError: a worker raised an error, four workers failed on the same block, or there was
             no worker for ten minutes.
@@ -62,8 +65,7 @@ class RayCluster:
         if first is None:  # all shards exist, so no worker is started
             return
         with connected(self.address) as ray, placed_token(job.folder) as token:
-            workers = worker_count(self, ray)
-            with Crew(self, workers, job, token, ray) as crew:
+            with Crew(self, worker_count(self, ray), job, token, ray) as crew:
                 for facts in crew.encode(chain([first], blocks)):
                     if advance:
                         advance(facts["count"])
@@ -84,8 +86,8 @@ class _Worker:
 class Crew:
     """The workers of one job."""
 
-    def __init__(self, cluster: RayCluster, worker_count: int, job: ShardJob, token: Token, ray: Any) -> None:
-        self._ray, self._size = ray, worker_count
+    def __init__(self, cluster: RayCluster, size: int, job: ShardJob, token: Token, ray: Any) -> None:
+        self._ray, self._size = ray, size
         self._open_arguments = (
             self._ray.put(job),
             token,
@@ -189,3 +191,35 @@ class Crew:
         self._returned.extendleft(reversed(worker.blocks))
         self._ray.kill(worker.actor)
         self._hire()
+
+
+def _nodes(ray: Any) -> list[tuple[float, float]]:
+    """Return the numbers of CPUs and GPUs of each node."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return [(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in nodes]
+
+
+def describe_room(ray: Any) -> str:
+    """Describe the nodes of the cluster in words."""
+    nodes = _nodes(ray)
+    cpus, gpus = (sum(node[i] for node in nodes) for i in (0, 1))
+    return f"{len(nodes)} nodes with {cpus:g} CPUs and {gpus:g} GPUs"
+
+
+def worker_count(cluster: RayCluster, ray: Any) -> int:
+    """Return the number of workers: as requested (a cluster may still grow), otherwise as many as fit.
+
+    :raises InputError: no worker fits.
+    """
+    cpus, gpus = cluster.cpus_per_worker, cluster.gpus_per_worker
+    workers_per_gpu = int(1 / gpus + _ROUNDING) if 0 < gpus < 1 else 1  # this many workers share a GPU
+    capacity = sum(
+        int(min(node_cpus // cpus, node_gpus * workers_per_gpu // max(gpus, 1) if gpus else node_cpus))
+        for node_cpus, node_gpus in _nodes(ray)
+    )
+    if not capacity and (cluster.workers is None or cluster.address == "local"):
+        raise InputError(
+            f"a worker needs a node with {cpus} CPUs and {gpus:g} GPUs, found {describe_room(ray)}",
+            remedy=remedy("choose other {} and {}", Option("cpus_per_worker"), Option("gpus_per_worker")),
+        )
+    return cluster.workers or capacity

@@ -1,4 +1,4 @@
-"""Connecting to a Ray cluster, and finding how many workers fit."""
+"""Connecting to a Ray cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.extras import optional_packages
@@ -16,33 +16,12 @@ from sparta.base.remedies import Command, Option, remedy
 
 _ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
 _SECONDS = 5.0
-_ROUNDING = 1e-9
 _START = remedy(
     "start a cluster with {}, on every other node with {}; or encode only on this machine, without {}",
     Command.of("ray start", head=True),
     Command.of("ray start", address="HOST:6379"),
     Option("ray"),
 )
-
-
-class WorkerRequest(Protocol):
-    """The requested cluster and workers."""
-
-    @property
-    def address(self) -> str:
-        """The address of the cluster."""
-
-    @property
-    def workers(self) -> int | None:
-        """The number of workers; None means as many as fit."""
-
-    @property
-    def cpus_per_worker(self) -> int:
-        """The number of threads of a worker."""
-
-    @property
-    def gpus_per_worker(self) -> float:
-        """The GPUs of a worker; 0 encodes on CPUs."""
 
 
 def ray_module() -> Any:
@@ -100,35 +79,3 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((match["host"].strip("[]"), int(match["port"])), _SECONDS).close()
     except (OSError, OverflowError) as error:
         raise InputError(f"no Ray cluster answers at {address!r}: {error}", remedy=_START) from error
-
-
-def _nodes(ray: Any) -> list[tuple[float, float]]:
-    """Return the numbers of CPUs and GPUs of each node."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return [(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in nodes]
-
-
-def describe_room(ray: Any) -> str:
-    """Describe the nodes of the cluster in words."""
-    nodes = _nodes(ray)
-    cpus, gpus = (sum(node[i] for node in nodes) for i in (0, 1))
-    return f"{len(nodes)} nodes with {cpus:g} CPUs and {gpus:g} GPUs"
-
-
-def worker_count(request: WorkerRequest, ray: Any) -> int:
-    """Return the number of workers: as requested (a cluster may still grow), otherwise as many as fit.
-
-    :raises InputError: no worker fits.
-    """
-    cpus, gpus = request.cpus_per_worker, request.gpus_per_worker
-    workers_per_gpu = int(1 / gpus + _ROUNDING) if 0 < gpus < 1 else 1  # this many workers share a GPU
-    capacity = sum(
-        int(min(node_cpus // cpus, node_gpus * workers_per_gpu // max(gpus, 1) if gpus else node_cpus))
-        for node_cpus, node_gpus in _nodes(ray)
-    )
-    if not capacity and (request.workers is None or request.address == "local"):
-        raise InputError(
-            f"a worker needs a node with {cpus} CPUs and {gpus:g} GPUs, found {describe_room(ray)}",
-            remedy=remedy("choose other {} and {}", Option("cpus_per_worker"), Option("gpus_per_worker")),
-        )
-    return request.workers or capacity

@@ -14,8 +14,7 @@ import pytest
 
 from sparta.base.errors import InputError, ModelError, SpartaError
 from sparta.base.remedies import Option
-from sparta.shards.ray_executor import Crew, RayCluster
-from sparta.shards.ray_session import worker_count
+from sparta.shards.ray_executor import Crew, RayCluster, worker_count
 from sparta.shards.ray_worker import BlockWorker, Token, placed_token
 from tests.programs import Program, dense, sparta
 
