@@ -36,7 +36,7 @@ def cuda(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(params=[pytest.param("cuda", marks=pytest.mark.gpu), "cpu"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A GPU, and the CPU with torch in place of OpenVINO."""
-    for module in ("sparta.runtime.fallback", "sparta.models.stored_model", "dense.encoding.load"):
+    for module in ("sparta.runtime.fallback", "sparta.models.stored_model"):
         monkeypatch.setattr(f"{module}.uses_cpu", lambda name: False)
     return str(request.param)
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from dense.encoding.stored_model import StoredDenseModel
 from sparta.base.extras import optional_packages
-from sparta.neural.devices import uses_cpu
-from sparta.runtime.fallback import first_readable
+from sparta.runtime.fallback import opened_on
 
 if TYPE_CHECKING:
     from dense.models.bi_encoder import DenseModel
@@ -16,10 +15,11 @@ if TYPE_CHECKING:
 
 def load_dense(folder: Path, device: str) -> DenseModel | StoredDenseModel:
     """Return the model of a folder on a device: for OpenVINO on a CPU, or as a torch module."""
-    if not uses_cpu(device):
-        return load_module(folder, device)
-    return first_readable(
-        folder, lambda: StoredDenseModel(folder).for_passages(), lambda: load_module(folder, device)
+    return opened_on(
+        folder,
+        device,
+        lambda: StoredDenseModel(folder).for_passages(),
+        lambda opened: load_module(folder, opened),
     )
 
 
