@@ -316,6 +316,7 @@ def _evaluate_runs(chosen: _Evaluation) -> None:
 
 def _opened(index: Path, chosen: _Evaluation) -> IndexReader:
     """Return an open reader of the index with the measured channels; --build-dense adds the dense channel."""
+    from sparta.index.channels import other_channels
     from sparta.index.reader import IndexReader
 
     weights = chosen.named_weights() if chosen.names_fusion() else {}
@@ -326,7 +327,9 @@ def _opened(index: Path, chosen: _Evaluation) -> IndexReader:
         )
     if chosen.build_dense:
         _build_dense(index, quiet=chosen.quiet)
-    return IndexReader(index, chosen.bm25.parameters, channels=() if chosen.no_dense else None)
+    return IndexReader(
+        index, chosen.bm25.parameters, channels=() if chosen.no_dense else other_channels(index)
+    )
 
 
 def _measured_channels(reader: IndexReader, chosen: _Evaluation) -> list[str]:

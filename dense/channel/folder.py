@@ -31,7 +31,7 @@ from dense.search.store import FIELDS as VECTOR_FIELDS
 from dense.search.store import FORMAT_VERSION as VECTORS_VERSION
 from dense.search.store import KIND as VECTORS_KIND
 from dense.search.store import MODEL_FIELDS, Rows, VectorFolder, shard_path
-from sparta.base.errors import IndexStateError, NewerFormatError, SpartaError, StorageError
+from sparta.base.errors import IndexStateError, InputError, NewerFormatError, SpartaError, StorageError
 from sparta.base.files import atomic_write, raise_if_unreadable, storage_errors
 from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
 from sparta.base.remedies import Command, Remedy, remedy
@@ -316,7 +316,10 @@ class ChannelFolder:
         return numbers
 
     def vectors(self, channel: Channel) -> VectorFolder:
-        """Open the shards of vectors that the manifest names."""
+        """Open the shards of vectors that the manifest names.
+
+        :raises IndexStateError: a shard is missing or damaged.
+        """
         try:
             return VectorFolder(self.path / channel.store, shards=channel.shards)
         except SpartaError as error:
@@ -325,6 +328,10 @@ class ChannelFolder:
             error.remedy = remedy(f"{first}run: {{}}", self._update_remedy)
             if error.where.endswith("manifest.json") and Path(error.where).is_file():
                 error.remedy = self._rebuild_remedy
+            if isinstance(error, InputError):  # the folder is a part of the index, not an input of the caller
+                raise IndexStateError(
+                    error.message, where=error.where, remedy=error.remedy
+                ) from error.__cause__
             raise
 
     def _store_paths(self) -> list[Path]:

@@ -39,8 +39,9 @@ class IndexReader(Closing):
     replaced snapshot after the last search on the snapshot ends.
 
     :param bm25: k1 and b of BM25; the defaults are 0.9 and 0.4
-    :param channels: the channels outside Lucene's index that every new snapshot opens at once; None means all
-        channels. A snapshot opens any other channel at the first search of the channel
+    :param channels: the channels outside Lucene's index that every new snapshot opens at once. None means all
+        channels that open: a damaged channel is logged, and its searches fail. A snapshot opens any other
+        channel at the first search of the channel
     :param refresh_seconds: seconds between two checks for a new commit, made at the start of a search; None
         means that only `refresh` checks
     :raises IndexStateError: there is no index, it holds no passages, or its format is newer than this sparta.
@@ -58,6 +59,7 @@ class IndexReader(Closing):
         self.bm25, self.refresh_seconds = bm25, refresh_seconds
         self._channels = channels
         self._kept: dict[str, Any] = {}
+        self._closed_channels: set[str] = set()
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._held = threading.local()
         self._users: Counter[int] = Counter()
@@ -196,14 +198,32 @@ class IndexReader(Closing):
             self.folder, generation, committed, lucene, tokenizer, side.quantizer, self._kept
         )
         try:
-            for name in committed.manifests if self._channels is None else self._channels:
-                snapshot.channel(name)
+            self._open_channels(snapshot)
             if segments_of(lucene.path) != (committed.version.commit, committed.segments):
                 raise replaced(self.folder.path)  # the reader may have opened a later commit
         except BaseException:
             snapshot.close()
             raise
         return snapshot
+
+    def _open_channels(self, snapshot: IndexSnapshot) -> None:
+        """Open the channels that every snapshot opens at once.
+
+        :raises SpartaError: a channel is damaged that the caller named, or a writer has replaced the commit.
+        """
+        for name in snapshot.committed.manifests if self._channels is None else self._channels:
+            try:
+                snapshot.channel(name)
+                self._closed_channels.discard(name)
+            except (SpartaError, OSError) as error:
+                is_replaced = last_commit(self.folder) != (snapshot.generation, snapshot.committed)
+                if self._channels is not None or is_replaced:
+                    raise
+                if name not in self._closed_channels:  # the next commits need no further warning
+                    self._closed_channels.add(name)
+                    logger.warning(
+                        "the %s channel cannot be opened, so searches of this channel fail: %s", name, error
+                    )
 
     def _warn(self, snapshot: IndexSnapshot) -> None:
         """Log a warning if the snapshot's last job is only partly committed."""

@@ -27,6 +27,7 @@ from hybrid.service.settings import Settings
 from sparta.base.filters import Filter
 from sparta.base.remedies import Command
 from sparta.data.units import is_chunk
+from sparta.index.channels import OTHER_CHANNELS
 from sparta.index.reader import IndexReader
 from sparta.models.resolve import default_name
 from sparta.search.ahead import open_network_of
@@ -82,10 +83,18 @@ class Service:
                 self._search.close()
 
     def _open_reader(self) -> IndexReader:
-        """Open the index, and the network of its queries: without it, no search would succeed."""
+        """Open the index, and what most searches need: the network of its queries and the default channels.
+
+        Another channel may be damaged.
+        """
         reader = IndexReader(self.settings.index, self.settings.bm25, channels=None)
         try:
             open_network_of(reader.folder)
+            default_channels = weights_of(self.settings.channels) if self.settings.channels else ()
+            with reader.snapshot() as snapshot:
+                for name, _ in default_channels:
+                    if name in OTHER_CHANNELS:
+                        snapshot.channel(name)
         except BaseException:
             reader.close()
             raise

@@ -14,10 +14,12 @@ from typing import Any
 import orjson
 import pytest
 
+from dense.channel.sync import build_dense
 from dense.encoding.question_encoder import BertQuestionEncoder
 from hybrid.retrieval.searcher import open_retriever
 from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
 from hybrid.service.metrics import IndexMetrics
+from sparta.base.errors import IndexStateError
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.index.reader import IndexReader
 from sparta.search.retriever import Page
@@ -29,7 +31,6 @@ pytestmark = pytest.mark.jvm
 
 @pytest.fixture
 def dense_index(index, make_tiny_model, tmp_path):
-    from dense.channel.sync import build_dense
     from dense.models.bi_encoder import DenseConfig, DenseModel
     from sparta.neural.inputs import InputLayout
 
@@ -83,6 +84,32 @@ def test_a_write_that_the_channel_cannot_follow_is_acknowledged(dense_index, ope
     assert client.request("DELETE", "/passages", content=b'"moon"', headers=NDJSON).json()["behind"] == [
         "dense"
     ]
+
+
+def test_a_damaged_dense_channel_closes_no_other_channel(dense_index, open_client, caplog) -> None:
+    client = open_client(dense_index, writable=True, watch=60)
+    (shard,) = dense_index.glob("dense-*/vectors-*/shard-*")
+    shard.write_bytes(shard.read_bytes()[:-1])
+    written = client.put("/passages", content=lines({"id": "n", "text": "google"}), headers=NDJSON)
+    assert written.json() == {"added": 1, "updated": 0, "failed": 0, "errors": [], "behind": ["dense"]}
+    assert client.get("/passages/n").status_code == 200
+    assert client.delete("/passages/moon").json()["deleted"] == 1
+    assert client.get("/passages/moon").status_code == 404
+    search = {"query": QUESTION, "channels": "dense"}
+    assert client.post("/search", json=search).status_code == 409
+    assert client.post("/search", json={**search, "channels": "bm25"}).json()["hits"]
+    (warning,) = [r.getMessage() for r in caplog.records if "cannot be opened" in r.getMessage()]
+    assert str(shard) in warning
+    assert f"dense index --index {dense_index}" in warning
+    assert open_client(dense_index).post("/search", json={"query": QUESTION}).json()["hits"]
+    with pytest.raises(IndexStateError, match="cannot read the shard of vectors"):
+        open_client(dense_index, channels="bm25,dense")
+    shard.unlink()
+    build_dense(dense_index)
+    assert client.put("/passages", content=lines({"id": "n", "text": "moon"}), headers=NDJSON).json()[
+        "updated"
+    ]
+    assert client.post("/search", json=search).json()["hits"]
 
 
 def test_a_write_warns_of_nothing(dense_index, open_client, caplog) -> None:
