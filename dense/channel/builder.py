@@ -170,15 +170,15 @@ class ChannelBuilder:
         store is not reused if most of its rows are dead, or if a shard is missing: FAISS's row numbers would
         be wrong.
         """
-        current_name = self.previous.store if self.previous else ""
+        current_number = self.previous.store_number if self.previous else 0
         for number, store in matching_stores.items():
-            if store.folder.name == current_name and not self._has_counted_shards(store):
+            if number == current_number and not self._has_counted_shards(store):
                 continue
             rows = store.rows_of(self.passages.positions, self.hashes)
             n_live = int((rows >= 0).sum())
-            if store.folder.name == current_name and n_live >= len(store) * (1 - _LARGEST_DEAD_SHARE):
+            if number == current_number and n_live >= len(store) * (1 - _LARGEST_DEAD_SHARE):
                 return store.folder
-            if store.folder.name > current_name and number == max(matching_stores):
+            if number > current_number and number == max(matching_stores):
                 return store.folder
         last_number = max((number for number, _ in self.channel_folder.stores()), default=0)
         return self.channel_folder.path / f"vectors-{last_number + 1:06d}"

@@ -39,10 +39,10 @@ from sparta.shards.folder import shard_facts, shard_files
 
 KIND = "dense-channel"
 FORMAT_VERSION = 2
-_STORE = re.compile(r"vectors-(\d{6})")
-_COUNT, _SHARDS = range(1 << 40), range(10**6)
+_STORE = re.compile(r"vectors-(\d{6,})")
+_COUNT, _COUNT_OF_SHARDS = range(1 << 40), range(10**6)
 _FIELDS: dict[str, Any] = {
-    "serial": range(10**6),
+    "serial": _COUNT,
     "model": MODEL_FIELDS,
     "store": _STORE,
     "shards": (int, list),
@@ -85,6 +85,11 @@ class Channel:
     language: str = ""
 
     @property
+    def store_number(self) -> int:
+        """The number in the name of the folder of vectors."""
+        return _store_number(self.store)
+
+    @property
     def rows_name(self) -> str:
         """The name of the file with the searched rows."""
         return f"rows-{self.serial:06d}.npy"
@@ -105,11 +110,15 @@ class Channel:
         return [name for name in (self.rows_name, self.index_name, self.nodes_name) if name]
 
 
+def _store_number(name: str) -> int:
+    return int(name.removeprefix("vectors-"))
+
+
 def _shard_numbers(stored: Any) -> tuple[int, ...]:
     """Return the numbers of the valid shards, from a list or from a count (format 1)."""
-    if isinstance(stored, int) and stored in _SHARDS:
+    if isinstance(stored, int) and stored in _COUNT_OF_SHARDS:
         return tuple(range(stored))
-    if isinstance(stored, list) and all(type(number) is int and number in _SHARDS for number in stored):
+    if isinstance(stored, list) and all(type(number) is int and number in _COUNT for number in stored):
         return tuple(stored)
     raise TypeError(f"the field shards must be a list of shard numbers, found {str(stored)[:80]}")
 
@@ -337,12 +346,13 @@ class ChannelFolder:
     def _store_paths(self) -> list[Path]:
         """Return all folders of vectors, finished or not, by number."""
         paths = (path for path in self.path.glob("vectors-*") if _STORE.fullmatch(path.name))
-        return sorted(path for path in paths if (path / "manifest.json").is_file())
+        readable = [path for path in paths if (path / "manifest.json").is_file()]
+        return sorted(readable, key=lambda path: _store_number(path.name))
 
     def stores(self) -> Iterator[tuple[int, VectorFolder]]:
         """Open all folders of vectors, finished or not. Yields each number and folder."""
         for path in self._store_paths():
-            yield int(path.name.removeprefix("vectors-")), VectorFolder(path)
+            yield _store_number(path.name), VectorFolder(path)
 
     def remove_left_overs(self, channel: Channel | None) -> None:
         """Delete the shards of an interrupted merge, and shards that a merge replaced.

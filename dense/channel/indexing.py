@@ -115,7 +115,7 @@ class VectorPass(Closing):
             newest = alike.get(number)
             is_unfinished = (
                 newest is not None
-                and newest.folder.name > (self._previous.store if self._previous else "")
+                and number > (self._previous.store_number if self._previous else 0)
                 and len(reusable[number]) == len(newest)
             )
             name = f"vectors-{number if is_unfinished else number + 1:06d}"

@@ -28,7 +28,7 @@ FORMAT_VERSION, WITH_NEWER_QUERIES = 2, 3
 """The format of most indexes, and of indexes that releases of format 2 would search wrongly."""
 DEFAULT_INDEX = "sparta-index"
 _LOCK_TIMEOUT = 0.2  # seconds; a reader that only tests the lock holds it for less
-_OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-\d{{6}}")
+_OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-(\d{{6,}})")
 
 
 def default_index() -> Path:
@@ -43,6 +43,12 @@ def lasting_path(path: str | Path) -> Path:
     """
     path = path_of(path, "an index folder")
     return path.absolute() if path.exists() else path
+
+
+def _generation_number(name: str) -> int:
+    """Return the number of the generation that a folder belongs to; 0 for any other folder or file."""
+    match = _OURS.fullmatch(name)
+    return int(match[2]) if match else 0
 
 
 def lost_commit(lucene: Path) -> IndexStateError:
@@ -141,7 +147,7 @@ class IndexFolder:
 
     def _holds_passages(self) -> bool:
         """Return whether the folder holds a Lucene index, even without a manifest."""
-        return any(self.path.glob(f"{CHANNEL}-??????/segments_*"))
+        return any(self.path.glob(f"{CHANNEL}-??????*/segments_*"))
 
     def state_for(self, mode: str) -> IndexState:
         """Read the manifest for a job of this mode. An overwrite treats a broken manifest as empty."""
@@ -199,9 +205,9 @@ class IndexFolder:
         A new generation keeps using the previous generation's channel folder, so no reader ever misses the
         channel. Each vector belongs to a record, and searches never return vectors of deleted records.
         """
-        own_name = f"{channel}-{generation.number:06d}"
-        names = [path.name for path in self.path.glob(f"{channel}-??????") if path.name <= own_name]
-        return self.path / max(names, default=own_name)
+        names = {_generation_number(path.name): path.name for path in self.path.glob(f"{channel}-*")}
+        number = max((n for n in names if 0 < n <= generation.number), default=generation.number)
+        return self.path / names.get(number, f"{channel}-{number:06d}")
 
     def dense_path(self, generation: Generation) -> Path:
         """Return the path of a generation's dense channel."""
@@ -258,8 +264,7 @@ class IndexFolder:
 
     def _highest_number(self) -> int:
         """Return the highest generation number of all folders, including folders outside the manifest."""
-        names = [child.name for child in self.path.iterdir() if _OURS.fullmatch(child.name)]
-        return max((int(name.rpartition("-")[2]) for name in names), default=0)
+        return max((_generation_number(child.name) for child in self.path.iterdir()), default=0)
 
     def finish(self, generation: Generation) -> None:
         """Make a complete generation live and remove the replaced one. An unfinished generation stays."""

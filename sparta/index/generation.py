@@ -70,7 +70,7 @@ _JOB_FIELDS: dict[str, Any] = {
     "run?": str,
 }
 _GENERATION_FIELDS: dict[str, Any] = {
-    "number": range(1, 10**6),
+    "number": range(1, 1 << 40),
     "model": MODEL_FIELDS,
     "language?": str,
     "codec": _STRING,

@@ -76,7 +76,7 @@ def translate(thrown: Any, path: Path, *, reading: bool) -> SpartaError:
 def _rebuild(where: str) -> Remedy:
     """Return the remedy for a damaged index, whose Lucene index is this folder."""
     path = Path(where)
-    return rebuild_index(path.parent if re.fullmatch(r"sparta-\d{6}", path.name) else path)
+    return rebuild_index(path.parent if re.fullmatch(r"sparta-\d{6,}", path.name) else path)
 
 
 def _causes(thrown: Any) -> list[tuple[str, str]]:

@@ -40,10 +40,10 @@ type Kind = Literal["index", "model"]
 CARD = "README.md"
 _INDEX_FILE = re.compile(
     r"manifest\.json"
-    r"|sparta-\d{6}/(segments_\w+|_\w+\.\w+)"
-    r"|tokenizer-\d{6}/(tokenizer\.json|query_weights\.safetensors|lexical_terms\.json)"
-    r"|dense-\d{6}/(manifest\.json|(rows|nodes)-\d{6}\.npy|search-\d{6}\.faiss)"
-    r"|dense-\d{6}/vectors-\d{6}/(manifest\.json|shard-\d{5,}\.safetensors)",
+    r"|sparta-\d{6,}/(segments_\w+|_\w+\.\w+)"
+    r"|tokenizer-\d{6,}/(tokenizer\.json|query_weights\.safetensors|lexical_terms\.json)"
+    r"|dense-\d{6,}/(manifest\.json|(rows|nodes)-\d{6,}\.npy|search-\d{6,}\.faiss)"
+    r"|dense-\d{6,}/vectors-\d{6,}/(manifest\.json|shard-\d{5,}\.safetensors)",
     re.ASCII,
 )
 _MODEL_FILE = re.compile(

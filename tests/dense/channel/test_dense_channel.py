@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,32 @@ def test_overwrite_makes_a_channel_of_the_same_model_anew(index: Path, model: st
     assert (report.unchanged, report.encoded, report.passages) == (False, 0, N)
     assert place_of(index).read().serial == before.serial + 1
     assert_alike(rankings(index), wanted)
+
+
+def test_more_updates_and_stores_than_six_digits_count(index: Path, model: str) -> None:
+    build_dense(index, model)
+    place = place_of(index)
+    channel = replace(place.read(), serial=999_999, store="vectors-999999")
+    (place.path / "vectors-000001").rename(place.path / channel.store)
+    (place.path / "rows-000001.npy").rename(place.path / channel.rows_name)
+    place.write(channel)
+    delete_passages(IndexFolder(index), [f"n{i}" for i in range(20)])
+
+    def killed() -> None:
+        raise RuntimeError("killed")
+
+    with at("rename", "dense-*/manifest.json", killed), pytest.raises(RuntimeError, match="killed"):
+        build_dense(index)
+    assert [number for number, _ in place.stores()] == [999_999, 1_000_000]
+    build_dense(index)
+    assert (place.read().serial, place.read().store) == (1_000_000, "vectors-1000000")
+    assert sorted(path.name for path in place.path.iterdir()) == [
+        "manifest.json",
+        "rows-1000000.npy",
+        "vectors-1000000",
+    ]
+    with DenseSearcher(index) as searcher:
+        assert searcher.num_docs == N - 20
 
 
 def test_overwrite_keeps_the_channels_own_model(index: Path, model: str) -> None:

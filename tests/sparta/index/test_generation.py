@@ -87,6 +87,21 @@ def test_arithmetic_stands_beside_the_generation(tmp_path: Path) -> None:
     assert IndexState.of(stored, tmp_path / "manifest.json").building == generation
 
 
+def test_generations_are_ordered_by_number_beyond_six_digits(tmp_path: Path) -> None:
+    live = replace(IndexFolder(FORMATS / "whole-2-sparta").require_live(), number=1_000_000)
+    folder = IndexFolder(tmp_path)
+    folder.write_state(IndexState(live))
+    assert folder.require_live() == live
+    for number in (999_998, 999_999, 1_000_001):
+        (tmp_path / f"dense-{number:06d}").mkdir()
+    (tmp_path / "dense-notes").mkdir()
+    assert folder.dense_path(live).name == "dense-999999"
+    (tmp_path / "dense-1000000").mkdir()
+    assert folder.dense_path(live).name == "dense-1000000"
+    folder.sweep()
+    assert sorted(path.name for path in tmp_path.glob("dense-*")) == ["dense-1000000", "dense-notes"]
+
+
 @pytest.mark.parametrize("field", ["job.shape", "shape", "model.shape"])
 def test_an_unknown_field_is_refused_by_name(field: str, tmp_path: Path) -> None:
     stored = json.loads((FORMATS / "index-2-sparta" / "manifest.json").read_text())["live"]

@@ -324,6 +324,13 @@ def test_models_in_modules_are_published_whole(tmp_path, monkeypatch):
         _kind_of("me/m", ["config.json", "pytorch_model.bin"])
 
 
+def test_an_index_of_a_million_updates_is_fetched_whole():
+    folders = ["sparta-1000000/segments_2", "tokenizer-1000000/tokenizer.json"]
+    vectors = ["manifest.json", "rows-1000000.npy", "search-1000000.faiss", "vectors-1000000/manifest.json"]
+    names = ["manifest.json", *folders, *(f"dense-1000000/{name}" for name in vectors)]
+    assert _kind_of("me/ix", names) == ("index", names)
+
+
 def test_paths_with_spaces_are_removed_and_queries_stay():
     stored = {
         "source": "/home/me/My Documents/a client/wiki.jsonl",
