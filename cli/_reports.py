@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,12 @@ def print_channel_reports(reports: Iterable[Any]) -> None:
                 f" kept {report.kept:,}, removed {report.removed_vectors:,} in {report.seconds:.1f} s"
                 f"{only_beginnings(report)}"
             )
+
+
+def fail_if_behind(behind: Sequence[str]) -> None:
+    """End the command with exit code 1 if a channel failed to update. A logged warning has the remedy."""
+    if behind:
+        click.get_current_context().exit(1)
 
 
 def read_counts(counts: dict[str, Any]) -> str:

@@ -316,8 +316,12 @@ def _index(machine: Machine, path: Path | None, *, needed: bool) -> Iterator[Fin
             yield Finding("index", "bad", f"{part.name}: {part.problem}", part.remedy)
     if any(part.problem for part in parts):
         return
+    yield from (
+        Finding("index", "note", f"{path} is incomplete: {part.state}", part.remedy)
+        for part in parts
+        if part.remedy
+    )
     if parts[0].remedy:
-        yield Finding("index", "note", f"{path} is incomplete: {parts[0].state}", parts[0].remedy)
         return
     if lacking := _lacking(folder):
         yield Finding("index", "bad", f"{path}: {lacking.message}", lacking.remedy)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cli._arguments import Text, argument, arguments, command, flag, option, takes
 from cli._options import index_option
-from cli._reports import print_channel_reports, print_deletion
+from cli._reports import fail_if_behind, print_channel_reports, print_deletion
 from cli._search import filter_option
 from sparta.base.errors import InputError
 
@@ -57,3 +57,4 @@ def delete(deletion: _Deletion) -> None:
             where=str(path),
             remedy="take an id from a search: sparta search prints ids in brackets",
         )
+    fail_if_behind(report.behind)

@@ -19,7 +19,7 @@ from cli._options import (
     index_options,
     refuse_leftover,
 )
-from cli._reports import print_index_report
+from cli._reports import fail_if_behind, print_index_report
 from sparta.base.errors import InputError
 
 # Options that have an effect only with --corpus.
@@ -139,3 +139,4 @@ def index(index: _Index) -> None:
         progress = False if index.writing.quiet else None
         report = build_index(path, index.corpus, mode, options, progress=progress)
     print_index_report(report, optimized=options.optimize)
+    fail_if_behind(report.behind)

@@ -17,7 +17,7 @@ from cli._options import (
     index_options,
 )
 from cli._output import counted
-from cli._reports import print_skips, read_counts
+from cli._reports import fail_if_behind, print_skips, read_counts
 
 
 @arguments
@@ -71,3 +71,4 @@ def sync(sync: _Sync) -> None:
     print_skips(report.source)
     if report.dry_run and report.deletes_most and not sync.yes:
         click.echo("warning: this would delete more than half of the index; to allow it, add --yes", err=True)
+    fail_if_behind(report.behind)

@@ -13,7 +13,7 @@ from cli._options import (
     index_option,
     index_options,
 )
-from cli._reports import print_index_report
+from cli._reports import fail_if_behind, print_index_report
 
 
 @arguments
@@ -41,4 +41,6 @@ def update(update: _Update) -> None:
 
     index, options = update.index or default_index(), index_options(update, terms=update.terms)
     progress = False if update.writing.quiet else None
-    print_index_report(build_index(index, update.corpus, "update", options, progress=progress))
+    report = build_index(index, update.corpus, "update", options, progress=progress)
+    print_index_report(report)
+    fail_if_behind(report.behind)

@@ -19,11 +19,14 @@ from sparta.index.reader import IndexReader
 from sparta.index.snapshot import manifests_of, retry_if_replaced, segments_of
 from sparta.lucene.bridge import check_index
 
+_UNTIL_WRITTEN = "wait until it is done"
+
 
 class Part(NamedTuple):
     """The state of one part of an index; an empty `problem` means that the part is undamaged.
 
-    `state` describes an undamaged part. A part of an interrupted job has a remedy without a problem.
+    `state` describes an undamaged part. A part that is incomplete, but undamaged, has a remedy without a
+    problem: it belongs to an interrupted job, or lacks vectors.
     """
 
     name: str
@@ -69,7 +72,7 @@ def _check_manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
     if _is_finished(folder, generation):
         return Part("manifest", f"model {generation.model['name']}"), generation
     if folder.is_being_written():
-        return Part("manifest", "being written", remedy="wait until it is done"), generation
+        return Part("manifest", "being written", remedy=_UNTIL_WRITTEN), generation
     state = f"the {job_name(generation.job)} was interrupted"
     return Part("manifest", state, remedy=how_to_finish(generation, folder.path)), generation
 
@@ -85,10 +88,13 @@ def _is_finished(folder: IndexFolder, generation: Generation) -> bool:
         return False
 
 
-def _check_part(folder: IndexFolder, name: str, describe: Callable[[Generation], str | SpartaError]) -> Part:
+def _check_part(
+    folder: IndexFolder, name: str, describe: Callable[[Generation], str | SpartaError | Part]
+) -> Part:
     """Check a part of the newest commit, because a writer may remove the files of older commits meanwhile.
 
-    :param describe: returns an error for damage; it raises errors that the removal of files may also cause
+    :param describe: returns the state of the part, an error for damage, or the part if it is incomplete; it
+        raises errors that the removal of files may also cause
     """
 
     def newest() -> tuple[Generation, *tuple[object, ...]]:
@@ -100,7 +106,9 @@ def _check_part(folder: IndexFolder, name: str, describe: Callable[[Generation],
 
     try:
         state = retry_if_replaced(lambda commit: describe(commit[0]), newest, newest(), folder.path)
-        return Part(name, state) if isinstance(state, str) else _damaged_part(name, state)
+        if isinstance(state, SpartaError):
+            return _damaged_part(name, state)
+        return Part(name, state) if isinstance(state, str) else state
     except SpartaError as error:
         return _damaged_part(name, error)
 
@@ -132,9 +140,13 @@ def _check_lucene(folder: IndexFolder, quick: bool, generation: Generation) -> s
         return f"{passage_count:,} passage{'s' * (passage_count != 1)}"
 
 
-def _check_channel(folder: IndexFolder, name: str, quick: bool, _: Generation) -> str:
+def _check_channel(folder: IndexFolder, name: str, quick: bool, _: Generation) -> str | Part:
     if not quick:
         OTHER_CHANNELS[name]().check(folder.path)
     with IndexReader(folder.path, channels=[name]) as reader, reader.snapshot() as snapshot:
         missing, passages = snapshot.channel(name).missing, snapshot.lucene.num_docs
-    return f"{missing:,} of {passages:,} passages have no vector" if missing else "whole"
+    if not missing:
+        return "whole"
+    update = remedy("{}", Command.of(f"{name} index", index=folder.path))
+    advice = _UNTIL_WRITTEN if folder.is_being_written() else update
+    return Part(f"{name} channel", f"{missing:,} of {passages:,} passages have no vector", remedy=advice)

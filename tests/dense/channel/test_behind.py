@@ -37,12 +37,12 @@ def options(tiny_model_folder: Path) -> IndexOptions:
 
 
 @pytest.mark.slow
-def test_commands_end_well_and_warn(moved: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
+def test_commands_write_warn_and_fail(moved: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "new.jsonl").write_text(json.dumps(NEW) + "\n")
     update = ["update", "--corpus", tmp_path / "new.jsonl", "--model", tiny_model_folder]
     for command, said in ((update, f"{N + 1} passages"), (["delete", "n1"], "deleted 1 of 1")):
         result = sparta(*command, "--index", moved)
-        assert result.exit_code == 0, result.output
+        assert result.exit_code == 1, result.output
         assert said in result.stdout
         warning = " ".join(result.stderr.split())
         assert f"{moved}: the Lucene index is committed, but the dense channel failed to update" in warning

@@ -18,6 +18,7 @@ from dense.models.config import DenseConfig
 from sparta import Index, IndexOptions
 from sparta.base.errors import IndexStateError, StorageError
 from sparta.index.channels import Synced
+from sparta.index.folder import IndexFolder
 from sparta.index.snapshot import newest_commit
 from sparta.index.verify import verify_index
 from sparta.lucene.bridge import check_index
@@ -84,7 +85,15 @@ def test_passages_without_vectors_are_counted(index: Path, monkeypatch: pytest.M
         assert verify_index(index)[-1].state == "whole"
         opened.append([{"id": "new", "text": "A new moon."}])
         passages = len(opened)
-    assert verify_index(index)[-1].state == f"1 of {passages} passages have no vector"
+    part = verify_index(index)[-1]
+    assert (part.state, part.problem) == (f"1 of {passages} passages have no vector", "")
+    for command in (["verify", "--quick"], ["doctor", "--quick"]):
+        result = sparta(*command, "--index", index)
+        assert result.exit_code == 0, result.output
+        assert f"1 of {passages} passages have no vector" in result.stdout
+        assert f"→ dense index --index {index}\n" in result.stdout
+    with IndexFolder(index).lock():
+        assert "wait until it is done" in sparta("verify", "--quick", "--index", index).stdout
 
 
 @pytest.mark.slow
