@@ -20,12 +20,13 @@ from safetensors.numpy import save
 
 from dense.models.resolve import ModelIdentity
 from dense.search.stored_rows import StoredRows, read_rows
+from sparta.base.disk.new_folders import remove_left_overs
 from sparta.base.errors import InputError, SpartaError
 from sparta.base.files import allow_open_files, atomic_write, raise_if_unreadable, refuse_links
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.base.remedies import Option, Remedy, remedy
 from sparta.data.languages import is_folded_alike
-from sparta.shards.folder import SHARD_SIZE, check_finished, remove_left_overs, shard_files
+from sparta.shards.folder import SHARD_SIZE, check_finished, shard_files
 
 KIND = "dense-vectors"
 FORMAT_VERSION = 1

@@ -22,7 +22,7 @@ from sparta.training.negatives import HardNegatives, mine, read_negatives, write
 from sparta.training.options import TrainResult, check_same
 from sparta.training.paragraphs import Paragraph, ParagraphSet
 from sparta.training.ranking import table_of
-from sparta.training.run import check_output
+from sparta.training.run import check_output, sweep
 
 DEPTH = 100
 MINED = "mined.json"
@@ -109,9 +109,11 @@ def _check_start(output: Path, encoder: str, collection: Sequence[Passage], *, o
         "collection": short_hash(texts) if collection else "",
     }
     path = output / STARTED
-    if not process_group()[0] and not path.exists():
+    if not process_group()[0]:
         make_folder(output)
-        atomic_write(path, json.dumps(current).encode())
+        sweep(output)
+        if not path.exists():
+            atomic_write(path, json.dumps(current).encode())
     wait_for_all()
     stored = json.loads(path.read_text(encoding="utf-8"))
     check_same({**current, "collection": "", **stored}, current, path)

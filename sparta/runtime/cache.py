@@ -8,11 +8,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from sparta.base.disk.new_folders import remove_left_overs
 from sparta.base.errors import SpartaError
 from sparta.base.files import atomic_write
 
 logger = logging.getLogger(__name__)
 _VERSION = 1
+_LONGEST_WRITE = 86_400
+"""An older temporary file, by seconds, belongs to no running process."""
 
 
 def digest(key: str) -> str:
@@ -48,6 +51,7 @@ def cached[T](path: Path | None, read: Callable[[bytes], T | None], make: Callab
     try:
         if path:
             path.parent.mkdir(parents=True, exist_ok=True)
+            remove_left_overs(path.parent, _LONGEST_WRITE)
             atomic_write(path, made)
     except (OSError, SpartaError) as error:
         logger.debug("%s is not cached: %s", path, error)

@@ -18,6 +18,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from sparta.base.disk.locks import lock
+from sparta.base.disk.new_folders import remove_left_overs
 from sparta.base.errors import IndexStateError, InputError, Interrupted, folder_in_use
 from sparta.base.files import TEMPORARY, make_folder, raise_if_unreadable, storage_errors
 from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
@@ -183,12 +184,6 @@ def _is_new(folder: Path) -> bool:
     """Return whether a folder is missing, or holds only files of a process that was killed at its start."""
     start_files = ("tokenizer", _LOCK)
     return not folder.exists() or all(p.name in start_files or p.match(TEMPORARY) for p in folder.iterdir())
-
-
-def remove_left_overs(folder: Path) -> None:
-    """Remove the temporary files of a process that was killed while writing."""
-    for path in folder.glob(TEMPORARY):
-        path.unlink()
 
 
 def open_output(

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from sparta.base.disk.new_folders import remove_left_overs
 from sparta.base.errors import InputError, SpartaError
 from sparta.base.records import Advance
 from sparta.base.remedies import Option, remedy
 from sparta.shards.executors import Facts, ShardJob
-from sparta.shards.folder import Block, remove_left_overs
+from sparta.shards.folder import Block
 from sparta.shards.ray_session import connected
 from sparta.shards.ray_worker import BlockWorker, Token, placed_token
 

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from sparta.base.checks import path_of
+from sparta.base.disk.new_folders import remove_left_overs
 from sparta.base.errors import Interrupted, folder_in_use
 from sparta.base.files import atomic_write, storage_errors
 from sparta.base.interrupts import interrupt_held
@@ -215,6 +216,8 @@ class TrainingRun[M: nn.Module]:
         return self.state
 
     def _begin(self, *, resume: bool) -> None:
+        if not self.rank:
+            sweep(self.folder)
         if resume and (self.folder / "state.pt").exists():
             if not self._load():
                 self._validate()
@@ -370,6 +373,12 @@ def check_output(output: str | Path, *, resume: bool) -> Path:
     if not resume and not process_group()[0] and folder.exists() and any(folder.iterdir()):
         raise folder_in_use(folder)
     return folder
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files that a killed training left in its folder and in its model."""
+    for folder_or_model in (folder, folder / "best"):
+        remove_left_overs(folder_or_model)
 
 
 def _step_of(line: str) -> float:

@@ -1,8 +1,9 @@
-"""New folders that appear only when they are complete."""
+"""New folders that appear only when they are complete, and temporary files that killed processes left."""
 
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,17 @@ from sparta.base.disk.locks import is_abandoned, lock
 from sparta.base.files import TEMPORARY, sync_folder, temporary_name
 
 _LOCK, _CONTENT = "lock", "content"
+
+
+def remove_left_overs(folder: Path, min_seconds: float = 0) -> None:
+    """Remove the temporary files in a folder that killed processes left behind.
+
+    :param min_seconds: keep younger files, because other processes may be writing them; 0 if none can be
+    """
+    latest = time.time() - min_seconds
+    for path in folder.glob(TEMPORARY):
+        if path.is_file() and (not min_seconds or path.stat().st_mtime < latest):
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from dense.models.checkpoints import begin_from
 from dense.training.stages import train_in_two_stages
 from dense.training.train import DenseTraining, Recipe
 from sparta.base.errors import InputError, ModelError
+from sparta.base.files import TEMPORARY, temporary_name
 from sparta.base.records import Passage
 from sparta.neural.inputs import InputLayout
 from sparta.training.negatives import mine as mine_set
@@ -82,9 +83,13 @@ def test_two_stages_resume_as_if_never_stopped(
     action, file, nth = moment
     with at(action, file, ctrl_c, nth=nth), pytest.raises(KeyboardInterrupt):
         staged("part")
+    (tmp_path / "part" / "best").mkdir()
+    for folder in (tmp_path / "part", tmp_path / "part" / "best"):
+        (folder / temporary_name()).write_bytes(b"of a killed training")
     torch.manual_seed(99)
     again = staged("part", resume=True)
     assert (again.validation, again.step) == (whole.validation, whole.step)
+    assert not list((tmp_path / "part").rglob(TEMPORARY))
     for folder in ("best", "stage-1/best", "stage-2/best"):
         assert weights(tmp_path / "part" / folder) == weights(tmp_path / "whole" / folder)
     for file in ("mined.json", "stage-1/log.jsonl", "stage-2/log.jsonl"):

@@ -17,9 +17,11 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from sparta.base.errors import ModelError
+from sparta.base.files import temporary_name
 from sparta.models.load import load_model
 from sparta.models.resolve import default_model_folder
 from sparta.runtime import calibration, processor
+from sparta.runtime.cache import cached
 from sparta.runtime.calibration import FILE, cache_file, calibration_lines, ranges_of
 from sparta.runtime.graph import Graph
 from sparta.runtime.network import Network
@@ -28,6 +30,15 @@ from tests.sparta.models.brute_force import TEXTS, dense
 from tests.sparta.runtime.test_graph import bert
 
 KEY = "a model"
+
+
+def test_a_cache_folder_loses_what_killed_processes_left(tmp_path: Path) -> None:
+    old, new = (tmp_path / temporary_name() for _ in range(2))
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (0, 0))
+    assert cached(tmp_path / "a.npz", lambda data: data, lambda: b"made") == b"made"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([new.name, "a.npz"])
 
 
 @pytest.fixture

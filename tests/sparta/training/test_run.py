@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from sparta.base.errors import InputError, StorageError
+from sparta.base.files import temporary_name
 from sparta.base.remedies import Option
 from sparta.training.model_card import ModelKind
 from sparta.training.options import SpartaRecipe, TrainerConfig, TrainSettings, check_same, fields_of
@@ -59,6 +60,17 @@ def test_a_checkpoint_of_an_earlier_release_is_resumed(tmp_path: Path) -> None:
     assert resumed.model.bias.tolist() == pytest.approx([-0.1924281120300293], rel=1e-6)
     steps = [json.loads(line)["step"] for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
     assert steps == [1, 2, 3, 4, 5, 6, 7, 8, 8]
+
+
+def test_a_resumed_training_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    noise(tmp_path).run()
+    for folder in (tmp_path, tmp_path / "best"):
+        (folder / temporary_name()).write_bytes(b"half a model")
+    files_of_others = tmp_path / "best" / "notes.tmp"
+    files_of_others.touch()
+    noise(tmp_path).run(resume=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best", "log.jsonl", "state.pt"]
+    assert sorted(path.name for path in (tmp_path / "best").iterdir()) == ["model.safetensors", "notes.tmp"]
 
 
 def test_the_quota_of_a_container_limits_the_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
