@@ -25,6 +25,7 @@ _WINDOW = 4096
 """The length of the window that sentencex reads at once, in characters."""
 _OVERLAP = 1024
 """The characters at the end of a window that the next window reads again."""
+_NON_ASCII_SPACE = re.compile(r"[^\S\x00-\x7f]")
 Splitter = Callable[[str], list[tuple[int, int]]]
 """A function from a text to the character spans of its sentences or chunks."""
 
@@ -36,8 +37,8 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
     The record of a sentence names the passage as `passage_id`, the record of a chunk (`chunk_unit`) as
     `document_id`. A passage that already has a context stays as it is.
 
-    :raises BadRecordError: a passage id ends like a sentence id; a reader with `skip_invalid` skips the
-        passage instead.
+    :raises BadRecordError: a passage id ends like a sentence id, or sentencex fails on a text; a reader
+        with `skip_invalid` skips the passage instead.
     """
     check_unit(unit)
     chunk = CHUNK.fullmatch(unit)
@@ -52,25 +53,30 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
     spans = _chunker(language, unit) if chunk else sentence_splitter(language, count_cut)
     pieces = _chunks if chunk else _sentences
     for passage in passages:
-        if UNIT_ID.search(passage.passage_id):
-            bad = BadRecordError(
-                "invalid id",
-                f"{passage.passage_id!r} ends in # and a number, which is reserved for sentences and chunks",
-                where=passage.where,
-                remedy=remedy(
-                    "give the record another id, or index whole passages, without {} and {}",
-                    Option("unit"),
-                    Option("chunk"),
-                ),
-            )
+        try:
+            _check_id(passage.passage_id)
+            units = [passage] if passage.context else pieces(passage, spans(passage.text))
+        except BadRecordError as bad:
+            bad.where = passage.where
             if not isinstance(passages, CorpusReader):
-                raise bad
+                raise
             passages.take_back(passage, bad)
             continue
-        if passage.context:
-            yield passage
-            continue
-        yield from pieces(passage, spans(passage.text))
+        yield from units
+
+
+def _check_id(passage_id: str) -> None:
+    """Raise BadRecordError if a passage id ends like a sentence id."""
+    if UNIT_ID.search(passage_id):
+        raise BadRecordError(
+            "invalid id",
+            f"{passage_id!r} ends in # and a number, which is reserved for sentences and chunks",
+            remedy=remedy(
+                "give the record another id, or index whole passages, without {} and {}",
+                Option("unit"),
+                Option("chunk"),
+            ),
+        )
 
 
 def sentence_splitter(
@@ -83,6 +89,8 @@ def sentence_splitter(
     otherwise, an unclosed quote or an apostrophe would keep all following text together. A sentence with
     more than `LONGEST_SENTENCE` words (characters, in scripts without spaces) is cut, and `on_cut` is
     called. Without `cuts`, long sentences stay whole.
+
+    The returned function raises BadRecordError if sentencex fails on the text.
     """
     rules = language_of(language)
     quotes, new_line, ends = _characters(rules.quotes), _new_line(rules.marks), _boundaries(rules.splitter)
@@ -113,26 +121,40 @@ def _boundaries(language: str) -> Callable[[str], Iterator[tuple[int, int]]]:
     """Return a function that maps a text to the spans between sentence ends, as sentencex finds them.
 
     sentencex takes quadratic time, so it reads a long text in windows. Sentence ends in the last quarter of
-    a window are ignored; the next window reads that quarter again with the text after it.
+    a window are ignored; the next window reads that quarter again with the text after it. sentencex fails on
+    non-ASCII white space between a capital letter and a full stop, so it reads spaces instead.
     """
     from sentencex import get_sentence_boundaries
 
+    def ends_in(text: str) -> list[int]:
+        try:
+            return [boundary["end_index"] for boundary in get_sentence_boundaries(language, text)]
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # a Rust panic is no `Exception`
+                raise
+            raise BadRecordError(
+                "text that cannot be split",
+                f"sentencex fails: {error}",
+                remedy=remedy(
+                    "correct the text, or index whole passages, without {} and {}",
+                    Option("unit"),
+                    Option("chunk"),
+                ),
+            ) from error
+
     def ends(text: str) -> Iterator[tuple[int, int]]:
+        text = _NON_ASCII_SPACE.sub(" ", text)
         start = window_start = 0
         while window_start + _WINDOW < len(text):
-            boundaries = get_sentence_boundaries(language, text[window_start : window_start + _WINDOW])
             sentence_ends = [
-                window_start + boundary["end_index"]
-                for boundary in boundaries
-                if boundary["end_index"] <= _WINDOW - _OVERLAP
+                window_start + end
+                for end in ends_in(text[window_start : window_start + _WINDOW])
+                if end <= _WINDOW - _OVERLAP
             ]
             yield from pairwise([start, *sentence_ends])
             start = sentence_ends[-1] if sentence_ends else start
             window_start = sentence_ends[-1] if sentence_ends else window_start + _WINDOW - _OVERLAP
-        sentence_ends = [
-            window_start + boundary["end_index"]
-            for boundary in get_sentence_boundaries(language, text[window_start:])
-        ]
+        sentence_ends = [window_start + end for end in ends_in(text[window_start:])]
         yield from pairwise(dict.fromkeys([start, *sentence_ends, len(text)]))
 
     return ends

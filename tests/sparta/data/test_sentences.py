@@ -139,6 +139,39 @@ def test_ids_that_end_like_a_sentences(tmp_path):
         list(split_units([Passage("b#1", "One.")], "sentence"))
 
 
+@pytest.mark.parametrize("space", ["\u00a0", "\u2009", "\u2028", "\u202f", "\u3000"])
+def test_white_space_beyond_ascii_after_a_capital(space: str) -> None:
+    """The text itself keeps its white space."""
+    text = f"Carrots hold vitamin A{space}. They{space}grow in Rome{space}B{space}."
+    assert sentences(text) == [f"Carrots hold vitamin A{space}.", f"They{space}grow in Rome{space}B{space}."]
+
+
+@pytest.mark.parametrize("unit", ["sentence", "chunk:2:0:sentence"])
+def test_a_text_on_which_the_splitter_panics(
+    unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a bad record: skipped and counted where that is wished, else a stop with file and line."""
+    from sentencex import get_sentence_boundaries
+
+    panic = type("PanicException", (BaseException,), {})
+
+    def boundaries(language: str, text: str) -> list[dict[str, int]]:
+        if "bad" in text:
+            raise panic("end byte index 23")
+        return get_sentence_boundaries(language, text)
+
+    monkeypatch.setattr("sentencex.get_sentence_boundaries", boundaries)
+    path = tmp_path / "corpus.tsv"
+    path.write_text("a\tOne. Two.\nb\tA bad text.\nc\tThe end.\n")
+    reader = open_corpus(path, skip_invalid=True)
+    units = split_units(reader, unit)
+    assert {each.passage_id.partition("#")[0] for each in units} == {"a", "c"}
+    assert reader.counts.first_skips[0].where == f"{path}:2"
+    with pytest.raises(BadRecordError, match="cannot be split: sentencex fails: end byte index 23") as caught:
+        list(split_units(open_corpus(path), unit))
+    assert caught.value.where == f"{path}:2"
+
+
 @pytest.mark.parametrize(("unit", "name"), [("sentence", "passage_id"), ("chunk:2:0", "document_id")])
 def test_fields_that_parts_need_are_theirs(unit: str, name: str) -> None:
     """In a process of its own: a process warns once."""
