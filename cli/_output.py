@@ -12,6 +12,8 @@ from typing import Any
 from sparta.base.files import is_standard_output
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+WHITE_SPACE = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85"
+"""The control characters that are white space, for texts whose white space is collapsed after `visible`."""
 
 
 def visible(text: str, keep: str = "") -> str:

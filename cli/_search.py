@@ -27,7 +27,7 @@ from cli._arguments import (
     whole,
 )
 from cli._options import Bm25Arguments, index_option, refuse_unused_bm25
-from cli._output import counted, dumps, is_kept, visible
+from cli._output import WHITE_SPACE, counted, dumps, is_kept, visible
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Query
@@ -235,7 +235,7 @@ def shown_snippet(hit: Any, marked: Callable[[str], Snippet], *, as_json: bool) 
     """
     if as_json:
         return marked(hit.text).shown("*{}*".format)
-    return marked(visible(hit.text, keep="\n\t")).shown(mark)
+    return marked(visible(hit.text, keep=WHITE_SPACE)).shown(mark)
 
 
 def print_hits(

@@ -24,7 +24,7 @@ from cli._arguments import (
 )
 from cli._chains import ChainArguments, chain_reads, open_chain
 from cli._options import Bm25Arguments, index_option, refuse_unused_bm25
-from cli._output import counted, dumps, visible
+from cli._output import WHITE_SPACE, counted, dumps, visible
 from cli._search import RerankArguments, begin_models, bold, channel_option, check_search, mark
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path, check_output_file
@@ -157,7 +157,7 @@ def _place(answer: Answer) -> str:
 
 
 def _sentence(answer: Answer) -> str:
-    before, words, after = (visible(part, keep="\n\t") for part in answer.around())
+    before, words, after = (visible(part, keep=WHITE_SPACE) for part in answer.around())
     marked = mark(words) if answer.start < answer.end else ""  # yes and no are not in the text
     return " ".join(f"{before}{marked}{after}".split())
 

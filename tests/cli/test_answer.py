@@ -17,7 +17,7 @@ from tests.programs import Program, hybrid, sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread", "own_logger")]
 PASSAGES = {
-    "google": "larry page and sergey brin founded google in a small house",
+    "google": "larry page and sergey brin founded google\r\nin a small house",
     "moon": "the moon of the earth",
     "king": "the king of germany was west of the sun",
     "house": "a small house in the city of the king",
@@ -68,7 +68,7 @@ def test_an_answer_names_its_passage(folder: Path) -> None:
     assert shown.exit_code == 0, shown.output
     line, around = shown.output.splitlines()
     assert "[google]" in line
-    assert "founded google" in around
+    assert "founded google in a" in around
     found = sparta("answer", "who founded google", "-n", 3, "--json", *where)
     answers = [json.loads(line) for line in found.output.splitlines()]
     assert len(answers) == 3

@@ -21,7 +21,7 @@ EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e"
 def index(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path) -> Path:
     """An index whose only passage has control characters; no test changes it."""
     folder = tmp_path_factory.mktemp("evil")
-    record = {"id": "a", "title": f"Moon{EVIL}", "text": f"the moon {EVIL} of the earth"}
+    record = {"id": "a", "title": f"Moon{EVIL}", "text": f"the moon {EVIL} of\r\nthe\f\x85earth"}
     (folder / "c.jsonl").write_text(json.dumps(record) + "\n")
     given = ["index", "--corpus", str(folder / "c.jsonl"), "--index", str(folder / "ix"), "--quiet"]
     result = sparta(*given, "--model", tiny_model_folder)
@@ -52,6 +52,7 @@ def test_no_command_sends_them(index: Path, command: list[str]) -> None:
     assert controls(result.output) == set()
     if command[:2] == ["search", "the moon"] and "--json" not in command:
         assert "Moon\\x1b[2J" in result.output, "they are shown"
+        assert "of the earth" in result.output.replace("*", ""), "a line end is white space"
     if "--json" in command:
         assert json.loads(result.stdout)["title"] == f"Moon{EVIL}", "JSON says them in its own way"
 
