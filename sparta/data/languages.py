@@ -110,6 +110,18 @@ class Language:
         """The pattern of the units in a snippet: words, single-word characters and other visible marks."""
         return _words(self.single_characters)
 
+    @property
+    def joined_words(self) -> re.Pattern[str]:
+        """The pattern of `words`, except that soft hyphens and joiners may stand in a word.
+
+        Models ignore these characters. Some analyzers of BM25 split words there, as in Persian.
+        """
+        return _words(self.single_characters, "\u00ad\u200c\u200d")
+
+    def is_unspaced(self, word: str) -> bool:
+        """Return whether a word has characters of a script without spaces between words."""
+        return bool(self.unspaced and re.search(f"[{self.unspaced}]", word))
+
     def length(self, text: str) -> int:
         """Return the length of a text in the language's units."""
         return len(self.units.findall(text))
@@ -121,10 +133,9 @@ def _units(single_characters: str) -> re.Pattern[str]:
 
 
 @lru_cache
-def _words(single_characters: str) -> re.Pattern[str]:
-    return re.compile(
-        rf"[{single_characters}]|(?![{single_characters}])\w(?:(?![{single_characters}])[\w{_marks()}])*+|[^\w\s]"
-    )
+def _words(single_characters: str, joiners: str = "") -> re.Pattern[str]:
+    inner = rf"(?![{single_characters}])[\w{_marks()}{joiners}]"
+    return re.compile(rf"[{single_characters}]|(?![{single_characters}])\w(?:{inner})*+|[^\w\s]")
 
 
 _WITH_MARKS = (

@@ -15,7 +15,7 @@ from sparta.search.searcher import Searcher
 
 _LEAD_FRACTION = 8  # an eighth of a snippet's words precedes the first match
 _LONGEST_SNIPPET = 500  # characters of a snippet
-_LONGEST_WORD = 50  # characters; Thai, addresses and base64 have no spaces, so longer words are split
+_LONGEST_WORD = 50  # characters; addresses and base64 have no spaces, so longer words are split
 _SMALLEST_MARKED_FRACTION = 0.1  # as a fraction of the highest contribution
 _DIGITS = 6
 
@@ -155,12 +155,14 @@ def _marks(words: Iterable[_Word], contributions: Mapping[str, float]) -> list[t
 def _words(language: Language, text: str, places: Sequence[_Place]) -> list[_Word]:
     """Return the words of a text with the query terms in each word.
 
-    Long words are split, also at term borders.
+    Words of scripts without spaces and long words are split at term borders.
     """
-    spans = [word.span() for word in language.words.finditer(text)]
-    if any(end - start > _LONGEST_WORD for start, end in spans):
-        edges = sorted({edge for place in places for edge in (place.start, place.end)})
-        spans = [part for span in spans for part in _parts(*span, edges)]
+    edges = sorted({edge for place in places for edge in (place.start, place.end)})
+    spans = [
+        part
+        for word in language.words.finditer(text)
+        for part in (_parts(*word.span(), edges) if _is_divisible(language, word[0]) else [word.span()])
+    ]
     starts = [start for start, _ in spans]
     inside: dict[int, dict[str, None]] = {}
     for term, start, end in places:
@@ -170,10 +172,13 @@ def _words(language: Language, text: str, places: Sequence[_Place]) -> list[_Wor
     return [_Word(start, end, tuple(inside.get(i, ()))) for i, (start, end) in enumerate(spans)]
 
 
+def _is_divisible(language: Language, word: str) -> bool:
+    """Return whether a snippet may split a word: it is too long, or its script has no spaces."""
+    return len(word) > _LONGEST_WORD or language.is_unspaced(word)
+
+
 def _parts(start: int, end: int, edges: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """Return a word's span, or the spans of the pieces of a word that is too long."""
-    if end - start <= _LONGEST_WORD:
-        return [(start, end)]
+    """Return the spans of the pieces of a word, cut at the edges of terms and where it is too long."""
     inner_edges = edges[bisect_right(edges, start) : bisect_left(edges, end)]
     cuts = itertools.pairwise([start, *inner_edges, end])
     return itertools.pairwise([*(at for a, b in cuts for at in range(a, b, _LONGEST_WORD)), end])
@@ -189,7 +194,7 @@ def _places(tokenizer: QueryTokenizer, text: str, terms: Collection[str]) -> lis
     matches = _Matches(tokenizer, terms)
     places = [
         _Place(term, word.start() + start, word.start() + end)
-        for word in tokenizer.language.words.finditer(text)
+        for word in tokenizer.language.joined_words.finditer(text)
         for term, start, end in matches[word.group()]
     ]
     if tokenizer.lexical is None:
@@ -224,7 +229,7 @@ class _Matches(dict[str, Sequence[_Place]]):
         if not possible or not word[0].isalnum():
             return ()
         places = [_Place(*piece) for piece in self.tokenizer.pieces(word) if piece[0] in self.terms]
-        if not places or len(word) > _LONGEST_WORD:
+        if not places or _is_divisible(self.tokenizer.language, word):
             return places
         matched = sum(place.end - place.start for place in places)
         # Many words share a prefix or an ending with the query term, such as un- or -s.

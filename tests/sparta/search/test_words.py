@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.pre_tokenizers import WhitespaceSplit
 
+from sparta.data.languages import language_of
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.lexical_terms import LexicalTerms, TermSettings
@@ -61,6 +65,23 @@ def test_whole_words_are_marked_and_stop_words_only_alone(tokenizer: QueryTokeni
     assert marked("the Kubernetes", text) == "The operator of Node.js runs on the *Kubernetes*."
     assert marked("who is the", text) == "*The* operator of Node.js runs on *the* Kubernetes."
     assert marked("the zzzxqw", text) == "*The* operator of Node.js runs on *the* Kubernetes."
+
+
+@pytest.mark.parametrize("joiner", ["\u00ad", "\u200c", "\u200d"])
+def test_a_word_with_soft_hyphens_or_joiners_is_marked(tokenizer: QueryTokenizer, joiner: str) -> None:
+    text = f"An ency{joiner}clo{joiner}pedia"
+    shown = marked_snippet(tokenizer, text, tokenizer.terms("encyclopedia")).shown("*{}*".format)
+    assert shown == f"An *ency{joiner}clo{joiner}pedia*"
+
+
+def test_words_of_thai_are_marked_inside_a_phrase() -> None:
+    vocabulary = ["[UNK]", "กรุงเทพมหานคร", "##เป็น", "##เมืองหลวง", "เมืองหลวง", "##ของประเทศไทย"]
+    pieces = Tokenizer(WordPiece({term: i for i, term in enumerate(vocabulary)}, unk_token="[UNK]"))
+    pieces.pre_tokenizer = WhitespaceSplit()
+    tokenizer = QueryTokenizer(pieces, language=language_of("th"))
+    text = "กรุงเทพมหานครเป็นเมืองหลวงของประเทศไทย เมืองหลวง"
+    shown = marked_snippet(tokenizer, text, ["##เมืองหลวง", "เมืองหลวง"]).shown("*{}*".format)
+    assert shown == "กรุงเทพมหานครเป็น*เมืองหลวง*ของประเทศไทย *เมืองหลวง*"
 
 
 @pytest.mark.slow
