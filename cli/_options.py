@@ -230,7 +230,7 @@ class IndexTermArguments(TermArguments):
     )
     lexical_terms: bool | None = option(
         "Also index the model's lexical terms: rare words and pairs of words. --top-k and --min-weight do not"
-        " count them [default: as in the existing index, else as the model].",
+        " count them [default: as in the existing index, else as the model; JSON vectors have none].",
         "--lexical-terms/--no-lexical-terms",
         default=None,
     )

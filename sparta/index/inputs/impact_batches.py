@@ -6,7 +6,7 @@ import itertools
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,16 @@ from sparta.data.seen_ids import SeenIds
 from sparta.data.units import SPACE_AFTER, is_sentence_of_passage
 from sparta.index.inputs.lexical_postings import Postings, context_of, lexical_rows
 from sparta.lucene.bridge import VectorReader
+from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.quantize import QuantizationCounts
 from sparta.models.query_encoder import QuerySide
 from sparta.shards.store import EncodedShard
 
+_WITH_LEXICAL = remedy(
+    "if the file holds the model's lexical terms, build the index anew with {} and {}",
+    Option("overwrite", True),
+    Option("lexical_terms", True),
+)
 LONGEST_TERM = 255
 LARGEST_IMPACT = 2**16 - 1
 MOST_VALUES = 256
@@ -153,13 +159,23 @@ class JsonVectors:
     """
 
     def __init__(
-        self, path: Path, side: QuerySide | None = None, *, batch_lines: int = 1000, batch_bytes: int = 2**24
+        self,
+        path: Path,
+        side: QuerySide | None = None,
+        offered: Callable[[], LexicalTerms | None] = lambda: None,
+        *,
+        batch_lines: int = 1000,
+        batch_bytes: int = 2**24,
     ) -> None:
-        """Read this file or folder. With the query side, raise for lines that no query can match."""
-        self.path, self.side = path, side
+        """Read this file or folder. With the query side, raise for lines that no query can match.
+
+        :param offered: returns the model's lexical terms, which advice for unknown terms may name
+        """
+        self.path, self.side, self.offered = path, side, offered
         self.batch_lines, self.batch_bytes = batch_lines, batch_bytes
         self._unknown: npt.NDArray[np.bool_] = np.zeros(0, bool)
         self._first_unknown = ""
+        self._has_offered = False
 
     def __iter__(self) -> Iterator[ImpactBatch]:
         reader = VectorReader()
@@ -174,9 +190,10 @@ class JsonVectors:
                 yield batch
         if count := int(self._unknown.sum()):
             logger.warning(
-                "%d terms are neither wordpieces nor lexical terms, so no query can match the terms; %s",
+                "%d terms are neither wordpieces nor lexical terms, so no query can match the terms; %s%s",
                 count,
                 self._first_unknown,
+                remedy(" → {}", _WITH_LEXICAL) if self._has_offered else "",
             )
 
     def _block(self, lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
@@ -203,6 +220,7 @@ class JsonVectors:
         )
         if new_unknown.any() and not self._first_unknown:
             self._first_unknown = f"the first is {batch.new_terms[int(new_unknown.argmax())][:40]!r}"
+        self._has_offered = self._has_offered or self._is_any_offered(batch.new_terms, new_unknown)
         self._unknown = np.concatenate((self._unknown, new_unknown))
         if not self._unknown.any():
             return
@@ -213,8 +231,17 @@ class JsonVectors:
             raise InputError(
                 "the query tokenizer knows none of the terms, so no query can match this passage",
                 where=places[int(unmatchable.argmax())],
-                remedy=remedy("name the model that the terms come from with {}", Option("tokenizer")),
+                remedy=_WITH_LEXICAL
+                if self._has_offered
+                else remedy("name the model that the terms come from with {}", Option("tokenizer")),
             )
+
+    def _is_any_offered(self, terms: Sequence[str], is_unknown: npt.NDArray[np.bool_]) -> bool:
+        """Return whether the model has one of the unknown terms as a lexical term."""
+        lexical = self.offered() if is_unknown.any() else None
+        return lexical is not None and any(
+            lexical.is_term(term.replace(PAIR_MARK, " ")) for term in itertools.compress(terms, is_unknown)
+        )
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
         for path in self.files():

@@ -394,14 +394,16 @@ def _json_source(
         Quantizer(float(LARGEST_IMPACT), 16),
         known_side.query_quantizer if known_side else None,
     )
-    side = choose(
-        side,
-        offered=lambda: LexicalTerms.load(sparta_folder(tokenizer or DEFAULT_MODEL) or path, side.tokenizer),
-    )
+
+    def offered() -> LexicalTerms | None:
+        return LexicalTerms.load(sparta_folder(tokenizer or DEFAULT_MODEL) or path, side.tokenizer)
+
+    side = choose(side, offered=offered)
+    advised = (lambda: None) if index_side or side.lexical else offered
 
     def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:
         check_last = partial(_check_last, str(path), done, last_id)
-        return skip_passages(JsonVectors(path, side), done, check_last)
+        return skip_passages(JsonVectors(path, side, advised), done, check_last)
 
     return Source(_json_job(path), side, batches, fixed_vocabulary=False)
 

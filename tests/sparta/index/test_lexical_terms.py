@@ -172,6 +172,11 @@ def test_json_vectors_may_hold_terms(tmp_path: Path, model: Path, caplog: pytest
         assert [hit.score for hit in searcher.search("zyxo moon earth")] == [3 * 9 + 5 + 1]
     build_index_from_vectors(tmp_path / "without", [path], tokenizer=str(model))
     assert "2 terms are neither wordpieces nor lexical terms" in caplog.text
+    assert "build the index anew with overwrite=True and lexical_terms=True" in caplog.text
+    path.write_text(json.dumps({"id": "a", "contents": "", "vector": {"zyxo": 9}}) + "\n")
+    with pytest.raises(InputError, match="knows none of the terms") as refused:
+        build_index_from_vectors(tmp_path / "without", [path], "overwrite", tokenizer=str(model))
+    assert "lexical_terms=True" in str(refused.value.remedy)
 
 
 @pytest.mark.parametrize("codec", ["lucene", "sparta"])
