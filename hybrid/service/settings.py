@@ -103,7 +103,7 @@ class Settings:
 def named_indexes(values: Sequence[str]) -> dict[str, Path]:
     """Return the index folders of `NAME=PATH` by name; a single `PATH` has the empty name.
 
-    :raises InputError: an index of several has no name, or two have the same name
+    :raises InputError: a name is invalid, an index of several has no name, or two have the same name
     """
     indexes: dict[str, Path] = {}
     for value in values:
@@ -127,7 +127,8 @@ def keys_by_index(values: Sequence[str], names: Collection[str]) -> dict[str, Ke
 
     Without files, the keys are those of `$SPARTA_SERVE_KEYS`.
 
-    :raises InputError: a file is invalid or missing, an index has two files, or there is no such index
+    :raises InputError: a file or a name is invalid or missing, an index has two files, or there is no such
+        index
     """
     files: dict[str, Path] = {}
     for value in values:
@@ -152,6 +153,16 @@ def _name_and_path(value: str) -> tuple[str, Path]:
     """Return the name and the path of `NAME=PATH`; the name of a path alone is empty.
 
     An existing path that contains = is a path alone.
+
+    :raises InputError: the value contains =, but is no existing path and has no valid name
     """
+    if "=" not in value or os.path.lexists(value):
+        return "", Path(value)
     match = _NAMED.fullmatch(value)
-    return ("", Path(value)) if match is None or os.path.lexists(value) else (match[1], Path(match[2]))
+    if match is None:
+        raise InputError(
+            f"{value!r} is neither an existing path nor NAME=PATH with a valid name",
+            remedy="correct the path, or choose a name of ASCII letters, digits, '.', '_' and '-' that begins"
+            " with a letter or a digit",
+        )
+    return match[1], Path(match[2])

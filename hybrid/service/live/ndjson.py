@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import IO, Any, BinaryIO, NamedTuple
@@ -112,6 +113,8 @@ def as_lines(stream: BinaryIO, limits: Limits) -> BinaryIO:
     :raises StorageError: the folder of temporary files is full
     """
     lines = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (the caller closes the file)
+    if stream.read(len(BOM_UTF8)) != BOM_UTF8:
+        stream.seek(0)
     first = stream.read(1)
     while first.isspace():
         first = stream.read(1)

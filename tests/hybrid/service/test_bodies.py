@@ -159,6 +159,12 @@ def test_json_bodies_have_the_limit_of_lines() -> None:
         assert len(as_lines(io.BytesIO(body), Limits()).read()) <= len(record) + 1
 
 
+def test_json_bodies_may_begin_with_a_byte_order_mark() -> None:
+    for body in (b'[{"id": "1"}, "2"]', b' [{"id": "1"},"2"]', b'{"id": "1"}'):
+        with_mark = as_lines(io.BytesIO(b"\xef\xbb\xbf" + body), Limits()).read()
+        assert with_mark == as_lines(io.BytesIO(body), Limits()).read() != b""
+
+
 def test_a_full_folder_for_temporary_files_is_told_of_json_bodies() -> None:
     """Files of this process may hold nothing for a moment, as with a quota that is used up."""
     body = json.dumps([{"id": str(i), "text": "x" * 1000} for i in range(2000)]).encode()

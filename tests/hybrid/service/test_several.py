@@ -216,6 +216,10 @@ def test_names_of_indexes_and_their_keys(tmp_path: Path) -> None:
     assert named_indexes(["a=x", "b=y=z"]) == {"a": Path("x"), "b": Path("y=z")}
     (tmp_path / "run=1").mkdir()
     assert named_indexes([str(tmp_path / "run=1")]) == {"": tmp_path / "run=1"}
+    for invalid in ("東京=x", "=x", "a=", "a b=x", "-a=x"):
+        with pytest.raises(InputError, match="neither an existing path nor NAME=PATH") as refused:
+            named_indexes([invalid])
+        assert "ASCII letter" in str(refused.value.remedy)
     with pytest.raises(InputError, match="two indexes have the name 'a'"):
         named_indexes(["a=x", "a=y"])
     for mixed in (["x", "b=y"], ["b=y", "x"], ["x", "y"]):
