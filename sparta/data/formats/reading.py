@@ -180,12 +180,13 @@ def text_file(
         error = too_long(path, "the file", max_bytes)
         advice = f"{error.remedy}; name a file of records .jsonl or .tsv"
         return len(data), BadRecordError("file too long", error.message, where=where, remedy=advice)
-    name = Path(plain_name(path))
-    passage_id = re.sub(r"\s+", "_", name.relative_to(folder).as_posix())
+    stored_name = Path(plain_name(path)).relative_to(folder)
+    name = Path(_in_utf8(str(stored_name)))  # names are UTF-8 in every locale
+    passage_id = re.sub(r"\s+", "_", name.as_posix())
 
     def parse(text: str) -> dict[str, Any]:
-        if (shown_id := _in_utf8(passage_id)) != passage_id:
-            detail = f"the file name, which is the passage id, is not UTF-8: {shown_id}"
+        if os.fsencode(stored_name) != str(name).encode():
+            detail = f"the file name, which is the passage id, is not UTF-8: {passage_id}"
             raise BadRecordError("invalid id", detail, remedy="rename the file (for example with convmv)")
         if documents:
             record = documents.read(path, data)

@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 from sparta.base.errors import InputError
+from sparta.base.files import Tally
+from sparta.base.records import Passage
 from sparta.data.corpus import open_corpus
+from sparta.data.formats.reading import text_file
 from sparta.data.parsing import BadRecordError
 from sparta.data.qa_formats import read_mrqa
 
@@ -261,6 +264,16 @@ def test_a_file_name_that_is_not_utf_8_is_a_bad_record(tmp_path: Path) -> None:
     assert [passage.passage_id for passage in reader] == ["moon.txt"]
     assert dict(reader.counts.reasons) == {"invalid id": 1}
     assert reader.fingerprint() == {**reader.identity(), "source": str(tmp_path)}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs file names that are any bytes")
+def test_a_file_name_in_utf_8_is_read_as_such_in_every_locale(tmp_path: Path) -> None:
+    """Where the locale is ASCII, Python passes the bytes of the name as surrogates."""
+    (tmp_path / "le café.txt").write_text("The moon is round.")
+    name = "le café.txt".encode().decode("ascii", "surrogateescape")
+    _, passage = text_file(str(tmp_path / name), str(tmp_path), Tally())
+    assert isinstance(passage, Passage)
+    assert (passage.passage_id, passage.title) == ("le_café.txt", "le café")
 
 
 def test_files_of_questions_are_no_passages(tmp_path: Path) -> None:
