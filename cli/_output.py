@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,13 +54,20 @@ def counted(n: int, noun: str) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a text table: the first column is aligned left, all others right."""
     cells = [list(header), *([visible(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    widths = [max(_width(row[i]) for row in cells) for i in range(len(header))]
     lines = []
     for row in cells:
-        first_cell_and_width, *other_cells_and_widths = zip(row, widths, strict=True)
-        padded_cells = [
-            first_cell_and_width[0].ljust(first_cell_and_width[1]),
-            *(cell.rjust(width) for cell, width in other_cells_and_widths),
+        first, *others = [
+            (cell, " " * (width - _width(cell))) for cell, width in zip(row, widths, strict=True)
         ]
+        padded_cells = ["".join(first), *(padding + cell for cell, padding in others)]
         lines.append("  ".join(padded_cells).rstrip())
     return "\n".join(lines)
+
+
+def _width(text: str) -> int:
+    """Return the number of columns that a text fills on a terminal."""
+    if text.isascii():
+        return len(text)
+    shown = [c for c in text if unicodedata.category(c) not in ("Mn", "Me", "Cf")]
+    return len(shown) + sum(unicodedata.east_asian_width(c) in "WF" for c in shown)

@@ -200,6 +200,10 @@ def test_version():
 
 def test_table():
     assert table(["a", "bb"], [["xyz", "1"], ["", "22"]]) == "a    bb\nxyz   1\n     22"
+    lines = table(
+        ["term", "n"], [["東京", "1"], ["ＡＢ", "京"], ["cafe\u0301", "2"], ["ที่", "3"]]
+    ).splitlines()
+    assert lines == ["term   n", "東京   1", "ＡＢ  京", "cafe\u0301   2", "ที่      3"]
 
 
 @pytest.mark.slow
