@@ -41,7 +41,7 @@ _QUERIES_AT_ONCE = 500  # bounds the memory of the rankings
 _FACET_VALUES = 10  # printed for each field
 
 filter_option = option(
-    "Return only passages whose metadata meets a condition: lang=en, lang!=en, 'lang in en,de', 'year>=1990',"
+    "Only passages whose metadata meets a condition: lang=en, lang!=en, 'lang in en,de', 'year>=1990',"
     " 'author.name exists', 'not year>=1990', 'lang=en or year>=1990', or JSON:"
     ' {"year": {"gte": 1990, "lt": 2000}}. Repeat the option for several conditions; all must hold.',
     "--filter",

@@ -60,8 +60,8 @@ def mcp_server(
     :param index: an index folder; an open retriever offers only the tools search and answer
     :param channels: as in `open_retriever`
     :param k: number of hits, unless a call names another number
-    :param reader: a reader or its folder; None means the reader shipped for the language, if torch is
-        installed
+    :param reader: a reader or its folder; None means the reader shipped for the language, if
+        there is one
     """
     if isinstance(reader, str | Path):
         reader_folder(reader)  # raises for a wrong path before the index is opened
