@@ -17,9 +17,9 @@ from cli._output import counted
 def backup(destination: Path, index: Path | None) -> None:
     """Copy one commit of an index, even while it is written.
 
-    The new folder DIR gets all channels. Searches and writes go on meanwhile. On the same disk, DIR has hard
-    links and takes no space; on another disk, DIR has copies. DIR is an index: check it with sparta verify
-    --index DIR.
+    The new folder DIR gets all channels. Searches and writes go on meanwhile. DIR takes as much space as the
+    index, and shares no file with it. DIR is an index: check it with sparta verify --index DIR. To restore the
+    index, move its folder away and copy DIR to its place.
     """
     from sparta.index.folder import default_index
     from sparta.sharing.backup import backup_index
@@ -27,5 +27,5 @@ def backup(destination: Path, index: Path | None) -> None:
     report = backup_index(index or default_index(), destination)
     click.echo(
         f"{report.path}: {counted(report.passages, 'passage')}, {counted(report.files, 'file')}"
-        f" ({report.linked:,} hard links), {report.size / 1e6:,.1f} MB in {report.seconds:.1f} s"
+        f", {report.size / 1e6:,.1f} MB in {report.seconds:.1f} s"
     )

@@ -1,23 +1,24 @@
 """Copy one commit of an index, with all its channels, while other processes search and write.
 
 Lucene and the dense channel never change a file after it is complete, and they replace a manifest by a new
-file. So a hard link to a file of a commit keeps its content, whatever a writer does to the index.
+file. So an open file of a commit keeps its content, also after a writer has removed the file.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from sparta.base.checks import path_of
 from sparta.base.disk.new_folders import appearing_folder
 from sparta.base.errors import IndexStateError
-from sparta.base.files import atomic_write, check_new_folder, storage_errors
+from sparta.base.files import allow_open_files, atomic_write, check_new_folder, storage_errors
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.index.build import as_committed
 from sparta.index.channels import OTHER_CHANNELS
@@ -27,21 +28,17 @@ from sparta.index.reader import IndexReader
 from sparta.index.snapshot import Committed, last_commit, retry_if_replaced
 from sparta.lucene.bridge import commit_files
 
-_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES)
+_BYTES_PER_CALL = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """The result of a backup: `passages` live passages in `files` files of `size` bytes.
-
-    `linked` counts the files that are hard links to files of the index, so they take no space on the disk.
-    """
+    """The result of a backup: `passages` live passages in `files` files of `size` bytes."""
 
     path: Path
     passages: int
     files: int
     size: int
-    linked: int
     seconds: float
 
 
@@ -50,8 +47,8 @@ def backup_index(path: str | Path, destination: str | Path) -> BackupReport:
 
     The folder appears when it is complete. It holds all channels of the commit, so its rankings are those of
     the commit. While an update encodes vectors, the dense channel of the copy lacks them: `sparta verify`
-    counts them, and `dense index` adds them. Files are hard links where the file system allows them, and
-    copies otherwise, such as on another disk.
+    counts them, and `dense index` adds them. The backup shares no file with the index, so it keeps its content
+    even if other files are copied over the index.
 
     :raises IndexStateError: there is no index, it holds no passages, or the destination is not a new folder.
     :raises StorageError: the disk is full, or the destination cannot be written.
@@ -66,13 +63,15 @@ def backup_index(path: str | Path, destination: str | Path) -> BackupReport:
 
         def copy_commit(commit: tuple[Generation, Committed]) -> int:
             _empty(copy)
-            return _copy_commit(folder, *commit, copy)
+            _copy_commit(folder, *commit, copy)
+            with IndexReader(copy) as reader, reader.snapshot() as snapshot:
+                return snapshot.lucene.num_docs
 
-        linked = retry_if_replaced(copy_commit, lambda: last_commit(folder), last_commit(folder), folder.path)
-        with IndexReader(copy) as reader, reader.snapshot() as snapshot:
-            passages = snapshot.lucene.num_docs
+        passages = retry_if_replaced(
+            copy_commit, lambda: last_commit(folder), last_commit(folder), folder.path
+        )
         sizes = [file.stat().st_size for file in copy.rglob("*") if file.is_file()]
-    return BackupReport(target, passages, len(sizes), sum(sizes), linked, time.monotonic() - started)
+    return BackupReport(target, passages, len(sizes), sum(sizes), time.monotonic() - started)
 
 
 def _check_destination(folder: IndexFolder, target: Path) -> None:
@@ -91,20 +90,21 @@ def _empty(folder: Path) -> None:
         shutil.rmtree(child) if child.is_dir() else child.unlink()
 
 
-def _copy_commit(folder: IndexFolder, generation: Generation, committed: Committed, copy: Path) -> int:
-    """Copy the files of one commit, and write a manifest that names only this commit's generation.
-
-    Returns the number of hard links.
-    """
+def _copy_commit(folder: IndexFolder, generation: Generation, committed: Committed, copy: Path) -> None:
+    """Copy the files of one commit, and write a manifest that names only this commit's generation."""
     files = list(_files(folder, generation, committed))
-    linked = sum(_link(folder.path / file, copy / file) for file in files)
+    allow_open_files(len(files))
+    with ExitStack() as stack:
+        # Opening all files is quick, and the copies are slow. A writer may remove the files meanwhile.
+        streams = [stack.enter_context((folder.path / file).open("rb")) for file in files]
+        for file, stream in zip(files, streams, strict=True):
+            _copy(stream, copy / file)
     for name, manifest in committed.manifests.items():
         channel = folder.channel_path(name, generation).relative_to(folder.path)
         atomic_write(copy / channel / MANIFEST_NAME, manifest)
     copied = as_committed(IndexFolder(copy), generation)  # the folder may have another state by now
     is_live = copied.complete or copied.job.grows
     IndexFolder(copy).write_state(IndexState(live=copied) if is_live else IndexState(building=copied))
-    return linked
 
 
 def _files(folder: IndexFolder, generation: Generation, committed: Committed) -> Iterator[Path]:
@@ -120,17 +120,13 @@ def _files(folder: IndexFolder, generation: Generation, committed: Committed) ->
             yield (channel / file_name).relative_to(folder.path)
 
 
-def _link(source: Path, target: Path) -> bool:
-    """Make a hard link to a file, or a copy where links are impossible. Returns whether it is a link."""
+def _copy(stream: BinaryIO, target: Path) -> None:
+    """Copy an open file. File systems that can share blocks store both files in the same blocks."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-        return True
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-    with source.open("rb") as stream, target.open("xb") as copy:
-        shutil.copyfileobj(stream, copy)
+    with target.open("xb") as copy:
+        with suppress(AttributeError, OSError):  # some systems lack the call
+            while os.copy_file_range(stream.fileno(), copy.fileno(), _BYTES_PER_CALL):
+                pass
+        shutil.copyfileobj(stream, copy)  # the rest of the file: nothing, if the call has worked
         copy.flush()
         os.fsync(copy.fileno())
-    return False

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -21,7 +21,7 @@ from sparta.base.files import sha256_file
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import Generation
 from sparta.index.verify import verify_index
-from sparta.sharing.backup import _link, backup_index
+from sparta.sharing.backup import _copy, backup_index
 
 pytestmark = pytest.mark.jvm
 
@@ -75,7 +75,6 @@ def test_a_backup_ranks_like_its_index_after_the_index_changed(tmp_path, index):
     report = backup_index(index, backup)
     files = contents(backup)
     assert (report.files, report.passages) == (len(files), 14)
-    assert report.linked >= len(files) - 2  # all but the manifests of the index and of the dense channel
     with Index(index) as changed:
         changed.append([{"id": "new", "text": "Stars of the sky are far suns by the river."}])
         changed.delete(["mill"])
@@ -83,6 +82,16 @@ def test_a_backup_ranks_like_its_index_after_the_index_changed(tmp_path, index):
     assert contents(backup) == files
     assert rankings(backup) == expected
     assert is_undamaged(backup)
+
+
+def test_files_copied_over_an_index_leave_its_backup_alone(tmp_path: Path, index: Path) -> None:
+    """As by `cp -r new/. index`, which writes into the existing files."""
+    backup_index(index, tmp_path / "backup")
+    files = contents(tmp_path / "backup")
+    for file in index.rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"another index")
+    assert contents(tmp_path / "backup") == files
 
 
 @pytest.mark.slow
@@ -102,7 +111,7 @@ def test_another_disk_gets_copies(tmp_path, index):
         pytest.skip("needs a second file system at /dev/shm")
     backup = shared_memory / f"sparta-test-{os.getpid()}"
     try:
-        assert backup_index(index, backup).linked == 0
+        backup_index(index, backup)
         assert rankings(backup) == rankings(index)
         assert is_undamaged(backup)
     finally:
@@ -220,15 +229,15 @@ def test_a_backup_during_the_end_of_an_overwrite_stays_live(
     Index.create(tmp_path / "ix", [{"id": "1", "text": "moon"}], options=options).close()
     overwritten = []
 
-    def link(source: Path, target: Path) -> bool:
-        linked = _link(source, target)
-        if source.name == "tokenizer.json" and not overwritten:
-            overwritten.append(source)
+    def copy_beside_overwrite(stream: BinaryIO, target: Path) -> None:
+        if not overwritten:
+            overwritten.append(target)
             new = [{"id": "2", "text": "sun"}]
             Index.create(tmp_path / "ix", new, overwrite=True, options=options).close()
-        return linked
+            assert not list((tmp_path / "ix").glob("*-000001"))
+        _copy(stream, target)
 
-    monkeypatch.setattr("sparta.sharing.backup._link", link)
+    monkeypatch.setattr("sparta.sharing.backup._copy", copy_beside_overwrite)
     backup_index(tmp_path / "ix", tmp_path / "copy")
     assert overwritten
     with Index(tmp_path / "copy") as copy:
