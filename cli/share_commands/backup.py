@@ -18,8 +18,8 @@ def backup(destination: Path, index: Path | None) -> None:
     """Copy one commit of an index, even while it is written.
 
     The new folder DIR gets all channels. Searches and writes go on meanwhile. DIR takes as much space as the
-    index, and shares no file with it. DIR is an index: check it with sparta verify --index DIR. To restore the
-    index, move its folder away and copy DIR to its place.
+    index, and shares no file with it. DIR is an index: check it with sparta verify --index DIR. To restore
+    it, move the folder of the index away, and copy DIR to its place.
     """
     from sparta.index.folder import default_index
     from sparta.sharing.backup import backup_index

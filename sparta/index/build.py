@@ -20,7 +20,7 @@ from sparta.data.corpus import describe_skips
 from sparta.data.languages import check_language
 from sparta.data.units import is_cut, passage_of, unit_noun
 from sparta.index.changes import how_to_correct
-from sparta.index.folder import IndexFolder, require_fields
+from sparta.index.folder import IndexFolder, progress_of, require_fields
 from sparta.index.generation import GROWING, Generation, Progress
 from sparta.index.jobs import MODES, InputChangedError, Source, WriteOptions
 from sparta.index.plan import committed, has_passages, has_written, plan
@@ -218,7 +218,7 @@ def _delete(
         with index.searcher(live) as searcher:
             passage_ids = choose(live, searcher)
             unit_ids_by_passage = _unit_ids(searcher, passage_ids, live.unit)
-            progress = Progress.loads(searcher.user_data)
+            progress = progress_of(live, searcher)
         missing = [passage_id for passage_id, unit_ids in unit_ids_by_passage.items() if not unit_ids]
         stored_ids = [unit_id for unit_ids in unit_ids_by_passage.values() for unit_id in unit_ids]
         if not stored_ids:

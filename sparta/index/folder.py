@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,7 +20,7 @@ from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import language_of
 from sparta.index.changes import how_to_finish, how_to_rebuild
-from sparta.index.generation import CHANNEL, FIELDS, NESTED, Generation, IndexState, Job
+from sparta.index.generation import CHANNEL, FIELDS, NESTED, Generation, IndexState, Job, Progress
 from sparta.lucene.bridge import Bm25, ImpactSearcher, ImpactWriter
 from sparta.models.query_encoder import QuerySide, QueryTokenizer
 
@@ -55,6 +56,26 @@ def lost_commit(lucene: Path) -> IndexStateError:
     """Return the error for a finished Lucene index without a `segments_*` file."""
     message = "the Lucene index has lost its commit (segments_*)"
     return IndexStateError(message, where=str(lucene), remedy=rebuild_index(lucene.parent))
+
+
+def progress_of(generation: Generation, lucene: ImpactSearcher) -> Progress:
+    """Return the progress stored in the commit of a generation's open Lucene index.
+
+    Manifests of earlier releases may hold a job in another form, so only the present form is compared.
+
+    :raises IndexStateError: the generation is complete, but its job did not make the commit.
+    """
+    progress = Progress.loads(lucene.user_data)
+    if generation.complete and generation.fields == NESTED and progress.job != generation.job.id:
+        index = lucene.path.parent.absolute()
+        place, aside = shlex.quote(str(index)), shlex.quote(f"{index}.old")
+        raise IndexStateError(
+            "the Lucene index is not that of the manifest, as if an index or backup was copied over it",
+            where=str(lucene.path),
+            remedy=rebuild_index(index)
+            + f". To restore a backup: mv {place} {aside} && cp -r BACKUP {place}",
+        )
+    return progress
 
 
 def _finish_remedy(path: Path, unfinished: Generation | None = None) -> Remedy:

@@ -21,7 +21,7 @@ from sparta.index.changes import (
     job_name,
     options_of,
 )
-from sparta.index.folder import IndexFolder
+from sparta.index.folder import IndexFolder, progress_of
 from sparta.index.generation import (
     BM25,
     CORPUS,
@@ -301,7 +301,7 @@ def has_written(index: IndexFolder, generation: Generation) -> bool:
 def committed(index: IndexFolder, generation: Generation) -> Progress:
     """Return the progress stored in the last commit."""
     with index.searcher(generation) as searcher:
-        return Progress.loads(searcher.user_data)
+        return progress_of(generation, searcher)
 
 
 def has_commit(index: IndexFolder) -> bool:

@@ -15,7 +15,7 @@ from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, SpartaError
 from sparta.base.renames import renamed_arguments, renamed_attributes
 from sparta.index.changes import how_to_finish, job_name
-from sparta.index.folder import IndexFolder, lasting_path
+from sparta.index.folder import IndexFolder, lasting_path, progress_of
 from sparta.index.generation import Generation
 from sparta.index.snapshot import (
     Committed,
@@ -198,6 +198,7 @@ class IndexReader(Closing):
             self.folder, generation, committed, lucene, tokenizer, side.quantizer, self._kept
         )
         try:
+            progress_of(generation, lucene)  # raises if the commit belongs to another manifest
             self._open_channels(snapshot)
             if segments_of(lucene.path) != (committed.version.commit, committed.segments):
                 raise replaced(self.folder.path)  # the reader may have opened a later commit

@@ -13,7 +13,7 @@ from sparta.base.files import storage_errors
 from sparta.base.remedies import Command, Remedy, remedy
 from sparta.index.changes import how_to_finish, is_whole, job_name
 from sparta.index.channels import OTHER_CHANNELS, other_channels
-from sparta.index.folder import IndexFolder, lost_commit, no_passages
+from sparta.index.folder import IndexFolder, lost_commit, no_passages, progress_of
 from sparta.index.generation import Generation, Progress
 from sparta.index.reader import IndexReader
 from sparta.index.snapshot import manifests_of, retry_if_replaced, segments_of
@@ -136,6 +136,7 @@ def _check_lucene(folder: IndexFolder, quick: bool, generation: Generation) -> s
             remedy=rebuild_index(folder.path),
         )
     with folder.searcher(generation) as searcher:
+        progress_of(generation, searcher)  # raises if the commit belongs to another manifest
         passage_count = searcher.num_docs
         return f"{passage_count:,} passage{'s' * (passage_count != 1)}"
 

@@ -47,8 +47,8 @@ def backup_index(path: str | Path, destination: str | Path) -> BackupReport:
 
     The folder appears when it is complete. It holds all channels of the commit, so its rankings are those of
     the commit. While an update encodes vectors, the dense channel of the copy lacks them: `sparta verify`
-    counts them, and `dense index` adds them. The backup shares no file with the index, so it keeps its content
-    even if other files are copied over the index.
+    counts them, and `dense index` adds them. The backup shares no file with the index, so it keeps its
+    content even if other files are copied over the index.
 
     :raises IndexStateError: there is no index, it holds no passages, or the destination is not a new folder.
     :raises StorageError: the disk is full, or the destination cannot be written.

@@ -11,6 +11,7 @@ from sparta.base.errors import without_folders
 from sparta.base.manifest import MANIFEST_NAME, write_manifest
 from sparta.index.channels import OTHER_CHANNELS, other_channels
 from sparta.index.folder import IndexFolder
+from sparta.index.generation import Job
 from sparta.index.plan import committed
 from sparta.index.snapshot import last_commit
 
@@ -27,17 +28,19 @@ def remove_local_paths(index: Path) -> None:
     folder = IndexFolder(index)
     generation, previous = last_commit(folder)
     progress = committed(folder, generation)
-    source = _without_paths(progress.source)
-    if source != progress.source:
+    without_paths = replace(progress, source=_without_paths(progress.source))
+    if progress.job == generation.job.id:  # the id is a hash, also of the job's paths
+        without_paths.job = Job.of(_without_paths(generation.job.as_dict())).id
+    if without_paths != progress:
         with folder.writer(generation) as writer:
-            writer.commit(replace(progress, source=source).dumps())
+            writer.commit(without_paths.dumps())
         for name in other_channels(index):
             OTHER_CHANNELS[name]().recommit(index, previous.version.commit, previous.segments)
     for manifest in sorted(index.rglob(MANIFEST_NAME)):  # after all other changes: none may bring a path back
         stored = json.loads(manifest.read_bytes())
-        without_paths = _without_paths(stored)
-        if without_paths != stored:
-            write_manifest(manifest.parent, without_paths)
+        cleaned = _without_paths(stored)
+        if cleaned != stored:
+            write_manifest(manifest.parent, cleaned)
 
 
 def _without_paths(value: Any) -> Any:

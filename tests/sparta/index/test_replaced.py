@@ -11,7 +11,12 @@ import pytest
 
 from sparta.api import Index
 from sparta.base.errors import IndexStateError
+from sparta.index.build import delete_passages
+from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.snapshot import segments_of
+from sparta.index.verify import verify_index
+from sparta.sharing.backup import backup_index
 
 pytestmark = pytest.mark.jvm
 
@@ -98,6 +103,40 @@ def test_copies_with_other_deletions_have_their_own_statistics(tmp_path: Path) -
         for opened in (index, copy):
             found.append([hit.passage_id for hit in opened.search("alpha beta", 2)])
     assert found == [["30", "31"], ["130", "131"]]
+
+
+def test_a_backup_copied_over_its_index_is_reported(tmp_path: Path) -> None:
+    """As by `cp -r backup/. index`: Lucene opens the newer commit, which stays beside the backup's commit."""
+    index, backup = built(tmp_path / "index", "moon"), tmp_path / "backup"
+    backup_index(index, backup)
+    build_index(index, [{"id": "two", "text": "sun"}], "update", IndexOptions(channels="bm25"))
+    shutil.copytree(backup, index, dirs_exist_ok=True)
+    [part] = [part for part in verify_index(index, quick=True) if part.problem]
+    assert part.name == "Lucene index"
+    assert "is not that of the manifest" in part.problem
+    assert f"mv {index} {index}.old && cp -r BACKUP {index}" in str(part.remedy)
+    for use in (lambda: Index(index), lambda: delete_passages(IndexFolder(index), ["one"])):
+        with pytest.raises(IndexStateError, match="is not that of the manifest"):
+            use()
+    index.rename(tmp_path / "old")
+    shutil.copytree(backup, index)
+    assert not any(part.problem for part in verify_index(index))
+
+
+def test_an_update_between_the_readings_of_manifest_and_commit_is_no_mixture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, updates = built(tmp_path / "index", "moon"), list[Path]()
+
+    def updated_before(lucene: Path) -> tuple[int, bytes | None] | None:
+        if not updates:
+            updates.append(lucene)
+            build_index(path, [{"id": "two", "text": "sun"}], "update", IndexOptions(channels="bm25"))
+        return segments_of(lucene)
+
+    monkeypatch.setattr("sparta.index.snapshot.segments_of", updated_before)
+    assert backup_index(path, tmp_path / "backup").passages == 2
+    assert IndexFolder(tmp_path / "backup").state() == IndexFolder(path).state()
 
 
 @pytest.mark.parametrize("mode", ["update", "overwrite"])

@@ -133,7 +133,12 @@ def test_skipped_records_leave_no_local_path(tmp_path, index):
     with folder.writer(live) as writer:
         writer.commit(replace(progress, source=skips).dumps())
     build_dense(index)
+    path = live.job.source
+    assert path.startswith("/tmp/sparta-formats/")
     remove_local_paths(index)
+    published = folder.require_live()
+    assert published.job.source == Path(path).name
+    assert committed(folder, published).job == published.job.id
     assert not [file for file in index.rglob("*.json") if str(tmp_path).encode() in file.read_bytes()]
     assert committed(folder, live).source["first_skips"][0]["where"] == "corpus.jsonl:2"
     channel = ChannelFolder(folder.dense_path(live)).read()
