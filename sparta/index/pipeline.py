@@ -43,6 +43,7 @@ from sparta.index.generation import BM25, BOTH_CHANNELS, GROWING, JSON, Generati
 from sparta.index.inputs.sources import corpus_job, corpus_source, text_source, vectors_source
 from sparta.index.jobs import DEFAULT_COMMIT_SECONDS, JSON_VECTORS, Source, WriteOptions
 from sparta.index.plan import with_lexical_terms
+from sparta.index.snapshot import read_newest
 from sparta.index.writer import refuse_stored
 from sparta.lucene.jvm import find_runtime
 from sparta.models.query_encoder import QuerySide
@@ -188,10 +189,10 @@ def build_index(
     job = corpus_job(reader, chosen.unit or "passage", chosen.top_k, chosen.min_weight or 0.0, channels)
     passes = _begun(folder, chosen, names)
     with _reporting_interrupts(folder, mode):
-        report = _report_if_up_to_date(folder, job, mode, chosen)
+        report = read_newest(folder, mode, partial(_report_if_up_to_date, folder, job, mode, chosen))
         if report is None:
             if mode == "append" and not chosen.resume and reader.is_rereadable:
-                refuse_stored(folder, reader)
+                read_newest(folder, mode, partial(refuse_stored, folder, reader))
             with ReadingProgress(shown=progress, advance=advance) as shown, ExitStack() as stack:
                 for channel_pass in passes.values():
                     stack.callback(channel_pass.close)
@@ -228,7 +229,7 @@ def _source(
     """Return the source of a corpus: passages with impacts, or without impacts for a BM25-only index."""
     bm25_only = options.channels == BM25
     writing = options.for_writing(mode)
-    if bm25_only and (known_side := _known_side(folder, options, mode)):
+    if bm25_only and (known_side := read_newest(folder, mode, partial(_known_side, folder, options, mode))):
         side = with_lexical_terms(known_side, folder, writing, options.lexical_terms)
         return text_source(reader, job, side, options.language or DEFAULT_LANGUAGE, progress)
     from sparta.models.load import open_encoder
@@ -265,7 +266,8 @@ def build_index_from_vectors(
     with _reporting_interrupts(folder, mode):
         writing = chosen.for_writing(mode)
         choose = partial(with_lexical_terms, index=folder, options=writing, wanted=chosen.lexical_terms)
-        side = _side_of_json(folder, mode, resume=writing.resume) if tokenizer is None else None
+        side_of_json = partial(_side_of_json, folder, mode, resume=writing.resume)
+        side = read_newest(folder, mode, side_of_json) if tokenizer is None else None
         source = vectors_source(vectors, tokenizer, choose, side)
         if requested.language is None and mode != "append" and source.language:
             chosen = replace(chosen, language=source.language)

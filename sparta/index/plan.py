@@ -32,6 +32,7 @@ from sparta.index.generation import (
     codec_name,
 )
 from sparta.index.jobs import JSON_VECTORS, Source, WriteOptions
+from sparta.index.snapshot import read_newest
 from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.query_encoder import QuerySide
 from sparta.models.resolve import hash_folder, model_folder
@@ -92,9 +93,14 @@ def with_lexical_terms(
     :param offered: returns the lexical terms for a new index that must have some, if `side` has none
     :raises InputError: the index or the model does not agree with `wanted`.
     """
-    existing = index.state_for(options.mode).extended_by(options.mode, resume=options.resume)
+
+    def stored_terms() -> tuple[Generation | None, LexicalTerms | None]:
+        generation = index.state_for(options.mode).extended_by(options.mode, resume=options.resume)
+        has_model = generation and generation.model["name"]
+        return generation, index.query_side(generation).lexical if generation and has_model else None
+
+    existing, stored = read_newest(index, options.mode, stored_terms)
     if existing and existing.model["name"]:
-        stored = index.query_side(existing).lexical
         if wanted in (None, stored is not None):
             return replace(side, lexical=stored)
         flag = Option("lexical_terms", flag="" if wanted else "no_lexical_terms")

@@ -143,6 +143,18 @@ def retry_if_replaced[V, R](read: Callable[[V], R], newest: Callable[[], V], ver
     raise replaced(path)
 
 
+def read_newest[R](folder: IndexFolder, mode: str, read: Callable[[], R]) -> R:
+    """Read an index without its lock, and again if another process replaces the manifest meanwhile.
+
+    :param mode: the mode of the job that reads the index
+    """
+
+    def newest() -> IndexState:
+        return folder.state_for(mode)
+
+    return retry_if_replaced(lambda _: read(), newest, newest(), folder.path)
+
+
 def replaced(path: Path) -> IndexStateError:
     """Return the error for an index that a writer changed while it was read."""
     return IndexStateError(

@@ -273,6 +273,14 @@ def no_tokenizer() -> Tokenizer:
     return Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
 
 
+def _missing_file(path: Path) -> IndexStateError:
+    return IndexStateError(
+        "the file is missing",
+        where=str(path),
+        remedy="build the folder again, or restore it from a copy",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class QuerySide:
     """The parts of a model that searching needs: tokenizer, quantizer, and query-term weights, if any.
@@ -346,11 +354,7 @@ class QuerySide:
         term_files = [TERMS_FILE] if "lexical_terms" in identity else []
         for name in ["tokenizer.json", *weight_files, *term_files]:
             if not is_file(folder / name):
-                raise IndexStateError(
-                    "the file is missing",
-                    where=str(folder / name),
-                    remedy="build the folder again, or restore it from a copy",
-                )
+                raise _missing_file(folder / name)
         if identity["weighted_queries"]:
             with safe_open(folder / WEIGHTS_FILE, framework="numpy") as stored:
                 weights, metadata = stored.get_tensor("weights"), stored.metadata() or {}
@@ -362,6 +366,8 @@ class QuerySide:
         if _tokenizer_hash(tokenizer) != identity.get("tokenizer_sha256"):
             raise ValueError("the tokenizer's hash differs from the manifest's")
         lexical = LexicalTerms.load(folder, tokenizer) if term_files else None
+        if term_files and lexical is None:  # another process has removed the file just now
+            raise _missing_file(folder / TERMS_FILE)
         if lexical and lexical.name != identity["lexical_terms"]:
             raise ValueError(f"{TERMS_FILE} is {lexical.name}, not {identity['lexical_terms']}")
         grid = identity.get("query_quantizer")

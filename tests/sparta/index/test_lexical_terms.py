@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import Passage
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index, build_index_from_vectors
+from sparta.models import query_encoder
 from sparta.models.document_encoder import DocumentEncoder
 from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms, TermSettings
 from sparta.models.load import load_model
@@ -222,3 +224,43 @@ def test_the_option_of_the_command(tmp_path: Path, model: Path) -> None:
     assert "--lexical-terms --index" in result.stderr
     assert sparta(*command, "--overwrite").exit_code == 0
     assert has_terms(tmp_path / "ix")
+
+
+def test_terms_that_are_removed_while_they_are_read_are_missing(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queries without the terms would rank in another way."""
+    side = load_model(model).query_side()
+    side.save(tmp_path / "side")
+
+    def read_tokenizer(folder: Path) -> Tokenizer:
+        (folder / TERMS_FILE).unlink()
+        return side.tokenizer
+
+    monkeypatch.setattr(query_encoder, "shared_tokenizer", read_tokenizer)
+    with pytest.raises(IndexStateError, match="the file is missing"):
+        query_encoder.QuerySide.load(tmp_path / "side", side.identity())
+
+
+def test_terms_that_an_overwrite_removes_are_read_again(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process ends an overwrite between the readings of the tokenizer and of the lexical terms.
+
+    The first reading finds out whether the index is up to date, the second is for the passages.
+    """
+    path, options = tmp_path / "ix", IndexOptions(model=str(model))
+    build_index(path, passages(3), options=options)
+    read_tokenizer, readings = query_encoder.shared_tokenizer, list[Path]()
+
+    def overwrite(folder: Path) -> Tokenizer:
+        tokenizer = read_tokenizer(folder)
+        if folder.parent == path:
+            readings.append(folder)
+            if len(readings) == 2:
+                build_index(path, passages(4), "overwrite", options)
+        return tokenizer
+
+    monkeypatch.setattr(query_encoder, "shared_tokenizer", overwrite)
+    assert build_index(path, passages(2, seed=1), "update", options).documents == 6
+    assert len(readings) > 2

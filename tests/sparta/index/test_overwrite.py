@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ import pytest
 from sparta.base.errors import IndexStateError, InputError
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
+from sparta.index.generation import Generation
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.index.reader import IndexReader
 from sparta.index.snapshot import newest_commit
+from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.quantize import Quantizer
 from tests.moments import at
 from tests.sparta.index.building import Builder, Doc, Stop
@@ -56,6 +59,28 @@ def test_a_manifest_that_was_read_before_the_swap(builder, swap, opens):
     with at("read", "segments_*", swap):
         opens(builder.folder.path)
     assert newest_commit(builder.folder.path).version.generation == 2
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_an_append_beside_an_overwrite_finds_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    """Two checks read the index without its lock: whether it is up to date, and whether it holds the ids."""
+    path, corpus, options = tmp_path / "ix", tmp_path / "corpus.jsonl", IndexOptions(channels="bm25")
+    corpus.write_text('{"id": "c", "text": "star"}\n')
+    build_index(path, [{"id": "a", "text": "moon"}], options=options)
+    opened: list[Generation] = []
+    open_searcher = IndexFolder.searcher
+
+    def searcher(folder: IndexFolder, generation: Generation) -> ImpactSearcher:
+        opened.append(generation)
+        if len(opened) == nth:
+            build_index(path, [{"id": "b", "text": "sun"}], "overwrite", options)
+        return open_searcher(folder, generation)
+
+    monkeypatch.setattr(IndexFolder, "searcher", searcher)
+    assert build_index(path, corpus, "append", options).documents == 2
+    assert IndexFolder(path).require_live().number == 2
 
 
 def test_overwrite_takes_another_model(builder, docs, tiny_tokenizer):
