@@ -102,6 +102,8 @@ def with_lexical_terms(
     existing, stored = read_newest(index, options.mode, stored_terms)
     if existing and existing.model["name"]:
         if wanted in (None, stored is not None):
+            if stored and existing.channels == BM25:
+                return side  # no passage has the stored terms, which may be of another model
             return replace(side, lexical=stored)
         flag = Option("lexical_terms", flag="" if wanted else "no_lexical_terms")
         raise InputError(
@@ -435,8 +437,8 @@ def _model_remedy(model: Mapping[str, Any], differing: Sequence[str]) -> Remedy:
 
 def _differing_model_fields(generation: Generation, source: Source) -> list[str]:
     """Return the names of the model fields that differ between a source and a generation."""
+    if generation.channels == BM25:
+        return []  # none of its postings come from a model
     old, new = generation.model, source.side.identity()
-    if generation.channels == BM25 and not (old["name"] and new["name"]):
-        return []  # a BM25-only index has no vectors, so a source without a model fits it
     names = (*new, *(name for name in old if name not in new))
     return [name for name in names if name != "name" and old.get(name) != new.get(name)]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,8 @@ from sparta.export.exporters import export_index
 from sparta.index.build import IndexReport
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
+from sparta.models.folders.tokenizer import load_tokenizer
+from sparta.models.lexical_terms import LexicalTerms, TermSettings
 
 pytestmark = pytest.mark.jvm
 
@@ -99,6 +103,31 @@ def test_impacts_are_added_by_resume_alone(built: Path, corpus: Path, options: I
         assert before.channels == ["impact", "bm25"]
         assert before.search("who founded google")
     assert add_impacts(built, corpus, options).unchanged
+
+
+def test_impacts_may_come_from_another_model(
+    built: Path, corpus: Path, options: IndexOptions, make_tiny_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The default model of a later release, say: no posting of the index comes from the earlier one."""
+    make_tiny_model(seed=9).save_pretrained(tmp_path / "later")
+    later = replace(options, model=str(tmp_path / "later"))
+    assert build_index(built, corpus, options=later).unchanged
+    assert add_impacts(built, corpus, later).written["postings"] > 0
+    assert IndexFolder(built).require_live().model["name"] == later.model
+    with pytest.raises(IndexStateError, match="with other options"):
+        build_index(built, corpus, options=replace(options, channels=None))
+
+
+def test_lexical_terms_come_from_the_model_of_the_impacts(
+    tmp_path: Path, corpus: Path, lexical_model: Path
+) -> None:
+    options, later = IndexOptions(channels="bm25", model=str(lexical_model)), tmp_path / "later"
+    build_index(tmp_path / "ix", corpus, options=options)
+    shutil.copytree(lexical_model, later)
+    terms = LexicalTerms(TermSettings(), load_tokenizer(later))
+    terms.save(later)
+    add_impacts(tmp_path / "ix", corpus, replace(options, model=str(later)))
+    assert IndexFolder(tmp_path / "ix").require_live().model["lexical_terms"] == terms.name
 
 
 def test_added_impacts_have_the_pruning_and_bits_of_the_index(
