@@ -24,7 +24,7 @@ from tests.sparta.sharing.hub_server import TOKEN, running_hub
 PAGE = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
 PROGRAMS = {
     *("sparta", "dense", "hybrid", "python", "pip", "make"),
-    *("source", "cd", "export", "mkdir", "echo", "printf"),
+    *("source", "cd", "export", "mkdir", "echo", "printf", "mv"),
 }
 NOT_RUN = {
     "make install": "this environment is installed",
