@@ -46,7 +46,8 @@ def indices_of(server: Server, name: str) -> list[str]:
     :raises ServerError: the server is not OpenSearch
     """
     answer = server.request("GET", f"/_alias/{name}", ignore=(404,))
-    if answer.get("status") != 404:
+    error = answer.get("error")
+    if answer.get("status") != 404 or (isinstance(error, str) and not error.startswith("alias")):
         if not all(isinstance(index, Mapping) and "aliases" in index for index in answer.values()):
             raise server.not_opensearch()
         return sorted(answer)
@@ -125,7 +126,9 @@ def create_index(server: Server, index: str, body: Mapping[str, Any]) -> None:
     :raises InputError: OpenSearch refuses the settings of the index
     """
     made = server.request("PUT", f"/{index}", body, ignore=(400,))
-    if "error" in made and made["error"].get("type") != "resource_already_exists_exception":
+    error = made.get("error")
+    exists = isinstance(error, Mapping) and error.get("type") == "resource_already_exists_exception"
+    if error and not exists:
         raise InputError(
             f"OpenSearch cannot create the index {index!r}: {reason_of(made)}", where=server.where
         )

@@ -119,10 +119,10 @@ def _check(settings: Settings) -> None:
 
 def _most_connections(expected: int) -> int:
     """Return how many connections the limit on open files allows; warn if they are fewer than `expected`."""
-    possible = allow_open_files(expected)
+    possible = max(2, allow_open_files(expected))  # uvicorn counts a connection before it answers it
     if possible < expected:
         logger.warning(
-            "the limit on open files (ulimit -n) allows about %d connections of %d; raise its hard limit",
+            "the limit on open files (ulimit -Hn) allows about %d connections of %d; raise the limit",
             possible,
             expected,
         )

@@ -210,7 +210,7 @@ class CorpusReader(ABC):
         return {"source": self.source, "bytes": None, "sha256": None}
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the source, size and SHA-256 of the corpus, after it was read."""
+        """Return the identity; readers of files compute it while they read."""
         return self.identity()
 
     def close(self) -> None:  # noqa: B027 (only files need it)

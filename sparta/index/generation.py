@@ -371,6 +371,8 @@ class Progress:
     counts: dict[str, float] = field(default_factory=dict)
     source: dict[str, Any] = field(default_factory=dict)
     deleted: int = 0
+    later: dict[str, Any] = field(default_factory=dict)
+    """Fields that only later releases know; a writer of this release keeps them."""
 
     def add(self, passage_ids: Sequence[str], counts: Mapping[str, float]) -> None:
         """Count a batch after the writer has received it."""
@@ -382,14 +384,13 @@ class Progress:
 
     def dumps(self) -> str:
         """Return the progress as the JSON string for a commit."""
-        return json.dumps(asdict(self))
+        values = asdict(self)
+        return json.dumps(values | values.pop("later"))
 
     @staticmethod
     def loads(text: str | None) -> Progress:
-        """Return the progress from a commit's JSON string; None or an empty string means no progress yet.
-
-        Fields of later releases are ignored.
-        """
-        names = {each.name for each in fields(Progress)}
+        """Return the progress from a commit's JSON string; None or an empty string means no progress yet."""
         stored: dict[str, Any] = json.loads(text or "{}")
-        return Progress(**{name: value for name, value in stored.items() if name in names})
+        names = [each.name for each in fields(Progress) if each.name in stored]
+        known = {name: stored.pop(name) for name in names}
+        return Progress(**known, later=stored)

@@ -256,7 +256,8 @@ class Retriever(Closing, ABC):
 class DelegatingRetriever(Retriever):
     """A retriever that ranks the passages of another retriever, which describes the index and its passages.
 
-    A subclass sets `retriever`, and implements `rank` and `close`.
+    A subclass sets `retriever`, and implements `rank` and `close`. A subclass that searches in the thread of
+    its caller also passes on `holding` and `most_hits`.
     """
 
     retriever: Retriever

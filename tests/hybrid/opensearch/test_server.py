@@ -8,7 +8,7 @@ import time
 import pytest
 
 from hybrid.opensearch.server import Access, Server
-from hybrid.opensearch.state import indices_of
+from hybrid.opensearch.state import create_index, indices_of
 from sparta.base.errors import IndexStateError, InputError, ServerError
 from tests.hybrid.opensearch.fake import failure
 
@@ -132,7 +132,13 @@ def test_a_page_is_no_opensearch(fake, said) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [(404, {"detail": "Not Found"}), (404, {"error": "Not Found"}), (200, {"version": 3})]
+    "answer",
+    [
+        (404, {"detail": "Not Found"}),
+        (404, {"error": "Not Found"}),
+        (404, {"error": "Not Found", "status": 404}),
+        (200, {"version": 3}),
+    ],
 )
 def test_another_service_with_json_is_no_opensearch(fake, answer) -> None:
     fake.fault = lambda *_: answer
@@ -141,6 +147,16 @@ def test_another_service_with_json_is_no_opensearch(fake, answer) -> None:
         pytest.raises(ServerError, match="is not OpenSearch"),
     ):
         indices_of(server, "wiki")
+
+
+@pytest.mark.parametrize("answer", [(400, {"error": "Bad Request"}), (200, {"error": "no"})])
+def test_a_refusal_without_a_type_is_told(fake, answer) -> None:
+    fake.fault = lambda *_: answer
+    with (
+        Server(Access(fake.url, environment={})) as server,
+        pytest.raises(InputError, match=f"cannot create the index 'wiki': {answer[1]['error']}"),
+    ):
+        create_index(server, "wiki", {})
 
 
 def test_who_was_never_there_is_not_waited_for() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sparta.base.errors import InputError
 from tests.hybrid.service.services import QUESTION, ROOT
 from tests.programs import sparta
 
@@ -62,6 +63,23 @@ def test_a_damaged_index_ends_the_command_as_any_other(index: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     assert "--overwrite" in refused("--index", index, "--port", port)
+
+
+@pytest.mark.usefixtures("as_before")
+def test_connections_are_as_many_as_open_files_allow(built, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = []
+
+    def config(*_: object, limit_concurrency: int, **__: object) -> None:
+        limits.append(limit_concurrency)
+        raise InputError("stopped before it listens", remedy="none")
+
+    monkeypatch.setattr("uvicorn.Config", config)
+    monkeypatch.setattr("hybrid.service.server.allow_open_files", lambda more: more // 64)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert "allows about 64 connections of 4096" in sparta("serve", "--index", built, "--port", port).stderr
+    assert limits == [64]
 
 
 @pytest.mark.slow
