@@ -12,6 +12,7 @@ gzip, bzip2 or zstd, except databases and Parquet and Arrow files.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -47,10 +48,10 @@ from sparta.data.formats.reading import (
     object_outcomes,
     record_outcomes,
     table_outcomes,
-    text_file,
+    text_outcome,
 )
 from sparta.data.formats.sqlite import is_database, needs_query, no_database, query_rows, stored_files
-from sparta.data.parsing import EMPTY_TEXT, TEXT_FIELDS, BadRecordError
+from sparta.data.parsing import EMPTY_TEXT, REMOVED, TEXT_FIELDS, BadRecordError
 from sparta.data.seen_ids import SeenIds
 
 KEPT_SKIPS = 20
@@ -156,7 +157,8 @@ class CorpusReader(ABC):
     before it raises the error.
 
     A bad record is an InputError; with `skip_invalid` it is skipped and counted. A record without text uses
-    its title as text; a record with neither is always skipped. `counts` holds the counts of the current or
+    its title as text; a record with neither is always skipped, as is a text that was removed after its folder
+    was listed. `counts` holds the counts of the current or
     the last iteration.
     """
 
@@ -299,7 +301,9 @@ class CorpusReader(ABC):
         self.counts.skip(bad)
 
     def _stops(self, outcome: Outcome) -> bool:
-        return isinstance(outcome, BadRecordError) and not self.skip_invalid and outcome.reason != EMPTY_TEXT
+        if self.skip_invalid or not isinstance(outcome, BadRecordError):
+            return False
+        return outcome.reason not in (EMPTY_TEXT, REMOVED)
 
 
 class FileReader(CorpusReader):
@@ -378,15 +382,19 @@ class FileReader(CorpusReader):
     @property
     def size(self) -> tuple[int | None, bool]:
         """The size of the corpus (None if unknown), and whether it is in bytes rather than records."""
-        files = [Path(path) for path in self._paths]
-        if not all(path.is_file() for path in files):
+        if not self.is_rereadable:
             return None, False
-        return sum(path.stat().st_size for path in files), True
+        stored_bytes = 0
+        for path in map(Path, self._paths):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # removed since the listing
+                stored_bytes += path.stat().st_size
+        return stored_bytes, True
 
     @property
     def is_rereadable(self) -> bool:
         """Whether the corpus can be read twice."""
-        return all(Path(path).is_file() for path in self._paths)
+        path = Path(self.source)
+        return path.is_dir() or path.is_file()
 
     def identity(self) -> dict[str, Any]:
         """Return the absolute path, size and SHA-256 of the corpus, before it is read."""
@@ -419,12 +427,9 @@ class FileReader(CorpusReader):
             yield from self._database_outcomes(self.query)
             return
         for path in self._paths:
-            is_text = is_text_of(path, self.source)
-            if is_text or is_document(path):
-                folder = self.source if is_text else str(Path(path).parent)
-                yield text_file(path, folder, self._tally, self._documents if is_document(path) else None)
-                if is_text:
-                    self._tally.end_text(path, self.source)
+            if is_text_of(path, self.source) or is_document(path):
+                documents = self._documents if is_document(path) else None
+                yield text_outcome(path, self.source, self._tally, documents)
             elif is_columnar(path):
                 self._add_whole(path)
                 yield from table_outcomes(path, self.fields)

@@ -36,6 +36,7 @@ _TABLE_SUFFIXES = (".csv", *_COLUMN_SUFFIXES)
 _MOST_LISTED = 20
 _BOM = b"\xef\xbb\xbf"
 _BEGINNING_BYTES = 64_000  # a list of any size may be a single line
+_GONE = FileNotFoundError, NotADirectoryError
 _NOT_PASSAGES = re.compile(r"(queries|questions|qrels)(?![^\W_])")
 
 logger = logging.getLogger("sparta.data")
@@ -99,6 +100,14 @@ def is_text_of(path: str, source: str) -> bool:
     return path != source and _has_suffix(Path(path), _PASSAGE_SUFFIXES)
 
 
+def was_removed(path: str, source: str, error: InputError) -> bool:
+    """Return whether a text cannot be read because it was removed after its folder was listed.
+
+    A missing source is not a removed text: the folder may be on a disk that is no longer mounted.
+    """
+    return is_text_of(path, source) and isinstance(error.__cause__, _GONE) and Path(source).is_dir()
+
+
 def is_columnar(path: str) -> bool:
     """Return whether a file is in Parquet or Arrow, by its name."""
     return _has_suffix(Path(path), _COLUMN_SUFFIXES)
@@ -115,7 +124,8 @@ def _visible_files_below(folder: Path) -> Iterator[Path]:
     """
 
     def refuse(error: OSError) -> None:
-        raise unreadable(str(error.filename), error)
+        if not isinstance(error, _GONE):  # a folder may be removed after its parent was listed
+            raise unreadable(str(error.filename), error)
 
     for current_folder, folders, names in folder.walk(on_error=refuse):
         folders[:] = (name for name in folders if not name.startswith("."))
@@ -258,8 +268,13 @@ def tally_of(source: str, opened: BinaryIO | None) -> SourceTally:
     """
     tally = SourceTally()
     for path in files_of(source)[0]:
-        for stored in stored_files(path):
-            tally.add_file(stored, opened if stored == path else None)
+        try:
+            for stored in stored_files(path):
+                tally.add_file(stored, opened if stored == path else None)
+        except InputError as error:
+            if not was_removed(path, source, error):
+                raise
+            continue
         if is_text_of(path, source):
             tally.end_text(path, source)
     return tally

@@ -18,6 +18,7 @@ from sparta.base.records import Passage
 from sparta.base.remedies import Remedy
 
 EMPTY_TEXT = "empty text"
+REMOVED = "removed file"
 MAX_ID_BYTES = 512
 DEEPEST = 500
 """The maximum nesting depth of a record.

@@ -25,7 +25,15 @@ from sparta.base.files import (
     unread_form,
 )
 from sparta.base.records import Passage
-from sparta.data.files import beginning, check_one_a_line, format_of, no_records
+from sparta.data.files import (
+    SourceTally,
+    beginning,
+    check_one_a_line,
+    format_of,
+    is_text_of,
+    no_records,
+    was_removed,
+)
 from sparta.data.formats.fields import USUAL_FIELDS, Fields
 from sparta.data.formats.limited import Documents, open_table
 from sparta.data.formats.markdown import read_markdown
@@ -40,7 +48,15 @@ from sparta.data.formats.rows import (
 )
 from sparta.data.jsonlist import placed_elements
 from sparta.data.kilt import is_page, page_passages
-from sparta.data.parsing import DEEPEST, BadRecordError, as_object, decoded, parse_object, read_passage
+from sparta.data.parsing import (
+    DEEPEST,
+    REMOVED,
+    BadRecordError,
+    as_object,
+    decoded,
+    parse_object,
+    read_passage,
+)
 from sparta.data.tables import is_row, row_passage
 
 RECORDS = "records"
@@ -157,6 +173,25 @@ def _list_outcomes(
         ) from None
     if not number:
         raise no_records(path)
+
+
+def text_outcome(
+    path: str, source: str, tally: SourceTally, documents: Documents | None
+) -> tuple[int, Outcome]:
+    """Read a text of the folder `source`, or `source` itself, with `text_file`.
+
+    A text that was removed after its folder was listed is a bad record.
+    """
+    is_text = is_text_of(path, source)
+    try:
+        outcome = text_file(path, source if is_text else str(Path(path).parent), tally, documents)
+    except InputError as error:
+        if not was_removed(path, source, error):
+            raise
+        return 0, BadRecordError(REMOVED, "the file was removed after its folder was listed", where=path)
+    if is_text:
+        tally.end_text(path, source)
+    return outcome
 
 
 def text_file(

@@ -16,6 +16,7 @@ import pytest
 from sparta.base.errors import InputError
 from sparta.base.files import Tally
 from sparta.base.records import Passage
+from sparta.data import files
 from sparta.data.corpus import open_corpus
 from sparta.data.formats.reading import text_file
 from sparta.data.parsing import BadRecordError
@@ -395,3 +396,34 @@ def test_texts_of_utf_16_are_refused(tmp_path: Path) -> None:
     assert [passage.passage_id for passage in reader] == ["b.txt"]
     (skip,) = reader.counts.first_skips
     assert "zero bytes" in skip.reason
+
+
+def test_a_text_that_was_removed_after_the_listing_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    for name in ("a.md", "b.txt", "below/c.txt"):
+        (tmp_path / name).write_text("The moon.")
+    reader = open_corpus(tmp_path)
+    (tmp_path / "a.md").unlink()
+    (tmp_path / "below" / "c.txt").unlink()
+    (tmp_path / "below").rmdir()
+    assert (reader.is_rereadable, reader.size) == (True, (9, True))
+    assert [passage.passage_id for passage in reader] == ["b.txt"]
+    assert dict(reader.counts.reasons) == {"removed file": 2}
+    assert reader.counts.first_skips[0].where == f"{tmp_path}/a.md"
+    assert reader.fingerprint() == {**open_corpus(tmp_path).identity(), "source": str(tmp_path)}
+    reader = open_corpus(tmp_path)
+    tmp_path.rename(tmp_path.with_name(f"{tmp_path.name}-elsewhere"))
+    with pytest.raises(InputError, match="no such file"):
+        list(reader)
+
+
+def test_a_text_that_is_removed_during_hashing_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("The moon.")
+    listing = files.files_of(str(tmp_path))
+    (tmp_path / "a.txt").unlink()
+    remaining = open_corpus(tmp_path).identity()
+    monkeypatch.setattr(files, "files_of", lambda _source: listing)
+    assert open_corpus(tmp_path).identity() == remaining
