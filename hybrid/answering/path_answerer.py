@@ -22,7 +22,8 @@ class PathAnswerer(Closing):
     (first). The answers yes and no have no span: their passage is the last passage of the path, and `start`
     and `end` are 0.
 
-    :param threshold: lowest score of an answer; answers with a lower score are left out. None is 0
+    :param threshold: lowest score of an answer; if the best path's answer has a lower score, the answerer
+        abstains, and other paths' answers with a lower score are left out. None is 0
     :raises InputError: the chain has no step `read`.
     """
 
@@ -44,16 +45,20 @@ class PathAnswerer(Closing):
         )
 
     def answer(self, query: str, n: int = 1) -> AnswerList:
-        """Return the distinct answers of the `n` best paths, best path first."""
+        """Return the distinct answers of the `n` best paths, best path first.
+
+        The list is empty if no path is read, or if the best path's answer is below the threshold.
+        """
         n = whole("n", n)
         paths = self.chain.find_paths(query, ALL).paths
         read_paths = [path for path in paths if path.answer]
         self.counts.retrieved += len({passage_id for path in paths for passage_id in path.evidence_ids})
         self.counts.read += len({passage_id for path in read_paths for passage_id in path.evidence_ids})
         language = self.chain.tools.language
-        answers = answers_of(read_paths, language, self.threshold)[:n]
-        guesses = answers or answers_of(read_paths, language)
-        return AnswerList(answers, max(guesses, key=lambda guess: guess.score, default=None), self.threshold)
+        best_guess = next(iter(answers_of(read_paths[:1], language)), None)
+        is_sure = best_guess is not None and best_guess.score >= self.threshold
+        answers = answers_of(read_paths, language, self.threshold)[:n] if is_sure else []
+        return AnswerList(answers, best_guess, self.threshold)
 
     def batch_answer(
         self, queries: Iterable[str], query_ids: Iterable[str], n: int = 1, threads: int = 1

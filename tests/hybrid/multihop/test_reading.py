@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from hybrid.answering.path_answerer import answers_of
+from hybrid.answering.path_answerer import PathAnswerer, answers_of
 from hybrid.multihop.chain import Chain, with_reading
 from hybrid.multihop.paths import Evidence, EvidencePath
+from hybrid.multihop.searcher import ChainSearcher
 from hybrid.multihop.steps import Step, ordered, read_chain
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
@@ -166,6 +168,20 @@ def test_an_improbable_answer_hides_no_probable_one() -> None:
     low = replace(first, answer=replace(first.answer, score=0.1))
     [kept] = answers_of([low, second, *others], threshold=0.2)
     assert kept.passage_id == second.ids[-1]
+
+
+@pytest.mark.parametrize(("threshold", "answers"), [(0.4, ["yes", "the Rome"]), (0.6, [])])
+def test_another_path_answers_only_if_the_best_path_does(threshold: float, answers: list[str]) -> None:
+    first, second, *_ = Chain([SEARCH, FIRST, READ], Reading()).find_paths("q", 9).paths
+    assert first.answer is not None
+    assert second.answer is not None
+    likely = replace(second, answer=replace(second.answer, score=0.9))
+    chain = Mock(ChainSearcher, reads=True, channel="impact", tools=Mock(language="en"))
+    chain.find_paths.return_value.paths = [first, likely]
+    answered = PathAnswerer(chain, threshold=threshold).answer("q", 3)
+    assert ([answer.answer for answer in answered], answered.abstained) == (answers, not answers)
+    assert answered.best_guess is not None
+    assert (answered.best_guess.answer, answered.best_guess.score) == ("yes", 0.5)
 
 
 def test_answers_are_those_of_the_best_paths() -> None:
