@@ -10,6 +10,7 @@ JSON: answers by status, changed ones, broken connections, and latencies in mill
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import sys
@@ -138,6 +139,9 @@ def percentiles(latencies: array[float]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     try:
         import uvloop
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import command, typed
-from cli._options import index_option, json_option
+from cli._arguments import command, flag, typed
+from cli._options import index_option
 from cli._output import dumps
 
 
 @command()
 @index_option
-@json_option
+@flag("Print one JSON object per check, each on its own line.", "--json", "as_json")
 @click.option("--quick", is_flag=True, help="Do not import packages, which takes seconds for each extra.")
 def doctor(index: Path | None, as_json: bool, quick: bool) -> None:
     """Check what this machine lacks.
