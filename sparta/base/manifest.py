@@ -14,6 +14,7 @@ from sparta.base.files import atomic_write, raise_if_unreadable, refuse_links
 from sparta.base.remedies import Remedy
 
 MANIFEST_NAME = "manifest.json"
+INDEX_KIND = "sparta-index"
 _CHECKSUM = "checksum"
 """The field with the checksum of all other fields.
 
@@ -45,6 +46,15 @@ def _json(content: Mapping[str, Any], **form: Any) -> str:
     except UnicodeEncodeError:
         return json.dumps(content, sort_keys=True, allow_nan=False, **form)
     return text
+
+
+def is_index(folder: Path) -> bool:
+    """Return whether the manifest of a folder says that the folder is an index."""
+    try:
+        manifest = json.loads((folder / MANIFEST_NAME).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("kind") == INDEX_KIND
 
 
 def read_manifest(

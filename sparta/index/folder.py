@@ -16,7 +16,7 @@ from sparta.base.checks import path_of
 from sparta.base.disk.locks import is_locked, lock
 from sparta.base.errors import IndexStateError, LackingError, ModelError, NewerFormatError, rebuild_index
 from sparta.base.files import TEMPORARY, is_file, refuse_links_below, storage_errors
-from sparta.base.manifest import read_manifest, write_manifest
+from sparta.base.manifest import INDEX_KIND, read_manifest, write_manifest
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import language_of
 from sparta.index.changes import how_to_finish, how_to_rebuild
@@ -24,7 +24,6 @@ from sparta.index.generation import CHANNEL, FIELDS, NESTED, Generation, IndexSt
 from sparta.lucene.bridge import Bm25, ImpactSearcher, ImpactWriter
 from sparta.models.query_encoder import QuerySide, QueryTokenizer
 
-KIND = "sparta-index"
 FORMAT_VERSION, WITH_NEWER_QUERIES = 2, 3
 """The format of most indexes, and of indexes that releases of format 2 would search wrongly."""
 DEFAULT_INDEX = "sparta-index"
@@ -154,7 +153,7 @@ class IndexFolder:
                 ),
             )
         try:
-            manifest = read_manifest(self.path, KIND, WITH_NEWER_QUERIES, fields=FIELDS)
+            manifest = read_manifest(self.path, INDEX_KIND, WITH_NEWER_QUERIES, fields=FIELDS)
         except NewerFormatError:
             raise
         except IndexStateError as error:
@@ -201,7 +200,7 @@ class IndexFolder:
         """
         self.check_not_replaced()
         version = WITH_NEWER_QUERIES if state.has_newer_queries else FORMAT_VERSION
-        facts = {"kind": KIND, "format_version": version}
+        facts = {"kind": INDEX_KIND, "format_version": version}
         write_manifest(self.path, {**facts, **state.as_dict()})
 
     def lucene_path(self, generation: Generation) -> Path:

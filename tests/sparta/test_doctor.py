@@ -13,11 +13,11 @@ import torch
 
 from sparta import doctor
 from sparta.base.extras import INSTALLED, Installation, Package
-from sparta.base.manifest import write_manifest
+from sparta.base.manifest import INDEX_KIND, write_manifest
 from sparta.base.remedies import on_command_line
 from sparta.data import languages
 from sparta.doctor import Finding, Machine, examine, import_fault, summary
-from sparta.index.folder import FORMAT_VERSION, KIND, WITH_NEWER_QUERIES, IndexFolder
+from sparta.index.folder import FORMAT_VERSION, WITH_NEWER_QUERIES, IndexFolder
 from sparta.index.generation import Generation, IndexState
 from sparta.index.pipeline import IndexOptions, build_index
 from tests.programs import sparta
@@ -288,7 +288,7 @@ def test_an_index_whose_folder_is_gone(make_index):
 
 def test_an_index_of_a_newer_format(make_index):
     path = make_index()
-    write_manifest(path, {"kind": KIND, "format_version": WITH_NEWER_QUERIES + 1})
+    write_manifest(path, {"kind": INDEX_KIND, "format_version": WITH_NEWER_QUERIES + 1})
     state, what, remedy = state_of("index", path)
     assert state == "bad"
     assert f"manifest.json: format version {WITH_NEWER_QUERIES + 1} is newer" in what
@@ -300,7 +300,7 @@ def test_an_index_of_a_newer_format(make_index):
 )
 def test_an_index_whose_manifest_lacks_something(manifest, make_index):
     path = make_index()
-    write_manifest(path, {"kind": KIND, "format_version": FORMAT_VERSION, **manifest})
+    write_manifest(path, {"kind": INDEX_KIND, "format_version": FORMAT_VERSION, **manifest})
     state, what, remedy = state_of("index", path)
     assert state == "bad"
     assert "manifest.json: expected" in what

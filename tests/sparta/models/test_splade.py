@@ -21,11 +21,11 @@ from hybrid.service.app import create_app
 from hybrid.service.settings import Settings
 from sparta import Index
 from sparta.base.errors import IndexStateError, Interrupted, ModelError, NewerFormatError
-from sparta.base.manifest import read_manifest
+from sparta.base.manifest import INDEX_KIND, read_manifest
 from sparta.base.remedies import Option
 from sparta.doctor import examine
 from sparta.index.changes import how_to_rebuild
-from sparta.index.folder import FORMAT_VERSION, KIND, IndexFolder
+from sparta.index.folder import FORMAT_VERSION, IndexFolder
 from sparta.index.inputs.sources import vectors_source
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.models.load import load_model, load_module
@@ -271,10 +271,10 @@ def test_releases_that_would_ignore_the_network_refuse_the_index(
     manifest = json.loads((index.path / "manifest.json").read_text())
     assert manifest["live"]["model"]["query_network"] is True
     with pytest.raises(NewerFormatError, match="format version 3 is newer than this sparta can read"):
-        read_manifest(index.path, KIND, FORMAT_VERSION)
+        read_manifest(index.path, INDEX_KIND, FORMAT_VERSION)
     options = IndexOptions(model=str(folders["bert"]), query_encoder="none", dtype="fp32", device="cpu")
     plain = Index.create(tmp_path / "ix", TEXTS, options=options)
-    assert read_manifest(plain.path, KIND, FORMAT_VERSION)["format_version"] == FORMAT_VERSION
+    assert read_manifest(plain.path, INDEX_KIND, FORMAT_VERSION)["format_version"] == FORMAT_VERSION
 
 
 def test_releases_that_would_ignore_the_network_refuse_its_shards(
