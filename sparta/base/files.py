@@ -36,6 +36,19 @@ COMPRESSED = {
 }
 """The suffix of each compressed format, and a pattern for the first bytes of its files."""
 _LONGEST_MAGIC = 10
+_PANDOC = "convert it: pandoc -f {form} {{path}} -o {{markdown}}"
+_OFFICE = {
+    "word/document.xml": ("a Word document", _PANDOC.format(form="docx")),
+    "xl/workbook.": ("a spreadsheet", "save it as CSV in UTF-8"),
+    "ppt/presentation.xml": ("a presentation", "save it as PDF"),
+    "application/epub+zip": ("an EPUB book", _PANDOC.format(form="epub")),
+    "application/vnd.oasis.opendocument.text": ("an OpenDocument text", _PANDOC.format(form="odt")),
+    "application/vnd.oasis.opendocument.spreadsheet": ("a spreadsheet", "save it as CSV in UTF-8"),
+    "application/vnd.oasis.opendocument.presentation": ("a presentation", "save it as PDF"),
+}
+"""The beginning of a file name or of the media type in a zip archive, its description, and the conversion."""
+_TAR = re.compile(rb"(?=[^\0]{0,256}\0)[\s\S]{257}ustar")
+_ZIP = b"PK\3\4"
 _UNSUPPORTED = {  # in this order: UTF-32 begins as UTF-16 does
     b"\xfd7zXZ\0": ("a file compressed with xz", "decompress it: xz -dk {path}"),
     b"PAR1": (
@@ -45,7 +58,7 @@ _UNSUPPORTED = {  # in this order: UTF-32 begins as UTF-16 does
         ' default=str)) for rows in F(sys.argv[1]).iter_batches() for row in rows.to_pylist()]" {path}'
         " > NEW_FILE",
     ),
-    b"PK\3\4": ("a zip archive", "unpack it: unzip {path}"),
+    _ZIP: ("a zip archive", "unpack it: unzip {path}"),
     b"\xff\xfe\0\0": ("text in UTF-32", "convert it: iconv -f UTF-32 -t UTF-8 {path} > NEW_FILE"),
     b"\0\0\xfe\xff": ("text in UTF-32", "convert it: iconv -f UTF-32 -t UTF-8 {path} > NEW_FILE"),
     b"\xff\xfe": ("text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 {path} > NEW_FILE"),
@@ -571,10 +584,29 @@ def unread_form(data: bytes, path: str | Path) -> tuple[str, str] | None:
 
     :return: a description of the format, and the command that converts the file
     """
-    for magic, (description, conversion) in _UNSUPPORTED.items():
-        if data.startswith(magic):
-            return description, conversion.format(path=_shell_path(path))
-    return None
+    forms = [form for magic, form in _UNSUPPORTED.items() if data.startswith(magic)]
+    if data.startswith(_ZIP):
+        forms = [*_office_forms(path), *forms]
+    if _TAR.match(data):
+        forms = [("a tar archive", "unpack it: tar -xf {path}")]
+    if not forms:
+        return None
+    description, conversion = forms[0]
+    markdown = _shell_path(Path(path).with_suffix(".md"))
+    return description, conversion.format(path=_shell_path(path), markdown=markdown)
+
+
+def _office_forms(path: str | Path) -> list[tuple[str, str]]:
+    """Return the forms of `_OFFICE` that a zip archive has; empty if it cannot be opened."""
+    import zipfile
+
+    marks: list[str] = []
+    damages = (OSError, EOFError, KeyError, RuntimeError, ValueError, zlib.error, zipfile.BadZipFile)
+    with contextlib.suppress(*damages), zipfile.ZipFile(path) as archive:
+        marks += archive.namelist()
+        with archive.open("mimetype") as stream:
+            marks.append(stream.read(100).decode("ascii"))
+    return [form for start, form in _OFFICE.items() if any(mark.startswith(start) for mark in marks)]
 
 
 def _shell_path(path: str | Path) -> str:

@@ -179,6 +179,7 @@ class CorpusReader(ABC):
         self.position = 0
         """Where the last yielded passage ends, in bytes of the files or in records of a list."""
         self._has_warned = False
+        self._duplicate_remedy = "give every record a different id"
         self._tally = SourceTally()
 
     def __iter__(self) -> Iterator[Passage]:
@@ -256,8 +257,9 @@ class CorpusReader(ABC):
                 continue
             if isinstance(outcome, Passage):
                 detail = f"{outcome.passage_id!r} was already the id of {duplicate_of[number]}"
-                remedy = "give every record a different id"
-                outcome = BadRecordError("duplicate id", detail, where=outcome.where, remedy=remedy)
+                outcome = BadRecordError(
+                    "duplicate id", detail, where=outcome.where, remedy=self._duplicate_remedy
+                )
             if not isinstance(outcome, BadRecordError):
                 raise outcome
             self._skip_or_raise(outcome)
@@ -328,6 +330,8 @@ class FileReader(CorpusReader):
     ) -> None:
         super().__init__(str(source), skip_invalid=skip_invalid, fields=fields, query=query)
         self._paths, self._left_out = files_of(self.source)
+        if is_text_of(self._paths[0], self.source):
+            self._duplicate_remedy = "rename one of the two files: white space in a path becomes _ in the id"
         self._file: BinaryIO | None = None
         self._documents = Documents()
         self._is_database = False

@@ -21,6 +21,7 @@ from sparta.base.files import (
     shown_name,
     unreadable,
 )
+from sparta.base.manifest import is_index
 from sparta.data.formats.limited import DOCUMENT_SUFFIXES
 from sparta.data.formats.sqlite import stored_files
 from sparta.data.parsing import shortened
@@ -47,16 +48,17 @@ def files_of(source: str) -> tuple[list[str], list[str]]:
     if source == STANDARD_INPUT:
         return [source], []
     path = Path(source)
-    if not path.is_dir():
-        if not path.exists():
-            raise unreadable(source, FileNotFoundError())
-        return [source], []
-    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    if not any(
-        _has_suffix(entry, _RECORD_SUFFIXES) and not _reason_to_ignore(entry, path) for entry in entries
-    ):
-        entries = sorted(_visible_files_below(path))
-    reasons = {entry: reason for entry in entries if (reason := _reason_to_ignore(entry, path))}
+    with input_errors(source):
+        if not path.is_dir():
+            if not path.exists():
+                raise unreadable(source, FileNotFoundError())
+            return [source], []
+        entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+        if not any(
+            _has_suffix(entry, _RECORD_SUFFIXES) and not _reason_to_ignore(entry, path) for entry in entries
+        ):
+            entries = sorted(_visible_files_below(path))
+        reasons = {entry: reason for entry in entries if (reason := _reason_to_ignore(entry, path))}
     files = [entry for entry in entries if entry not in reasons]
     if tables := [entry for entry in files if _has_suffix(entry, _TABLE_SUFFIXES)]:
         others = [entry for entry in files if entry not in tables]
@@ -118,7 +120,7 @@ def _has_suffix(path: Path, suffixes: tuple[str, ...]) -> bool:
 
 
 def _visible_files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder, except hidden files, and links to folders, which are not followed.
+    """Yield the files below a folder, except hidden files, indexes, and links to folders.
 
     :raises InputError: a folder cannot be read.
     """
@@ -128,7 +130,9 @@ def _visible_files_below(folder: Path) -> Iterator[Path]:
             raise unreadable(str(error.filename), error)
 
     for current_folder, folders, names in folder.walk(on_error=refuse):
-        folders[:] = (name for name in folders if not name.startswith("."))
+        folders[:] = (
+            name for name in folders if not name.startswith(".") and not is_index(current_folder / name)
+        )
         yield from (current_folder / name for name in names if not name.startswith("."))
 
 

@@ -62,18 +62,29 @@ def placed(where: str) -> Iterator[None]:
 TO_UTF8 = "convert the file to UTF-8 (iconv -f ITS_ENCODING -t UTF-8)"
 
 
-def decoded(line: bytes) -> str:
-    """Decode a line as UTF-8, without a byte order mark.
+def decoded(line: bytes, where: str = "") -> str:
+    """Decode a line, or several lines, as UTF-8, without a byte order mark.
 
+    :param where: path and number of the first line; the error names the line of the invalid byte
     :raises BadRecordError: the line is not UTF-8.
     """
     try:
         return line.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        position = f"byte 0x{line[error.start]:02x} at byte {error.start} of the line (counted from 0)"
+        *lines_before, start_of_line = line[: error.start].split(b"\n")
+        path, _, number = where.rpartition(":")
+        place = f"{path}:{int(number) + len(lines_before)}" if where else ""
+        position = f"byte 0x{line[error.start]:02x} at byte {len(start_of_line)} of the line (counted from 0)"
         raise BadRecordError(
-            "invalid UTF-8", f"expected UTF-8 text, found {position}", remedy=TO_UTF8
+            "invalid UTF-8", f"expected UTF-8 text, found {position}", where=place, remedy=TO_UTF8
         ) from None
+
+
+def zero_bytes() -> BadRecordError:
+    """Return the error for a text or a table header with zero bytes."""
+    detail = "expected UTF-8 text, found zero bytes, as in UTF-16 and in binary files"
+    remedy = "convert the file to UTF-8, for example with: iconv -f UTF-16LE -t UTF-8"
+    return BadRecordError("invalid UTF-8", detail, remedy=remedy)
 
 
 def parse_object(line: str) -> dict[str, Any]:

@@ -54,8 +54,10 @@ from sparta.data.parsing import (
     BadRecordError,
     as_object,
     decoded,
+    identifier,
     parse_object,
     read_passage,
+    zero_bytes,
 )
 from sparta.data.tables import is_row, row_passage
 
@@ -228,6 +230,8 @@ def text_file(
         else:
             record = {"text": text} if name.suffix.lower() == ".txt" else read_markdown(text)
         is_blank = not (text or record["text"]).strip()
+        if not is_blank:
+            _check_file_name(passage_id)
         title = record.get("title") or ("" if is_blank else name.stem)
         return {**record, "id": passage_id, "title": title, "text": record["text"].strip()}
 
@@ -238,10 +242,22 @@ def text_file(
         detail = f"expected UTF-8 text, found {description}"
         return len(data), BadRecordError("invalid UTF-8", detail, where=where, remedy=conversion)
     if b"\0" in data:
-        detail = "expected UTF-8 text, found zero bytes, as in UTF-16 and in binary files"
-        remedy = "convert the file to UTF-8, for example with: iconv -f UTF-16LE -t UTF-8"
-        return len(data), BadRecordError("invalid UTF-8", detail, where=where, remedy=remedy)
+        bad = zero_bytes()
+        bad.where = where
+        return len(data), bad
     return len(data), _passages_of(parse, data, where)[0]
+
+
+def _check_file_name(passage_id: str) -> None:
+    """Check that the path of a text can be its passage id.
+
+    :raises BadRecordError: the path is too long, or has control characters.
+    """
+    try:
+        identifier({"id": passage_id})
+    except BadRecordError as bad:
+        bad.remedy = "rename the file, or a folder of its path"
+        raise
 
 
 def _in_utf8(path: str) -> str:
@@ -257,7 +273,7 @@ def _passages_of(
     A KILT page may have several passages, any other record has one.
     """
     try:
-        record = parse(decoded(line))
+        record = parse(decoded(line, where))
         is_table_row, is_kilt = is_row(record), is_page(record)
         if (is_table_row or is_kilt) and fields.user_names:
             kind = "a table row" if is_table_row else "a page of KILT"
@@ -268,7 +284,7 @@ def _passages_of(
         passages = page_passages(record) if is_kilt else [fields.of_record(record)]
         return [read_passage(passage, where) for passage in passages]
     except BadRecordError as bad:
-        bad.where = where
+        bad.where = bad.where or where
         if bad.reason == "missing text":
             bad.remedy = fields.remedy("give every record a text")
         return [bad]

@@ -11,7 +11,7 @@ from typing import Any
 from sparta.base.errors import InputError
 from sparta.base.files import longest_line, shown_name
 from sparta.data.formats.fields import ID_NAMES, Fields
-from sparta.data.parsing import BadRecordError, decoded, shortened
+from sparta.data.parsing import BadRecordError, decoded, shortened, zero_bytes
 
 _COLUMN_NAMES = ID_NAMES | {"text", "contents", "passage", "title"}
 _MOST_LINES = 10_000  # of one row
@@ -27,6 +27,7 @@ _OPEN = {
     delimiter: re.compile(rf'(?:{_FIELD}{{0}})*+"(?:[^"]++|"")*+'.format(delimiter).encode())
     for delimiter in "\t,;"
 }
+_QUOTED = re.compile(rb'"(?:[^"]++|"")*+"?')
 _NAMES = {"\t": "TSV", ",": "CSV", ";": "CSV"}
 
 
@@ -73,7 +74,8 @@ def delimiter_of(name: str, first_line: bytes) -> str:
     """Return the delimiter of a table: a tab in TSV; in CSV a comma, or a semicolon as Excel writes it."""
     if not name.endswith(".csv"):
         return "\t"
-    return ";" if b";" in first_line and b"," not in first_line else ","
+    unquoted = _QUOTED.sub(b"", first_line)
+    return ";" if b";" in unquoted and b"," not in unquoted else ","
 
 
 def read_header(path: str, first_line: tuple[int, bytes], delimiter: str, fields: Fields) -> list[str] | None:
@@ -87,6 +89,8 @@ def read_header(path: str, first_line: tuple[int, bytes], delimiter: str, fields
     known_names = _COLUMN_NAMES | {name.lower() for name in fields.names}
     try:
         line = decoded(first_line[1])
+        if "\0" in line:
+            raise zero_bytes()
         cells = line.split(delimiter)
         names = {name.strip('" ').lower() for name in cells} & known_names
         may_lack_header = delimiter == "\t" and not names and not fields.user_names

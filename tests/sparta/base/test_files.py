@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import tracemalloc
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
@@ -318,3 +319,25 @@ def test_open_files_are_allowed_as_far_as_the_hard_limit(monkeypatch: pytest.Mon
     assert limits[-1][0] > 4096
     limits[:] = [(10, 10)]
     assert allow_open_files(4096) == 1
+
+
+@pytest.mark.parametrize(
+    ("parts", "found", "remedy"),
+    [
+        ({"word/document.xml": "x"}, "a Word document", "pandoc -f docx {path}.x -o {path}.md"),
+        ({"xl/workbook.xml": "x"}, "a spreadsheet", "save it as CSV in UTF-8"),
+        ({"ppt/presentation.xml": "x"}, "a presentation", "save it as PDF"),
+        ({"mimetype": "application/epub+zip"}, "an EPUB book", "pandoc -f epub {path}.x -o {path}.md"),
+        ({"a.jsonl": "{}"}, "a zip archive", "unzip {path}.x"),
+    ],
+)
+def test_a_document_in_a_zip_archive_is_named(
+    tmp_path: Path, parts: dict[str, str], found: str, remedy: str
+) -> None:
+    path = tmp_path / "report"
+    with zipfile.ZipFile(f"{path}.x", "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    with pytest.raises(InputError, match=f"found {found}") as caught:
+        list(numbered_lines(f"{path}.x"))
+    assert remedy.format(path=path) in str(caught.value.remedy)

@@ -191,3 +191,18 @@ def test_a_usual_field_keeps_its_role_if_no_other_field_has_it() -> None:
     assert [(passage.passage_id, passage.title) for passage in read] == [("Moon", "Moon"), ("a", "a")]
     (passage,) = open_corpus([record], fields=Fields(text=("title", "text")))
     assert (passage.passage_id, passage.title, passage.text) == ("a", "", "Moon\n\nthe moon")
+
+
+def test_a_comma_in_a_quoted_name_is_no_delimiter(tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    path.write_text('"id";"text";"title, long"\n1;the moon;Moon\n')
+    assert [(p.passage_id, p.text, p.record["title, long"]) for p in open_corpus(path)] == [
+        ("1", "the moon", "Moon")
+    ]
+
+
+def test_a_table_header_has_no_zero_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "c.tsv"
+    path.write_bytes(b"id\0\0\ttext\n1\tthe moon\n")
+    with pytest.raises(InputError, match="found zero bytes"):
+        list(open_corpus(path, skip_invalid=True))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
+import io
 import json
 import lzma
 import os
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -16,6 +19,7 @@ import pytest
 from sparta.base.errors import InputError
 from sparta.base.files import Tally
 from sparta.base.records import Passage
+from sparta.base.manifest import INDEX_KIND
 from sparta.data import files
 from sparta.data.corpus import open_corpus
 from sparta.data.formats.reading import text_file
@@ -92,7 +96,17 @@ def test_a_heading_ends_before_a_carriage_return(tmp_path: Path) -> None:
     }
 
 
+def tar(name: str, content: str) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        member = tarfile.TarInfo(name)
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content.encode()))
+    return stream.getvalue()
+
+
 UNREAD = [
+    (tar("psgs.tsv", "id\ttext\ttitle\n1\tthe moon\tMoon\n"), "a tar archive", "unpack it: tar -xf "),
     (lzma.compress(record("a").encode()), "a file compressed with xz", "xz -dk "),
     (b"PK\3\4\n\0\0\0", "a zip archive", "unzip "),
     (b"PAR1\x15\x04", "a Parquet file", "rename a corpus: mv "),
@@ -113,6 +127,47 @@ def test_another_encoding_or_compression_is_named(
         list(open_corpus(path, skip_invalid=True))
     assert f"{remedy}{path}" in str(caught.value.remedy)
     assert "skip" not in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize(("name", "line", "byte"), [("a.txt", 3, 3), ("rows.tsv", 4, 2)])
+def test_a_byte_that_is_not_utf_8_has_its_line(tmp_path: Path, name: str, line: int, byte: int) -> None:
+    (tmp_path / "a.txt").write_bytes(b"The\nmoon\ncaf\xe9 is\n")  # read only without records
+    if name == "rows.tsv":
+        (tmp_path / name).write_bytes(b'id\ttext\n1\tmoon\n2\t"the\nca\xe9"\n')
+    with pytest.raises(BadRecordError, match=f"0xe9 at byte {byte} of the line") as caught:
+        ids(tmp_path)
+    assert caught.value.where == f"{tmp_path / name}:{line}"
+
+
+@pytest.mark.parametrize("names", [["a b.txt", "a_b.txt"], ["a\x1b.txt"], [f"{'x' * 200}/" * 3 + "a.txt"]])
+def test_a_file_name_that_is_no_id_is_to_be_changed(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("The moon.")
+    with pytest.raises(BadRecordError) as caught:
+        ids(tmp_path)
+    assert str(caught.value.remedy).startswith("rename ")
+
+
+def test_a_folder_that_cannot_be_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(InputError, match="the file cannot be read: Permission denied"):
+        open_corpus(tmp_path)
+
+
+def test_an_index_below_a_folder_of_texts_is_no_news(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, kind in (("ix", INDEX_KIND), ("other", "Pod")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(json.dumps({"kind": kind}))
+        (tmp_path / name / "a.txt").write_text("The moon.")
+    assert ids(tmp_path) == ["other/a.txt"]
+    assert "other/manifest.json" in caplog.text
+    assert "ix" not in caplog.text
 
 
 def test_such_a_text_among_others_can_be_skipped(tmp_path: Path) -> None:
