@@ -90,7 +90,7 @@ class AnswerList(list[Answer]):
 
     @property
     def abstained(self) -> bool:
-        """Whether there is a threshold, and no answer reaches it."""
+        """Whether there is a threshold, and the list is empty."""
         return self.threshold > 0 and not self
 
     def as_dict(self) -> dict[str, Any]:

@@ -39,8 +39,8 @@ class SyncReport:
 
     `added` and `updated` name passages of the corpus, `deleted` passages that only the index had. `unchanged`
     counts the other passages. `behind` names the channels that failed to update. `dry_run` says that the
-    index was not changed. `source` holds the counts of the corpus's records; the index keeps no passage of a
-    skipped record.
+    index was not changed. `source` holds the counts of the corpus's records in the last of its readings; the
+    index keeps no passage of a skipped record.
     """
 
     path: Path
@@ -97,7 +97,7 @@ def sync_index(
         if dry_run:
             return replace(added, dry_run=True)
         built = build_index(path, reader, "create", requested, progress=progress, encoder=encoder)
-        return replace(added, behind=built.behind)
+        return replace(added, behind=built.behind, source=reader.counts.for_report())
     chosen = options_to_grow(path, requested)
     if generation := folder.state().searchable:  # perhaps no update will check the options
         form = {name: getattr(chosen, name) for name in generation.form}
@@ -117,7 +117,7 @@ def sync_index(
         behind = delete_from_index(path, found.deleted).behind
     if not behind:
         behind = update_channels(path, replace(chosen, channels=requested.channels))
-    return replace(found, behind=behind)
+    return replace(found, behind=behind, source=reader.counts.for_report())
 
 
 def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOptions) -> SyncReport:

@@ -15,10 +15,12 @@ import pytest
 
 from sparta import Index, IndexOptions
 from sparta.base.errors import IndexStateError, InputError, SpartaError
+from sparta.data.files import files_of
 from sparta.data.units import chunk_unit
 from sparta.index import writer
 from sparta.index.folder import IndexFolder
 from sparta.index.inputs import sources
+from sparta.index.pipeline import build_index
 from sparta.index.sync import sync_index
 
 pytestmark = pytest.mark.jvm
@@ -71,6 +73,44 @@ def test_an_index_follows_its_folder(tmp_path, unit):
     assert_like_new(index, corpus, options)
     third = sync_index(index, corpus)
     assert (third.added, third.updated, third.deleted, third.unchanged) == ((), (), (), 8)
+
+
+def test_a_file_that_is_removed_during_a_sync_is_deleted(tmp_path, monkeypatch):
+    corpus, index = folder_of(tmp_path / "texts"), tmp_path / "ix"
+
+    def removing(name):
+        def listing(source):
+            files = files_of(source)
+            (corpus / name).unlink(missing_ok=True)
+            return files
+
+        monkeypatch.setattr("sparta.data.corpus.files_of", listing)
+
+    removing("1.md")
+    assert len(sync_index(index, corpus, BM25).added) == 7
+    removing("2.md")
+    report = sync_index(index, corpus)
+    assert (report.added, report.updated, report.deleted, report.unchanged) == ((), (), ("2.md",), 6)
+    assert "2.md" in report.skipped
+    assert sync_index(index, corpus).unchanged == 6
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_file_that_is_removed_before_it_is_encoded_is_named(tmp_path, monkeypatch, others):
+    corpus, index = folder_of(tmp_path / "texts", 3), tmp_path / "ix"
+
+    def building(*arguments, **settings):
+        (corpus / "2.md").unlink(missing_ok=True)
+        return build_index(*arguments, **settings)
+
+    monkeypatch.setattr("sparta.index.sync.build_index", building)
+    assert "2.md" in sync_index(index, corpus, BM25).skipped
+    (corpus / "2.md").write_text("The river is old.")
+    for number in range(others):
+        (corpus / f"new-{number}.md").write_text("The town is old.")
+    assert "2.md" in sync_index(index, corpus).skipped
+    assert len(Index(index)) == 2 + others
+    assert sync_index(index, corpus).unchanged == 2 + others
 
 
 def test_only_changed_passages_are_encoded(tmp_path, tiny_model_folder):
