@@ -331,7 +331,7 @@ class FileReader(CorpusReader):
         super().__init__(str(source), skip_invalid=skip_invalid, fields=fields, query=query)
         self._paths, self._left_out = files_of(self.source)
         if is_text_of(self._paths[0], self.source):
-            self._duplicate_remedy = "rename one of the two files: white space in a path becomes _ in the id"
+            self._duplicate_remedy = "rename one of the two files"
         self._file: BinaryIO | None = None
         self._documents = Documents()
         self._is_database = False
