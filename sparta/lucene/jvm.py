@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import locale
 import os
 import re
 import shutil
@@ -23,7 +24,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from locale import getencoding
 from pathlib import Path
 
 from sparta.base.errors import JavaError
@@ -217,7 +217,7 @@ def _start(max_heap: str | None) -> Runtime:
     jnius_config.set_classpath(*map(java_path, jar_paths()), *(jnius_config.classpath or ()))
     jnius_config.add_options(*options)
     variables = {"JAVA_HOME": str(runtime.home), "JVM_PATH": None, **utf8_locale()}
-    with _environment(**variables), _incubator_warning_hidden(options):
+    with _environment(**variables), _locale_kept(), _incubator_warning_hidden(options):
         try:
             import jnius  # noqa: F401  starts Java
         except Exception as error:
@@ -316,6 +316,16 @@ def _incubator_warning_hidden(options: list[str]) -> Iterator[None]:
 
 
 @contextmanager
+def _locale_kept() -> Iterator[None]:
+    """Restore the locale of the process after a block. Java's start sets it from the environment variables."""
+    saved_locale = locale.setlocale(locale.LC_ALL)
+    try:
+        yield
+    finally:
+        locale.setlocale(locale.LC_ALL, saved_locale)
+
+
+@contextmanager
 def _environment(**changes: str | None) -> Iterator[None]:
     """Set environment variables for a block; `None` removes a variable. pyjnius finds Java only by them."""
     old_values = {name: os.environ.get(name) for name in changes}
@@ -331,7 +341,7 @@ def utf8_locale() -> dict[str, str]:
 
     Java decides the encoding once, at its start, from the locale; Java has no option for it.
     """
-    return {} if getencoding().lower().replace("-", "") == "utf8" else {"LC_ALL": "C.UTF-8"}
+    return {} if locale.getencoding().lower().replace("-", "") == "utf8" else {"LC_ALL": "C.UTF-8"}
 
 
 def java_path(path: Path) -> str:

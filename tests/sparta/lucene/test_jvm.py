@@ -217,16 +217,20 @@ def test_normal_use_is_silent():
 
 @pytest.mark.jvm
 def test_many_threads_start_one_java():
+    """Java's start sets the locale of the process to that of the environment; the process keeps its locale."""
     code = """
+import locale
 from concurrent.futures import ThreadPoolExecutor
 from sparta.lucene import jvm
+before = locale.setlocale(locale.LC_ALL)
 with ThreadPoolExecutor(8) as pool:
     runtimes = list(pool.map(lambda _: jvm.start_jvm(), range(8)))
 assert all(r is runtimes[0] for r in runtimes)
 assert jvm.start_jvm("1g") is runtimes[0]
+assert locale.setlocale(locale.LC_ALL) == before
 print(runtimes[0] == jvm.find_runtime())
 """
-    assert run(code) == "True\n"
+    assert run(code, LC_ALL="C.UTF-8") == "True\n"
 
 
 @pytest.mark.slow
