@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,18 @@ from sparta.index.snapshot import (
 from sparta.lucene.bridge import Bm25
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Pin:
+    """A snapshot that a `holding` block pins; None after the block."""
+
+    reader: IndexReader
+    snapshot: IndexSnapshot | None
+
+
+# A variable for each reader would never be freed.
+_pins: ContextVar[tuple[_Pin, ...]] = ContextVar("pins", default=())
 
 
 @renamed_attributes(every="refresh_seconds", reading="snapshot")
@@ -61,7 +75,6 @@ class IndexReader(Closing):
         self._kept: dict[str, Any] = {}
         self._closed_channels: set[str] = set()
         self._lock, self._opening = threading.Lock(), threading.Lock()
-        self._held = threading.local()
         self._users: Counter[int] = Counter()
         self._last_look = time.monotonic()
         self._snapshot: IndexSnapshot | None = self._open()
@@ -83,15 +96,13 @@ class IndexReader(Closing):
 
         :raises IndexStateError: the reader is closed.
         """
-        held: IndexSnapshot | None = getattr(self._held, "snapshot", None)
-        if held is not None:
-            yield held
-            return
         seconds = self.refresh_seconds
-        if seconds is not None and time.monotonic() - self._last_look >= seconds:
+        is_due = seconds is not None and time.monotonic() - self._last_look >= seconds
+        if is_due and self._pinned() is None:
             self._refresh_if_free()
         with self._lock:
-            snapshot = self._snapshot
+            # A pinned snapshot is counted, too: a task that inherits the pin may outlive the block.
+            snapshot = self._pinned() or self._snapshot
             if snapshot is None:
                 raise self._closed()
             self._users[id(snapshot)] += 1
@@ -106,7 +117,9 @@ class IndexReader(Closing):
 
     @contextmanager
     def holding(self, snapshot: IndexSnapshot | None = None) -> Iterator[IndexSnapshot]:
-        """Pin one snapshot for all reads of this thread until the block ends, so that docids stay valid.
+        """Pin one snapshot for all reads of this thread or task until the block ends, so docids stay valid.
+
+        Tasks of asyncio that start in the block inherit the snapshot; new threads do not.
 
         :param snapshot: a snapshot that another thread has pinned; None means the current snapshot
         :raises IndexStateError: the reader is closed.
@@ -115,11 +128,14 @@ class IndexReader(Closing):
             with self.snapshot() as current, self.holding(current):
                 yield current
             return
-        previous, self._held.snapshot = getattr(self._held, "snapshot", None), snapshot
+        pin = _Pin(self, snapshot)
+        _pins.set((*_pins.get(), pin))
         try:
             yield snapshot
         finally:
-            self._held.snapshot = previous
+            # A block in a generator may end after a later block, or in another context.
+            pin.snapshot = None
+            _pins.set(tuple(other for other in _pins.get() if other.snapshot is not None))
 
     def refresh(self) -> bool:
         """Switch to the newest commit. Returns whether there was a new commit.
@@ -140,6 +156,13 @@ class IndexReader(Closing):
     def close(self) -> None:
         """Close the index as soon as no search uses it."""
         self._replace(None)
+
+    def _pinned(self) -> IndexSnapshot | None:
+        """Return the snapshot of the innermost `holding` block of this thread or task; None outside."""
+        for pin in reversed(_pins.get()):
+            if pin.reader is self and pin.snapshot is not None:
+                return pin.snapshot
+        return None
 
     def _closed(self) -> IndexStateError:
         return IndexStateError(

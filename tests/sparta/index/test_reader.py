@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Thread
 from typing import Any
 
@@ -78,6 +79,60 @@ def test_a_thread_that_holds_a_snapshot_reads_no_other(builder: Any) -> None:
                 other.join()
         look()
         assert generations == [1, 2, 1, 2]
+
+
+def test_overlapping_tasks_and_generators_release_the_snapshots_that_they_hold(
+    builder: Any, closed: Callable[[], list[IndexSnapshot]]
+) -> None:
+    write(builder, "a")
+    with IndexReader(builder.folder.path) as reader:
+
+        async def outer(turns: list[asyncio.Event]) -> None:
+            with reader.holding():
+                turns[0].set()
+                await turns[1].wait()
+
+        async def inner(turns: list[asyncio.Event]) -> asyncio.Task[IndexSnapshot]:
+            await turns[0].wait()
+            with reader.holding() as snapshot:
+                started = asyncio.create_task(later(turns[2]))
+                turns[1].set()
+                await asyncio.sleep(0)
+                with reader.snapshot() as same:
+                    assert same is snapshot
+            return started
+
+        async def later(turn: asyncio.Event) -> IndexSnapshot:
+            """Started in a block that ends before it reads."""
+            await turn.wait()
+            with reader.snapshot() as current:
+                return current
+
+        async def both() -> IndexSnapshot:
+            turns = [asyncio.Event() for _ in range(3)]
+            _, started = await asyncio.gather(outer(turns), inner(turns))
+            refresh()
+            turns[2].set()
+            return await started
+
+        def hold() -> Iterator[IndexSnapshot]:
+            with reader.holding() as snapshot:
+                yield snapshot
+
+        def refresh() -> None:
+            write(builder, "b")
+            assert reader.refresh()
+
+        assert asyncio.run(both()).version == reader.version
+        first, second = hold(), hold()
+        pinned = [next(first), next(second)]
+        first.close()
+        refresh()
+        assert pinned[0] is pinned[1]
+        assert reader.version == pinned[1].version
+        second.close()
+        assert reader.version != pinned[1].version
+        assert closed()[1:] == pinned[1:]
 
 
 def test_the_old_names_of_a_reader(builder: Any) -> None:
