@@ -92,6 +92,7 @@ _STORAGE_REMEDIES = {
 }
 _PERMISSIONS, _LIMITS = (errno.EACCES, errno.EPERM), (errno.EMFILE, errno.ENFILE)
 _UNKNOWN_CAUSE = "look for the reason in the system log (dmesg), then repeat the command"
+_OF_CALLER = "_is_of_caller"
 
 
 @contextlib.contextmanager
@@ -100,7 +101,8 @@ def storage_errors(where: str | Path, *, reading: bool = False) -> Iterator[None
 
     A missing file, a missing folder, a file in place of a folder and a folder in place of a file become
     InputError. All other file errors (full disk or quota, missing permission, failing disk) become
-    StorageError. Errors of pipes and sockets, and errors without an error number, pass unchanged.
+    StorageError. Errors of pipes and sockets, errors without an error number, and errors of a caller's
+    iterator (`caller_errors`) pass unchanged.
 
     :param reading: whether the block only reads files
     """
@@ -108,13 +110,23 @@ def storage_errors(where: str | Path, *, reading: bool = False) -> Iterator[None
         yield
     except OSError as error:
         passes = BrokenPipeError | ConnectionError | BlockingIOError | InterruptedError | ChildProcessError
-        if error.errno is None or isinstance(error, passes):
+        if error.errno is None or isinstance(error, passes) or hasattr(error, _OF_CALLER):
             raise
         if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError | FileExistsError):
             culprit = f" ({error.filename})" if error.filename else ""
             message = f"{error.strerror}{culprit}"
             raise InputError(message, where=str(where), remedy="check the path") from error
         raise storage_error(where, error, reading=reading) from error
+
+
+@contextlib.contextmanager
+def caller_errors() -> Iterator[None]:
+    """Mark the operating system's errors in a caller's iterator, so that `storage_errors` passes them."""
+    try:
+        yield
+    except OSError as error:
+        setattr(error, _OF_CALLER, True)
+        raise
 
 
 def storage_error(where: str | Path, error: OSError, *, reading: bool = False) -> StorageError:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sparta.base.errors import InputError
-from sparta.base.files import STANDARD_INPUT, input_errors
+from sparta.base.files import STANDARD_INPUT, caller_errors, input_errors
 from sparta.base.records import Passage, Skip
 from sparta.base.remedies import Option, remedy
 from sparta.data.files import (
@@ -538,10 +538,11 @@ class RecordReader(CorpusReader):
     def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
         if columns := columns_of(self._records):
             self.fields.check_columns(columns, self.source)
-        for number, record in enumerate(rows_of(self._records, self.fields.text or TEXT_FIELDS)):
-            self._tally.size = number + 1
-            for outcome in record_outcomes(record, number, self.fields):
-                yield len(outcome.text) if isinstance(outcome, Passage) else 0, outcome
+        with caller_errors():
+            for number, record in enumerate(rows_of(self._records, self.fields.text or TEXT_FIELDS)):
+                self._tally.size = number + 1
+                for outcome in record_outcomes(record, number, self.fields):
+                    yield len(outcome.text) if isinstance(outcome, Passage) else 0, outcome
 
 
 class PartOfCorpus(RecordReader):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +53,30 @@ def test_windows_of_ones_own_are_no_sentences(tmp_path: Path) -> None:
         assert {hit.passage_id for hit in hits} == {"d#1", "v#0", "w#0"}
         assert not any("context" in hit.metadata for hit in hits)
         assert [hit.passage_id for hit in index.search("engine", filter={"start": "00:01:02"})] == ["v#0"]
+
+
+def test_errors_of_the_callers_records_pass_unchanged(tmp_path: Path) -> None:
+    """No error of the network, or of a file that a generator opens, is taken for an error of the index."""
+
+    def records(error: Exception, name: str) -> Iterator[dict[str, str]]:
+        yield {"id": name, "text": "the moon"}
+        raise error
+
+    with Index.create(tmp_path / "ix", ["the fox"], options=BM25) as index:
+        for number, error in enumerate(
+            [
+                socket.gaierror(-2, "Name or service not known"),
+                TimeoutError(errno.ETIMEDOUT, "Connection timed out"),
+                OSError(errno.ENETUNREACH, "Network is unreachable"),
+                PermissionError(errno.EACCES, "Permission denied", "notes/7.txt"),
+                FileNotFoundError(errno.ENOENT, "No such file or directory", "notes/8.txt"),
+                ValueError("no error of the operating system"),
+            ]
+        ):
+            with pytest.raises(type(error)) as raised:
+                Index.create(tmp_path / f"ix{number}", records(error, "new"), options=BM25)
+            assert raised.value is error
+            with pytest.raises(type(error)) as raised:
+                index.append(records(error, f"new{number}"))
+            assert raised.value is error
+        assert index.append([{"id": "sun", "text": "the sun"}]).documents == 2
