@@ -48,16 +48,18 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command to run. Every front end shows it in the same syntax.
+    """A command to run. Every front end shows it in the same syntax, unless `python` names a method.
 
     :param name: program and subcommand, such as `sparta index`
     :param words: the positional arguments, shown before the options
     :param options: the options of the command
+    :param python: the method that does the same in Python
     """
 
     name: str
     words: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
+    python: str = ""
 
     @classmethod
     def of(cls, name: str, /, *words: object, **options: Any) -> Command:
@@ -79,7 +81,9 @@ class Command:
         ]
         return " ".join(words)
 
-    for_python = for_command_line
+    def for_python(self) -> str:
+        """Return the method in Python, or else the command as a user types it."""
+        return self.python or self.for_command_line()
 
 
 @dataclass(frozen=True, slots=True)

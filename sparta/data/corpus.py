@@ -56,7 +56,8 @@ from sparta.data.seen_ids import SeenIds
 
 KEPT_SKIPS = 20
 logger = logging.getLogger("sparta.data")
-_OR_SKIP = remedy("; or skip such records with {}", Option("skip_invalid", True))
+_IN_INDEX = "skip_invalid=True (for an index: IndexOptions(skip_invalid=True))"
+_OR_SKIP = remedy("; or skip such records with {}", Option("skip_invalid", True, python=_IN_INDEX))
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import describe_skips
 from sparta.data.languages import check_language
 from sparta.data.units import is_cut, passage_of, unit_noun
-from sparta.index.changes import how_to_correct
+from sparta.index.changes import RESUME, how_to_correct
 from sparta.index.folder import IndexFolder, progress_of, require_fields
 from sparta.index.generation import GROWING, Generation, Progress
 from sparta.index.jobs import MODES, InputChangedError, Source, WriteOptions
@@ -105,7 +105,7 @@ def _reporting_committed(index: IndexFolder, generation: Generation, mode: str) 
                 committed_now = f"{kept_passages(index, mode):,} passages of this job are committed"
             repeat = remedy("repeat the command")
             if mode != "update":  # which continues in any case
-                repeat += remedy(" with {}", Option("resume", True))
+                repeat += remedy(" with {}", RESUME)
             error.remedy += remedy(f"; {committed_now}, {{}} to continue", repeat)
         raise
 

@@ -12,6 +12,7 @@ from sparta.data.languages import DEFAULT_LANGUAGE
 from sparta.data.units import options_of_unit
 from sparta.index.generation import BOTH_CHANNELS, CORPUS, JSON, SHARDS, Generation, Job, codec_name, dtype_of
 
+RESUME = Option("resume", True, python="IndexOptions(resume=True)")
 _USUAL_BITS, _USUAL_DTYPE = 8, "int8"
 _DEFAULTS = {
     "codec": codec_name(None),
@@ -46,16 +47,16 @@ def how_to_finish(generation: Generation, index: Path) -> Remedy:
     """Return the remedy that finishes a generation's interrupted job."""
     from sparta.data.formats.reading import RECORDS
 
-    job, resume = generation.job, Option("resume", True)
+    job = generation.job
     if job.source == RECORDS:
         if job.grows:
             return remedy("update with the same records (Index.update)")
-        return remedy("create the index from the same records with IndexOptions(resume=True)")
+        return remedy("create the index from the same records with {}", RESUME)
     mode_options = [Option(job.mode, True)] if job.mode in ("append", "overwrite") else []
     form_options = [] if job.grows else _options(generation, job.kind)
-    options = (*mode_options, *_input_options(job), *form_options, resume, Option("index", index))
+    options = (*mode_options, *_input_options(job), *form_options, RESUME, Option("index", index))
     command = Command("sparta update" if job.mode == "update" else "sparta index", options=options)
-    return remedy("repeat the interrupted command with {}: {}", resume, command)
+    return remedy("repeat the interrupted command with {}: {}", RESUME, command)
 
 
 def how_to_correct(generation: Generation, index: Path) -> Remedy:
@@ -171,5 +172,5 @@ def how_to_add_impacts(generation: Generation, index: Path, changed: str) -> Rem
         )
     corpus, *reading = _input_options(job)
     query = [option for option in reading if option.name == "query"]  # `rebuild` has the others
-    options = (corpus, *query, Option("resume", True), *rebuild.options[2:])
+    options = (corpus, *query, RESUME, *rebuild.options[2:])
     return remedy("add impacts with: {}", Command("sparta index", options=options))

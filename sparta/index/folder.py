@@ -19,7 +19,7 @@ from sparta.base.files import TEMPORARY, is_file, refuse_links_below, storage_er
 from sparta.base.manifest import INDEX_KIND, read_manifest, write_manifest
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import language_of
-from sparta.index.changes import how_to_finish, how_to_rebuild
+from sparta.index.changes import RESUME, how_to_finish, how_to_rebuild
 from sparta.index.generation import CHANNEL, FIELDS, NESTED, Generation, IndexState, Job, Progress
 from sparta.lucene.bridge import Bm25, ImpactSearcher, ImpactWriter
 from sparta.models.query_encoder import QuerySide, QueryTokenizer
@@ -83,16 +83,19 @@ def _finish_remedy(path: Path, unfinished: Generation | None = None) -> Remedy:
         finish = how_to_finish(unfinished, path)
     else:
         finish = remedy("{}", Command.of("sparta index", corpus="FILE", resume=True, index=path))
-    replace_options = Option("overwrite", True), Option("resume", True)
-    return remedy("{}; if the input has changed since, use {} instead of {}", finish, *replace_options)
+    restart = Option("overwrite", True)
+    return remedy("{}; if the input has changed since, use {} instead of {}", finish, restart, RESUME)
 
 
-def no_passages(path: Path) -> IndexStateError:
-    """Return the error for an index whose first build was interrupted before its first commit."""
+def no_passages(path: Path, unfinished: Generation | None = None) -> IndexStateError:
+    """Return the error for an index whose first build was interrupted before its first commit.
+
+    :param unfinished: the generation of the first build, if the manifest names it
+    """
     return IndexStateError(
         "the index holds no passages yet",
         where=str(path),
-        remedy=_finish_remedy(path),
+        remedy=_finish_remedy(path, unfinished),
     )
 
 

@@ -13,6 +13,7 @@ from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.formats.reading import RECORDS
 from sparta.data.languages import is_folded_alike
 from sparta.index.changes import (
+    RESUME,
     changed_by,
     how_to_add_impacts,
     how_to_finish,
@@ -329,7 +330,7 @@ def _exists_error(index: IndexFolder, state: IndexState, *, adds_impacts: bool) 
         return IndexStateError(
             "a BM25-only index of this corpus already exists",
             where=str(index.path),
-            remedy=remedy("repeat the command with {} to add impacts", Option("resume", True)),
+            remedy=remedy("repeat the command with {} to add impacts", RESUME),
         )
     if state.building:
         return _unfinished_error(index, state.building)
@@ -350,7 +351,7 @@ def _unfinished_error(index: IndexFolder, generation: Generation) -> IndexStateE
     return IndexStateError(
         f"an unfinished index of {generation.job.source} already exists",
         where=str(index.path),
-        remedy=remedy("continue with {}, or start again with {}", Option("resume", True), _OVERWRITE),
+        remedy=remedy("continue with {}, or start again with {}", RESUME, _OVERWRITE),
     )
 
 

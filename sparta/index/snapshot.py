@@ -226,6 +226,8 @@ def _commit_of(folder: IndexFolder, state: IndexState) -> tuple[Generation, Comm
         raise no_passages(folder.path)
     newest = segments_of(folder.lucene_path(generation))
     if newest is None:
-        raise lost_commit(folder.lucene_path(generation)) if generation.complete else no_passages(folder.path)
+        if generation.complete:
+            raise lost_commit(folder.lucene_path(generation))
+        raise no_passages(folder.path, generation)
     version = IndexVersion(generation.number, newest[0])
     return generation, Committed(version, newest[1], manifests_of(folder, generation))

@@ -13,7 +13,7 @@ import numpy as np
 from sparta.base.errors import InputError, Interrupted
 from sparta.base.interrupts import interrupt_held
 from sparta.base.records import Passage
-from sparta.base.remedies import Command, remedy
+from sparta.base.remedies import Command, Option, remedy
 from sparta.data.units import is_cut, passage_of
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import GROWING, NESTED, Generation, Progress
@@ -254,7 +254,11 @@ def _already_stored(passage_id: str, existing: ImpactSearcher) -> InputError:
         f"the index already holds a passage with the id {passage_id!r}",
         remedy=remedy(
             "give every new passage an unused id, or replace passages with: {}",
-            Command.of("sparta update", corpus="FILE", index=existing.path.parent),
+            Command(
+                "sparta update",
+                options=(Option("corpus", "FILE"), Option("index", existing.path.parent)),
+                python="Index.update",
+            ),
         ),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,31 @@ def test_what_python_is_told_works_in_python(tmp_path: Path) -> None:
         assert index.search("red", filter={"lang": "en"})
     with pytest.raises(IndexStateError, match="another index with path or"):
         Index(tmp_path / "none")
+
+
+def test_remedies_in_python_name_arguments_of_python(tmp_path: Path) -> None:
+    """Also where the command line has an option or a command."""
+    path, options, resumed = tmp_path / "ix", IndexOptions(channels="bm25"), "IndexOptions(resume=True)"
+
+    def failing() -> Iterator[dict[str, str]]:
+        yield {"id": "1", "text": "red"}
+        raise ValueError
+
+    with pytest.raises(ValueError, match="^$"):
+        Index.create(path, failing(), options=options)
+    with pytest.raises(IndexStateError, match="holds no passages yet") as told:
+        Index(path)
+    assert f"from the same records with {resumed}; if" in str(told.value.remedy)
+    assert f"use overwrite=True instead of {resumed}" in str(told.value.remedy)
+    with Index.create(path, PASSAGES, options=replace(options, resume=True)) as index:
+        with pytest.raises(InputError) as told:
+            index.append(PASSAGES[:1])
+        assert str(told.value.remedy).endswith(" or replace passages with: Index.update")
+        assert told.value.for_command_line().endswith(f"with: sparta update --corpus FILE --index {path}")
+        with pytest.raises(InputError) as told:
+            index.append([{"id": "", "text": "red"}])
+        assert "(for an index: IndexOptions(skip_invalid=True))" in str(told.value.remedy)
+        assert told.value.for_command_line().endswith("skip such records with --skip-invalid")
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import pytest
 
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
-from sparta.base.remedies import Option
 from sparta.data.corpus import open_corpus
 from sparta.data.parsing import BadRecordError
 from sparta.data.sentences import sentence_splitter, split_units
@@ -132,7 +131,7 @@ def test_ids_that_end_like_a_sentences(tmp_path):
     with pytest.raises(BadRecordError, match="'b#1' ends in # and a number") as caught:
         list(split_units(reader, "sentence"))
     assert caught.value.where == f"{path}:2"
-    assert Option("skip_invalid", True) in caught.value.remedy.options
+    assert caught.value.for_command_line().endswith("skip such records with --skip-invalid")
     assert reader.counts.used == 1
     assert len(list(split_units(open_corpus(path), "passage"))) == 3
     with pytest.raises(BadRecordError, match="'b#1' ends in # and a number"):
