@@ -76,7 +76,6 @@ __all__ = [
     "Channels",
     "Evaluation",
     "Fusion",
-    "HybridHit",
     "HybridSearcher",
     "IndexTools",
     "OpenSearchSearcher",

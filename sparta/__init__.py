@@ -129,7 +129,6 @@ __all__ = [
     "Page",
     "Passage",
     "PathReader",
-    "PathRecipe",
     "Pulled",
     "Quantizer",
     "Query",
@@ -149,7 +148,6 @@ __all__ = [
     "StorageError",
     "SyncReport",
     "TermContribution",
-    "TermShare",
     "Text",
     "TrainResult",
     "encode_corpus",
@@ -158,7 +156,6 @@ __all__ = [
     "push_model",
     "top_terms",
     "train_model",
-    "train_path_reader",
     "train_reader",
 ]
 

@@ -16,7 +16,7 @@ def lazy_names(
     """Return the functions `__getattr__` and `__dir__` (PEP 562) of a package with lazily imported names.
 
     :param homes: the module of each public name. The form `module:new_name` marks a deprecated name, which
-        was replaced by `new_name` of that module; using a deprecated name warns.
+        was replaced by `new_name` of that module; using a deprecated name warns, and `__dir__` omits it.
     """
 
     def get(name: str) -> Any:
@@ -28,4 +28,4 @@ def lazy_names(
         with optional_packages():
             return getattr(import_module(module), new_name or name)
 
-    return get, lambda: sorted(homes)
+    return get, lambda: sorted(name for name, home in homes.items() if ":" not in home)
