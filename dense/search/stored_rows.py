@@ -29,6 +29,10 @@ class StoredRows:
         self._file = self._stream.fileno()
         self._opened_state = self._file_state()
 
+    def __del__(self) -> None:
+        if stream := getattr(self, "_stream", None):  # none, if the file could not be opened
+            stream.close()
+
     def __len__(self) -> int:
         return self.shape[0]
 

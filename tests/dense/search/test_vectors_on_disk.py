@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,9 @@ def test_a_folder_is_one_table(tmp_path: Path) -> None:
 
 def test_vectors_in_memory_keep_no_file_open(tmp_path: Path) -> None:
     vectors = np.ones((150, 5), np.float32)
-    folder = folder_of(tmp_path / "v", vectors, size=10)
+    with warnings.catch_warnings(record=True, action="always") as raised:
+        folder = folder_of(tmp_path / "v", vectors, size=10)
+    assert not [str(warning.message) for warning in raised if warning.category is ResourceWarning]
     opened = [file.path for file in psutil.Process().open_files() if file.path.startswith(str(tmp_path))]
     assert not opened
     np.testing.assert_array_equal(folder.take(np.array([149, 0])), vectors[:2])
