@@ -171,6 +171,9 @@ class Interrupted(KeyboardInterrupt):
         self.unit = unit
         self.unchanged = unchanged
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.kept, self.unit, self.unchanged)
+
 
 def first_line_of(error: Exception) -> str:
     """Return the first line of an error's message, or the error's name if there is no message."""

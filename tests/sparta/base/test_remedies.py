@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, Interrupted
 from sparta.base.remedies import Command, Option, Remedy, remedy
 
 
@@ -57,3 +57,6 @@ def test_an_error_carries_them() -> None:
         assert str(each) == "here: wrong\n  → leave paper out"
         assert each.for_command_line() == "here: wrong\n  → leave --paper out"
         assert (each.code, each.facts, each.exit_code) == ("bad_input", {"found": 3}, 2)
+    stopped = pickle.loads(pickle.dumps(Interrupted(1200, "passage", "the index")))
+    assert str(stopped) == "1,200 passages kept"
+    assert (stopped.kept, stopped.unit, stopped.unchanged) == (1200, "passage", "the index")
