@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sparta.base.checks import limit, list_of, queries_of, whole
 from sparta.base.closing import Closing
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.filters import FilterLike
 from sparta.base.records import Advance, Hit, Ranking
 from sparta.base.remedies import Command, Option, remedy
@@ -490,6 +490,8 @@ class Index(Closing):
             return f"<Index {self.path}: {len(self):,} passages, channels {', '.join(self.channels)}>"
         except IndexStateError:
             return f"<Index {self.path}: closed>"
+        except SpartaError as error:
+            return f"<Index {self.path}: {error.message}>"
 
     def close(self) -> None:
         """Release the index and the models that are open."""

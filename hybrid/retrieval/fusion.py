@@ -76,7 +76,7 @@ class Fusion:
     channel adds 0 for a passage that the channel does not rank (Cormack et al., 2009).
     """
 
-    weights: Mapping[str, float] = field(default_factory=lambda: {"impact": 1.0, "bm25": 1.0})
+    weights: Mapping[str, float] = field(default_factory=lambda: {"impact": 1.0, "bm25": 1.0}, hash=False)
     method: str = "linear"
     normalization: str = "minmax"
     candidates: int = CANDIDATES
@@ -93,6 +93,7 @@ class Fusion:
                 f"weights must be numbers within ±{_HIGHEST_WEIGHT:g}, found {dict(self.weights)}",
                 remedy="use weights near 1: only the ratios of the weights matter",
             )
+        object.__setattr__(self, "weights", dict(self.weights))  # the caller may change the original
         if self.method not in ("linear", "rrf"):
             raise InputError(f"unknown fusion method {self.method!r}; known methods: linear, rrf")
         if self.normalization not in NORMALIZATIONS:

@@ -18,8 +18,8 @@ class Closing:
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(
-            f"a {type(self).__name__} holds open files and cannot be pickled or copied:"
-            " pass the path of the index folder and open the index in the other process"
+            f"a {type(self).__name__} cannot be pickled or copied:"
+            " make a new one in the other process, for example from the path of the index folder"
         )
 
     def __enter__(self) -> Self:

@@ -27,7 +27,7 @@ class Passage:
     context: str = ""
     start: int = 0
     end: int = 0
-    record: Mapping[str, Any] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict, hash=False)
     where: str = ""
 
     @property
@@ -151,8 +151,8 @@ class Hit:
     score: float
     title: str = ""
     text: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    channels: Mapping[str, ChannelPlace] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    channels: Mapping[str, ChannelPlace] = field(default_factory=dict, hash=False)
     document_id: str = ""
     start: int = 0
     end: int = 0

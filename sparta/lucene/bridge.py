@@ -431,13 +431,14 @@ class ImpactSearcher(Closing):
             last_term = page.terms[-1:]
 
     def close(self) -> None:
-        """Close the reader. Closing again does nothing.
+        """Close the reader. Closing again does nothing, and so does closing in a fork.
 
         Python also closes a searcher that is garbage-collected.
         """
         self._finalizer.detach()
-        with self._reading():
-            self._java.close()
+        if not jvm.is_fork():
+            with self._reading():
+                self._java.close()
 
     @contextmanager
     def _reading(self, *packed: bytes) -> Iterator[None]:

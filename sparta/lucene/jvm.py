@@ -114,11 +114,16 @@ def check_process() -> None:
 
     :raises JavaError: this process was forked after Java had started.
     """
-    if _started is not None and _started.pid != os.getpid():
+    if _started is not None and is_fork():
         raise JavaError(
             f"Java runs in process {_started.pid} and cannot be used in its fork, process {os.getpid()}",
             remedy='start workers with multiprocessing.get_context("spawn"), or fork before the first search',
         )
+
+
+def is_fork() -> bool:
+    """Return whether this process was forked after Java had started."""
+    return _started is not None and _started.pid != os.getpid()
 
 
 def enter_thread() -> None:
@@ -141,7 +146,7 @@ class _ThreadExit:
 
 def leave_thread() -> None:
     """Detach the current thread from Java before the thread ends. Without a running Java, do nothing."""
-    if _started is not None and _started.pid == os.getpid():
+    if _started is not None and not is_fork():
         import jnius
 
         jnius.detach()
@@ -317,7 +322,7 @@ def _incubator_warning_hidden(options: list[str]) -> Iterator[None]:
 
 @contextmanager
 def _locale_kept() -> Iterator[None]:
-    """Restore the locale of the process after a block. Java's start sets it from the environment variables."""
+    """Restore the process's locale after a block: Java's start sets it from the environment variables."""
     saved_locale = locale.setlocale(locale.LC_ALL)
     try:
         yield

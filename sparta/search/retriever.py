@@ -166,6 +166,9 @@ class Retriever(Closing, ABC):
         """Return the passages' values of a metadata field, for grouping; None if a passage lacks it."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Release all resources. A retriever that holds none needs no method."""
+
     def holding(self) -> AbstractContextManager[object]:
         """Pin the current snapshot and its docids until the block ends, even if another thread refreshes."""
         return nullcontext()

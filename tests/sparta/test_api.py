@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparta import Bm25, Hit, Index, IndexOptions
-from sparta.base.errors import IndexStateError, InputError
+from sparta import Bm25, Hit, Index, IndexOptions, Page, Ranking, Retriever
+from sparta.base.errors import IndexStateError, InputError, JavaError
 from sparta.search.retriever import hit_of
 
 pytestmark = pytest.mark.jvm
@@ -107,6 +109,26 @@ def test_a_retriever_whose_records_have_the_old_key() -> None:
     with pytest.warns(DeprecationWarning, match="The key 'contents' of a record is now 'text'"):
         hit = hit_of("a", 1.0, {"id": "a", "title": "Sun", "contents": "a star", "year": 1990})
     assert hit == Hit("a", 1.0, "Sun", "a star", {"year": 1990})
+    assert len({hit, Hit("a", 1.0, "Sun", "a star", {"year": 1990}), Hit("b", 1.0)}) == 2
+
+
+class Nothing(Retriever):
+    """A retriever with what docs/python.md says that it needs."""
+
+    num_docs, tokenizer, language, unit = 0, None, "en", "passage"  # type: ignore[assignment]
+
+    def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
+        return [Ranking() for _ in queries]
+
+    def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
+        return []
+
+
+def test_a_retriever_of_a_user_is_closed_and_not_copied() -> None:
+    with Nothing() as retriever:
+        assert retriever.search("red") == []
+    with pytest.raises(TypeError, match="^a Nothing cannot be pickled or copied: make a new one in the other"):
+        pickle.dumps(retriever)
 
 
 @pytest.mark.parametrize("wrong", [{"k1": 1.0, "b": 0.5}, Bm25("x", 0.5), (0.9, 0.4)])
@@ -125,6 +147,17 @@ def test_its_repr_says_what_it_holds(folder: Path) -> None:
         shown = f"<Index {folder.resolve()}: {len(index):,} passages, channels {', '.join(index.channels)}>"
         assert repr(index) == shown
     assert repr(index) == f"<Index {folder.resolve()}: closed>"
+
+
+def test_in_a_fork(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java's threads do not survive a fork, so the index can only be shown and closed there."""
+    with Index(folder) as index, monkeypatch.context() as fork:
+        fork.setattr(os, "getpid", lambda: -1)
+        assert repr(index).endswith("and cannot be used in its fork, process -1>")
+        with pytest.raises(JavaError):
+            index.search("red")
+        index.close()
+        assert repr(index).endswith(": closed>")
 
 
 def test_after_its_end(folder: Path) -> None:

@@ -57,7 +57,7 @@ OLD_NAMES = [
 def test_all_is_every_public_name_in_order(library):
     old = {name: f"{module}:{present}" for lib, name, module, present in OLD_NAMES if lib is library}
     homes = {**names_for_checkers(library), **old}
-    assert library.__all__ == sorted(names_for_checkers(library))  # `import *` takes no old name, and so warns not
+    assert library.__all__ == sorted(names_for_checkers(library))  # old names would warn
     assert dir(library) == library.__all__
     assert homes == library._HOMES  # noqa: SLF001 (a module that also has the name would load more)
 

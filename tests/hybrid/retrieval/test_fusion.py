@@ -311,6 +311,14 @@ def test_weights_that_no_score_can_hold(weight: float) -> None:
         Fusion({"impact": weight})
 
 
+def test_a_fusion_is_a_value() -> None:
+    weights = {"impact": 1.0, "bm25": 1.2}
+    fusion = Fusion(weights)
+    weights["bm25"] = 9.0
+    assert fusion.weights["bm25"] == 1.2
+    assert {fusion: 1}[Fusion({"impact": 1.0, "bm25": 1.2})]
+
+
 def test_fusions_are_named_apart() -> None:
     plain, few = Fusion(), Fusion(candidates=10)
     by_rank = [Fusion(method="rrf", rrf_k=k) for k in (60, 1)]

@@ -217,7 +217,7 @@ def test_normal_use_is_silent():
 
 @pytest.mark.jvm
 def test_many_threads_start_one_java():
-    """Java's start sets the locale of the process to that of the environment; the process keeps its locale."""
+    """The process keeps its locale, which Java's start would set from the environment variables."""
     code = """
 import locale
 from concurrent.futures import ThreadPoolExecutor
