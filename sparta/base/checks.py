@@ -66,6 +66,17 @@ def plain_number(value: Any) -> int | float:
     raise TypeError(f"Object of type {_kind(value)} is not JSON serializable")
 
 
+def seconds(name: str, value: Any) -> float:
+    """Return `value` as a float of at least 0; infinity is accepted.
+
+    :param name: the argument's name, for the error message
+    :raises InputError: `value` is not a number, or is below 0.
+    """
+    if not is_number(value) or not value >= 0:
+        raise InputError(f"{name} must be a number of seconds of at least 0, found {value!r}")
+    return float(value)
+
+
 def fraction(name: str, value: Any) -> float:
     """Return `value` as a float from 0 to 1.
 

@@ -148,6 +148,8 @@ def open_corpus(
             "the corpus is a single record, not a list of records",
             remedy="put the record into a list: [record]",
         )
+    if query is not None:
+        raise no_database(RECORDS)
     return RecordReader(corpus, skip_invalid=skip_invalid, fields=fields)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from sparta.base.checks import list_of
 from sparta.base.errors import SpartaError
 from sparta.base.remedies import Command, Remedy, remedy
 
@@ -117,8 +118,13 @@ def other_channels(index: Path) -> list[str]:
     ]
 
 
-def split_channels(channels: str | None) -> tuple[str | None, list[str]]:
-    """Return the channels of the Lucene index, as in `impact,bm25`, and the names of the other channels."""
+def split_channels(channels: str | Sequence[str] | None) -> tuple[str | None, list[str]]:
+    """Return the channels of the Lucene index, as in `impact,bm25`, and the names of the other channels.
+
+    :param channels: the names, separated by commas or as a list; None means the defaults
+    """
+    if channels is not None and not isinstance(channels, str):
+        channels = ",".join(map(str, list_of(channels, "channels")))
     names = channels.split(",") if channels else []
     in_lucene = ",".join(name for name in names if name not in OTHER_CHANNELS)
     return in_lucene or channels, [name for name in OTHER_CHANNELS if name in names]

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sparta.base.checks import limit, path_of, seconds, whole
 from sparta.base.errors import InputError, Interrupted, ModelError, SpartaError
 from sparta.base.extras import optional_packages
 from sparta.base.filters import Filter, FilterLike
@@ -76,10 +77,10 @@ class IndexOptions:
     defaults are the unit `passage`, the language `en`, all terms, the fast codec and the language's shipped
     model. An index in a language without a shipped model has BM25 only.
 
-    `channels` is `impact,bm25`, or `bm25` to encode nothing. With `,dense` at the end, the shipped dense
-    model, or the model of the index's dense channel, encodes vectors in the same pass. `model` is a folder or
-    a hub id, `bits` the number of bits of an impact, `query_encoder` is `network` or `none` (for models whose
-    network also encodes queries), `device` one torch device or several separated by
+    `channels` is `impact,bm25`, or `bm25` to encode nothing; a list of names works, too. With `,dense` at the
+    end, the shipped dense model, or the model of the index's dense channel, encodes vectors in the same pass.
+    `model` is a folder or a hub id, `bits` the number of bits of an impact, `query_encoder` is `network` or
+    `none` (for models whose network also encodes queries), `device` one torch device or several separated by
     commas. `unit` is `passage`, `sentence` or `chunk_unit(200, 50)`. `top_k` keeps each passage's strongest
     terms, `min_weight` the terms of at least this weight; both count wordpieces only. `lexical_terms` decides
     whether passages also have the model's lexical terms, words and pairs. `id_field`, `text_field` (a name,
@@ -87,7 +88,7 @@ class IndexOptions:
     an SQLite database. The writer commits every `commit_seconds`.
     """
 
-    channels: str | None = None
+    channels: str | Sequence[str] | None = None
     model: str | None = None
     bits: int | None = None
     query_encoder: str | None = None
@@ -108,6 +109,23 @@ class IndexOptions:
     query: str | None = None
     resume: bool = False
     commit_seconds: float = DEFAULT_COMMIT_SECONDS
+
+    def __post_init__(self) -> None:
+        if self.model is not None:
+            path_of(self.model, "a model")
+        for name in ("device", "query"):
+            if not isinstance(value := getattr(self, name), str | None):
+                raise InputError(f"{name} must be a string, found {value!r}")
+        limit("bits", self.bits)
+        whole("threads", self.threads)
+        seconds("commit_seconds", self.commit_seconds)
+
+    @classmethod
+    def of(cls, options: IndexOptions | None) -> IndexOptions:
+        """Return the options; None means the defaults."""
+        if not isinstance(options, cls | None):
+            raise InputError(f"options must be IndexOptions(…), found {type(options).__name__}")
+        return options or cls()
 
     @property
     def fields(self) -> Fields:
@@ -174,7 +192,7 @@ def build_index(
     :raises IndexStateError: `mode` forbids changing the existing index, or there is no index to extend.
     :raises Interrupted: Ctrl-C; reports how many passages are committed.
     """
-    requested = options or IndexOptions()
+    requested = IndexOptions.of(options)
     in_lucene, names = split_channels(requested.channels)
     requested = replace(requested, channels=in_lucene)
     if not isinstance(corpus, Iterable | Path) and rows_of(corpus) is corpus:
@@ -185,7 +203,7 @@ def build_index(
     reader = requested.reader(corpus, fields_of_index(folder) if inherits else {})  # a wrong path fails first
     chosen = _resolved(folder, requested, mode, encodes=True)
     find_runtime()  # missing Java fails here, before hours of encoding
-    channels = chosen.channels or BOTH_CHANNELS
+    channels = str(chosen.channels or BOTH_CHANNELS)
     job = corpus_job(reader, chosen.unit or "passage", chosen.top_k, chosen.min_weight or 0.0, channels)
     passes = _begun(folder, chosen, names)
     with _reporting_interrupts(folder, mode):
@@ -258,7 +276,7 @@ def build_index_from_vectors(
         tokenizer of the index, or of the shipped model if the index is new
     """
     folder = IndexFolder(path)
-    requested = options or IndexOptions()
+    requested = IndexOptions.of(options)
     in_lucene, names = split_channels(requested.channels)
     requested = replace(requested, channels=in_lucene)
     chosen = _resolved(folder, requested, mode, encodes=False)

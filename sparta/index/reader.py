@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sparta.base.checks import seconds
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, SpartaError
 from sparta.base.renames import renamed_arguments, renamed_attributes
@@ -71,6 +72,8 @@ class IndexReader(Closing):
     ) -> None:
         self.folder = IndexFolder(lasting_path(path))
         self.bm25, self.refresh_seconds = bm25, refresh_seconds
+        if refresh_seconds is not None:
+            seconds("refresh_seconds", refresh_seconds)
         self._channels = channels
         self._kept: dict[str, Any] = {}
         self._closed_channels: set[str] = set()
@@ -96,8 +99,8 @@ class IndexReader(Closing):
 
         :raises IndexStateError: the reader is closed.
         """
-        seconds = self.refresh_seconds
-        is_due = seconds is not None and time.monotonic() - self._last_look >= seconds
+        interval = self.refresh_seconds
+        is_due = interval is not None and time.monotonic() - self._last_look >= interval
         if is_due and self._pinned() is None:
             self._refresh_if_free()
         with self._lock:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparta.base.closing import Closing
-from sparta.base.errors import IndexStateError, LackingError, SpartaError
+from sparta.base.errors import IndexStateError, InputError, LackingError, SpartaError
 from sparta.base.files import storage_errors
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.base.remedies import Command, remedy
@@ -91,6 +91,8 @@ class IndexSnapshot(Closing):
             return self._open[name]
 
     def _open_channel(self, name: str, manifest: bytes | None) -> OpenChannel:
+        if name not in OTHER_CHANNELS:
+            raise InputError(f"unknown channel {name!r}; known channels: {', '.join(OTHER_CHANNELS)}")
 
         def read(manifest: bytes | None) -> OpenChannel:
             channel = OTHER_CHANNELS[name]().open(self.folder, self.generation, manifest, self.kept)

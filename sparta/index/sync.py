@@ -88,7 +88,7 @@ def sync_index(
     """
     if str(corpus) == STANDARD_INPUT or not isinstance(corpus, str | Path):
         raise InputError("the corpus must be a file or a folder, because it is read twice")
-    requested = options or IndexOptions()
+    requested = IndexOptions.of(options)
     folder = IndexFolder(path)
     reader = requested.reader(corpus, fields_of_index(folder))
     if not folder.exists() or not has_commit(folder):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparta.base.errors import ModelError
+from sparta.base.errors import InputError, ModelError
 from sparta.base.extras import optional_packages
 from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
@@ -103,6 +103,8 @@ def _named[M: SparseModel](
             where=str(folder),
             remedy=remedy("omit {}", Option("query_encoder")),
         )
+    elif query_encoder not in (None, BY_NETWORK):
+        raise InputError(f"query_encoder must be {BY_NETWORK} or {NO_NETWORK}, found {query_encoder!r}")
     if model.config.query_quantizer is None:
         model.config = replace(model.config, query_quantizer=_query_grid(model, folder))
     model.lexical = LexicalTerms.load(folder, model.tokenizer)

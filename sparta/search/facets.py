@@ -26,8 +26,12 @@ def count_values(
     as in filters; of a value longer than 256 bytes, the result has its first 192 bytes and a hash.
 
     :param hits: in an index of chunks: count `documents` or `chunks`
-    :raises InputError: no passage has a field, or the retriever searches no index folder.
+    :raises InputError: no passage has a field, a field is not a string, or the retriever searches no index
+        folder.
     """
+    wrong = [name for name in fields if not isinstance(name, str)]
+    if wrong:
+        raise InputError(f"fields must be names of metadata fields, found {wrong[0]!r}")
     retriever = retriever.first_stage
     reader = getattr(retriever, "reader", None)
     if not isinstance(reader, IndexReader):

@@ -46,6 +46,7 @@ class Page:
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", whole("k", self.k))
         object.__setattr__(self, "offset", whole("offset", self.offset, 0))
+        object.__setattr__(self, "filter", Filter.of(self.filter))
         if self.collapse is not None and not isinstance(self.collapse, str):
             raise InputError(
                 f"collapse must be the name of a metadata field, found {self.collapse!r}",

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sparta.base.checks import path_of
+from sparta.base.checks import is_number, path_of
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT
 from sparta.base.manifest import write_manifest
@@ -62,9 +62,9 @@ class EncodeOptions(ShardOptions):
     def __post_init__(self) -> None:
         ShardOptions.__post_init__(self)
         check_top_k(self.top_k)
-        if not 0 <= self.min_weight < math.inf:
+        if not is_number(self.min_weight) or not 0 <= self.min_weight < math.inf:
             raise InputError(
-                f"expected min_weight of at least 0, found {self.min_weight}",
+                f"expected min_weight of at least 0, found {self.min_weight!r}",
                 remedy="omit min_weight to keep every term",
             )
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparta import Bm25, Hit, Index, IndexOptions, Page, Ranking, Retriever
+from sparta import Bm25, Hit, Index, IndexOptions, IndexReader, Page, Ranking, Retriever
 from sparta.base.errors import IndexStateError, InputError, JavaError
 from sparta.search.retriever import hit_of
 
@@ -46,7 +46,8 @@ def index(folder: Path) -> Iterator[Index]:
         yield opened
 
 
-Call = Callable[[Index], object]
+Call = Callable[..., object]
+NEW = [{"id": "new", "text": "red"}]
 REFUSED: dict[str, tuple[Call, str]] = {
     "a text for queries": (lambda ix: ix.batch_search("red"), "a list of queries, found str"),
     "a dictionary for queries": (lambda ix: ix.run({"q1": "red fox"}), "a list of queries, found dict"),
@@ -65,6 +66,45 @@ REFUSED: dict[str, tuple[Call, str]] = {
     "no passages": (lambda ix: ix.append(None), "the corpus must be a file, a folder or a list of passages"),
     "an id": (lambda ix: ix.delete(5), "a list of passage ids, found int"),
     "ids": (lambda ix: ix.delete([None]), "passage ids must be strings or whole numbers, found None"),
+    "options": (lambda ix: ix.append(NEW, options={"bits": 8}), r"must be IndexOptions\(…\), found dict"),
+    "options of a sync": (lambda ix: ix.sync(ix.path, options={}), r"must be IndexOptions\(…\), found dict"),
+    "channels of an index": (
+        lambda ix: ix.append(NEW, options=IndexOptions(channels=1)),
+        "channels, found int",
+    ),
+    "a query of records": (
+        lambda ix: ix.append(NEW, options=IndexOptions(query="SELECT 1")),
+        "an SQLite dat",
+    ),
+    "a query encoder": (
+        lambda ix: ix.append(NEW, options=IndexOptions(query_encoder="x")),
+        "query_encoder must be network or none, found 'x'",
+    ),
+    "a text field": (lambda ix: ix.append(NEW, options=IndexOptions(text_field=5)), "found int"),
+    "a weight": (
+        lambda ix: IndexOptions(min_weight="a").for_encoding(),
+        "min_weight of at least 0, found 'a'",
+    ),
+    "seconds": (
+        lambda ix: Index(ix.path, refresh_seconds="x"),
+        "refresh_seconds must be a number of seconds",
+    ),
+    "an unknown channel": (lambda ix: IndexReader(ix.path, channels=["x"]), "unknown channel 'x'; known"),
+    "a facet": (lambda ix: ix.facets("red", [None]), "names of metadata fields, found None"),
+    **{
+        f"IndexOptions({name}={value!r})": (
+            lambda ix, name=name, value=value: IndexOptions(**{name: value}),
+            said,
+        )
+        for name, value, said in (
+            ("model", 5, "the path of a model, found int"),
+            ("device", ["cpu"], r"device must be a string, found \['cpu'\]"),
+            ("query", 5, "query must be a string, found 5"),
+            ("bits", "8", "bits must be a whole number, found '8'"),
+            ("threads", "2", "threads must be a whole number, found '2'"),
+            ("commit_seconds", -1, "commit_seconds must be a number of seconds of at least 0, found -1"),
+        )
+    },
 }
 
 
@@ -79,6 +119,13 @@ def test_an_unknown_channel_names_those_of_the_index(index: Index, monkeypatch: 
     monkeypatch.setattr("sparta.api.other_channels", lambda path: ["dense"])
     with pytest.raises(InputError, match="unknown channel 'x'; available channels: impact, bm25, dense"):
         index.search("red", channel="x")
+
+
+def test_other_forms_of_options_and_filters(index: Index) -> None:
+    with pytest.raises(InputError, match="the unit 'passage', but the input has 'sentence'"):
+        index.append(NEW, options=IndexOptions(channels=index.channels, unit="sentence"))
+    page: Any = Page(filter={"year": 2000})  # type: ignore[arg-type]  # Page.of has the type
+    assert [ranking.passage_ids for ranking in index.searcher.rank(["red moon"], page)] == [["3"]]
 
 
 def test_generators_of_queries(index: Index) -> None:
@@ -127,7 +174,9 @@ class Nothing(Retriever):
 def test_a_retriever_of_a_user_is_closed_and_not_copied() -> None:
     with Nothing() as retriever:
         assert retriever.search("red") == []
-    with pytest.raises(TypeError, match="^a Nothing cannot be pickled or copied: make a new one in the other"):
+    with pytest.raises(
+        TypeError, match=r"^a Nothing cannot be pickled or copied: make a new one in the other"
+    ):
         pickle.dumps(retriever)
 
 
@@ -203,7 +252,7 @@ def test_remedies_in_python_name_arguments_of_python(tmp_path: Path) -> None:
         yield {"id": "1", "text": "red"}
         raise ValueError
 
-    with pytest.raises(ValueError, match="^$"):
+    with pytest.raises(ValueError, match=r"^$"):
         Index.create(path, failing(), options=options)
     with pytest.raises(IndexStateError, match="holds no passages yet") as told:
         Index(path)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sparta.base.checks import list_of
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.base.remedies import Option, Remedy, remedy
@@ -52,7 +53,7 @@ class Fields:
 
         :raises InputError: a name is no string, or empty.
         """
-        texts = (text,) if isinstance(text, str) else tuple(text or ())
+        texts = (text,) if isinstance(text, str) else tuple(list_of(text or (), "names of fields"))
         for name in (*texts, *(each for each in (id, title) if each is not None)):
             if not isinstance(name, str) or not name:
                 raise InputError(f"the name of a field must be a string that is not empty, found {name!r}")
