@@ -18,8 +18,8 @@ import pytest
 
 from sparta.base.errors import InputError
 from sparta.base.files import Tally
-from sparta.base.records import Passage
 from sparta.base.manifest import INDEX_KIND
+from sparta.base.records import Passage
 from sparta.data import files
 from sparta.data.corpus import open_corpus
 from sparta.data.formats.reading import text_file
