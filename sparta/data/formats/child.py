@@ -30,6 +30,8 @@ _BATCH_BYTES = 16 << 20
 _HYPHEN_AT_LINE_END = re.compile("[\x02\ufffe]\\s*")
 _BLOCKS = "<div>" * 4
 """resiliparse takes a list close to the root of the page for navigation, so the content gets deeper."""
+_SURROUNDINGS = "nav, aside, header:not(main header, article header), footer:not(main footer, article footer)"
+"""The CSS selector of the elements around the content of a page."""
 
 
 class _Child:
@@ -91,7 +93,6 @@ def read_html(data: bytes, _longest: int) -> dict[str, Any]:
 
     :raises BadRecordError: the encoding is unknown or wrong.
     """
-    from resiliparse.extract.html2text import extract_plain_text
     from resiliparse.parse.html import HTMLTree
 
     tree = HTMLTree.parse(_decoded_html(data))
@@ -99,9 +100,28 @@ def read_html(data: bytes, _longest: int) -> dict[str, Any]:
         return {"title": "", "text": ""}
     heading = tree.body.query_selector("h1")
     title = tree.title or (heading.text if heading else "") or ""
-    page = f"<html><body>{_BLOCKS}{tree.body.html}"
-    text = extract_plain_text(page, main_content=True) or extract_plain_text(page)
-    return {"title": " ".join(title.split()), "text": text}
+    page = HTMLTree.parse(f"<html><body>{_BLOCKS}{tree.body.html}")
+    return {"title": " ".join(title.split()), "text": _main_text(page)}
+
+
+def _main_text(page: Any) -> str:
+    """Return the main text of a page, or all text of its content if the main text misses most of it.
+
+    resiliparse drops elements by their class names, such as `legal` or `hidden-xs`. Text of links does not
+    count, because dropped menus consist of links.
+    """
+    from resiliparse.extract.html2text import extract_plain_text
+
+    main = extract_plain_text(page, main_content=True)
+    unlinked = extract_plain_text(page, skip_elements=[_SURROUNDINGS, "a[href]"], list_bullets=False)
+    if 2 * _letters(main) < _letters(unlinked):
+        return extract_plain_text(page, skip_elements=[_SURROUNDINGS])
+    return main or extract_plain_text(page)
+
+
+def _letters(text: str) -> int:
+    """Return the number of characters that are not white space."""
+    return sum(map(len, text.split()))
 
 
 def _decoded_html(data: bytes) -> str:

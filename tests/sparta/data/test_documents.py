@@ -21,6 +21,7 @@ resiliparse = pytest.importorskip("resiliparse", reason="needs the extra documen
 pypdfium2 = pytest.importorskip("pypdfium2", reason="needs the extra documents")
 
 MENU = "<ul><li><a href=/>Home</a><li><a href=/about>About us</a></ul>"
+BIG_MENU = "<ul>" + "<li><a href=/about>About us</a>" * 50 + "</ul>"
 LIST = "<p>You need:</p><ul><li>eggs<li>milk</ul>"
 
 
@@ -37,6 +38,7 @@ def documents() -> Iterator[Documents]:
         (f"<body><nav>{MENU}</nav><h1>Cake</h1><p>Mix.</p><footer>2020</footer>", "Cake", "Cake\n\nMix."),
         ("<script>var x = 1</script><style>p {}</style><p>a &lt; b<p>c", "", "a < b\n\nc"),
         ("<ul><li><a href=/>Home</a></ul>", "", "• Home"),  # without a main text, all text
+        (f"{BIG_MENU}<p>Mix the eggs.</p>", "", "Mix the eggs."),
         ("no tags", "", "no tags"),
         ("", "", ""),
     ],
@@ -44,6 +46,26 @@ def documents() -> Iterator[Documents]:
 def test_the_main_text_of_a_page(documents: Documents, page: str, title: str, text: str) -> None:
     record = documents.read("page.html", page.encode())
     assert (record["title"], record["text"].strip()) == (title, text)
+
+
+CLAUSES = "<p>Arbitration takes place in Rotterdam.</p>" * 9
+DOWNLOADS = "<ul>" + "<li><a href=p.html>Datasheet of pump model P3</a>: for Rotterdam" * 9 + "</ul>"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(f"<div class={name}>{CLAUSES}</div>" for name in ("legal", "hidden-xs", "gallery", "print-only")),
+        DOWNLOADS,
+    ],
+)
+def test_content_with_the_class_or_the_links_of_a_menu(documents: Documents, content: str) -> None:
+    main = f"<main><header><h1>Pumps</h1></header><p>Intro.</p>{content}</main>"
+    page = f"<nav>Home</nav><aside>News</aside>{main}<footer>Imprint</footer>"
+    text = documents.read("page.html", page.encode())["text"]
+    assert text.startswith("Pumps\n\nIntro.")
+    assert text.count("Rotterdam") == 9
+    assert not any(word in text for word in ("Home", "News", "Imprint"))
 
 
 @pytest.mark.parametrize(
