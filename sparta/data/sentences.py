@@ -15,7 +15,7 @@ from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import Language, language_of
 from sparta.data.parsing import BadRecordError
-from sparta.data.units import CHUNK, SPACE_AFTER, UNIT_ID, check_unit
+from sparta.data.units import CHUNK, FIRST_PAGE, PAGE_STARTS, SPACE_AFTER, UNIT_ID, check_unit
 
 logger = logging.getLogger("sparta.data")
 LONGEST_SENTENCE = 128
@@ -242,33 +242,48 @@ def _pieces(n: int, words: int, overlap: int, sentence_starts: Sequence[int]) ->
 
 def _chunks(passage: Passage, spans: Sequence[tuple[int, int]]) -> Iterator[Passage]:
     next_starts = [*(start for start, _ in spans[1:]), 0]
+    page_starts = _page_starts(passage)
     for number, ((start, end), next_start) in enumerate(zip(spans, next_starts, strict=True)):
         place: dict[str, Any] = {"document_id": passage.passage_id, "start": start, "end": end}
         space = passage.text[end:next_start]
         if space.strip(" "):
             place[SPACE_AFTER] = space
-        unit_id, record = f"{passage.passage_id}#{number}", _with_place(passage, place)
+        unit_id, record = f"{passage.passage_id}#{number}", _with_place(passage, place, page_starts)
         yield Passage(unit_id, passage.text[start:end], passage.title, record=record, where=passage.where)
 
 
 def _sentences(passage: Passage, spans: Sequence[tuple[int, int]]) -> Iterator[Passage]:
+    page_starts = _page_starts(passage)
     for number, (start, end) in enumerate(spans):
         unit_id, text = f"{passage.passage_id}#{number}", passage.text[start:end]
-        record = _with_place(passage, {"passage_id": passage.passage_id, "start": start, "end": end})
+        place = {"passage_id": passage.passage_id, "start": start, "end": end}
+        record = _with_place(passage, place, page_starts)
         yield Passage(unit_id, text, passage.title, passage.text, start, end, record, passage.where)
 
 
-def _with_place(passage: Passage, place: dict[str, Any]) -> dict[str, Any]:
-    """Return a passage's metadata with the unit's location.
+def _page_starts(passage: Passage) -> list[int]:
+    """Return the start of each page in the text of a PDF; an empty list for another passage."""
+    starts = passage.record.get(PAGE_STARTS)
+    if not isinstance(starts, list) or not all(type(start) is int for start in starts):
+        return []
+    return starts if starts[:1] == [0] and starts == sorted(starts) else []
+
+
+def _with_place(passage: Passage, place: dict[str, Any], page_starts: list[int]) -> dict[str, Any]:
+    """Return a passage's metadata with the unit's location, and of a PDF the pages of the unit.
 
     Location fields replace fields of the same name.
     """
+    if page_starts:
+        first = bisect_right(page_starts, place["start"]) - 1
+        starts = page_starts[first : bisect_left(page_starts, place["end"])]
+        place = {**place, FIRST_PAGE: first + 1, PAGE_STARTS: starts}
     metadata = {
         name: value
         for name, value in passage.record.items()
         if name not in {"id", "_id", "text", "contents", "title"}
     }
-    for name in metadata.keys() & place.keys():
+    for name in metadata.keys() & place.keys() - {PAGE_STARTS}:
         _warn_replaced(name)
     return {**metadata, **place}
 

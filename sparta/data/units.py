@@ -16,6 +16,10 @@ CHUNK = re.compile(r"chunk:(\d+):(\d+)(:sentence)?")
 SPACE_AFTER = "space_after"
 """The field of a chunk with the white space between this chunk and the next, if it is not only spaces."""
 CHUNK_EXAMPLE = remedy("for example {} {}", Option("chunk", 200), Option("overlap", 50))
+PAGE_STARTS = "page_starts"
+"""The field with the starts of the pages of a PDF, in characters of the PDF's text."""
+FIRST_PAGE = "first_page"
+"""The field with the number of the first page in `PAGE_STARTS`, in records of sentences and chunks."""
 UNIT = re.compile(r"passage|sentence|chunk:\d{1,9}:\d{1,9}(?::sentence)?")
 MOST_WORDS = 10**9 - 1
 """The largest number of words of a chunk."""
@@ -52,6 +56,22 @@ def joined(parts: Iterable[Mapping[str, Any]]) -> str:
         text = (text + space)[:start].ljust(start) + str(record["contents"])
         space = str(record.get(SPACE_AFTER, ""))
     return text
+
+
+def joined_pages(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the `first_page` and `page_starts` of parts of a PDF together; nothing for other parts.
+
+    A page without a part, such as a blank page, starts where the next page does.
+    """
+    first_page, starts = 0, list[int]()
+    for part in sorted(parts, key=lambda r: int(r["start"])):
+        page, part_starts = part.get(FIRST_PAGE), part.get(PAGE_STARTS)
+        if type(page) is not int or not isinstance(part_starts, list):
+            return {}
+        first_page = first_page or page
+        starts += part_starts[:1] * (page - first_page - len(starts))
+        starts[page - first_page :] = part_starts
+    return {FIRST_PAGE: first_page, PAGE_STARTS: starts}
 
 
 def is_cut(unit: str) -> bool:

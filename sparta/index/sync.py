@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sparta.base.batches import bounded_batches
 from sparta.base.errors import InputError, MostOfIndexError
 from sparta.base.files import STANDARD_INPUT
 from sparta.base.remedies import Option, remedy
@@ -30,7 +31,7 @@ from sparta.index.plan import check_form, check_named_model, has_commit
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.shards.store import stored_record
 
-_PASSAGES_PER_LOOK = 500
+_UNITS_PER_LOOK = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOption
             split_units(reader, unit, language), lambda each: passage_id_of(each.passage_id)
         )
         passages = ((passage_id, list(units)) for passage_id, units in groups)
-        for some in itertools.batched(passages, _PASSAGES_PER_LOOK):
+        for some in bounded_batches(passages, lambda item: len(item[1]), _UNITS_PER_LOOK):
             records = _stored_records(lucene, [each.passage_id for _, units in some for each in units])
             for passage_id, units in some:
                 seen.add(passage_id)

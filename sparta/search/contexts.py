@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from sparta.base.records import Hit
-from sparta.data.units import SPACE_AFTER, UNIT_ID, is_sentence, joined
+from sparta.data.units import SPACE_AFTER, UNIT_ID, is_sentence, joined, joined_pages
 from sparta.lucene.bridge import ImpactSearcher
 
 _OF_PARTS = ("passage_id", "document_id", "start", "end", SPACE_AFTER)
@@ -51,7 +51,7 @@ def passages_of(lucene: ImpactSearcher, passage_ids: Iterable[str]) -> dict[str,
 def whole_record(passage_id: str, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the record of a passage, joined from the records of its sentences or chunks."""
     shared_fields = {name: value for name, value in parts[0].items() if name not in _OF_PARTS}
-    return {**shared_fields, "id": passage_id, "contents": joined(parts)}
+    return {**shared_fields, **joined_pages(parts), "id": passage_id, "contents": joined(parts)}
 
 
 def place_of_chunk(record: Mapping[str, Any], unit_id: object) -> dict[str, Any]:
@@ -101,6 +101,7 @@ def _joined_hit(chunks: Sequence[Hit], best: Hit) -> Hit:
         {"start": c.start - start, "contents": c.text, SPACE_AFTER: c.metadata.get(SPACE_AFTER, "")}
         for c in chunks
     )
-    metadata = {**best.metadata, "start": start, "end": end}
+    pages = joined_pages(chunk.metadata for chunk in chunks)
+    metadata = {**best.metadata, "start": start, "end": end, **pages}
     metadata.pop(SPACE_AFTER, None)
     return replace(best, text=text, start=start, end=end, metadata=metadata)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sparta.data.parsing import BadRecordError, json_line
+from sparta.data.units import PAGE_STARTS
 
 HEADER = struct.Struct("<cQ")
 """Each message has a kind, of one byte, and the length of its content in bytes."""
@@ -177,7 +178,7 @@ def read_pdf(data: bytes, longest: int) -> dict[str, Any]:
             remedy="recognize the text first: ocrmypdf IN.pdf OUT.pdf",
         )
     title = document.get_metadata_dict().get("Title", "")
-    return {"title": _clean(title), "text": "".join(parts), "page_starts": starts}
+    return {"title": _clean(title), "text": "".join(parts), PAGE_STARTS: starts}
 
 
 def _page_text(document: Any, number: int) -> str:

@@ -23,7 +23,7 @@ from sparta.data.files import no_records
 from sparta.data.languages import Language, folded
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.data.seen_ids import SeenIds
-from sparta.data.units import SPACE_AFTER, is_sentence_of_passage
+from sparta.data.units import PAGE_STARTS, SPACE_AFTER, is_sentence_of_passage
 from sparta.index.inputs.lexical_postings import Postings, context_of, lexical_rows
 from sparta.lucene.bridge import VectorReader
 from sparta.models.lexical_terms import LexicalTerms
@@ -41,7 +41,7 @@ LARGEST_IMPACT = 2**16 - 1
 MOST_VALUES = 256
 PAIR_MARK = "!"
 """Joins the words of a pair in JSON vectors and other exports, where terms have no spaces."""
-_TEXTS = {"id", "contents", "context", SPACE_AFTER}
+_NOT_METADATA = {"id", "contents", "context", SPACE_AFTER, PAGE_STARTS}
 _OFFSETS = {"start", "end"}
 _FILTERABLE = (
     f"only strings, numbers, booleans, and objects and lists of up to {MOST_VALUES} of them are indexed"
@@ -441,13 +441,13 @@ def _terms(record: Mapping[str, Any], left_out: set[str], nested: bool) -> Itera
 
     Strings, numbers and booleans are indexed, also in objects and lists of up to 256 of them. Null is not,
     nor are lists of lists, larger objects and longer lists. A missing title counts as an empty title. The
-    offsets of a passage in its context are not indexed.
+    offsets of a passage in its context and of the pages in a PDF are not indexed.
 
     :param left_out: grows by the names of fields with values that cannot be indexed
     """
     has_offsets = "context" in record or is_sentence_of_passage(record)
     for name, value in record.items():
-        if name in _TEXTS or (has_offsets and name in _OFFSETS) or (name == "title" and not value):
+        if name in _NOT_METADATA or (has_offsets and name in _OFFSETS) or (name == "title" and not value):
             continue
         inner_left_out = set[str]()
         values = list(_field_values(name, value, inner_left_out, nested=nested and name != "vector"))

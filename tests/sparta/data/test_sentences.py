@@ -1,15 +1,18 @@
 import json
 import subprocess
 import sys
+from bisect import bisect_right
 from pathlib import Path
 
 import pytest
 
 from sparta.base.errors import InputError
-from sparta.base.records import Passage
+from sparta.base.records import Hit, Passage
+from sparta.base.remedies import Option
 from sparta.data.corpus import open_corpus
 from sparta.data.parsing import BadRecordError
 from sparta.data.sentences import sentence_splitter, split_units
+from sparta.search.contexts import joined_hits, whole_record
 
 ROOT = Path(__file__).parents[3]
 
@@ -188,3 +191,43 @@ print(json.dumps([part.record for part in split_units([one], {unit!r})]))
     for field in (name, "start"):
         assert f"field {field} of" in ended.stderr
     assert len(ended.stderr.splitlines()) == 2, "once, not for each part"
+
+
+def pages_of(record, offsets):
+    first_page = record.get("first_page", 1)
+    return [first_page - 1 + bisect_right(record["page_starts"], offset) for offset in offsets]
+
+
+@pytest.mark.parametrize("unit", ["sentence", "chunk:7:2", "chunk:7:2:sentence", "chunk:900:0"])
+def test_a_part_of_a_pdf_has_the_starts_of_its_pages(unit, caplog):
+    texts = ["", "The moon is round. Ice.", "", *(f"Page {n} has rock. Dust" for n in range(30)), "", "Yes."]
+    text, starts = "", []
+    for page in texts:
+        text += "\n\n" if page and text else ""
+        starts.append(len(text))
+        text += page
+    pages = pages_of({"page_starts": starts}, range(len(text)))
+    passage = Passage("a.pdf", text, "Moon", record={"page_starts": starts})
+    parts = [{**part.record, "contents": part.text} for part in split_units([passage], unit)]
+    for part in parts:
+        start, end = part["start"], part["end"]
+        assert pages_of(part, range(start, end)) == pages[start:end]
+        assert part["first_page"] == pages[start]
+        assert len(part["page_starts"]) == pages[end - 1] - pages[start] + 1
+    hits = [
+        Hit(f"a.pdf#{n}", 1, "", part["contents"], part, {}, "a.pdf", part["start"], part["end"])
+        for n, part in enumerate(parts)
+    ]
+    (hit,) = joined_hits(hits)
+    letters = [offset for offset in range(hit.start, hit.end) if not text[offset].isspace()]
+    for record in (hit.metadata, whole_record("a.pdf", parts)):
+        assert pages_of(record, letters) == [pages[offset] for offset in letters]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("starts", ["12", [3, 1], [1, 5], ["a"], []])
+def test_a_field_page_starts_without_starts_stays(starts):
+    passage = Passage("a", "One. Two.", record={"page_starts": starts, "first_page": "S. 1"})
+    parts = [{**part.record, "contents": part.text} for part in split_units([passage], "sentence")]
+    for record in (*parts, whole_record("a", parts)):
+        assert (record["page_starts"], record["first_page"]) == (starts, "S. 1")

@@ -22,6 +22,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.inputs import sources
 from sparta.index.pipeline import build_index
 from sparta.index.sync import sync_index
+from sparta.lucene.bridge import ImpactSearcher
 
 pytestmark = pytest.mark.jvm
 
@@ -249,6 +250,21 @@ def test_a_killed_sync_is_finished_by_the_next(tmp_path):
         process.wait()
         sync_index(index, corpus)
         assert_like_new(index, corpus, BM25)
+
+
+def test_long_documents_are_compared_in_small_batches(tmp_path, monkeypatch):
+    corpus = tmp_path / "c.jsonl"
+    records = [{"id": f"d{number}", "text": "moon " * 400} for number in range(3)]
+    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
+    options = IndexOptions(channels="bm25", unit="chunk:1:0")
+    sync_index(tmp_path / "ix", corpus, options)
+    sizes = []
+    docids = ImpactSearcher.docids
+    monkeypatch.setattr(
+        ImpactSearcher, "docids", lambda self, ids: sizes.append(len(ids)) or docids(self, ids)
+    )
+    assert sync_index(tmp_path / "ix", corpus, dry_run=True).unchanged == 3
+    assert sizes == [400, 400, 400]
 
 
 def test_ids_that_end_like_numbers_of_units_are_whole_ids(tmp_path):
