@@ -233,8 +233,11 @@ def _send_table(child: _Child, path: str) -> None:
         for stored_bytes, batch in batches:
             child.allow_time()
             child.send(BATCH, [stored_bytes, batch.num_rows])
-            for row in batch.to_pylist():
-                child.send_record(row)
+            for row in _rows(batch):
+                if isinstance(row, BadRecordError):
+                    child.send_error(BAD, row)
+                else:
+                    child.send_record(row)
             child.flush()
         child.send(END, b"")
     except MemoryError:
@@ -243,6 +246,41 @@ def _send_table(child: _Child, path: str) -> None:
         problem = " ".join(str(error).split())
         child.send_error(FATAL, BadRecordError("the file cannot be read", problem))
     child.flush()
+
+
+def _rows(batch: Any) -> list[dict[str, Any] | BadRecordError]:
+    """Return the rows of a batch; for a row with a value that Python cannot read, its error."""
+    try:
+        rows: list[dict[str, Any] | BadRecordError] = batch.to_pylist()
+    except (OverflowError, ValueError):
+        names = batch.schema.names
+        columns = [[_value(name, scalar) for scalar in batch.column(name)] for name in names]
+        rows = [
+            next((value for value in values if isinstance(value, BadRecordError)), None)
+            or dict(zip(names, values, strict=True))
+            for values in zip(*columns, strict=True)
+        ]
+    return rows
+
+
+def _value(name: str, scalar: Any) -> Any:
+    """Return a value of a column; a date or time that Python cannot hold becomes an ISO text."""
+    import pyarrow
+    from pyarrow.types import is_duration, is_temporal, is_timestamp
+
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        kind = scalar.type
+        if not is_temporal(kind) or is_duration(kind):
+            return BadRecordError(
+                "value not JSON-serializable",
+                f"Python cannot read the {kind} in column {name!r}",
+                remedy="convert the values of this column to strings or numbers",
+            )
+        if is_timestamp(kind) and kind.tz:  # the time zone may be unknown, or lead beyond the year 9999
+            scalar = scalar.cast(pyarrow.timestamp(kind.unit, "UTC"))
+        return scalar.cast(pyarrow.string()).as_py().replace(" ", "T")
 
 
 def _open_table(path: str) -> tuple[list[str], Iterator[tuple[int, Any]]]:

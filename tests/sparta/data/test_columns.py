@@ -71,6 +71,40 @@ def test_a_bad_row_is_one_bad_record(tmp_path: Path) -> None:
         list(open_corpus(binary))
 
 
+FAR_MS = 253402300799000  # the last second of the year 9999
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (pyarrow.timestamp("ms", "Europe/Berlin"), FAR_MS, "9999-12-31T23:59:59.000Z"),
+        (pyarrow.timestamp("ms", "Mars/Base"), 60_000, "1970-01-01T00:01:00.000Z"),
+        (pyarrow.timestamp("ms"), FAR_MS + 1000, "10000-01-01T00:00:00.000"),
+        (pyarrow.date32(), 3_000_000, "10183-09-21"),
+        (pyarrow.timestamp("ns"), 1_700_000_000_123_456_789, "2023-11-14T22:13:20.123456789"),
+    ],
+)
+def test_a_time_that_python_cannot_hold_is_an_iso_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, value: int, text: str
+) -> None:
+    (tmp_path / "pandas.py").write_text("raise ImportError")  # pandas is no part of the extra tables
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    columns = {"id": ["a", "b"], "text": ["one", "two"], "time": pyarrow.array([None, value], kind)}
+    records = [passage.record for passage in open_corpus(write(tmp_path / "c.parquet", columns))]
+    assert [record["time"] for record in records] == [None, text]
+
+
+def test_a_row_that_python_cannot_read_is_one_bad_record(tmp_path: Path) -> None:
+    lists = pyarrow.array([[0], [FAR_MS + 1000], None], pyarrow.list_(pyarrow.timestamp("ms")))
+    path = write(tmp_path / "c.parquet", {"id": ["a", "b", "c"], "text": ["one", "two", "three"], "t": lists})
+    reader = open_corpus(path, skip_invalid=True)
+    assert [passage.passage_id for passage in reader] == ["a", "c"]
+    (skip,) = reader.counts.first_skips
+    assert skip.where == f"{path}:2"
+    assert "Python cannot read the list<" in skip.reason
+    assert "column 't'" in skip.reason
+
+
 def test_other_names_of_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "c.parquet", {"url": ["u"], "body": ["one"], "headline": ["H"]})
     (passage,) = open_corpus(path, fields=Fields("url", ("body",), "headline"))
