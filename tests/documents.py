@@ -19,6 +19,23 @@ def pdf(pages: Sequence[str], title: str = "") -> bytes:
     return _file(objects, b"/Root 1 0 R/Info %d 0 R" % len(objects))
 
 
+def form(label: str, entry: str) -> bytes:
+    """Return a PDF of one page with a label and a text field, which is filled in."""
+    font = b"/Resources<</Font<</F1<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>"
+    body, shown = _page_content(label), b"BT /F1 12 Tf 0 4 Td (%s) Tj ET" % _escaped(entry)
+    widget = b"/Subtype/Widget/FT/Tx/T(f)/F 4/Rect[150 700 400 720]/P 3 0 R/AP<</N 6 0 R>>"
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R/AcroForm<</Fields[5 0 R]>>>>",
+        b"<</Type/Pages/Count 1/Kids[3 0 R]>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R/Annots[5 0 R]%s>>" % font,
+        b"<</Length %d>>stream\n%s\nendstream" % (len(body), body),
+        b"<</Type/Annot%s/V(%s)>>" % (widget, _escaped(entry)),
+        b"<</Type/XObject/Subtype/Form/BBox[0 0 250 20]%s/Length %d>>stream\n%s\nendstream"
+        % (font, len(shown), shown),
+    ]
+    return _file(objects, b"/Root 1 0 R")
+
+
 def bomb(length: int) -> bytes:
     """Return a PDF whose page refers to a form that draws itself `length` times, level after level."""
     levels = 9

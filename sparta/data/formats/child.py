@@ -6,6 +6,7 @@ output. A damaged file can crash a native library, or make it run without end. T
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -29,6 +30,8 @@ ROWS_PER_BATCH = 1000
 OTHER_FORM = "convert the file to JSONL, or split it"
 _BATCH_BYTES = 16 << 20
 _HYPHEN_AT_LINE_END = re.compile("[\x02\ufffe]\\s*")
+_FORM_PAGES = 100
+"""The maximum length of a PDF form whose entries are read: pypdfium2 takes quadratic time to read entries."""
 _BLOCKS = "<div>" * 4
 """resiliparse takes a list close to the root of the page for navigation, so the content gets deeper."""
 _SURROUNDINGS = "nav, aside, header:not(main header, article header), footer:not(main footer, article footer)"
@@ -158,6 +161,9 @@ def read_pdf(data: bytes, longest: int) -> dict[str, Any]:
             remedy = "remove the password, for example with qpdf"
             raise BadRecordError("encrypted PDF", "it needs a password", remedy=remedy) from None
         raise BadRecordError("broken PDF", str(error), remedy="replace the file by an intact copy") from None
+    if len(document) <= _FORM_PAGES:
+        with contextlib.suppress(pypdfium2.PdfiumError):
+            document.init_forms()
     parts: list[str] = []
     starts: list[int] = []
     size = 0
@@ -186,6 +192,11 @@ def _page_text(document: Any, number: int) -> str:
 
     try:
         page = document[number]
+        if document.formenv is not None:  # the entries of a form become part of the page's text
+            with contextlib.suppress(pypdfium2.PdfiumError):
+                page.flatten()
+            page.close()
+            page = document[number]
         text_page = page.get_textpage()
         text = text_page.get_text_range()
         text_page.close()

@@ -15,7 +15,7 @@ from sparta.data.corpus import open_corpus
 from sparta.data.formats import limited
 from sparta.data.formats.limited import Documents
 from sparta.data.parsing import BadRecordError
-from tests.documents import bomb, encrypted, pdf
+from tests.documents import bomb, encrypted, form, pdf
 
 resiliparse = pytest.importorskip("resiliparse", reason="needs the extra documents")
 pypdfium2 = pytest.importorskip("pypdfium2", reason="needs the extra documents")
@@ -98,6 +98,11 @@ def test_the_pages_of_a_pdf(tmp_path: Path) -> None:
     starts = passage.record["page_starts"]
     assert len(starts) == 4
     assert (passage.text[starts[1] :][:8], passage.text[starts[3] :]) == ("The moon", "Café")
+
+
+def test_the_entries_of_a_form_are_text(documents: Documents) -> None:
+    record = documents.read("a.pdf", form("Name:", "Ada Lovelace"))
+    assert (record["text"].split(), record["page_starts"]) == (["Name:", "Ada", "Lovelace"], [0])
 
 
 def test_documents_stand_beside_texts_in_folders(tmp_path: Path) -> None:
