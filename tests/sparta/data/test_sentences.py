@@ -8,7 +8,6 @@ import pytest
 
 from sparta.base.errors import InputError
 from sparta.base.records import Hit, Passage
-from sparta.base.remedies import Option
 from sparta.data.corpus import open_corpus
 from sparta.data.parsing import BadRecordError
 from sparta.data.sentences import sentence_splitter, split_units
