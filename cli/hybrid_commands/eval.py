@@ -315,8 +315,7 @@ def _evaluate_runs(chosen: _Evaluation) -> None:
 
 
 def _opened(index: Path, chosen: _Evaluation) -> IndexReader:
-    """Return an open reader of the index with the measured channels; --build-dense adds the dense channel."""
-    from sparta.index.channels import other_channels
+    """Return an open reader of the index; --build-dense adds the dense channel."""
     from sparta.index.reader import IndexReader
 
     weights = chosen.named_weights() if chosen.names_fusion() else {}
@@ -327,18 +326,20 @@ def _opened(index: Path, chosen: _Evaluation) -> IndexReader:
         )
     if chosen.build_dense:
         _build_dense(index, quiet=chosen.quiet)
-    return IndexReader(
-        index, chosen.bm25.parameters, channels=() if chosen.no_dense else other_channels(index)
-    )
+    return IndexReader(index, chosen.bm25.parameters, channels=())
 
 
 def _measured_channels(reader: IndexReader, chosen: _Evaluation) -> list[str]:
-    """Return the names of the index's measured channels."""
+    """Open the index's measured channels and return their names."""
     from hybrid.retrieval.channels import CHANNELS
+    from sparta.index.channels import OTHER_CHANNELS
 
     with reader.snapshot() as snapshot:
         existing = snapshot.channels
-    names = [name for name in CHANNELS if name in existing and (name != "dense" or not chosen.no_dense)]
+        names = [name for name in CHANNELS if name in existing and (name != "dense" or not chosen.no_dense)]
+        for name in names:
+            if name in OTHER_CHANNELS:
+                snapshot.channel(name)
     weights = chosen.named_weights() if chosen.names_fusion() else {}
     if "dense" not in names and not chosen.no_dense and (not weights or "dense" in weights):
         index = reader.folder.path
