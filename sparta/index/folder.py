@@ -60,12 +60,14 @@ def lost_commit(lucene: Path) -> IndexStateError:
 def progress_of(generation: Generation, lucene: ImpactSearcher) -> Progress:
     """Return the progress stored in the commit of a generation's open Lucene index.
 
-    Manifests of earlier releases may hold a job in another form, so only the present form is compared.
+    Manifests of earlier releases may hold a job in another form, so only the present form is compared. An
+    upload of an earlier release removed the paths of the job from the manifest, so its id is another.
 
     :raises IndexStateError: the generation is complete, but its job did not make the commit.
     """
-    progress = Progress.loads(lucene.user_data)
-    if generation.complete and generation.fields == NESTED and progress.job != generation.job.id:
+    progress, job = Progress.loads(lucene.user_data), generation.job
+    is_compared = generation.complete and generation.fields == NESTED
+    if is_compared and progress.job != job.id and not job.lacks_path:
         index = lucene.path.parent.absolute()
         place, aside = shlex.quote(str(index)), shlex.quote(f"{index}.old")
         raise IndexStateError(

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import rebuild_index
+from sparta.base.files import STANDARD_INPUT
 from sparta.base.manifest import check_fields
 from sparta.data.languages import Language, language_of
 from sparta.data.units import UNIT
@@ -137,6 +138,16 @@ class Job:
     def id(self) -> str:
         """16 hexadecimal digits that name the job in Lucene's commits."""
         return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def lacks_path(self) -> bool:
+        """Whether the input was a file or folder whose path was removed, as before an upload."""
+        from sparta.data.formats.reading import RECORDS
+
+        sources = [
+            name for name in (self.source, *self.folders) if name and name not in (STANDARD_INPUT, RECORDS)
+        ]
+        return any(not (Path(name).is_absolute() or name.startswith("irds:")) for name in sources)
 
     @property
     def grows(self) -> bool:

@@ -88,7 +88,8 @@ def with_lexical_terms(
     """Return a query side with the lexical terms that a job writes.
 
     An index keeps its lexical terms, or stays without any: a job that extends or resumes it takes them from
-    the index. A new index has those of `side`.
+    the index. A new index has those of `side`. In an index for BM25 alone, no passage has any yet, so a job
+    that adds impacts may choose.
 
     :param wanted: whether the index must have lexical terms; None means as the index, or else as `side`
     :param offered: returns the lexical terms for a new index that must have some, if `side` has none
@@ -101,10 +102,13 @@ def with_lexical_terms(
         return generation, index.query_side(generation).lexical if generation and has_model else None
 
     existing, stored = read_newest(index, options.mode, stored_terms)
-    if existing and existing.model["name"]:
+    has_model = existing is not None and bool(existing.model["name"])
+    if has_model and wanted is None and not stored:
+        return replace(side, lexical=None)
+    if (
+        existing and has_model and existing.channels != BM25
+    ):  # for BM25 alone, no passage has lexical terms yet
         if wanted in (None, stored is not None):
-            if stored and existing.channels == BM25:
-                return side  # no passage has the stored terms, which may be of another model
             return replace(side, lexical=stored)
         flag = Option("lexical_terms", flag="" if wanted else "no_lexical_terms")
         raise InputError(

@@ -399,7 +399,7 @@ def _json_source(
         return LexicalTerms.load(sparta_folder(tokenizer or DEFAULT_MODEL) or path, side.tokenizer)
 
     side = choose(side, offered=offered)
-    advised = (lambda: None) if index_side or side.lexical else offered
+    advised = (lambda: None) if side.lexical else offered
 
     def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:
         check_last = partial(_check_last, str(path), done, last_id)

@@ -130,6 +130,19 @@ def test_lexical_terms_come_from_the_model_of_the_impacts(
     assert IndexFolder(tmp_path / "ix").require_live().model["lexical_terms"] == terms.name
 
 
+def test_added_impacts_may_leave_out_lexical_terms(
+    tmp_path: Path, corpus: Path, lexical_model: Path, options: IndexOptions
+) -> None:
+    """No passage of an index for BM25 alone has any, so the command that adds impacts decides."""
+    with_terms = IndexOptions(channels="bm25", model=str(lexical_model))
+    build_index(tmp_path / "ix", corpus, options=with_terms)
+    add_impacts(tmp_path / "ix", corpus, replace(with_terms, lexical_terms=False))
+    assert "lexical_terms" not in IndexFolder(tmp_path / "ix").require_live().model
+    build_index(tmp_path / "none", corpus, options=options)
+    with pytest.raises(InputError, match="has no lexical terms"):
+        add_impacts(tmp_path / "none", corpus, replace(options, lexical_terms=True))
+
+
 def test_added_impacts_have_the_pruning_and_bits_of_the_index(
     tmp_path: Path, corpus: Path, options: IndexOptions
 ) -> None:

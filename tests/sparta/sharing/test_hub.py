@@ -5,6 +5,7 @@ Most commands run in this process; the first test and the last one run them as a
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -144,6 +145,18 @@ def test_skipped_records_leave_no_local_path(tmp_path, index):
     channel = ChannelFolder(folder.dense_path(live)).read()
     assert channel.commit == commit_of(folder.lucene_path(live))
     assert is_undamaged(index)
+
+
+def test_an_index_that_an_earlier_release_uploaded_can_be_opened(index):
+    """That release removed the path of the job from the manifest alone."""
+    manifest = index / "manifest.json"
+    stored = json.loads(manifest.read_text())
+    stored["live"]["job"]["source"] = Path(stored["live"]["job"]["source"]).name
+    manifest.write_text(json.dumps(stored))
+    assert is_undamaged(index)
+    stored["live"]["job"]["source"] = "/another/corpus.jsonl"
+    manifest.write_text(json.dumps(stored))
+    assert not is_undamaged(index)
 
 
 @pytest.mark.slow
