@@ -170,7 +170,7 @@ def benchmarks_of(page: str) -> list[list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["README.md", "docs/benchmarks.md"])
+@pytest.mark.parametrize("page", ["README.md", pytest.param("docs/benchmarks.md", marks=pytest.mark.release)])
 def test_the_commands_of_benchmarks_can_be_typed(page: str) -> None:
     """Each script that is named has one with all its arguments, which its own parser takes; none is run."""
     commands = benchmarks_of(page)

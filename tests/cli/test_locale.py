@@ -10,10 +10,10 @@ from tests.cli.commands import ROOT, sparta_processes
 from tests.hybrid.service.services import Running
 
 pytestmark = pytest.mark.jvm
-LOCALES = {
-    "C": {"LC_ALL": "C"},
-    "not-installed": {"LC_ALL": "en_US.UTF-8"},
-}
+LOCALES = [
+    pytest.param({"LC_ALL": "C"}, id="C"),
+    pytest.param({"LC_ALL": "en_US.UTF-8"}, id="not-installed", marks=pytest.mark.release),
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def packages(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variables", LOCALES.values(), ids=LOCALES.keys())
+@pytest.mark.parametrize("variables", LOCALES)
 def test_index_search_and_doctor(variables, packages, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("c.jsonl").write_text(json.dumps({"id": "é", "title": "Café", "text": "the moon"}) + "\n")

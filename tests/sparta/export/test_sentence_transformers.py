@@ -92,7 +92,7 @@ def test_weights_of_documents_and_questions_are_ours(
         theirs = SparseEncoder(str(tmp_path / "again"), trust_remote_code=True, device="cpu")
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_shipped_model_without_sparta(tmp_path: Path) -> None:
     """In a process that cannot import sparta."""
     from sparta.models.load import load_model

@@ -77,7 +77,9 @@ def by_score(ranking: list[list]) -> list[tuple[int, set[str]]]:
     return list(groups.items())
 
 
-@pytest.mark.parametrize(("codec", "our_jar"), [("lucene", False), ("fast", True)])
+@pytest.mark.parametrize(
+    ("codec", "our_jar"), [("lucene", False), pytest.param("fast", True, marks=pytest.mark.release)]
+)
 def test_pyserini_ranks_50_queries_of_the_default_model_as_we_do(
     tmp_path: Path, example_shards: Path, ask_pyserini: Callable[..., Any], codec: str, our_jar: bool
 ) -> None:

@@ -5,7 +5,6 @@ Most commands run in this process; the first test and the last one run them as a
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,6 +19,7 @@ from dense.channel.sync import build_dense
 from sparta import Index, load_model
 from sparta.base.errors import ModelError, ServerError
 from sparta.index.folder import IndexFolder
+from sparta.index.pipeline import IndexOptions, build_index
 from sparta.index.plan import committed
 from sparta.sharing.hub import _kind_of, hub_errors, push_model
 from sparta.sharing.paths import _without_paths, remove_local_paths
@@ -147,16 +147,22 @@ def test_skipped_records_leave_no_local_path(tmp_path, index):
     assert is_undamaged(index)
 
 
-def test_an_index_that_an_earlier_release_uploaded_can_be_opened(index):
+def test_an_index_that_an_earlier_release_uploaded_can_be_opened(tmp_path):
     """That release removed the path of the job from the manifest alone."""
-    manifest = index / "manifest.json"
-    stored = json.loads(manifest.read_text())
-    stored["live"]["job"]["source"] = Path(stored["live"]["job"]["source"]).name
-    manifest.write_text(json.dumps(stored))
-    assert is_undamaged(index)
-    stored["live"]["job"]["source"] = "/another/corpus.jsonl"
-    manifest.write_text(json.dumps(stored))
-    assert not is_undamaged(index)
+    path, corpus = tmp_path / "own", tmp_path / "c.jsonl"
+    corpus.write_text('{"id": "a", "text": "the moon"}\n')
+    build_index(path, corpus, options=IndexOptions(channels="bm25"))
+    folder = IndexFolder(path)
+    state = folder.state()
+
+    def write(source: str) -> None:
+        job = replace(state.live.job, source=source)
+        folder.write_state(replace(state, live=replace(state.live, job=job)))
+
+    write("c.jsonl")
+    assert is_undamaged(path)
+    write("/another/c.jsonl")
+    assert not is_undamaged(path)
 
 
 @pytest.mark.slow
