@@ -36,9 +36,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Pin:
-    """A snapshot that a `holding` block pins; None after the block."""
+    """A snapshot that a `holding` block pins, and its reader; both None after the block."""
 
-    reader: IndexReader
+    reader: IndexReader | None
     snapshot: IndexSnapshot | None
 
 
@@ -136,8 +136,8 @@ class IndexReader(Closing):
         try:
             yield snapshot
         finally:
-            # A block in a generator may end after a later block, or in another context.
-            pin.snapshot = None
+            # A block in a generator may end after a later block, or in another context, which keeps the pin.
+            pin.reader = pin.snapshot = None
             _pins.set(tuple(other for other in _pins.get() if other.snapshot is not None))
 
     def refresh(self) -> bool:

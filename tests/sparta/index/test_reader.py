@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from threading import Thread
 from typing import Any
 
@@ -133,6 +136,21 @@ def test_overlapping_tasks_and_generators_release_the_snapshots_that_they_hold(
         second.close()
         assert reader.version != pinned[1].version
         assert closed()[1:] == pinned[1:]
+
+
+def test_a_block_that_ends_in_another_thread_keeps_no_reader(builder: Any) -> None:
+    write(builder, "a")
+    reader = IndexReader(builder.folder.path)
+    with ExitStack() as block:
+        block.enter_context(reader.holding())
+        other = Thread(target=block.close)
+        other.start()
+        other.join()
+    reader.close()
+    freed = weakref.ref(reader)
+    del reader, block, other
+    gc.collect()
+    assert freed() is None
 
 
 def test_the_old_names_of_a_reader(builder: Any) -> None:
