@@ -57,6 +57,8 @@ class IndexReader(Closing):
     :param channels: the channels outside Lucene's index that every new snapshot opens at once. None means all
         channels that open: a damaged channel is logged, and its searches fail. A snapshot opens any other
         channel at the first search of the channel
+    :param required: the channels outside Lucene's index that must open although `channels` is None. A commit
+        without them, or with a damaged one, is not opened
     :param refresh_seconds: seconds between two checks for a new commit, made at the start of a search; None
         means that only `refresh` checks
     :raises IndexStateError: there is no index, it holds no passages, or its format is newer than this sparta.
@@ -69,12 +71,13 @@ class IndexReader(Closing):
         bm25: Bm25 | None = None,
         channels: Sequence[str] | None = (),
         refresh_seconds: float | None = None,
+        required: Sequence[str] = (),
     ) -> None:
         self.folder = IndexFolder(lasting_path(path))
         self.bm25, self.refresh_seconds = bm25, refresh_seconds
         if refresh_seconds is not None:
             seconds("refresh_seconds", refresh_seconds)
-        self._channels = channels
+        self._channels, self._required = channels, required
         self._kept: dict[str, Any] = {}
         self._closed_channels: set[str] = set()
         self._lock, self._opening = threading.Lock(), threading.Lock()
@@ -83,9 +86,9 @@ class IndexReader(Closing):
         self._snapshot: IndexSnapshot | None = self._open()
 
     @property
-    def settings(self) -> tuple[Path, Bm25 | None, Sequence[str] | None, float | None]:
+    def settings(self) -> tuple[Path, Bm25 | None, Sequence[str] | None, float | None, Sequence[str]]:
         """The arguments of this reader, with which another process opens the index again."""
-        return self.folder.path, self.bm25, self._channels, self.refresh_seconds
+        return self.folder.path, self.bm25, self._channels, self.refresh_seconds, self._required
 
     @property
     def version(self) -> IndexVersion:
@@ -236,15 +239,18 @@ class IndexReader(Closing):
     def _open_channels(self, snapshot: IndexSnapshot) -> None:
         """Open the channels that every snapshot opens at once.
 
-        :raises SpartaError: a channel is damaged that the caller named, or a writer has replaced the commit.
+        :raises SpartaError: the commit lacks a channel that the caller named, the channel is damaged, or a
+            writer has replaced the commit.
         """
-        for name in snapshot.committed.manifests if self._channels is None else self._channels:
+        required = (*self._required, *(self._channels or ()))
+        optional = snapshot.committed.manifests if self._channels is None else ()
+        for name in dict.fromkeys((*required, *optional)):
             try:
                 snapshot.channel(name)
                 self._closed_channels.discard(name)
             except (SpartaError, OSError) as error:
                 is_replaced = last_commit(self.folder) != (snapshot.generation, snapshot.committed)
-                if self._channels is not None or is_replaced:
+                if name in required or is_replaced:
                     raise
                 if name not in self._closed_channels:  # the next commits need no further warning
                     self._closed_channels.add(name)

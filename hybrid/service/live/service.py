@@ -83,18 +83,16 @@ class Service:
                 self._search.close()
 
     def _open_reader(self) -> IndexReader:
-        """Open the index, and what most searches need: the network of its queries and the default channels.
+        """Open the index, and the network of its queries, which most searches need.
 
-        Another channel may be damaged.
+        The default channels of every commit must open. Another channel may be damaged.
         """
-        reader = IndexReader(self.settings.index, self.settings.bm25, channels=None)
+        settings = self.settings
+        weights = weights_of(settings.channels) if settings.channels else ()
+        required = [name for name, _ in weights if name in OTHER_CHANNELS]
+        reader = IndexReader(settings.index, settings.bm25, channels=None, required=required)
         try:
             open_network_of(reader.folder)
-            default_channels = weights_of(self.settings.channels) if self.settings.channels else ()
-            with reader.snapshot() as snapshot:
-                for name, _ in default_channels:
-                    if name in OTHER_CHANNELS:
-                        snapshot.channel(name)
         except BaseException:
             reader.close()
             raise

@@ -112,6 +112,26 @@ def test_a_damaged_dense_channel_closes_no_other_channel(dense_index, open_clien
     assert client.post("/search", json=search).json()["hits"]
 
 
+def test_a_damaged_default_channel_leaves_the_previous_commit_open(dense_index, open_client, caplog) -> None:
+    client = open_client(dense_index, writable=True, watch=60, channels="bm25,dense")
+    search = {"query": QUESTION}
+    before = client.post("/search", json=search).json()["hits"]
+    assert before
+    (shard,) = dense_index.glob("dense-*/vectors-*/shard-*")
+    shard.write_bytes(shard.read_bytes()[:-1])
+    passage = lines({"id": "n", "text": QUESTION})
+    written = client.put("/passages", content=passage, headers=NDJSON)
+    assert written.json() == {"added": 1, "updated": 0, "failed": 0, "errors": [], "behind": ["dense"]}
+    assert client.post("/search", json=search).json()["hits"] == before
+    (warning,) = [r.getMessage() for r in caplog.records if "cannot be opened yet" in r.getMessage()]
+    assert f"dense index --index {dense_index}" in warning
+    assert client.put("/passages", content=passage, headers=NDJSON).status_code == 409
+    shard.unlink()
+    build_dense(dense_index)
+    assert client.put("/passages", content=passage, headers=NDJSON).json()["updated"] == 1
+    assert client.post("/search", json=search).json()["hits"][0]["id"] == "n"
+
+
 def test_a_write_warns_of_nothing(dense_index, open_client, caplog) -> None:
     client = open_client(dense_index, writable=True, watch=0.001)
     body = lines(*({"id": f"n{i}", "text": f"google {i}"} for i in range(3)))
