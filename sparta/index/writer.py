@@ -50,7 +50,8 @@ def _start(index: IndexFolder, generation: Generation) -> tuple[Progress, Impact
     existing = index.searcher(generation)
     progress = Progress.loads(existing.user_data)
     if progress.job != generation.job.id:
-        progress = Progress(job=generation.job.id, next_position=progress.next_position)
+        position, later = progress.next_position, progress.later
+        progress = Progress(job=generation.job.id, next_position=position, later=later)
     return progress, existing
 
 

@@ -176,6 +176,15 @@ def test_progress_survives_its_text():
     assert json.loads(of_a_later_release.dumps())["also"] == 1
 
 
+def test_the_next_job_keeps_the_fields_of_a_later_release(builder, docs, monkeypatch):
+    dumps = Progress.dumps
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "dumps", lambda self: dumps(replace(self, later={"also": 1})))
+        builder.write(builder.source(docs("a", 3)))
+    builder.write(builder.source(docs("b", 3), name="b"), "append")
+    assert builder.progress().later == {"also": 1}
+
+
 def test_skipping_never_cuts_a_batch():
     def batch(*ids: str) -> ImpactBatch:
         empty = np.zeros(0, np.int32)
