@@ -541,11 +541,14 @@ class RecordReader(CorpusReader):
     def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
         if columns := columns_of(self._records):
             self.fields.check_columns(columns, self.source)
+        for number, record in enumerate(self._rows()):
+            self._tally.size = number + 1
+            for outcome in record_outcomes(record, number, self.fields):
+                yield len(outcome.text) if isinstance(outcome, Passage) else 0, outcome
+
+    def _rows(self) -> Iterator[Any]:
         with caller_errors():
-            for number, record in enumerate(rows_of(self._records, self.fields.text or TEXT_FIELDS)):
-                self._tally.size = number + 1
-                for outcome in record_outcomes(record, number, self.fields):
-                    yield len(outcome.text) if isinstance(outcome, Passage) else 0, outcome
+            yield from rows_of(self._records, self.fields.text or TEXT_FIELDS)
 
 
 class PartOfCorpus(RecordReader):
@@ -560,6 +563,9 @@ class PartOfCorpus(RecordReader):
         self._whole = whole
         self.source = whole.source
         self._has_warned = True  # the reader of the corpus warns
+
+    def _rows(self) -> Iterator[Any]:
+        yield from self._records  # the errors are those of files, not of a caller's iterator
 
     def identity(self) -> dict[str, Any]:
         """Return the path of the corpus, without a hash: an index must not take the part for the whole."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import importlib.util
 import sys
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sparta.base.errors import InputError, MissingPackageError
-from sparta.data.corpus import open_corpus
+from sparta.base.errors import InputError, MissingPackageError, StorageError
+from sparta.base.files import storage_errors
+from sparta.data.corpus import PartOfCorpus, open_corpus
 from sparta.data.formats import limited
 from sparta.data.formats.limited import Documents
 from sparta.data.parsing import BadRecordError
@@ -168,6 +170,20 @@ def test_a_crash_is_one_bad_record(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(BadRecordError, match=r"needs more than|crashed"):
             documents.read("large.html", b"<p>word " * 2_000_000)
         assert documents.read("small.html", b"<p>word")["text"] == "word"
+
+
+def test_a_part_of_a_corpus_has_the_errors_of_the_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    (tmp_path / "a.html").write_text("<p>moon")
+    monkeypatch.setattr(Documents, "read", read)
+    corpus = open_corpus(tmp_path)
+    for reader in (corpus, PartOfCorpus(corpus, {"a.html"})):
+        with pytest.raises(StorageError, match="Too many open files"), storage_errors(tmp_path):
+            list(reader)
 
 
 def test_a_text_has_a_maximum_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
