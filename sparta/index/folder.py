@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -61,7 +62,9 @@ def progress_of(generation: Generation, lucene: ImpactSearcher) -> Progress:
     """Return the progress stored in the commit of a generation's open Lucene index.
 
     Manifests of earlier releases may hold a job in another form, so only the present form is compared. An
-    upload of an earlier release removed the paths of the job from the manifest, so its id is another.
+    upload of an earlier release removed the paths of the job from the manifest, so its id is another. A
+    deletion keeps the job, so a backup that is copied over its index after deletions passes. Lucene's older
+    commit beside the newer one proves no mixture: a kill in the middle of a commit also leaves two.
 
     :raises IndexStateError: the generation is complete, but its job did not make the commit.
     """
@@ -69,7 +72,7 @@ def progress_of(generation: Generation, lucene: ImpactSearcher) -> Progress:
     is_compared = generation.complete and generation.fields == NESTED
     if is_compared and progress.job != job.id and not job.lacks_path:
         index = lucene.path.parent.absolute()
-        place, aside = shlex.quote(str(index)), shlex.quote(f"{index}.old")
+        place, aside = shlex.quote(str(index)), shlex.quote(str(_name_beside(index)))
         raise IndexStateError(
             "the Lucene index is not that of the manifest, as if an index or backup was copied over it",
             where=str(lucene.path),
@@ -77,6 +80,12 @@ def progress_of(generation: Generation, lucene: ImpactSearcher) -> Progress:
             + f". To restore a backup: mv {place} {aside} && cp -r BACKUP {place}",
         )
     return progress
+
+
+def _name_beside(index: Path) -> Path:
+    """Return a new name for an index folder: `mv` would move the index into an existing folder."""
+    names = itertools.chain([f"{index.name}.old"], (f"{index.name}.old-{n}" for n in itertools.count(2)))
+    return next(path for path in map(index.with_name, names) if not os.path.lexists(path))
 
 
 def _finish_remedy(path: Path, unfinished: Generation | None = None) -> Remedy:

@@ -115,6 +115,10 @@ def test_a_backup_copied_over_its_index_is_reported(tmp_path: Path) -> None:
     assert part.name == "Lucene index"
     assert "is not that of the manifest" in part.problem
     assert f"mv {index} {index}.old && cp -r BACKUP {index}" in str(part.remedy)
+    (tmp_path / "index.old").mkdir()
+    (tmp_path / "index.old-2").symlink_to("nowhere")
+    [part] = [part for part in verify_index(index, quick=True) if part.problem]
+    assert f"mv {index} {index}.old-3 && cp -r BACKUP {index}" in str(part.remedy)
     for use in (lambda: Index(index), lambda: delete_passages(IndexFolder(index), ["one"])):
         with pytest.raises(IndexStateError, match="is not that of the manifest"):
             use()
