@@ -1,7 +1,8 @@
 """Copy one commit of an index, with all its channels, while other processes search and write.
 
 Lucene and the dense channel never change a file after it is complete, and they replace a manifest by a new
-file. So an open file of a commit keeps its content, also after a writer has removed the file.
+file. So an open file of a commit keeps its content, also after a writer has removed the file. If the machine
+allows too few open files, a writer may remove another file before it is copied. Then the copy starts again.
 """
 
 from __future__ import annotations
@@ -93,11 +94,14 @@ def _empty(folder: Path) -> None:
 def _copy_commit(folder: IndexFolder, generation: Generation, committed: Committed, copy: Path) -> None:
     """Copy the files of one commit, and write a manifest that names only this commit's generation."""
     files = list(_files(folder, generation, committed))
-    allow_open_files(len(files))
+    count = allow_open_files(len(files))
     with ExitStack() as stack:
-        # Opening all files is quick, and the copies are slow. A writer may remove the files meanwhile.
-        streams = [stack.enter_context((folder.path / file).open("rb")) for file in files]
-        for file, stream in zip(files, streams, strict=True):
+        # Opening the files is quick, and the copies are slow. A writer may remove the files meanwhile.
+        streams = [stack.enter_context((folder.path / file).open("rb")) for file in files[:count]]
+        for file in files[count:]:  # first, because no open file keeps their content
+            with (folder.path / file).open("rb") as stream:
+                _copy(stream, copy / file)
+        for file, stream in zip(files, streams, strict=False):
             _copy(stream, copy / file)
     for name, manifest in committed.manifests.items():
         channel = folder.channel_path(name, generation).relative_to(folder.path)

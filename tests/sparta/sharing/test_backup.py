@@ -221,10 +221,14 @@ def test_an_interrupted_build_is_backed_up_and_continued(tmp_path):
         assert len(index) == 1005
 
 
+@pytest.mark.parametrize(("open_files", "copied_id"), [(1000, "1"), (2, "2")])
 def test_a_backup_during_the_end_of_an_overwrite_stays_live(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_files: int, copied_id: str
 ) -> None:
-    """The copied generation was live when the backup began, so the copy can be written."""
+    """The copied generation was live when the backup began, so the copy can be written.
+
+    If too few files can be open at once, the overwrite removes other files, and the copy starts again.
+    """
     options = IndexOptions(channels="bm25")
     Index.create(tmp_path / "ix", [{"id": "1", "text": "moon"}], options=options).close()
     overwritten = []
@@ -238,12 +242,13 @@ def test_a_backup_during_the_end_of_an_overwrite_stays_live(
         _copy(stream, target)
 
     monkeypatch.setattr("sparta.sharing.backup._copy", copy_beside_overwrite)
+    monkeypatch.setattr("sparta.sharing.backup.allow_open_files", lambda more: min(more, open_files))
     backup_index(tmp_path / "ix", tmp_path / "copy")
     assert overwritten
     with Index(tmp_path / "copy") as copy:
-        assert [hit.passage_id for hit in copy.search("moon")] == ["1"]
+        assert [hit.passage_id for hit in copy.search("moon sun")] == [copied_id]
         copy.append([{"id": "3", "text": "star"}])
-        assert copy.delete(["1"]) == 1
+        assert copy.delete([copied_id]) == 1
 
 
 def test_a_backup_during_the_end_of_a_first_build_is_finished(
