@@ -554,11 +554,14 @@ class RecordReader(CorpusReader):
 class PartOfCorpus(RecordReader):
     """The passages of a corpus with these ids. The index names the whole corpus as their source.
 
+    `ids_read` holds the ids of the passages that were read; the corpus may have lost others meanwhile.
+
     :param whole: the reader of the corpus
     """
 
     def __init__(self, whole: CorpusReader, passage_ids: Container[str]) -> None:
-        super().__init__(passage for passage in whole if passage.passage_id in passage_ids)
+        super().__init__(self._passages(whole, passage_ids))
+        self.ids_read = set[str]()
         self.fields, self.query = whole.fields, whole.query
         self._whole = whole
         self.source = whole.source
@@ -566,6 +569,12 @@ class PartOfCorpus(RecordReader):
 
     def _rows(self) -> Iterator[Any]:
         yield from self._records  # the errors are those of files, not of a caller's iterator
+
+    def _passages(self, whole: CorpusReader, passage_ids: Container[str]) -> Iterator[Passage]:
+        for passage in whole:
+            if passage.passage_id in passage_ids:
+                self.ids_read.add(passage.passage_id)
+                yield passage
 
     def identity(self) -> dict[str, Any]:
         """Return the path of the corpus, without a hash: an index must not take the part for the whole."""

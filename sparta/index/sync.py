@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,11 @@ _UNITS_PER_LOOK = 500
 class SyncReport:
     """The differences between a corpus and an index, by passage id, and what was done.
 
-    `added` and `updated` name passages of the corpus, `deleted` passages that only the index had. `unchanged`
-    counts the other passages. `behind` names the channels that failed to update. `dry_run` says that the
-    index was not changed. `source` holds the counts of the corpus's records in the last of its readings; the
-    index keeps no passage of a skipped record.
+    `added` and `updated` name passages of the corpus, `deleted` passages that only the index had. If the
+    corpus loses a changed passage before it is encoded, only `deleted` may name it. `unchanged` counts the
+    other passages. `behind` names the channels that failed to update. `dry_run` says that the index was not
+    changed. `source` holds the counts of the corpus's records in the last of its readings; the index keeps no
+    passage of a skipped record.
     """
 
     path: Path
@@ -85,7 +87,7 @@ def sync_index(
     :param yes: whether more than half of the index may be deleted
     :param encoder: keeps the model open for later calls; None means the model is opened for this call
     :raises InputError: the corpus has no passages or is standard input, or more than half of the index would
-        be deleted; nothing is changed.
+        be deleted. Then nothing is deleted, and nothing else changes unless the corpus just lost passages.
     """
     if str(corpus) == STANDARD_INPUT or not isinstance(corpus, str | Path):
         raise InputError("the corpus must be a file or a folder, because it is read twice")
@@ -98,7 +100,10 @@ def sync_index(
         if dry_run:
             return replace(added, dry_run=True)
         built = build_index(path, reader, "create", requested, progress=progress, encoder=encoder)
-        return replace(added, behind=built.behind, source=reader.counts.for_report())
+        live = folder.require_live()
+        with folder.searcher(live) as lucene:
+            indexed = tuple(_stored_counts(lucene, live.unit))
+        return replace(added, added=indexed, behind=built.behind, source=reader.counts.for_report())
     chosen = options_to_grow(path, requested)
     if generation := folder.state().searchable:  # perhaps no update will check the options
         form = {name: getattr(chosen, name) for name in generation.form}
@@ -114,6 +119,8 @@ def sync_index(
     if changed or not folder.require_live().complete:
         part = PartOfCorpus(reader, changed)
         behind = build_index(path, part, "update", requested, progress=progress, encoder=encoder).behind
+        found = _as_read(found, part.ids_read)
+        _check_deletions(found, str(corpus), yes=yes)
     if found.deleted:
         behind = delete_from_index(path, found.deleted).behind
     if not behind:
@@ -131,8 +138,8 @@ def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOption
     if generation is None:
         raise no_passages(folder.path)
     with folder.searcher(generation) as lucene:
-        passage_id_of = passage_of if is_cut(unit) else str
-        stored_counts = Counter(map(passage_id_of, lucene.ids(lucene.live())))
+        passage_id_of = _passage_id_of(unit)
+        stored_counts = _stored_counts(lucene, unit)
         groups = itertools.groupby(
             split_units(reader, unit, language), lambda each: passage_id_of(each.passage_id)
         )
@@ -151,6 +158,26 @@ def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOption
     unchanged = len(seen) - len(added) - len(updated)
     counts = reader.counts.for_report()
     return SyncReport(folder.path, tuple(added), tuple(updated), deleted, unchanged, source=counts)
+
+
+def _as_read(differences: SyncReport, ids_read: Container[str]) -> SyncReport:
+    """Return the differences without changed passages that the corpus lost before they were encoded."""
+    return replace(
+        differences,
+        added=tuple(passage_id for passage_id in differences.added if passage_id in ids_read),
+        updated=tuple(passage_id for passage_id in differences.updated if passage_id in ids_read),
+        deleted=(*differences.deleted, *(each for each in differences.updated if each not in ids_read)),
+    )
+
+
+def _passage_id_of(unit: str) -> Callable[[str], str]:
+    """Return the function from the id of a unit to the id of its passage."""
+    return passage_of if is_cut(unit) else str
+
+
+def _stored_counts(lucene: ImpactSearcher, unit: str) -> Counter[str]:
+    """Return the number of units of each stored passage, by passage id."""
+    return Counter(map(_passage_id_of(unit), lucene.ids(lucene.live())))
 
 
 def _stored_records(lucene: ImpactSearcher, unit_ids: list[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sparta import Index, IndexOptions
-from sparta.base.errors import IndexStateError, InputError, SpartaError
+from sparta.base.errors import IndexStateError, InputError, MostOfIndexError, SpartaError
 from sparta.data.files import files_of
 from sparta.data.units import chunk_unit
 from sparta.index import writer
@@ -100,18 +100,45 @@ def test_a_file_that_is_removed_during_a_sync_is_deleted(tmp_path, monkeypatch):
 def test_a_file_that_is_removed_before_it_is_encoded_is_named(tmp_path, monkeypatch, others):
     corpus, index = folder_of(tmp_path / "texts", 3), tmp_path / "ix"
 
+    removed = {"2.md"}
+
     def building(*arguments, **settings):
-        (corpus / "2.md").unlink(missing_ok=True)
+        for name in removed:
+            (corpus / name).unlink(missing_ok=True)
         return build_index(*arguments, **settings)
 
     monkeypatch.setattr("sparta.index.sync.build_index", building)
-    assert "2.md" in sync_index(index, corpus, BM25).skipped
-    (corpus / "2.md").write_text("The river is old.")
-    for number in range(others):
-        (corpus / f"new-{number}.md").write_text("The town is old.")
-    assert "2.md" in sync_index(index, corpus).skipped
-    assert len(Index(index)) == 2 + others
-    assert sync_index(index, corpus).unchanged == 2 + others
+    first = sync_index(index, corpus, BM25)
+    assert first.added == ("0.md", "1.md")
+    assert "2.md" in first.skipped
+    removed.add("1.md")
+    for name in removed:
+        (corpus / name).write_text("The river is new.")
+    new = tuple(f"new-{number}.md" for number in range(others))
+    for name in new:
+        (corpus / name).write_text("The town is old.")
+    second = sync_index(index, corpus)
+    assert (second.added, second.updated, second.deleted, second.unchanged) == (new, (), ("1.md",), 1)
+    assert "1.md" in second.skipped
+    assert len(Index(index)) == 1 + others
+    assert sync_index(index, corpus).unchanged == 1 + others
+
+
+def test_files_that_vanish_before_they_are_encoded_do_not_empty_an_index(tmp_path, monkeypatch):
+    corpus, index = folder_of(tmp_path / "texts", 3), tmp_path / "ix"
+    sync_index(index, corpus, BM25)
+    for name in ("0.md", "1.md"):
+        (corpus / name).write_text("The river is new.")
+
+    def building(*arguments, **settings):
+        for name in ("0.md", "1.md"):
+            (corpus / name).unlink()
+        return build_index(*arguments, **settings)
+
+    monkeypatch.setattr("sparta.index.sync.build_index", building)
+    with pytest.raises(MostOfIndexError, match="2 of the 3 passages"):
+        sync_index(index, corpus)
+    assert len(Index(index)) == 3
 
 
 def test_only_changed_passages_are_encoded(tmp_path, tiny_model_folder):
