@@ -36,6 +36,13 @@ _BLOCKS = "<div>" * 4
 """resiliparse takes a list close to the root of the page for navigation, so the content gets deeper."""
 _SURROUNDINGS = "nav, aside, header:not(main header, article header), footer:not(main footer, article footer)"
 """The CSS selector of the elements around the content of a page."""
+_HIDDEN = (
+    '[hidden]:not([hidden="until-found"]), [aria-hidden="true"], dialog, [role="dialog"],'
+    ' [style*="display:none" i], [style*="display: none" i]'
+)
+"""The CSS selector of elements that a browser does not show at first, such as consent dialogs."""
+_CONTENT = ":is(main, article, [role=main])"
+"""The CSS selector of the elements that hold the content of a page."""
 
 
 class _Child:
@@ -112,14 +119,19 @@ def _main_text(page: Any) -> str:
     """Return the main text of a page, or all text of its content if the main text misses most of it.
 
     resiliparse drops elements by their class names, such as `legal` or `hidden-xs`. Text of links does not
-    count, because dropped menus consist of links.
+    count, because dropped menus consist of links. Hidden text never counts. If the page has elements for its
+    content, only the text in these elements counts.
     """
     from resiliparse.extract.html2text import extract_plain_text
+    from resiliparse.parse.html import HTMLTree
 
     main = extract_plain_text(page, main_content=True)
-    unlinked = extract_plain_text(page, skip_elements=[_SURROUNDINGS, "a[href]"], list_bullets=False)
+    elements = page.body.query_selector_all(f"{_CONTENT}:not(:is({_CONTENT}, {_SURROUNDINGS}, {_HIDDEN}) *)")
+    content = HTMLTree.parse("".join(element.html for element in elements)) if elements else page
+    skipped = [_SURROUNDINGS, _HIDDEN]
+    unlinked = extract_plain_text(content, skip_elements=[*skipped, "a[href]"], list_bullets=False)
     if 2 * _letters(main) < _letters(unlinked):
-        return extract_plain_text(page, skip_elements=[_SURROUNDINGS])
+        return extract_plain_text(content, skip_elements=skipped)
     return main or extract_plain_text(page)
 
 

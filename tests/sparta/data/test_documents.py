@@ -70,6 +70,37 @@ def test_content_with_the_class_or_the_links_of_a_menu(documents: Documents, con
     assert not any(word in text for word in ("Home", "News", "Imprint"))
 
 
+COOKIES = "<p>Cookies hold data about your device.</p>" * 9
+
+
+@pytest.mark.parametrize("content", ["div", "article", "main", "div role=main"])
+@pytest.mark.parametrize(
+    "surroundings",
+    [
+        "div style='display:none'",
+        "div style='color: red; Display: none'",
+        "div hidden",
+        "div class=modal role=dialog",
+        "div class=modal><dialog",
+    ],
+)
+def test_hidden_text_is_not_content(documents: Documents, content: str, surroundings: str) -> None:
+    page = f"<{content}><h1>Tides</h1><p>The sea.</{content.split()[0]}><{surroundings}>{COOKIES}"
+    assert documents.read("page.html", page.encode())["text"] == "Tides\n\nThe sea."
+
+
+@pytest.mark.parametrize("content", ["article", "main", "div role=main"])
+@pytest.mark.parametrize("surroundings", ["div class=cookie-banner", "div class=sidebar", "aside><article"])
+def test_text_beside_the_content(documents: Documents, content: str, surroundings: str) -> None:
+    page = f"<{content}><h1>Tides</h1><p>The sea.</{content.split()[0]}><{surroundings}>{COOKIES}"
+    assert documents.read("page.html", page.encode())["text"] == "Tides\n\nThe sea."
+
+
+def test_an_element_in_a_content_element_counts_once(documents: Documents) -> None:
+    page = f"<main>Terms<article><div class=legal>{CLAUSES}</div></article></main>"
+    assert documents.read("page.html", page.encode())["text"].count("Rotterdam") == 9
+
+
 @pytest.mark.parametrize(
     ("charset", "declared"),
     [
