@@ -295,15 +295,17 @@ def _value(name: str, scalar: Any) -> Any:
         return scalar.as_py()
     except (OverflowError, ValueError):
         kind = scalar.type
-        if not is_temporal(kind) or is_duration(kind):
-            return BadRecordError(
-                "value not JSON-serializable",
-                f"Python cannot read the {kind} in column {name!r}",
-                remedy="convert the values of this column to strings or numbers",
-            )
         if is_timestamp(kind) and kind.tz:  # the time zone may be unknown, or lead beyond the year 9999
             scalar = scalar.cast(pyarrow.timestamp(kind.unit, "UTC"))
-        return scalar.cast(pyarrow.string()).as_py().replace(" ", "T")
+        if is_temporal(kind) and not is_duration(kind):
+            text: str = scalar.cast(pyarrow.string()).as_py()
+            if not text.startswith("<"):  # pyarrow writes <value out of range: N> for a far date
+                return text.replace(" ", "T")
+        return BadRecordError(
+            "value not JSON-serializable",
+            f"Python cannot read the {kind} in column {name!r}",
+            remedy="convert the values of this column to strings or numbers",
+        )
 
 
 def _open_table(path: str) -> tuple[list[str], Iterator[tuple[int, Any]]]:

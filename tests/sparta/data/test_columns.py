@@ -94,14 +94,23 @@ def test_a_time_that_python_cannot_hold_is_an_iso_text(
     assert [record["time"] for record in records] == [None, text]
 
 
-def test_a_row_that_python_cannot_read_is_one_bad_record(tmp_path: Path) -> None:
-    lists = pyarrow.array([[0], [FAR_MS + 1000], None], pyarrow.list_(pyarrow.timestamp("ms")))
-    path = write(tmp_path / "c.parquet", {"id": ["a", "b", "c"], "text": ["one", "two", "three"], "t": lists})
+@pytest.mark.parametrize(
+    ("kind", "name", "values"),
+    [
+        (pyarrow.list_(pyarrow.timestamp("ms")), "list<", [[0], [FAR_MS + 1000], None]),
+        (pyarrow.timestamp("us"), "timestamp[us]", [0, 2**62, None]),  # pyarrow cannot print it, either
+    ],
+)
+def test_a_row_that_python_cannot_read_is_one_bad_record(
+    tmp_path: Path, kind: Any, name: str, values: list[Any]
+) -> None:
+    times = pyarrow.array(values, kind)
+    path = write(tmp_path / "c.parquet", {"id": ["a", "b", "c"], "text": ["one", "two", "three"], "t": times})
     reader = open_corpus(path, skip_invalid=True)
     assert [passage.passage_id for passage in reader] == ["a", "c"]
     (skip,) = reader.counts.first_skips
     assert skip.where == f"{path}:2"
-    assert "Python cannot read the list<" in skip.reason
+    assert f"Python cannot read the {name}" in skip.reason
     assert "column 't'" in skip.reason
 
 
