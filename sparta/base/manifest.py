@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from sparta.base.remedies import Remedy
 
 MANIFEST_NAME = "manifest.json"
 INDEX_KIND = "sparta-index"
+_LARGEST_MANIFEST = 16 << 20
 _CHECKSUM = "checksum"
 """The field with the checksum of all other fields.
 
@@ -49,9 +51,16 @@ def _json(content: Mapping[str, Any], **form: Any) -> str:
 
 
 def is_index(folder: Path) -> bool:
-    """Return whether the manifest of a folder says that the folder is an index."""
+    """Return whether the manifest of a folder says that the folder is an index.
+
+    The folder may be anyone's: its `manifest.json` may be a pipe, or a large file of another program.
+    """
+    path = folder / MANIFEST_NAME
     try:
-        manifest = json.loads((folder / MANIFEST_NAME).read_bytes())
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_MANIFEST:
+            return False
+        manifest = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(manifest, dict) and manifest.get("kind") == INDEX_KIND

@@ -1,12 +1,13 @@
 """A reader refuses what it does not understand, and says what to do."""
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from sparta.base.errors import IndexStateError
-from sparta.base.manifest import read_manifest, write_manifest
+from sparta.base.manifest import INDEX_KIND, is_index, read_manifest, write_manifest
 
 GOOD = {"kind": "vectors", "format_version": 2, "b": "ä", "a": {"d": 1, "c": [1.5, None]}}
 
@@ -40,6 +41,19 @@ def test_whatever_is_changed_is_told(tmp_path: Path) -> None:
     assert found["a"] == {"c": [1.7, None], "d": 1}
     write_manifest(tmp_path, {**found, "checksum": "of before"})
     assert read_manifest(tmp_path, "vectors", 2) == found
+
+
+def test_a_foreign_manifest_is_not_read(tmp_path: Path) -> None:
+    """A corpus folder may have any file of this name in a subfolder: also a pipe, or a file of any size."""
+    write_manifest(tmp_path, {"kind": INDEX_KIND, "format_version": 1})
+    assert is_index(tmp_path)
+    path = tmp_path / "manifest.json"
+    path.write_text(path.read_text() + " " * (16 << 20))
+    assert not is_index(tmp_path)
+    path.unlink()
+    assert not is_index(tmp_path)
+    os.mkfifo(path)
+    assert not is_index(tmp_path)
 
 
 def test_a_failed_write_leaves_the_old_one(tmp_path: Path) -> None:
