@@ -36,13 +36,13 @@ COMPRESSED = {
 }
 """The suffix of each compressed format, and a pattern for the first bytes of its files."""
 _LONGEST_MAGIC = 10
-_PANDOC = "convert it: pandoc -f {form} {{path}} -o {{markdown}}"
+_PANDOC_FORMS = ("docx", "epub", "odt")
 _OFFICE = {
-    "word/document.xml": ("a Word document", _PANDOC.format(form="docx")),
+    "word/document.xml": ("a Word document", "convert it: {docx}"),
     "xl/workbook.": ("a spreadsheet", "save it as CSV in UTF-8"),
     "ppt/presentation.xml": ("a presentation", "save it as PDF"),
-    "application/epub+zip": ("an EPUB book", _PANDOC.format(form="epub")),
-    "application/vnd.oasis.opendocument.text": ("an OpenDocument text", _PANDOC.format(form="odt")),
+    "application/epub+zip": ("an EPUB book", "convert it: {epub}"),
+    "application/vnd.oasis.opendocument.text": ("an OpenDocument text", "convert it: {odt}"),
     "application/vnd.oasis.opendocument.spreadsheet": ("a spreadsheet", "save it as CSV in UTF-8"),
     "application/vnd.oasis.opendocument.presentation": ("a presentation", "save it as PDF"),
 }
@@ -604,8 +604,19 @@ def unread_form(data: bytes, path: str | Path) -> tuple[str, str] | None:
     if not forms:
         return None
     description, conversion = forms[0]
+    commands = {form: _pandoc(form, path) for form in _PANDOC_FORMS}
+    return description, conversion.format(path=_shell_path(path), **commands)
+
+
+def _pandoc(form: str, path: str | Path) -> str:
+    """Return the command that converts a document to Markdown.
+
+    A document with the suffix of another format is renamed, because it would stay part of a corpus.
+    """
+    document = str(path) if str(path).lower().endswith(f".{form}") else f"{path}.{form}"
+    rename = "" if document == str(path) else f"mv {_shell_path(path)} {_shell_path(document)} && "
     markdown = _shell_path(Path(path).with_suffix(".md"))
-    return description, conversion.format(path=_shell_path(path), markdown=markdown)
+    return f"{rename}pandoc -f {form} {_shell_path(document)} -o {markdown}"
 
 
 def _office_forms(path: str | Path) -> list[tuple[str, str]]:

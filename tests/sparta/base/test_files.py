@@ -324,10 +324,14 @@ def test_open_files_are_allowed_as_far_as_the_hard_limit(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("parts", "found", "remedy"),
     [
-        ({"word/document.xml": "x"}, "a Word document", "pandoc -f docx {path}.x -o {path}.md"),
+        (
+            {"word/document.xml": "x"},
+            "a Word document",
+            "it: mv {path}.x {path}.x.docx && pandoc -f docx {path}.x.docx -o {path}.md",
+        ),
         ({"xl/workbook.xml": "x"}, "a spreadsheet", "save it as CSV in UTF-8"),
         ({"ppt/presentation.xml": "x"}, "a presentation", "save it as PDF"),
-        ({"mimetype": "application/epub+zip"}, "an EPUB book", "pandoc -f epub {path}.x -o {path}.md"),
+        ({"mimetype": "application/epub+zip"}, "an EPUB book", "pandoc -f epub {path}.x.epub -o {path}.md"),
         ({"a.jsonl": "{}"}, "a zip archive", "unzip {path}.x"),
     ],
 )
