@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -43,8 +44,8 @@ def messages() -> Iterator[Message]:
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or not _is_message(node):
                 continue
-            text = written(node.args[1 if ast.unparse(node.func) == "HttpError" else 0])
-            if ast.unparse(node.func) == "BadRecordError" and len(node.args) > 1:
+            text = written(_value_of(node.args[1 if ast.unparse(node.func) == "HttpError" else 0], tree))
+            if text and ast.unparse(node.func) == "BadRecordError" and len(node.args) > 1:
                 text += f": {written(_value_of(node.args[1], tree)) or '{…}'}"
             if re.search("[a-z]{2}", re.sub(r"\{[^{}]*\}|%s", "", text)):
                 remedy = next((k.value for k in node.keywords if k.arg == "remedy"), None)
@@ -52,7 +53,10 @@ def messages() -> Iterator[Message]:
 
 
 def _value_of(node: ast.expr, tree: ast.Module) -> ast.expr:
-    """Return the expression last assigned to a variable before `node`; other nodes as they are."""
+    """Return the expression last assigned to a variable before `node`; other nodes as they are.
+
+    A constant may be imported from another module of the product.
+    """
     if not isinstance(node, ast.Name):
         return node
     values = [
@@ -62,7 +66,14 @@ def _value_of(node: ast.expr, tree: ast.Module) -> ast.expr:
         and other.lineno <= node.lineno
         and any(isinstance(target, ast.Name) and target.id == node.id for target in other.targets)
     ]
-    return max(values, key=lambda value: value.lineno, default=node)
+    if values:
+        return max(values, key=lambda value: value.lineno)
+    for other in ast.walk(tree):
+        if isinstance(other, ast.ImportFrom) and any(alias.name == node.id for alias in other.names):
+            module = (ROOT / f"{other.module}".replace(".", "/")).with_suffix(".py")
+            if module.is_file():
+                return _value_of(ast.Name(node.id, lineno=sys.maxsize), ast.parse(module.read_bytes()))
+    return node
 
 
 def _is_message(call: ast.Call) -> bool:
@@ -97,10 +108,11 @@ def _option(part: ast.expr) -> str:
     """Return an option as it is typed, and other parts of a remedy in braces."""
     match part:
         case ast.Call(
-            func=ast.Name(id="Option"), args=[ast.Constant(value=str(name)), *_], keywords=keywords
+            func=ast.Name(id="Option"), args=[ast.Constant(value=str(name)), *others], keywords=keywords
         ):
             flags = [ast.literal_eval(each.value) for each in keywords if each.arg == "flag"]
-            return Option(name, flag="".join(flags)).for_command_line()
+            values = [each.value for each in others if isinstance(each, ast.Constant)]
+            return Option(name, *values, flag="".join(flags)).for_command_line()
         case ast.Call(func=ast.Attribute(attr="of"), args=[first, *_]):
             return f"{written(first)} …"
     return f"{{{ast.unparse(part)}}}"

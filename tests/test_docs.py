@@ -49,6 +49,9 @@ def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
 def test_the_page_of_messages_is_that_of_the_code() -> None:
     page = runpy.run_path(str(ROOT / "scripts" / "messages.py"))["page"]()
     shown = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
+    assert "\n- : " not in page
+    assert "\n- removed file: the file was removed" in page  # a constant of another module
+    assert "as in --device cpu," in page
     assert shown == page, "a message changed: python scripts/messages.py"
 
 
