@@ -7,6 +7,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -111,8 +112,9 @@ def _option(part: ast.expr) -> str:
             func=ast.Name(id="Option"), args=[ast.Constant(value=str(name)), *others], keywords=keywords
         ):
             flags = [ast.literal_eval(each.value) for each in keywords if each.arg == "flag"]
+            named = Option(name, flag="".join(flags))
             values = [each.value for each in others if isinstance(each, ast.Constant)]
-            return Option(name, *values, flag="".join(flags)).for_command_line()
+            return (replace(named, value=values[0]) if values else named).for_command_line()
         case ast.Call(func=ast.Attribute(attr="of"), args=[first, *_]):
             return f"{written(first)} …"
     return f"{{{ast.unparse(part)}}}"
