@@ -103,7 +103,7 @@ def readings(tested: QuestionSet, beir: Any, searcher: Any) -> list[Cell]:
     A passage without text is read here by its title: it has the same words.
     """
     corpus, queries, qrels = beir
-    ours = {one.passage_id: (one.title, one.text) for one in open_corpus(corpus_of(tested))}
+    ours = {passage.passage_id: (passage.title, passage.text) for passage in open_corpus(corpus_of(tested))}
     theirs = {i: (one["title"] or "", one["text"]) for i, one in corpus.items()}
     by_title = {i: ("", title) for i, (title, text) in theirs.items() if not text.strip()}
     indexed = (searcher.doc(i) for i in range(searcher.num_docs))

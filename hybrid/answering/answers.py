@@ -90,7 +90,7 @@ class AnswerList(list[Answer]):
 
     @property
     def abstained(self) -> bool:
-        """Whether there is a threshold, and the list is empty."""
+        """Whether no answer reached the threshold. Without a threshold, this is False."""
         return self.threshold > 0 and not self
 
     def as_dict(self) -> dict[str, Any]:

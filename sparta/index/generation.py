@@ -141,7 +141,7 @@ class Job:
 
     @property
     def lacks_path(self) -> bool:
-        """Whether the input was a file or folder whose path was removed, as before an upload."""
+        """Whether the job no longer has the paths of its input, because an upload removed them."""
         from sparta.data.formats.reading import RECORDS
 
         sources = [

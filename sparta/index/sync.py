@@ -109,23 +109,23 @@ def sync_index(
         form = {name: getattr(chosen, name) for name in generation.form}
         check_form(folder, generation, {"codec": codec_name(chosen.codec or generation.codec), **form})
         check_named_model(folder, generation, requested.model, requested.bits)
-    found = _differences(folder, reader, chosen)
+    differences = _differences(folder, reader, chosen)
     if dry_run:
-        return replace(found, dry_run=True)
-    _check_deletions(found, str(corpus), yes=yes)
+        return replace(differences, dry_run=True)
+    _check_deletions(differences, str(corpus), yes=yes)
     behind: tuple[str, ...] = ()
     folder.accept_unfinished_build()
-    changed = {*found.added, *found.updated}
+    changed = {*differences.added, *differences.updated}
     if changed or not folder.require_live().complete:
         part = PartOfCorpus(reader, changed)
         behind = build_index(path, part, "update", requested, progress=progress, encoder=encoder).behind
-        found = _as_read(found, part.ids_read)
-        _check_deletions(found, str(corpus), yes=yes)
-    if found.deleted:
-        behind = delete_from_index(path, found.deleted).behind
+        differences = _as_read(differences, part.ids_read)
+        _check_deletions(differences, str(corpus), yes=yes)
+    if differences.deleted:
+        behind = delete_from_index(path, differences.deleted).behind
     if not behind:
         behind = update_channels(path, replace(chosen, channels=requested.channels))
-    return replace(found, behind=behind, source=reader.counts.for_report())
+    return replace(differences, behind=behind, source=reader.counts.for_report())
 
 
 def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOptions) -> SyncReport:
@@ -188,13 +188,13 @@ def _stored_records(lucene: ImpactSearcher, unit_ids: list[str]) -> dict[str, st
     return dict(zip((unit_id for unit_id, _ in stored), raws, strict=True))
 
 
-def _check_deletions(found: SyncReport, corpus: str, *, yes: bool) -> None:
+def _check_deletions(differences: SyncReport, corpus: str, *, yes: bool) -> None:
     """Raise if more than half of the passages would be deleted, as with a folder that is not mounted."""
-    if found.deletes_most and not yes:
-        before = len(found.updated) + len(found.deleted) + found.unchanged
+    if differences.deletes_most and not yes:
+        before = len(differences.updated) + len(differences.deleted) + differences.unchanged
         raise MostOfIndexError(
-            f"{len(found.deleted):,} of the {before:,} passages of the index are missing from the corpus,"
-            " which is more than half",
+            f"{len(differences.deleted):,} of the {before:,} passages of the index are missing from the"
+            " corpus, which is more than half",
             where=corpus,
             remedy=remedy("check that the folder is complete; to delete them, add {}", Option("yes", True)),
         )

@@ -49,7 +49,7 @@ Commands = Sequence[Sequence[str]]
 
 
 class Ran(NamedTuple):
-    """What the commands of a case did. `megabytes`: by how much the memory of their process grew."""
+    """What the commands of a case did. `megabytes` is the growth of their process."""
 
     codes: list[int]
     seconds: float

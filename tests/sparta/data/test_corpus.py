@@ -47,8 +47,8 @@ def test_names_of_fields(tmp_path: Path) -> None:
             {"id": -(10**30), "text": "big", "title": ""},
         ),
     )
-    found = [(p.passage_id, p.text, p.title, p.context) for p in open_corpus(path)]
-    assert found == [("7", "seven", "", ""), ("a", "t", "", ""), (str(-(10**30)), "big", "", "")]
+    passages = [(p.passage_id, p.text, p.title, p.context) for p in open_corpus(path)]
+    assert passages == [("7", "seven", "", ""), ("a", "t", "", ""), (str(-(10**30)), "big", "", "")]
 
 
 def test_an_answer_in_its_context_is_counted_in_characters(tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ def dpr(rows: list[tuple[str, str, str]]) -> str:
 
 
 def test_dpr_tsv_reads_back_what_the_csv_module_wrote(tmp_path: Path) -> None:
-    found = list(open_corpus(written(tmp_path / "c.tsv", dpr(ROWS))))
-    assert [(p.passage_id, p.text, p.title) for p in found] == ROWS
-    assert found[0].record == {"id": "1", "text": ROWS[0][1], "title": "Aaron"}
-    assert found[0].where == f"{tmp_path / 'c.tsv'}:2"
+    passages = list(open_corpus(written(tmp_path / "c.tsv", dpr(ROWS))))
+    assert [(p.passage_id, p.text, p.title) for p in passages] == ROWS
+    assert passages[0].record == {"id": "1", "text": ROWS[0][1], "title": "Aaron"}
+    assert passages[0].where == f"{tmp_path / 'c.tsv'}:2"
 
 
 def test_tsv_quotes_agree_with_the_csv_module_on_random_rows(tmp_path: Path) -> None:
