@@ -171,14 +171,14 @@ def _shipped() -> QueryTokenizer:
     return QueryTokenizer(load_tokenizer(default_model_folder()), None, 1.0, language_of("en"))
 
 
-@cache
 def _lexical() -> LexicalTerms:
-    return LexicalTerms(TermSettings(), load_tokenizer(default_model_folder()))
+    """Lexical terms whose caches are empty: what was read before must not make a measured text faster."""
+    return LexicalTerms(TermSettings(), _shipped().tokenizer)
 
 
-@cache
 def _with_lexical_terms() -> QueryTokenizer:
-    return QueryTokenizer(_lexical().tokenizer, lexical=_lexical())
+    lexical = _lexical()
+    return QueryTokenizer(lexical.tokenizer, lexical=lexical)
 
 
 @cache
