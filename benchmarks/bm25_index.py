@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from sparta.base.files import numbered_lines
+from sparta.base.disk.streams import numbered_lines
 
 BM25S = """
 import sys, bm25s, orjson, Stemmer

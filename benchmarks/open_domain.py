@@ -42,7 +42,8 @@ from hybrid.evaluation.tune import best_fusion, parse_alphas, tune
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula
 from sparta.base.closing import Closing
-from sparta.base.files import atomic_write, open_decompressed, sha256_file
+from sparta.base.disk.streams import open_decompressed
+from sparta.base.files import atomic_write, sha256_file
 from sparta.base.records import Ranking as Columns
 from sparta.models.resolve import default_model_folder, hash_folder
 from sparta.search.retriever import Page, Retriever

@@ -30,7 +30,7 @@ class _Deletion:
 @takes(_Deletion)
 def delete(deletion: _Deletion) -> None:
     """Delete passages by id or by a filter."""
-    from sparta.base.files import numbered_lines
+    from sparta.base.disk.streams import numbered_lines
     from sparta.base.filters import Filter
     from sparta.data.parsing import decoded
     from sparta.index.folder import default_index

@@ -13,8 +13,9 @@ from dense.models.tasks import class_of
 from dense.training.skill_examples import SkillExample, SkillSet, merged
 from dense.training.skill_forms import PAIRS, Draft, Named, Wanted, drafts_of, form_of_record, names_in
 from sparta.base.checks import paths_of
+from sparta.base.disk.streams import numbered_lines
 from sparta.base.errors import InputError
-from sparta.base.files import numbered_lines, plain_name
+from sparta.base.files import plain_name
 from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import passages_of

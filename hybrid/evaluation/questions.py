@@ -23,8 +23,9 @@ from hybrid.evaluation.testsets import (
 from hybrid.evidence.gold import gold_of
 from hybrid.evidence.supporting import Supporting, supporting_of
 from sparta.base.checks import path_of
+from sparta.base.disk.streams import numbered_lines
 from sparta.base.errors import InputError
-from sparta.base.files import numbered_lines, plain_name
+from sparta.base.files import plain_name
 from sparta.base.records import Query
 from sparta.base.remedies import Option, Remedy, remedy
 from sparta.data.files import beginning

@@ -13,8 +13,9 @@ from typing import Any
 
 from hybrid.evidence.measures import Gold
 from hybrid.evidence.supporting import Supporting
+from sparta.base.disk.streams import numbered_lines
 from sparta.base.errors import InputError
-from sparta.base.files import COMPRESSED, numbered_lines, plain_name
+from sparta.base.files import COMPRESSED, plain_name
 from sparta.base.records import Query
 from sparta.base.remedies import Command, remedy
 from sparta.base.renames import renamed_fields

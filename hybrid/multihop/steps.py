@@ -11,8 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from sparta.base.disk.streams import input_errors
 from sparta.base.errors import InputError
-from sparta.base.files import input_errors
 from sparta.base.filters import Filter
 
 RETRIEVE, EXPAND, LINK, RERANK, READ = "retrieve", "expand", "link", "rerank", "read"

@@ -13,8 +13,9 @@ from hybrid.replications.files import state_of
 from hybrid.replications.labels import Claim, read_texts
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
+from sparta.base.disk.streams import numbered_lines
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_write, make_folder, numbered_lines
+from sparta.base.files import atomic_write, make_folder
 from sparta.data.parsing import decoded
 from sparta.index.folder import default_index
 from sparta.training.options import check_same

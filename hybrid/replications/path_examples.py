@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sparta.base.disk.streams import numbered_lines
 from sparta.base.errors import InputError
-from sparta.base.files import numbered_lines, plain_name
+from sparta.base.files import plain_name
 from sparta.data.answers import answer_spans, normalized
 from sparta.data.jsonlist import json_list
 from sparta.data.parsing import decoded, parse_object, placed

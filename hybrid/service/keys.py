@@ -8,8 +8,8 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
+from sparta.base.disk.streams import input_errors
 from sparta.base.errors import InputError
-from sparta.base.files import input_errors
 
 READ, WRITE = "read", "write"
 KEYS_VARIABLE = "SPARTA_SERVE_KEYS"

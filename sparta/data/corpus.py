@@ -22,8 +22,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from sparta.base.disk.streams import input_errors
 from sparta.base.errors import InputError
-from sparta.base.files import STANDARD_INPUT, caller_errors, input_errors
+from sparta.base.files import STANDARD_INPUT, caller_errors
 from sparta.base.records import Passage, Skip
 from sparta.base.remedies import Option, remedy
 from sparta.data.files import (

@@ -10,17 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from sparta.base.disk.streams import BOM, Tally, input_errors, open_decompressed
+from sparta.base.disk.unread import refuse_unsupported
 from sparta.base.errors import InputError
-from sparta.base.files import (
-    STANDARD_INPUT,
-    Tally,
-    input_errors,
-    open_decompressed,
-    plain_name,
-    refuse_unsupported,
-    shown_name,
-    unreadable,
-)
+from sparta.base.files import STANDARD_INPUT, plain_name, shown_name, unreadable
 from sparta.base.manifest import is_index
 from sparta.data.formats.limited import DOCUMENT_SUFFIXES
 from sparta.data.formats.sqlite import stored_files
@@ -35,7 +28,6 @@ _COLUMN_SUFFIXES = (".parquet", ".arrow", ".feather")
 # Read from a folder only if the folder has neither texts nor JSONL nor TSV.
 _TABLE_SUFFIXES = (".csv", *_COLUMN_SUFFIXES)
 _MOST_LISTED = 20
-_BOM = b"\xef\xbb\xbf"
 _BEGINNING_BYTES = 64_000  # a list of any size may be a single line
 _GONE = FileNotFoundError, NotADirectoryError
 _NOT_PASSAGES = re.compile(r"(queries|questions|qrels)(?![^\W_])")
@@ -165,7 +157,7 @@ def beginning(path: str | Path, opened: BinaryIO | None = None) -> bytes:
     with input_errors(path), open_decompressed(path, opened=opened) as stream:
         start = stream.readline(_BEGINNING_BYTES)
         refuse_unsupported(start, path)
-        while start and not start.removeprefix(_BOM).strip(b" \r\n"):
+        while start and not start.removeprefix(BOM).strip(b" \r\n"):
             start = stream.readline(_BEGINNING_BYTES)
     return start.rstrip(b"\r\n")
 
@@ -180,7 +172,7 @@ def known_format(path: str | Path, first_line: bytes) -> Format | None:
     :param first_line: the line, or its beginning
     """
     name = plain_name(path).lower()
-    start = first_line.removeprefix(_BOM).lstrip()
+    start = first_line.removeprefix(BOM).lstrip()
     first_character = start[:1]
     if name.endswith((".jsonl", ".ndjson")) and first_character != b"[":
         return "jsonl"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from sparta.base.disk.streams import MAX_LINE_VARIABLE, input_errors, longest_line, open_decompressed
 from sparta.base.errors import InputError
-from sparta.base.files import MAX_LINE_VARIABLE, input_errors, longest_line, open_decompressed
 from sparta.data.parsing import TO_UTF8, refuse_half_pairs
 
 _BLOCK_BYTES = 1 << 20

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sparta.base.disk.streams import input_errors, longest_line, numbered_lines, open_decompressed, too_long
 from sparta.base.errors import InputError
-from sparta.base.files import input_errors, longest_line, numbered_lines, open_decompressed, too_long
 from sparta.data.parsing import decoded, parse_object, placed, string_field
 from sparta.data.sentences import stripped
 

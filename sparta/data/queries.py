@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sparta.base.disk.streams import numbered_lines
 from sparta.base.errors import InputError
-from sparta.base.files import numbered_lines, shown_name
+from sparta.base.files import shown_name
 from sparta.base.records import Query
 from sparta.data.files import known_format, no_records
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from sparta.base.disk.streams import numbered_lines
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_path, numbered_lines, shown_name
+from sparta.base.files import atomic_path, shown_name
 from sparta.base.records import Run, ScoredPassage
 from sparta.data.files import no_records
 from sparta.data.parsing import BadRecordError, decoded, placed

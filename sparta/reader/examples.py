@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sparta.base.disk.streams import numbered_lines
 from sparta.base.errors import InputError
-from sparta.base.files import numbered_lines
 from sparta.data.answers import answer_spans, without_labels
 from sparta.data.jsonlist import json_list
 from sparta.data.languages import language_of

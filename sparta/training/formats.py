@@ -7,8 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from sparta.base.disk.streams import numbered_lines
 from sparta.base.errors import InputError
-from sparta.base.files import numbered_lines, plain_name
+from sparta.base.files import plain_name
 from sparta.data.corpus import open_corpus
 from sparta.data.jsonlist import begins_list, json_list
 from sparta.data.parsing import decoded, parse_object, placed, string_field

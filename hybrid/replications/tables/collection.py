@@ -15,7 +15,8 @@ from hybrid.evaluation.questions import judged
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.replications.skill_mining import passages_of
 from hybrid.replications.tables.experiment import Experiment, size_of
-from sparta.base.files import atomic_path, atomic_write, make_folder, open_decompressed
+from sparta.base.disk.streams import open_decompressed
+from sparta.base.files import atomic_path, atomic_write, make_folder
 from sparta.base.records import Passage
 from sparta.data.corpus import open_corpus
 from sparta.index.pipeline import IndexOptions

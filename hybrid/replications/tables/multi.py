@@ -160,7 +160,8 @@ def _sampled_file(experiment: Experiment, path: Path) -> Path:
     """Return a training file with the number of questions within the cut, of a file in KILT's format."""
     from hybrid.evaluation.questions import questions_of
     from hybrid.replications.tables.collection import sampled
-    from sparta.base.files import atomic_write, numbered_lines, plain_name
+    from sparta.base.disk.streams import numbered_lines
+    from sparta.base.files import atomic_write, plain_name
 
     if experiment.cut.questions is None:
         return path

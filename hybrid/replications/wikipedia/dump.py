@@ -18,15 +18,9 @@ from hybrid.replications.wikipedia.wikitext import (
     paragraphs_of,
     unescaped,
 )
+from sparta.base.disk.streams import input_errors, longest_line, numbered_lines, open_decompressed, too_long
 from sparta.base.errors import InputError
-from sparta.base.files import (
-    atomic_path,
-    input_errors,
-    longest_line,
-    numbered_lines,
-    open_decompressed,
-    too_long,
-)
+from sparta.base.files import atomic_path
 from sparta.base.records import Advance
 from sparta.base.remedies import Option, remedy
 from sparta.data.kilt import PASSAGE_WORDS

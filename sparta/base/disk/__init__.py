@@ -1,1 +1,1 @@
-"""Locks, and folders that appear when they are complete."""
+"""Locks, folders that appear when they are complete, and input files as streams."""

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from sparta.base.closing import Closing
+from sparta.base.disk.streams import longest_line
 from sparta.base.errors import InputError, MissingPackageError
 from sparta.base.extras import require_module
-from sparta.base.files import longest_line, plain_name
+from sparta.base.files import plain_name
 from sparta.data.formats.child import BAD, BATCH, END, FATAL, HEADER, OTHER_FORM
 from sparta.data.parsing import BadRecordError
 

@@ -12,18 +12,17 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sparta.base.errors import InputError
-from sparta.base.files import (
+from sparta.base.disk.streams import (
     Tally,
     input_errors,
     longest_line,
     numbered_lines,
     open_decompressed,
-    plain_name,
-    shown_name,
     too_long,
-    unread_form,
 )
+from sparta.base.disk.unread import unread_form
+from sparta.base.errors import InputError
+from sparta.base.files import plain_name, shown_name
 from sparta.base.records import Passage
 from sparta.data.files import (
     SourceTally,

@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from sparta.base.disk.streams import longest_line
 from sparta.base.errors import InputError
-from sparta.base.files import longest_line, shown_name
+from sparta.base.files import shown_name
 from sparta.data.formats.fields import ID_NAMES, Fields
 from sparta.data.parsing import BadRecordError, decoded, shortened, zero_bytes
 

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sparta.base.disk.streams import numbered_lines
 from sparta.base.errors import InputError, JavaError
-from sparta.base.files import numbered_lines, plain_name, shown_name
+from sparta.base.files import plain_name, shown_name
 from sparta.base.filters import LONGEST, Scalar, term, text_of
 from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from sparta.base.batches import bounded_batches
+from sparta.base.disk.streams import Tally
 from sparta.base.errors import InputError, ModelError
-from sparta.base.files import Tally, sha256_file
+from sparta.base.files import sha256_file
 from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy

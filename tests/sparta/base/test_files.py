@@ -19,14 +19,12 @@ from typing import BinaryIO
 import pytest
 from click.testing import CliRunner
 
+from sparta.base.disk.streams import Tally, numbered_lines, open_decompressed
 from sparta.base.errors import InputError, StorageError
 from sparta.base.files import (
-    Tally,
     allow_open_files,
     atomic_path,
     atomic_write,
-    numbered_lines,
-    open_decompressed,
     raise_if_unreadable,
     sha256_file,
     storage_errors,

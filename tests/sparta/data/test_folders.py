@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from sparta.base.disk.streams import Tally
 from sparta.base.errors import InputError
-from sparta.base.files import Tally
 from sparta.base.manifest import INDEX_KIND
 from sparta.base.records import Passage
 from sparta.data import files

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from sparta import Index, IndexOptions
+from sparta.base.disk.streams import Tally
 from sparta.base.errors import InputError
-from sparta.base.files import Tally
 from sparta.data.corpus import CorpusReader, open_corpus
 from sparta.data.formats.fields import Fields
 from tests.documents import pdf
