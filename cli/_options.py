@@ -27,7 +27,7 @@ from sparta.base.errors import InputError
 from sparta.data.units import UNITS, chunk_unit
 
 if TYPE_CHECKING:
-    from sparta.data.corpus import CorpusReader
+    from sparta.data.readers.corpus_reader import CorpusReader
     from sparta.index.pipeline import IndexOptions
     from sparta.lucene.bridge import Bm25
     from sparta.shards.encode import EncodeOptions

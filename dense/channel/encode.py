@@ -32,8 +32,9 @@ from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy
 from sparta.base.renames import renamed_fields
-from sparta.data.corpus import CorpusReader, open_corpus
+from sparta.data.corpus import open_corpus
 from sparta.data.languages import folded, language_of
+from sparta.data.readers.corpus_reader import CorpusReader
 from sparta.data.sentences import sentence_splitter, split_units
 from sparta.data.units import is_sentence
 from sparta.models.resolve import check_unchanged

@@ -12,9 +12,9 @@ from typing import Any
 
 from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
-from sparta.data.corpus import CorpusReader
 from sparta.data.languages import Language, language_of
 from sparta.data.parsing import BadRecordError
+from sparta.data.readers.corpus_reader import CorpusReader
 from sparta.data.units import CHUNK, FIRST_PAGE, PAGE_STARTS, SPACE_AFTER, UNIT_ID, check_unit
 
 logger = logging.getLogger("sparta.data")

@@ -16,8 +16,8 @@ from sparta.base.errors import InputError, MostOfIndexError, SpartaError, Storag
 from sparta.base.files import storage_errors
 from sparta.base.filters import Filter
 from sparta.base.remedies import Option, remedy
-from sparta.data.corpus import describe_skips
 from sparta.data.languages import check_language
+from sparta.data.readers.corpus_reader import describe_skips
 from sparta.data.units import is_cut, passage_of, unit_noun
 from sparta.index.changes import RESUME, how_to_correct
 from sparta.index.folder import IndexFolder, progress_of, require_fields

@@ -17,10 +17,11 @@ from sparta.base.filters import Filter, FilterLike
 from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance
 from sparta.base.remedies import Option, remedy
-from sparta.data.corpus import Corpus, CorpusReader, open_corpus
+from sparta.data.corpus import Corpus, open_corpus
 from sparta.data.formats.fields import Fields
 from sparta.data.formats.objects import rows_of
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
+from sparta.data.readers.corpus_reader import CorpusReader
 from sparta.data.units import check_unit, same_chunks
 from sparta.index.build import (
     IndexReport,

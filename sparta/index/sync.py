@@ -13,8 +13,9 @@ from sparta.base.batches import bounded_batches
 from sparta.base.errors import InputError, MostOfIndexError
 from sparta.base.files import STANDARD_INPUT
 from sparta.base.remedies import Option, remedy
-from sparta.data.corpus import CorpusReader, PartOfCorpus, describe_skips
 from sparta.data.languages import DEFAULT_LANGUAGE
+from sparta.data.readers.corpus_reader import CorpusReader, describe_skips
+from sparta.data.readers.record_reader import PartOfCorpus
 from sparta.data.sentences import split_units
 from sparta.data.units import is_cut, passage_of
 from sparta.index.folder import IndexFolder, no_passages

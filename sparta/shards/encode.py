@@ -17,8 +17,9 @@ from sparta.base.files import STANDARD_INPUT
 from sparta.base.manifest import write_manifest
 from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
-from sparta.data.corpus import CorpusReader, open_corpus
+from sparta.data.corpus import open_corpus
 from sparta.data.languages import folded, language_of
+from sparta.data.readers.corpus_reader import CorpusReader
 from sparta.data.sentences import split_units
 from sparta.models.document_encoder import DocumentEncoder
 from sparta.models.load import open_encoder

@@ -22,10 +22,11 @@ from sparta.base.files import sha256_file
 from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy
-from sparta.data.corpus import Corpus, CorpusReader, open_corpus
+from sparta.data.corpus import Corpus, open_corpus
 from sparta.data.files import warn_of_ignored
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.data.parsing import identifier, placed
+from sparta.data.readers.corpus_reader import CorpusReader
 from sparta.data.seen_ids import SeenIds
 from sparta.data.units import SENTENCE, passage_of
 from sparta.index.generation import BOTH_CHANNELS, CORPUS, JSON, SHARDS, Job

@@ -13,10 +13,11 @@ import pytest
 
 from sparta.base.errors import InputError, MissingPackageError, StorageError
 from sparta.base.files import storage_errors
-from sparta.data.corpus import PartOfCorpus, open_corpus
+from sparta.data.corpus import open_corpus
 from sparta.data.formats import limited
 from sparta.data.formats.limited import Documents
 from sparta.data.parsing import BadRecordError
+from sparta.data.readers.record_reader import PartOfCorpus
 from tests.documents import bomb, encrypted, form, pdf
 
 resiliparse = pytest.importorskip("resiliparse", reason="needs the extra documents")

@@ -20,8 +20,9 @@ import pytest
 from sparta import Index, IndexOptions
 from sparta.base.disk.streams import Tally
 from sparta.base.errors import InputError
-from sparta.data.corpus import CorpusReader, open_corpus
+from sparta.data.corpus import open_corpus
 from sparta.data.formats.fields import Fields
+from sparta.data.readers.corpus_reader import CorpusReader
 from tests.documents import pdf
 
 WORDS = ["moon", "river", "town", "mill", "wind", "wheel", "stone", "bread", "water", "light"]

@@ -85,7 +85,7 @@ def test_a_file_that_is_removed_during_a_sync_is_deleted(tmp_path, monkeypatch):
             (corpus / name).unlink(missing_ok=True)
             return files
 
-        monkeypatch.setattr("sparta.data.corpus.files_of", listing)
+        monkeypatch.setattr("sparta.data.readers.file_reader.files_of", listing)
 
     removing("1.md")
     assert len(sync_index(index, corpus, BM25).added) == 7

@@ -1,0 +1,1 @@
+"""Streams of passages: from files, from records in memory, and from ir_datasets."""
